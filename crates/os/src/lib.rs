@@ -1,0 +1,1 @@
+//! Every raw system call that Windlass makes.

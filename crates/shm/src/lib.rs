@@ -1,0 +1,1 @@
+//! Segments, leases and rings in shared memory.
