@@ -1,5 +1,107 @@
-# Two commands for a new user: `make demo` and `make test`. They need only Rust and Python 3.11 or newer.
+# Two commands for a new user, on a machine with only Rust and Python 3.11 or newer:
+#
+#   make demo    builds, then measures every module of Python's own standard library on every core
+#   make test    builds, then passes all tests
+#
+# Others: build, test-rust, test-python, lint, bench, doc, clean. `make test-python PYTHON=/path/to/python3.14`
+# tests another interpreter, in a virtual environment of its own.
 
-.PHONY: demo test
-demo test:
-	@echo "$@: see below" && false
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# An interpreter that is on the PATH may still refuse to run (a version manager's shim), so each one is asked.
+OLD_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+ifndef PYTHON
+PYTHON := $(shell for candidate in python3.14 python3.13 python3.12 python3.11 python3 python; do \
+    if $$candidate -c '$(OLD_ENOUGH)' >/dev/null 2>&1; then command -v $$candidate; break; fi; done)
+VENV ?= .venv
+else
+VENV ?= .venv-$(shell $(PYTHON) -c 'import sys, sysconfig; \
+    print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))' 2>/dev/null)
+endif
+
+# The free-threaded builds lack wheels for some of the optional packages; the tests that need them skip there.
+EXTRAS ?= $(shell $(PYTHON) -c 'import sysconfig; \
+    print("test-core" if sysconfig.get_config_var("Py_GIL_DISABLED") else "test")' 2>/dev/null)
+BIN := $(abspath $(VENV))/bin
+MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) PYO3_PYTHON=$(BIN)/python $(BIN)/maturin develop --release --quiet
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+
+.PHONY: demo test build test-rust test-python bench doc clean check-tools
+.PHONY: lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
+
+demo: build
+	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
+
+test: test-rust test-python
+
+build: $(VENV)/.ready
+	@$(MATURIN) --skip-install
+
+test-rust: check-tools
+	@cargo test --workspace --quiet
+
+test-python: build
+	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
+
+# Only the first build asks pip for the dependencies; later ones replace the extension and nothing else.
+$(VENV)/.ready: pyproject.toml | check-tools
+	@echo "windlass: using $(PYTHON) ($$($(PYTHON) -V)) in $(VENV)"
+	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
+	$(MATURIN) --extras $(EXTRAS)
+	touch $@
+
+check-tools:
+	@if [ -z "$(PYTHON)" ]; then
+	  echo "windlass: no Python 3.11 or newer found; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1
+	fi
+	if ! $(PYTHON) -c '$(OLD_ENOUGH)' 2>/dev/null; then
+	  echo "windlass: $(PYTHON) is not a working Python 3.11 or newer with the venv module" >&2; exit 1
+	fi
+	if ! command -v cargo >/dev/null; then
+	  echo "windlass: cargo not found; install Rust 1.88 or newer (rustup does it)" >&2; exit 1
+	fi
+
+# Every check that needs no interpreter but this one; `.ci/run` runs them one by one and counts them.
+lint: lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
+
+lint-rust: check-tools
+	@cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+lint-python: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+lint-types: $(VENV)/.dev
+	@$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+# The stubs of the extension's two modules say what the compiled modules say.
+lint-stubs: $(VENV)/.dev build
+	@MYPYPATH=python $(BIN)/stubtest --concise windlass._core windlass._worker
+
+lint-layers: $(VENV)/.dev build
+	@$(BIN)/lint-imports --config .importlinter
+
+lint-deny: $(VENV)/.dev
+	@PATH="$(BIN):$$PATH" cargo deny --all-features check bans licenses sources
+
+$(VENV)/.dev: $(VENV)/.ready
+	@$(MATURIN) --extras dev
+	touch $@
+
+bench: build
+	@$(BIN)/python benchmarks/pools.py $(BENCH_ARGS)
+
+doc: check-tools
+	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+
+clean:
+	@cargo clean
+	rm -rf .venv .venv-* python/windlass/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
