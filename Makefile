@@ -23,13 +23,19 @@ VENV ?= .venv-$(shell $(PYTHON) -c 'import sys, sysconfig; \
     print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))' 2>/dev/null)
 endif
 
-# The free-threaded builds lack wheels for some of the optional packages; the tests that need them skip there.
-EXTRAS ?= $(shell $(PYTHON) -c 'import sysconfig; \
-    print("test-core" if sysconfig.get_config_var("Py_GIL_DISABLED") else "test")' 2>/dev/null)
+# Hypothesis has no wheel for the free-threaded 3.13 and does not build there; the tests that need it skip.
+EXTRAS ?= test,numpy,joblib,dask$(shell $(PYTHON) -c 'import sysconfig; \
+    print("" if sysconfig.get_config_var("Py_GIL_DISABLED") else ",property")' 2>/dev/null)
 BIN := $(abspath $(VENV))/bin
-MATURIN := VIRTUAL_ENV=$(abspath $(VENV)) PYO3_PYTHON=$(BIN)/python $(BIN)/maturin develop --release --quiet
+# What maturin and pip say is kept for the day it fails.
+define MATURIN
+log=$$(mktemp); if ! PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 VIRTUAL_ENV=$(abspath $(VENV)) \
+  PYO3_PYTHON=$(BIN)/python $(BIN)/maturin develop --release --quiet $(1) >$$log 2>&1; then \
+  cat $$log >&2; rm -f $$log; exit 1; fi; rm -f $$log
+endef
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+COMMA := ,
 
 .PHONY: demo test build test-rust test-python bench doc clean check-tools
 .PHONY: lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
@@ -40,7 +46,7 @@ demo: build
 test: test-rust test-python
 
 build: $(VENV)/.ready
-	@$(MATURIN) --skip-install
+	@$(call MATURIN,--skip-install)
 
 test-rust: check-tools
 	@cargo test --workspace --quiet
@@ -52,8 +58,9 @@ test-python: build
 $(VENV)/.ready: pyproject.toml | check-tools
 	@echo "windlass: using $(PYTHON) ($$($(PYTHON) -V)) in $(VENV)"
 	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	echo "windlass: building the extension; the first time takes a minute or two"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
-	$(MATURIN) --extras $(EXTRAS)
+	$(call MATURIN,--extras $(EXTRAS))
 	touch $@
 
 check-tools:
@@ -93,11 +100,15 @@ lint-deny: $(VENV)/.dev
 	@PATH="$(BIN):$$PATH" cargo deny --all-features check bans licenses sources
 
 $(VENV)/.dev: $(VENV)/.ready
-	@$(MATURIN) --extras dev
+	@$(call MATURIN,--extras dev$(COMMA)$(EXTRAS))
 	touch $@
 
-bench: build
+bench: build $(VENV)/.bench
 	@$(BIN)/python benchmarks/pools.py $(BENCH_ARGS)
+
+$(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
 
 doc: check-tools
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
