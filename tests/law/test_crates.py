@@ -1,0 +1,80 @@
+"""The layer law of the crates: a crate depends on strictly lower layers, and each outside power has one home."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from tests.law._tree import ROOT, text, with_suffix
+
+#: The one crate that knows Python, and the one that makes system calls.
+PYTHON_HOME = "windlass-python"
+OS_HOME = "windlass-os"
+
+PYTHON_CRATES = {"pyo3", "pyo3-ffi", "pyo3-build-config", "numpy"}
+SYSTEM_CRATES = {"libc", "rustix", "nix", "linux-raw-sys", "syscalls"}
+
+
+@pytest.fixture(scope="module")
+def crates() -> dict[str, dict[str, Any]]:
+    if shutil.which("cargo") is None:
+        pytest.skip("cargo is not on the PATH")
+    done = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--no-deps", "--offline"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )
+    return {package["name"]: package for package in json.loads(done.stdout)["packages"]}
+
+
+def test_every_crate_has_a_layer(crates: dict[str, dict[str, Any]]) -> None:
+    assert crates
+    for name, package in crates.items():
+        layer = ((package["metadata"] or {}).get("windlass") or {}).get("layer")
+        assert isinstance(layer, int), f"{name}: no [package.metadata.windlass] layer"
+        assert name == "windlass-" + package["manifest_path"].split("/")[-2]
+
+
+def test_dependencies_run_downward(crates: dict[str, dict[str, Any]]) -> None:
+    layers = {name: package["metadata"]["windlass"]["layer"] for name, package in crates.items()}
+    wrong = [
+        f"{name} (layer {layers[name]}) depends on {wanted['name']} (layer {layers[wanted['name']]})"
+        for name, package in crates.items()
+        for wanted in package["dependencies"]
+        if wanted["name"] in layers and layers[wanted["name"]] >= layers[name]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("power", "home"), [(PYTHON_CRATES, PYTHON_HOME), (SYSTEM_CRATES, OS_HOME)], ids=["python", "system calls"]
+)
+def test_one_home_for_each_outside_power(
+    crates: dict[str, dict[str, Any]], power: set[str], home: str
+) -> None:
+    wrong = [
+        f"{name} depends on {wanted['name']}"
+        for name, package in crates.items()
+        for wanted in package["dependencies"]
+        if wanted["name"] in power and name != home and wanted["kind"] != "dev"
+    ]
+    assert not wrong
+
+
+def test_every_crate_takes_the_workspace_lints() -> None:
+    for manifest in with_suffix(".toml", under="crates"):
+        if manifest.name == "Cargo.toml" and "fuzz" not in manifest.parts:
+            assert re.search(r"^\[lints\]\nworkspace = true$", text(manifest), re.MULTILINE), manifest
+
+
+def test_python_is_not_named_below_its_crate() -> None:
+    named = re.compile(r"\b(pyo3|pyo3_ffi|PyObject|Python<)")
+    wrong = [
+        str(source)
+        for source in with_suffix(".rs", under="crates")
+        if not source.is_relative_to("crates/python") and named.search(text(source))
+    ]
+    assert not wrong
