@@ -1,0 +1,152 @@
+//! Anonymous files in memory: they go with their last descriptor and mapping.
+//!
+//! Source: memfd_create(2), fcntl(2) on seals.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use crate::{check, memory, retry};
+
+/// Makes a memfd of `size` zero bytes, with the memory set aside at once, so that a full machine answers here and not
+/// with SIGBUS later. `seal_size`: nobody can shrink or grow it afterwards.
+///
+/// # Errors
+///
+/// `StorageFull` or `OutOfMemory` when there is no room; the kernel's error otherwise.
+pub fn create(name: &CStr, size: u64, seal_size: bool) -> io::Result<OwnedFd> {
+    let fd = reserve(name, size)?;
+    if seal_size {
+        seal(&fd)?;
+    }
+    Ok(fd)
+}
+
+/// From this size on, it is asked first whether there is room.
+const LARGE: u64 = 16 << 20;
+
+/// The kernel gives a memfd whatever it asks for, until it has to kill somebody: so ask before a large one.
+fn check_room(size: u64) -> io::Result<()> {
+    if size >= LARGE && size > memory::available() {
+        return Err(io::Error::new(io::ErrorKind::OutOfMemory, format!("{size} bytes are more than the memory that is free")));
+    }
+    Ok(())
+}
+
+fn reserve(name: &CStr, size: u64) -> io::Result<OwnedFd> {
+    check_room(size)?;
+    // SAFETY: the name is a C string; the result is a fresh descriptor that nobody else owns.
+    let fd = unsafe {
+        let raw = check(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))?;
+        OwnedFd::from_raw_fd(raw)
+    };
+    let length = libc::off_t::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    // SAFETY: plain calls on a descriptor that we own.
+    unsafe {
+        retry(|| check(libc::ftruncate(fd.as_raw_fd(), length)))?;
+        if length > 0 {
+            retry(|| check(libc::fallocate(fd.as_raw_fd(), 0, 0, length)))?;
+        }
+    }
+    Ok(fd)
+}
+
+fn seal(fd: &OwnedFd) -> io::Result<()> {
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: a plain call on a descriptor that we own.
+    unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals)) }.map(drop)
+}
+
+/// A memfd of `size` bytes whose memory is not set aside yet: for content that is written whole, in order, with
+/// [`write_at`], which reports a full machine itself.
+///
+/// # Errors
+///
+/// The kernel's error.
+pub fn create_sparse(name: &CStr, size: u64) -> io::Result<OwnedFd> {
+    check_room(size)?;
+    let fd = reserve(name, 0)?;
+    let length = libc::off_t::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    // SAFETY: a plain call on a descriptor that we own.
+    unsafe { retry(|| check(libc::ftruncate(fd.as_raw_fd(), length)))? };
+    seal(&fd)?;
+    Ok(fd)
+}
+
+/// Writes all of `bytes` at `offset`.
+///
+/// # Errors
+///
+/// `StorageFull` or `OutOfMemory` when there is no room; the kernel's error otherwise.
+pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let file = File::from(fd.try_clone_to_owned()?);
+    file.write_all_at(bytes, offset)
+}
+
+/// Reads the whole of a memfd.
+///
+/// # Errors
+///
+/// The kernel's error.
+pub fn read_all(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(size(fd)?).unwrap_or(0)];
+    File::from(fd.try_clone_to_owned()?).read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// A sealed memfd with these contents.
+///
+/// # Errors
+///
+/// As [`create`].
+pub fn with_contents(name: &CStr, contents: &[u8]) -> io::Result<OwnedFd> {
+    let fd = create(name, contents.len() as u64, true)?;
+    File::from(fd.try_clone()?).write_all_at(contents, 0)?;
+    Ok(fd)
+}
+
+/// Its size in bytes.
+///
+/// # Errors
+///
+/// The kernel's error.
+pub fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(File::from(fd.try_clone_to_owned()?).metadata()?.len())
+}
+
+/// Whether nobody can shrink it: only then is a mapping of it safe from SIGBUS.
+pub fn is_size_sealed(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: a plain call on a borrowed descriptor; one that knows no seals answers -1.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_sealed_memfd_cannot_be_shrunk() {
+        let fd = create(c"test", 8192, true).expect("a memfd");
+        assert_eq!(size(fd.as_fd()).expect("a size"), 8192);
+        assert!(is_size_sealed(fd.as_fd()));
+        // SAFETY: a plain call on our own descriptor.
+        assert_eq!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) }, -1);
+    }
+
+    #[test]
+    fn too_much_is_an_error_and_not_a_signal() {
+        let error = create(c"test", 1 << 50, true).expect_err("no machine has a pebibyte");
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn contents_come_back() {
+        let fd = with_contents(c"test", b"hello").expect("a memfd");
+        assert_eq!(read_all(fd.as_fd()).expect("contents"), b"hello");
+    }
+}

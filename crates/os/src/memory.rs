@@ -1,0 +1,49 @@
+//! How much memory there is, and who has it.
+
+use std::fs;
+
+fn kib(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The machine's memory in bytes; 0 if it cannot be told.
+pub fn total() -> u64 {
+    fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib(&text, "MemTotal:")).unwrap_or(0)
+}
+
+/// Bytes that could be had now without pushing anybody out, within the control group's limit; `u64::MAX` if it cannot be
+/// told.
+pub fn available() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib(&text, "MemAvailable:"));
+    machine.unwrap_or(u64::MAX).min(group_room().unwrap_or(u64::MAX))
+}
+
+/// What the control group (version 2) leaves, its reclaimable cache counted as free.
+fn group_room() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let number = |name: &str| -> Option<u64> {
+        fs::read_to_string(format!("/sys/fs/cgroup{path}/{name}")).ok()?.trim().parse().ok()
+    };
+    let stat = fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.stat")).unwrap_or_default();
+    let cache = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")).and_then(|n| n.parse::<u64>().ok());
+    Some((number("memory.max")? + cache.unwrap_or(0)).saturating_sub(number("memory.current")?))
+}
+
+/// Bytes that a process shares with nobody; 0 if it cannot be told.
+pub fn private_bytes(pid: i32) -> u64 {
+    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else { return 0 };
+    kib(&text, "Private_Clean:").unwrap_or(0) + kib(&text, "Private_Dirty:").unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_some_of_it() {
+        let own = private_bytes(crate::process::current_pid());
+        assert!(own > 0 && own < total());
+    }
+}

@@ -1,0 +1,71 @@
+//! Shared mappings of descriptors.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+/// What a mapping may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Reading only.
+    Read,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// A shared mapping; unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is memory that is not tied to a thread; what is done with its pointer is its users' proof.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; the methods of a shared reference only hand out the pointer and the length.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a descriptor, shared. The caller sees to it that the file is that long and stays so.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error; `InvalidInput` for a length of zero.
+    pub fn map(fd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<Self> {
+        let access = match protection {
+            Protection::Read => libc::PROT_READ,
+            Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        // SAFETY: the kernel picks an unused address, so no existing memory is touched.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        match NonNull::new(start.cast()) {
+            Some(start) => Ok(Self { start, len }),
+            None => Err(io::Error::from(io::ErrorKind::AddrNotAvailable)),
+        }
+    }
+
+    /// Where it starts; page-aligned, valid for `len` bytes while the mapping lives.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it is empty; never true.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is exactly what `map` got, and nobody can hold a pointer past the mapping's life.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

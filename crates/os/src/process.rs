@@ -1,0 +1,97 @@
+//! This process, its children, and what a fork does to it.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::check;
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How often this process's line has forked since the first call: a child differs from its parent.
+///
+/// Cheaper than `getpid`, which is a system call.
+pub fn fork_generation() -> u64 {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler is async-signal-safe: one atomic add.
+        unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// The process's id.
+pub fn current_pid() -> i32 {
+    // SAFETY: a plain call that cannot fail.
+    unsafe { libc::getpid() }
+}
+
+/// The id of the process that made this one, or of whoever took its place.
+pub fn parent_pid() -> i32 {
+    // SAFETY: a plain call that cannot fail.
+    unsafe { libc::getppid() }
+}
+
+/// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: it may be dead
+/// already.
+///
+/// # Errors
+///
+/// For a number that is no signal.
+pub fn set_parent_death_signal(signal: i32) -> io::Result<()> {
+    let signal = libc::c_ulong::try_from(signal).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: a plain call.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }).map(drop)
+}
+
+/// Puts this process into a group of its own, so that a terminal's Ctrl-C goes past it.
+///
+/// # Errors
+///
+/// When it leads a session.
+pub fn new_process_group() -> io::Result<()> {
+    // SAFETY: a plain call.
+    check(unsafe { libc::setpgid(0, 0) }).map(drop)
+}
+
+/// Collects one child that has ended: its id and raw wait status. `Ok(None)` when none has.
+///
+/// # Errors
+///
+/// `ECHILD` when there are no children.
+pub fn wait_any_nonblocking() -> io::Result<Option<(i32, i32)>> {
+    let mut status = 0;
+    // SAFETY: the status is a live integer.
+    let pid = check(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) })?;
+    Ok((pid > 0).then_some((pid, status)))
+}
+
+/// Blocks every signal in this thread, so that handlers run in others.
+pub fn block_all_signals() {
+    // SAFETY: the set is initialised by sigfillset before it is used; the old set is not asked for.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigfillset(&raw mut set);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Waits until a descriptor is readable or closed; false when the time is up or a signal came.
+pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let limit = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: one live pollfd.
+    unsafe { libc::poll(&raw mut poll, 1, limit) > 0 }
+}
+
+/// Leaves at once, without destructors or exit handlers.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(status) }
+}
