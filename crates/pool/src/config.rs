@@ -1,0 +1,56 @@
+//! What a pool is made of.
+
+use std::sync::Arc;
+
+use crate::zygote::ZygoteCommand;
+use windlass_shm::arena::ArenaConfig;
+
+/// What `submit` does when the queue is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFull {
+    /// Waits for room.
+    #[default]
+    Block,
+    /// Refuses the task.
+    Reject,
+}
+
+/// What a crash of a worker does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnCrash {
+    /// Fails the task that ran, and replaces the worker.
+    #[default]
+    Replace,
+    /// Breaks the whole pool, as the standard library does.
+    Break,
+}
+
+/// How worker processes are made.
+#[derive(Clone, Debug)]
+pub struct Spawn {
+    /// The zygote to fork from; pools with an equal command share one.
+    pub zygote: ZygoteCommand,
+    /// What each worker reads first: opaque to this crate.
+    pub spec: Arc<[u8]>,
+}
+
+/// A pool's configuration, checked by whoever makes it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Worker processes, at least 1.
+    pub workers: usize,
+    /// Lanes of each: threads that run tasks.
+    pub threads: usize,
+    /// Tasks that may wait; `None` for no limit.
+    pub max_queue: Option<usize>,
+    /// What to do beyond that.
+    pub on_full: OnFull,
+    /// What a crash does.
+    pub on_crash: OnCrash,
+    /// How to make worker processes; `None` for a pool of local threads, which come to [`take_local`].
+    ///
+    /// [`take_local`]: crate::Engine::take_local
+    pub spawn: Option<Spawn>,
+    /// Limits of the arena for large arguments.
+    pub arena: ArenaConfig,
+}

@@ -1,0 +1,212 @@
+//! The descriptor table of a payload whose parts lie in more than one place.
+//!
+//! A frame is a pickle-5 stream and the buffers that travel out of band. Where one of them lies in a segment, the
+//! payload is a table: `{count: u32, handles: u32, lease: u64}` then `count` entries
+//! `{segment: u64, generation: u64, offset: u64, length: u64}`, little-endian, then the inline bytes. Entry 0 is the
+//! stream, the others are the buffers in order. Segment 0 means "inline, at `offset` from the payload's start". The last
+//! `handles` entries are not buffers: they name the segments of shared arrays inside the stream, so that the reader has
+//! them before it unpickles.
+//!
+//! Source: [PEP 574](https://peps.python.org/pep-0574/) for out-of-band buffers.
+
+use windlass_base::{Code, Error, Result};
+
+const HEAD: usize = 16;
+const ENTRY: usize = 32;
+/// Inline buffers start at multiples of this many bytes, so that arrays of any element type are aligned.
+pub const ALIGN: usize = 64;
+
+/// Where one part of a frame lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The segment's id; 0 for bytes inside the payload itself.
+    pub segment: u64,
+    /// The segment's generation when the entry was written.
+    pub generation: u64,
+    /// Bytes from the start of the segment's data, or of the payload.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// A checked table over the bytes of a payload.
+#[derive(Debug)]
+pub struct Table<'a> {
+    payload: &'a [u8],
+    lease: u64,
+    count: usize,
+    handles: usize,
+}
+
+/// One part of a frame to be written.
+#[derive(Clone, Copy, Debug)]
+pub enum Part<'a> {
+    /// Bytes to be copied into the payload.
+    Inline(&'a [u8]),
+    /// Bytes that already lie in a segment.
+    Placed(Entry),
+}
+
+fn corrupt(what: &'static str) -> Error {
+    Error::new(Code::ShmCorrupt, what)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let chunk = bytes.get(at..at.checked_add(8)?)?;
+    chunk.try_into().ok().map(u64::from_le_bytes)
+}
+
+impl<'a> Table<'a> {
+    /// Reads and checks a payload's table.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmCorrupt` when the table is longer than the payload, has no entry, or an inline entry points outside.
+    pub fn parse(payload: &'a [u8]) -> Result<Self> {
+        let count = payload.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+        let (Some(count), Some(lease)) = (count, word(payload, 8)) else {
+            return Err(corrupt("a descriptor table is shorter than its head"));
+        };
+        let count = count as usize;
+        let handles = payload.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
+        let table_end = count.checked_mul(ENTRY).and_then(|n| n.checked_add(HEAD));
+        if count <= handles || table_end.is_none_or(|end| end > payload.len()) {
+            return Err(corrupt("a descriptor table is longer than its payload"));
+        }
+        let table = Self { payload, lease, count, handles };
+        for index in 0..count {
+            let entry = table.entry(index).ok_or_else(|| corrupt("a descriptor is cut off"))?;
+            if entry.segment == 0 && table.inline(&entry).is_none() {
+                return Err(corrupt("an inline descriptor points outside its payload"));
+            }
+        }
+        Ok(table)
+    }
+
+    /// The lease that the segment entries belong to; 0 for none.
+    pub fn lease(&self) -> u64 {
+        self.lease
+    }
+
+    /// Number of entries, at least one.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Out-of-band buffers, in the order in which the stream asks for them.
+    pub fn buffers(&self) -> impl Iterator<Item = Entry> + '_ {
+        (1..self.count - self.handles).filter_map(|index| self.entry(index))
+    }
+
+    /// Whether there is no entry; never true of a parsed table.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The entry at `index`.
+    pub fn entry(&self, index: usize) -> Option<Entry> {
+        if index >= self.count {
+            return None;
+        }
+        let at = HEAD + index * ENTRY;
+        Some(Entry {
+            segment: word(self.payload, at)?,
+            generation: word(self.payload, at + 8)?,
+            offset: word(self.payload, at + 16)?,
+            length: word(self.payload, at + 24)?,
+        })
+    }
+
+    /// The bytes of an inline entry; `None` for one that lies in a segment or outside the payload.
+    pub fn inline(&self, entry: &Entry) -> Option<&'a [u8]> {
+        if entry.segment != 0 {
+            return None;
+        }
+        let start = usize::try_from(entry.offset).ok()?;
+        let end = start.checked_add(usize::try_from(entry.length).ok()?)?;
+        self.payload.get(start..end)
+    }
+
+    /// All entries in order.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        (0..self.count).filter_map(|index| self.entry(index))
+    }
+}
+
+/// Bytes that [`encode`] will produce for `parts` and so many handles.
+pub fn encoded_len(parts: &[Part<'_>], handles: usize) -> usize {
+    parts.iter().fold(HEAD + (parts.len() + handles) * ENTRY, |at, part| match part {
+        Part::Inline(bytes) => at.next_multiple_of(ALIGN) + bytes.len(),
+        Part::Placed(_) => at,
+    })
+}
+
+/// Writes a table and the inline bytes of `parts` into one payload.
+/// `handles` name segments that the stream refers to by itself.
+pub fn encode(lease: u64, parts: &[Part<'_>], handles: &[Entry]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(encoded_len(parts, handles.len()));
+    let count = parts.len() + handles.len();
+    for number in [count, handles.len()] {
+        out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    out.extend_from_slice(&lease.to_le_bytes());
+    let mut at = HEAD + count * ENTRY;
+    for part in parts {
+        let entry = match part {
+            Part::Placed(entry) => *entry,
+            Part::Inline(bytes) => {
+                let offset = at.next_multiple_of(ALIGN);
+                at = offset + bytes.len();
+                Entry { segment: 0, generation: 0, offset: offset as u64, length: bytes.len() as u64 }
+            }
+        };
+        write_entry(&mut out, &entry);
+    }
+    for entry in handles {
+        write_entry(&mut out, entry);
+    }
+    for part in parts {
+        if let Part::Inline(bytes) = part {
+            out.resize(out.len().next_multiple_of(ALIGN), 0);
+            out.extend_from_slice(bytes);
+        }
+    }
+    out
+}
+
+fn write_entry(out: &mut Vec<u8>, entry: &Entry) {
+    for field in [entry.segment, entry.generation, entry.offset, entry.length] {
+        out.extend_from_slice(&field.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_come_back_as_written() {
+        let placed = Entry { segment: 7, generation: 3, offset: 4096, length: 10 };
+        let bytes = encode(42, &[Part::Inline(b"stream"), Part::Placed(placed), Part::Inline(b"buffer")], &[placed]);
+        let table = Table::parse(&bytes).expect("a table that encode wrote");
+        assert_eq!((table.lease(), table.len(), table.buffers().count()), (42, 4, 2));
+        let entries: Vec<_> = table.entries().collect();
+        assert_eq!(table.inline(&entries[0]), Some(&b"stream"[..]));
+        assert_eq!(entries[1], placed);
+        assert_eq!(table.inline(&entries[2]), Some(&b"buffer"[..]));
+        assert_eq!(entries[2].offset % ALIGN as u64, 0);
+    }
+
+    #[test]
+    fn no_prefix_or_flipped_byte_crashes_the_reader() {
+        let bytes = encode(1, &[Part::Inline(b"stream"), Part::Inline(&[9; 100])], &[]);
+        for end in 0..bytes.len() {
+            let _ = Table::parse(&bytes[..end]).map(|t| t.entries().map(|e| t.inline(&e).map(<[u8]>::len)).count());
+        }
+        for at in 0..bytes.len() {
+            let mut broken = bytes.clone();
+            broken[at] ^= 0xFF;
+            let _ = Table::parse(&broken).map(|t| t.entries().map(|e| t.inline(&e).map(<[u8]>::len)).count());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The pool's engine: lanes, dispatch, supervision and the protocol with workers, without a word of Python.
+//!
+//! Tasks are bytes (for worker processes) or opaque values (for threads of this process). The layer above encodes and
+//! decodes. See `README.md` for the protocol and why nothing is lost.
+
+mod config;
+mod control;
+mod dispatch;
+mod engine;
+pub mod frame;
+mod lane;
+mod queue;
+mod statistics;
+mod supervisor;
+mod task;
+pub mod wire;
+pub mod worker;
+mod workers;
+pub mod zygote;
+
+pub use config::{Config, OnCrash, OnFull, Spawn};
+pub use control::Control;
+pub use engine::{Engine, Refused, Sleeper, Waited};
+pub use lane::LaneLayout;
+pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
+pub use task::{Call, Failure, Function, Opaque, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task};
+pub use zygote::ZygoteCommand;

@@ -1,0 +1,318 @@
+//! The one background thread of the process: it watches workers and zygotes and looks after resting pools.
+//!
+//! It never touches the interpreter. Zygotes are started on it, because a zygote's parent-death signal is tied to the
+//! thread that started it and this one ends with the process.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_os::epoll::{Epoll, Interest};
+use windlass_os::eventfd::EventFd;
+use windlass_os::process;
+
+use crate::engine::{Engine, lock};
+use crate::zygote::{Message, Zygote, ZygoteCommand};
+
+const WAKE: u64 = 0;
+
+/// What a descriptor in the supervisor's set belongs to.
+#[derive(Debug)]
+enum Source {
+    Engine(Weak<Engine>),
+    Zygote(Arc<Zygote>),
+    Worker { id: u64, pidfd: Arc<OwnedFd> },
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    sources: HashMap<u64, Source>,
+    /// Engines that have not ended, whoever else has let go of them, each with its next own time to look.
+    engines: HashMap<u64, (Arc<Engine>, Option<Instant>)>,
+    zygotes: HashMap<ZygoteCommand, Arc<Zygote>>,
+    /// Which engine a worker belongs to, and which source its pidfd is.
+    workers: HashMap<u64, (Weak<Engine>, Option<u64>)>,
+    /// Zygotes to be started, with where to answer.
+    wanted: Vec<(ZygoteCommand, Sender<Result<Arc<Zygote>>>)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    epoll: Epoll,
+    wake: EventFd,
+    watched: Mutex<Watched>,
+    next: AtomicU64,
+    fork_generation: u64,
+}
+
+static CURRENT: AtomicPtr<Supervisor> = AtomicPtr::new(std::ptr::null_mut());
+/// Held while a supervisor is made; a child forked meanwhile would find it taken for ever, hence `try_lock` below.
+static MAKING: Mutex<()> = Mutex::new(());
+
+impl Supervisor {
+    fn existing() -> Option<&'static Self> {
+        let pointer = CURRENT.load(Ordering::Acquire);
+        if pointer.is_null() {
+            return None;
+        }
+        // SAFETY: the pointer came from Box::leak below and is never freed, so it is valid for the process's life; in a
+        // forked child the memory is a copy and as valid.
+        let supervisor = unsafe { &*pointer };
+        // In a forked child the thread does not exist: a fresh supervisor is made there.
+        (supervisor.fork_generation == process::fork_generation()).then_some(supervisor)
+    }
+
+    /// The process's supervisor, started at the first call.
+    pub(crate) fn get() -> Result<&'static Self> {
+        if let Some(supervisor) = Self::existing() {
+            return Ok(supervisor);
+        }
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let _making = loop {
+            if let Ok(guard) = MAKING.try_lock() {
+                break Some(guard);
+            }
+            if let Some(supervisor) = Self::existing() {
+                return Ok(supervisor);
+            }
+            if Instant::now() > deadline {
+                break None;
+            }
+            std::thread::yield_now();
+        };
+        if let Some(supervisor) = Self::existing() {
+            return Ok(supervisor);
+        }
+        let epoll = Epoll::new().context("could not make the supervisor's epoll set")?;
+        let wake = EventFd::new().context("could not make the supervisor's event descriptor")?;
+        epoll.add(wake.as_fd(), WAKE, Interest::Read).context("could not watch an event descriptor")?;
+        let supervisor: &'static Self = Box::leak(Box::new(Self {
+            epoll,
+            wake,
+            watched: Mutex::default(),
+            next: AtomicU64::new(1),
+            fork_generation: process::fork_generation(),
+        }));
+        std::thread::Builder::new()
+            .name(String::from("windlass-supervisor"))
+            .stack_size(256 * 1024)
+            .spawn(move || supervisor.run())
+            .context("could not start the supervisor's thread")?;
+        CURRENT.store(std::ptr::from_ref(supervisor).cast_mut(), Ordering::Release);
+        Ok(supervisor)
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_engine(&self, engine: &Arc<Engine>) {
+        let token = self.number();
+        let mut watched = lock(&self.watched);
+        watched.sources.insert(token, Source::Engine(Arc::downgrade(engine)));
+        watched.engines.insert(token, (Arc::clone(engine), Some(Instant::now())));
+        drop(watched);
+        let _ = self.epoll.add(engine.control.event_fd(), token, Interest::Read);
+        self.wake.signal();
+    }
+
+    /// The zygote of a command, started if there is none. Blocks until its process exists, not until it is ready.
+    pub(crate) fn zygote(&self, command: &ZygoteCommand) -> Result<Arc<Zygote>> {
+        let (answer, answered) = channel();
+        {
+            let mut watched = lock(&self.watched);
+            if let Some(zygote) = watched.zygotes.get(command) {
+                return Ok(Arc::clone(zygote));
+            }
+            watched.wanted.push((command.clone(), answer));
+        }
+        self.wake.signal();
+        answered.recv().map_err(|_| Error::new(Code::Zygote, "the supervisor's thread is gone"))?
+    }
+
+    pub(crate) fn new_worker_id(&self, engine: &Weak<Engine>) -> u64 {
+        let id = self.number();
+        lock(&self.watched).workers.insert(id, (engine.clone(), None));
+        id
+    }
+
+    pub(crate) fn forget_worker(id: u64) {
+        let Some(supervisor) = Self::existing() else { return };
+        let mut watched = lock(&supervisor.watched);
+        if let Some((_, Some(token))) = watched.workers.remove(&id)
+            && let Some(Source::Worker { pidfd, .. }) = watched.sources.remove(&token)
+        {
+            let _ = supervisor.epoll.remove(pidfd.as_fd());
+        }
+    }
+
+    fn run(&self) {
+        process::block_all_signals();
+        let mut events = Vec::new();
+        loop {
+            let due = lock(&self.watched).engines.values().filter_map(|(_, at)| *at).min();
+            let timeout = due.map(|at| at.saturating_duration_since(Instant::now()));
+            if self.epoll.wait(&mut events, timeout).is_err() {
+                return;
+            }
+            self.start_zygotes();
+            // Zygotes' messages first: they carry the status of a worker whose pidfd is ready too.
+            for token in events.iter().map(|event| event.token) {
+                if token == WAKE {
+                    self.wake.drain();
+                    continue;
+                }
+                let zygote = match lock(&self.watched).sources.get(&token) {
+                    Some(Source::Zygote(zygote)) => Some(Arc::clone(zygote)),
+                    _ => None,
+                };
+                if let Some(zygote) = zygote {
+                    self.listen(token, &zygote);
+                }
+            }
+            let mut touched = Vec::new();
+            for token in events.iter().map(|event| event.token) {
+                let worker = match lock(&self.watched).sources.get(&token) {
+                    Some(Source::Engine(engine)) => {
+                        if let Some(engine) = engine.upgrade() {
+                            engine.control.drain();
+                        }
+                        touched.push(token);
+                        None
+                    }
+                    Some(Source::Worker { id, .. }) => Some(*id),
+                    _ => None,
+                };
+                if let Some(id) = worker {
+                    self.worker_ended(token, id);
+                }
+            }
+            self.tick(&touched);
+        }
+    }
+
+    fn start_zygotes(&self) {
+        let wanted = std::mem::take(&mut lock(&self.watched).wanted);
+        for (command, answer) in wanted {
+            let existing = lock(&self.watched).zygotes.get(&command).map(Arc::clone);
+            let zygote = match existing {
+                Some(zygote) => Ok(zygote),
+                None => self.start_zygote(&command),
+            };
+            let _ = answer.send(zygote);
+        }
+    }
+
+    fn start_zygote(&self, command: &ZygoteCommand) -> Result<Arc<Zygote>> {
+        let token = self.number();
+        let zygote = Arc::new(Zygote::launch(token, command)?);
+        self.epoll.add(zygote.socket.as_fd(), token, Interest::Read).context("could not watch a zygote")?;
+        let mut watched = lock(&self.watched);
+        watched.sources.insert(token, Source::Zygote(Arc::clone(&zygote)));
+        watched.zygotes.insert(command.clone(), Arc::clone(&zygote));
+        Ok(zygote)
+    }
+
+    fn engine_of(&self, worker: u64) -> Option<Arc<Engine>> {
+        lock(&self.watched).workers.get(&worker).and_then(|(engine, _)| engine.upgrade())
+    }
+
+    fn listen(&self, token: u64, zygote: &Arc<Zygote>) {
+        loop {
+            match zygote.receive() {
+                Ok(None) => return,
+                Ok(Some(Message::Hello(_))) => {}
+                Ok(Some(Message::PreloadFailed(text))) => zygote.complain(text),
+                Ok(Some(Message::Spawned { worker, pid, pidfd })) => {
+                    let pidfd = Arc::new(pidfd);
+                    if let Some(engine) = self.engine_of(worker) {
+                        let source = self.number();
+                        let mut watched = lock(&self.watched);
+                        if let Some(entry) = watched.workers.get_mut(&worker) {
+                            entry.1 = Some(source);
+                        }
+                        watched.sources.insert(source, Source::Worker { id: worker, pidfd: Arc::clone(&pidfd) });
+                        drop(watched);
+                        let _ = self.epoll.add(pidfd.as_fd(), source, Interest::Read);
+                        engine.worker_spawned(worker, pid, &pidfd);
+                    } else {
+                        let _ = windlass_os::pidfd::send_signal(pidfd.as_fd(), 9);
+                    }
+                }
+                Ok(Some(Message::Exited { worker, status })) => {
+                    if let Some(engine) = self.engine_of(worker) {
+                        engine.worker_gone(worker, Some(status));
+                    }
+                }
+                Ok(Some(Message::Failed { worker, reason })) => {
+                    if let Some(engine) = self.engine_of(worker) {
+                        engine.worker_failed(worker, &reason);
+                    }
+                }
+                Err(_) => {
+                    self.zygote_ended(token, zygote);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A zygote is gone, and its workers with it: each pool that used it starts another.
+    fn zygote_ended(&self, token: u64, zygote: &Arc<Zygote>) {
+        let _ = self.epoll.remove(zygote.socket.as_fd());
+        let reason = zygote.reap();
+        let engines: Vec<_> = {
+            let mut watched = lock(&self.watched);
+            watched.sources.remove(&token);
+            watched.zygotes.retain(|_, other| other.id != zygote.id);
+            watched.engines.values().map(|(engine, _)| Arc::clone(engine)).collect()
+        };
+        for engine in engines {
+            engine.zygote_gone(zygote, &reason, || self.restart(&engine));
+        }
+    }
+
+    fn restart(&self, engine: &Arc<Engine>) -> Result<Arc<Zygote>> {
+        let Some(spawn) = &engine.config.spawn else {
+            return Err(Error::new(Code::Zygote, "the pool has no worker processes"));
+        };
+        let existing = lock(&self.watched).zygotes.get(&spawn.zygote).map(Arc::clone);
+        existing.map_or_else(|| self.start_zygote(&spawn.zygote), Ok)
+    }
+
+    fn worker_ended(&self, token: u64, id: u64) {
+        if let Some(Source::Worker { pidfd, .. }) = lock(&self.watched).sources.remove(&token) {
+            let _ = self.epoll.remove(pidfd.as_fd());
+        }
+        if let Some(engine) = self.engine_of(id) {
+            engine.worker_gone(id, None);
+        }
+    }
+
+    /// Lets the engines that were rung, or whose time has come, look after themselves; drops those that have ended.
+    fn tick(&self, touched: &[u64]) {
+        let now = Instant::now();
+        let due: Vec<(u64, Arc<Engine>)> = lock(&self.watched)
+            .engines
+            .iter()
+            .filter(|(token, (_, at))| touched.contains(token) || at.is_some_and(|at| at <= now))
+            .map(|(token, (engine, _))| (*token, Arc::clone(engine)))
+            .collect();
+        for (token, engine) in due {
+            let next = engine.tick(now);
+            if engine.has_ended() {
+                let _ = self.epoll.remove(engine.control.event_fd());
+                let mut watched = lock(&self.watched);
+                watched.engines.remove(&token);
+                watched.sources.remove(&token);
+            } else if let Some(entry) = lock(&self.watched).engines.get_mut(&token) {
+                entry.1 = next;
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! A task's cell: what is to be run, where it stands, and how it ended.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use windlass_os::futex::{self, Scope};
+use windlass_shm::arena::Lease;
+use windlass_shm::segment::Segment;
+
+/// Something only the layer above understands: a Python call for a thread worker, or its result.
+pub type Opaque = Box<dyn Any + Send + Sync>;
+
+/// A function as it is shipped to workers, once to each.
+pub struct Function {
+    pub(crate) id: u32,
+    pub(crate) payload: Payload,
+    pub(crate) dropped: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Function {
+    /// The number that tasks name it by.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Function").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Encoded bytes, with what they refer to.
+#[derive(Debug, Default)]
+pub struct Payload {
+    /// `EMPTY`, `DESCRIBED`, `LEASED` as in `wire::flags`.
+    pub flags: u16,
+    /// The record's payload.
+    pub bytes: Vec<u8>,
+    /// Where large parts lie; goes back to the arena when the task has ended.
+    pub lease: Option<Lease>,
+    /// Segments whose descriptors the worker must have before it reads the record.
+    pub segments: Vec<Arc<Segment>>,
+}
+
+/// What a task runs.
+#[derive(Debug)]
+pub enum Call {
+    /// An encoded call, for a worker process.
+    Remote {
+        /// The function.
+        function: Arc<Function>,
+        /// Its arguments; taken away when the task has ended.
+        payload: Mutex<Payload>,
+    },
+    /// A call that a thread of this process makes.
+    Local(Mutex<Option<Opaque>>),
+}
+
+/// How a task is to be treated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// One budget for waiting and running.
+    pub timeout: Option<Duration>,
+    /// How often the task may be run again after it raised or its worker died.
+    pub retries: u32,
+    /// Higher goes first; 0 is usual.
+    pub priority: i32,
+}
+
+/// A finished worker's answer, still encoded.
+#[derive(Debug)]
+pub struct Reply {
+    /// Bits of `wire::flags`.
+    pub flags: u16,
+    /// The frame.
+    pub bytes: Vec<u8>,
+    /// The segments that the frame refers to.
+    pub segments: Vec<Arc<Segment>>,
+}
+
+/// Which part of its budget a task overran in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It was never started.
+    Queued,
+    /// It was running, and has been ended.
+    Running,
+}
+
+/// Why a task that raised nothing has no result.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// Its worker died while it ran: by signal, or with an exit status.
+    Crashed {
+        /// The worker's process id.
+        pid: i32,
+        /// The wait status, if it could be had.
+        status: Option<i32>,
+        /// What the runtime has to add.
+        reason: Option<Arc<str>>,
+    },
+    /// The budget ran out.
+    TimedOut(Phase),
+    /// The pool broke: the text says why.
+    Broken(Arc<str>),
+    /// An initializer failed; the reply is its exception, encoded.
+    Initializer(Arc<Reply>),
+}
+
+/// How a task ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The function returned or raised; `flags` tells which.
+    Replied(Reply),
+    /// The same for a local task.
+    Local {
+        /// The value or the exception.
+        value: Opaque,
+        /// Whether it is an exception.
+        raised: bool,
+    },
+    /// It did not get that far.
+    Failed(Failure),
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// What is known of a finished task.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record {
+    /// The worker that ran it; 0 if none did.
+    pub pid: i32,
+    /// The worker's own measure of the call, in nanoseconds.
+    pub busy_ns: u64,
+    /// From submission to the end, in nanoseconds.
+    pub total_ns: u64,
+}
+
+const PHASE: u32 = 0b111;
+const WATCHED: u32 = 1 << 3;
+const WAITING: u32 = 1 << 4;
+const NUDGE: u32 = 1 << 8;
+
+/// Where a task stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Stage {
+    /// In the pool's queue.
+    Queued = 0,
+    /// In a lane's ring; the record's own state tells whether it has been started.
+    Sent = 1,
+    /// Run by a thread of this process.
+    Running = 2,
+    /// It has an outcome.
+    Done = 3,
+}
+
+/// One submitted task.
+///
+/// `word` packs the stage (bits 0 to 2, written under the engine's lock), `WATCHED` (somebody wants to be told on the
+/// completed list), `WAITING` (a thread sleeps on the word) and a nudge counter from bit 8 up, which makes a sleeper
+/// look again. The outcome is written once, before the stage becomes `Done` with release ordering.
+#[derive(Debug)]
+pub struct Task {
+    /// Unique in its pool.
+    pub id: u64,
+    /// What to run.
+    pub call: Call,
+    /// `BATCH` and `STAR` as in `wire::flags`.
+    pub flags: u16,
+    /// How it is to be treated.
+    pub options: Options,
+    pub(crate) submitted: Instant,
+    word: AtomicU32,
+    /// Times it has been started or sent; written under the engine's lock.
+    attempt: AtomicU32,
+    /// The lane it lies in while sent; written under the engine's lock.
+    lane: AtomicU64,
+    outcome: OnceLock<Outcome>,
+    record: OnceLock<Record>,
+}
+
+impl Task {
+    pub(crate) fn new(id: u64, call: Call, flags: u16, options: Options, attempt: u32) -> Self {
+        Self {
+            id,
+            call,
+            flags,
+            options,
+            submitted: Instant::now(),
+            word: AtomicU32::new(Stage::Queued as u32),
+            attempt: AtomicU32::new(attempt),
+            lane: AtomicU64::new(u64::MAX),
+            outcome: OnceLock::new(),
+            record: OnceLock::new(),
+        }
+    }
+
+    /// A task that has ended before it began: its arguments could not be encoded, say.
+    pub fn ended(outcome: Outcome) -> Arc<Self> {
+        let task = Self::new(0, Call::Local(Mutex::new(None)), 0, Options::default(), 0);
+        let _ = task.outcome.set(outcome);
+        task.word.store(Stage::Done as u32, Ordering::Release);
+        Arc::new(task)
+    }
+
+    /// Where it stands.
+    pub fn stage(&self) -> Stage {
+        match self.word.load(Ordering::Acquire) & PHASE {
+            0 => Stage::Queued,
+            1 => Stage::Sent,
+            2 => Stage::Running,
+            _ => Stage::Done,
+        }
+    }
+
+    /// Whether it has an outcome.
+    pub fn is_done(&self) -> bool {
+        self.word.load(Ordering::Acquire) & PHASE == Stage::Done as u32
+    }
+
+    /// How it ended, once it has.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        if self.is_done() { self.outcome.get() } else { None }
+    }
+
+    /// What is known of its run, once it has ended.
+    pub fn record(&self) -> Record {
+        self.record.get().copied().unwrap_or_default()
+    }
+
+    /// How often it has been given to a worker.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the task to be put on the completed list when it ends; false if it has ended already.
+    pub fn watch(&self) -> bool {
+        self.word.fetch_or(WATCHED, Ordering::AcqRel) & PHASE != Stage::Done as u32
+    }
+
+    /// Whether somebody has asked to be told of its end.
+    pub fn watched(&self) -> bool {
+        self.word.load(Ordering::Acquire) & WATCHED != 0
+    }
+
+    pub(crate) fn lane(&self) -> Option<usize> {
+        usize::try_from(self.lane.load(Ordering::Relaxed)).ok().filter(|lane| *lane != usize::MAX)
+    }
+
+    pub(crate) fn set_stage(&self, stage: Stage) {
+        // A compare loop, because the flag bits are set by threads without the engine's lock.
+        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+            Some(word & !PHASE | stage as u32)
+        });
+    }
+
+    pub(crate) fn sent_to(&self, lane: usize) {
+        self.lane.store(lane as u64, Ordering::Relaxed);
+        self.set_stage(Stage::Sent);
+    }
+
+    pub(crate) fn count_attempt(&self) -> u32 {
+        self.attempt.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Ends the task; true if it is watched. The caller holds the engine's lock and has checked that it is not done.
+    pub(crate) fn finish(&self, outcome: Outcome, record: Record) -> bool {
+        let _ = self.record.set(record);
+        let _ = self.outcome.set(outcome);
+        let before = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(word & !PHASE | Stage::Done as u32))
+            .unwrap_or(0);
+        if before & WAITING != 0 {
+            futex::wake(&self.word, u32::MAX >> 1, Scope::Private);
+        }
+        before & WATCHED != 0
+    }
+
+    /// Makes a thread that sleeps on this task look again.
+    pub(crate) fn nudge(&self) {
+        self.word.fetch_add(NUDGE, Ordering::AcqRel);
+        futex::wake(&self.word, u32::MAX >> 1, Scope::Private);
+    }
+
+    /// Announces a sleeper, and gives the value to sleep on.
+    pub(crate) fn prepare_sleep(&self) -> u32 {
+        self.word.fetch_or(WAITING, Ordering::AcqRel) | WAITING
+    }
+
+    /// Sleeps until the task ends, is nudged, the time is up, or a signal comes (then true).
+    pub(crate) fn sleep(&self, observed: u32, timeout: Option<Duration>) -> bool {
+        if observed & PHASE == Stage::Done as u32 {
+            return false;
+        }
+        matches!(futex::wait(&self.word, observed, timeout, Scope::Private), futex::Wait::Interrupted)
+    }
+
+    pub(crate) fn payload(&self) -> Option<MutexGuard<'_, Payload>> {
+        match &self.call {
+            Call::Remote { payload, .. } => Some(payload.lock().unwrap_or_else(PoisonError::into_inner)),
+            Call::Local(_) => None,
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Worker processes, as the parent sees them: asked for, supervised, dismissed, replaced.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use windlass_base::{Result, ResultExt};
+use windlass_os::{memfd, pidfd, socket};
+use windlass_shm::arena::Lease;
+use windlass_shm::ring::{Header, Producer};
+use windlass_shm::segment::Segment;
+
+use crate::engine::{Core, Engine, State, lock};
+use crate::lane::Lane;
+use crate::supervisor::Supervisor;
+use crate::task::{Failure, Outcome, Record, Stage, Task};
+use crate::wire::kind;
+use crate::zygote::{SpawnRequest, Zygote};
+
+const SIGKILL: i32 = 9;
+/// How long a dead worker's wait status may take to come from the zygote.
+const STATUS_PATIENCE: Duration = Duration::from_millis(200);
+/// Workers that may die in a row before any of them was ready.
+const MOST_FAILED_STARTS: u32 = 3;
+const SWEEP: Duration = Duration::from_millis(500);
+
+/// What every spawn request of a pool has in common.
+#[derive(Debug)]
+pub(crate) struct Spawning {
+    pub(crate) zygote: Arc<Zygote>,
+    control: OwnedFd,
+    spec: OwnedFd,
+}
+
+/// One worker process.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// Unique in this process: what the zygote calls it.
+    pub(crate) id: u64,
+    pub(crate) pid: i32,
+    pub(crate) pidfd: Option<Arc<OwnedFd>>,
+    pub(crate) socket: OwnedFd,
+    pub(crate) lanes: Vec<usize>,
+    /// Lanes that have said READY.
+    pub(crate) ready: usize,
+    pub(crate) completed: u64,
+    pub(crate) busy_ns: u64,
+    /// Segments whose descriptors it has.
+    pub(crate) segments: HashMap<u64, Weak<Segment>>,
+    /// Segments that came from it and have not been named yet.
+    pub(crate) received: HashMap<u64, Arc<Segment>>,
+    /// Leases that its views still look into.
+    pub(crate) retained: HashMap<u64, Lease>,
+    /// It has been told to leave.
+    dismissed: bool,
+    /// It has been killed on purpose: a timeout, a cancellation.
+    killed: bool,
+    /// Why it was killed, if it misbehaved.
+    condemned: Option<Arc<str>>,
+    /// Its process is gone, and its status is awaited until then.
+    dead_until: Option<Instant>,
+    status: Option<i32>,
+}
+
+impl Worker {
+    pub(crate) fn is_dying(&self) -> bool {
+        self.dismissed || self.killed || self.dead_until.is_some()
+    }
+
+    fn kill(&mut self) {
+        if !self.killed {
+            self.killed = true;
+            if let Some(fd) = &self.pidfd {
+                let _ = pidfd::send_signal(fd.as_fd(), SIGKILL);
+            }
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn prepare_spawning(&self, control: OwnedFd) -> Result<()> {
+        let Some(spawn) = &self.config.spawn else { return Ok(()) };
+        let zygote = Supervisor::get()?.zygote(&spawn.zygote)?;
+        let spec = memfd::with_contents(c"windlass-spec", &spawn.spec).context("could not store a worker's spec")?;
+        *lock(&self.spawning) = Some(Spawning { zygote, control, spec });
+        Ok(())
+    }
+
+    /// Asks the zygote for one more worker.
+    pub(crate) fn add_worker(&self, core: &mut Core) -> Result<()> {
+        let slot = core.workers.iter().position(Option::is_none).unwrap_or(core.workers.len());
+        let (ours, theirs) = socket::seqpacket_pair().context("could not make a worker's socket")?;
+        let mut indices = Vec::new();
+        let mut fds = Vec::new();
+        for _ in 0..self.config.threads {
+            let (lane, fd) = Lane::create(slot)?;
+            let free = core.lanes.iter().position(Option::is_none).unwrap_or(core.lanes.len());
+            if free == core.lanes.len() {
+                core.lanes.push(None);
+            }
+            core.lanes[free] = Some(lane);
+            indices.push(free);
+            fds.push(fd);
+        }
+        let guard = lock(&self.spawning);
+        let Some(spawning) = guard.as_ref() else { return Ok(()) };
+        let id = Supervisor::get()?.new_worker_id(&self.me);
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        spawning.zygote.spawn(SpawnRequest {
+            worker: id,
+            socket: theirs.as_fd(),
+            control: spawning.control.as_fd(),
+            event: self.control.event_fd(),
+            spec: spawning.spec.as_fd(),
+            lanes: &borrowed,
+        })?;
+        drop(guard);
+        // The warmest lane is taken from the end, so the first worker's lanes go last.
+        for index in &indices {
+            core.idle.insert(0, *index);
+        }
+        let worker = Worker {
+            id,
+            pid: 0,
+            pidfd: None,
+            socket: ours,
+            lanes: indices,
+            ready: 0,
+            completed: 0,
+            busy_ns: 0,
+            segments: HashMap::new(),
+            received: HashMap::new(),
+            retained: HashMap::new(),
+            dismissed: false,
+            killed: false,
+            condemned: None,
+            dead_until: None,
+            status: None,
+        };
+        core.starting += 1;
+        if slot == core.workers.len() {
+            core.workers.push(Some(worker));
+        } else {
+            core.workers[slot] = Some(worker);
+        }
+        Ok(())
+    }
+
+    fn find(core: &Core, id: u64) -> Option<usize> {
+        core.workers.iter().position(|worker| worker.as_ref().is_some_and(|worker| worker.id == id))
+    }
+
+    /// The zygote has forked a worker.
+    pub(crate) fn worker_spawned(&self, id: u64, pid: i32, fd: &Arc<OwnedFd>) {
+        let mut core = self.lock();
+        let Some(index) = Self::find(&core, id) else {
+            let _ = pidfd::send_signal(fd.as_fd(), SIGKILL);
+            return;
+        };
+        if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
+            worker.pid = pid;
+            worker.pidfd = Some(Arc::clone(fd));
+            if worker.killed {
+                let _ = pidfd::send_signal(fd.as_fd(), SIGKILL);
+            }
+        }
+    }
+
+    /// The zygote could not fork a worker, or is gone.
+    pub(crate) fn worker_failed(&self, id: u64, reason: &str) {
+        let mut core = self.lock();
+        if let Some(index) = Self::find(&core, id) {
+            core.failed_starts += MOST_FAILED_STARTS;
+            if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
+                worker.condemned = Some(reason.into());
+            }
+            self.bury(&mut core, index);
+        }
+    }
+
+    /// A worker's process has ended; its status may be known already.
+    pub(crate) fn worker_gone(&self, id: u64, status: Option<i32>) {
+        let mut core = self.lock();
+        let Some(index) = Self::find(&core, id) else { return };
+        let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) else { return };
+        worker.status = worker.status.or(status);
+        if worker.status.is_some() || worker.dismissed {
+            self.bury(&mut core, index);
+        } else {
+            worker.dead_until = Some(Instant::now() + STATUS_PATIENCE);
+        }
+    }
+
+    /// A zygote is gone; its workers die with it, and those that it never forked are asked for again elsewhere.
+    pub(crate) fn zygote_gone(
+        &self,
+        zygote: &Arc<Zygote>,
+        reason: &str,
+        restart: impl FnOnce() -> Result<Arc<Zygote>>,
+    ) {
+        let mut core = self.lock();
+        let ours = lock(&self.spawning).as_ref().is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
+        if !ours || matches!(core.state, State::Ended | State::Broken(_)) {
+            return;
+        }
+        core.failed_starts += 1;
+        let fresh = if core.failed_starts > MOST_FAILED_STARTS {
+            Err(reason.to_owned())
+        } else {
+            restart().map_err(|error| format!("{reason}, and {error}"))
+        };
+        match fresh {
+            Ok(fresh) => {
+                if let Some(spawning) = lock(&self.spawning).as_mut() {
+                    spawning.zygote = fresh;
+                }
+            }
+            Err(reason) => {
+                self.break_core(&mut core, &Failure::Broken(reason.into()));
+            }
+        }
+        for index in 0..core.workers.len() {
+            if let Some(worker) = core.workers[index].as_mut()
+                && worker.pid == 0
+            {
+                worker.killed = true;
+                self.bury(&mut core, index);
+            }
+        }
+        self.control.kick();
+    }
+
+    /// Gives up waiting for the status of workers that died long enough ago.
+    pub(crate) fn expire_deaths(&self, core: &mut Core, now: Instant) {
+        for index in 0..core.workers.len() {
+            let due = core.workers[index].as_ref().and_then(|worker| worker.dead_until).is_some_and(|at| at <= now);
+            if due {
+                self.bury(core, index);
+            }
+        }
+    }
+
+    /// A worker's process is gone: saves its results and its waiting tasks, fails what ran, replaces it.
+    fn bury(&self, core: &mut Core, index: usize) {
+        let lanes = match core.workers.get(index).and_then(Option::as_ref) {
+            Some(worker) => worker.lanes.clone(),
+            None => return,
+        };
+        for lane in &lanes {
+            self.drain_lane(core, *lane);
+        }
+        let Some(worker) = core.workers.get_mut(index).and_then(Option::take) else { return };
+        Supervisor::forget_worker(worker.id);
+        let was_ready = worker.ready == worker.lanes.len();
+        if !was_ready {
+            core.starting = core.starting.saturating_sub(1);
+        }
+        let mut victims = Vec::new();
+        let mut waiting = Vec::new();
+        for lane_index in lanes {
+            core.idle.retain(|idle| *idle != lane_index);
+            core.busy.retain(|busy| *busy != lane_index);
+            let Some(mut lane) = core.lanes.get_mut(lane_index).and_then(Option::take) else { continue };
+            core.outstanding -= lane.outstanding.len();
+            for sent in lane.outstanding.drain(..) {
+                if sent.task.is_done() {
+                    continue;
+                }
+                if lane.tasks.started(sent.position) {
+                    victims.push(sent.task);
+                } else {
+                    waiting.push(sent.task);
+                }
+            }
+        }
+        waiting.sort_by_key(|task| std::cmp::Reverse(task.id));
+        for task in waiting {
+            task.set_stage(Stage::Queued);
+            core.queue.push_front(task);
+        }
+        let unasked = !worker.dismissed && !worker.killed || worker.condemned.is_some();
+        if unasked {
+            core.counters.crashed += 1;
+            if was_ready {
+                core.failed_starts = 0;
+            } else {
+                core.failed_starts += 1;
+            }
+        }
+        let failure =
+            Failure::Crashed { pid: worker.pid, status: worker.status, reason: worker.condemned.clone() };
+        let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= MOST_FAILED_STARTS);
+        for task in victims {
+            let record = Record { pid: worker.pid, ..Record::default() };
+            if breaks {
+                self.finish(core, &task, Outcome::Failed(failure.clone()), record);
+            } else {
+                self.retry_or_finish(core, &task, Outcome::Failed(failure.clone()), record);
+            }
+        }
+        drop(worker);
+        if breaks {
+            self.break_core(core, &failure);
+        } else if !matches!(core.state, State::Ended | State::Broken(_)) {
+            self.replace(core);
+        }
+        if !matches!(core.state, State::Open) {
+            self.check_end(core);
+        }
+        self.control.kick();
+    }
+
+    /// Starts a worker in place of one that is gone, if there is work for it or there may be.
+    fn replace(&self, core: &mut Core) {
+        let alive = core.workers.iter().flatten().filter(|worker| !worker.dismissed).count();
+        let closing = !matches!(core.state, State::Open);
+        let wanted = if closing && core.queue.is_empty() && core.outstanding == 0 { 0 } else { self.config.workers };
+        if alive >= wanted {
+            return;
+        }
+        core.counters.restarted += 1;
+        if let Err(error) = self.add_worker(core) {
+            let reason: Arc<str> = error.to_string().into();
+            self.break_core(core, &Failure::Broken(reason));
+        }
+    }
+
+    /// Ends a worker whose memory makes no sense.
+    pub(crate) fn condemn_lane(&self, core: &mut Core, lane: usize, reason: &str) {
+        let Some(index) = core.lanes.get(lane).and_then(Option::as_ref).map(|lane| lane.worker) else { return };
+        core.idle.retain(|idle| *idle != lane);
+        if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut)
+            && worker.condemned.is_none()
+        {
+            worker.condemned = Some(reason.into());
+            worker.kill();
+        }
+    }
+
+    /// Kills the worker that runs `task`; gives its process id.
+    pub(crate) fn kill_worker_of(&self, core: &mut Core, task: &Arc<Task>) -> i32 {
+        let worker = task.lane().and_then(|lane| core.lanes.get(lane)?.as_ref()).map(|lane| lane.worker);
+        let Some(worker) = worker.and_then(|index| core.workers.get_mut(index)?.as_mut()) else { return 0 };
+        worker.kill();
+        worker.pid
+    }
+
+    /// Kills every worker; gives back the tasks that were with them.
+    pub(crate) fn kill_everything(&self, core: &mut Core) -> Vec<Arc<Task>> {
+        for worker in core.workers.iter_mut().flatten() {
+            worker.kill();
+        }
+        let mut tasks = Vec::new();
+        for lane in core.lanes.iter_mut().flatten() {
+            tasks.extend(lane.outstanding.drain(..).map(|sent| sent.task));
+        }
+        core.outstanding = 0;
+        core.busy.clear();
+        tasks.retain(|task| !task.is_done());
+        tasks
+    }
+
+    /// Tells idle workers to leave; true when none is left.
+    pub(crate) fn dismiss_workers(&self, core: &mut Core) -> bool {
+        for index in 0..core.workers.len() {
+            let Some(worker) = core.workers[index].as_mut() else { continue };
+            if worker.dismissed || worker.killed {
+                continue;
+            }
+            worker.dismissed = true;
+            let lanes = worker.lanes.clone();
+            for lane in lanes {
+                if let Some(lane) = core.lanes.get_mut(lane).and_then(Option::as_mut) {
+                    send_plain(&mut lane.tasks, kind::EXIT, 0);
+                }
+            }
+        }
+        core.workers.iter().flatten().next().is_none()
+    }
+
+    /// Tells workers which segments and functions they may forget; gives the time to look again.
+    pub(crate) fn sweep_segments(&self, core: &mut Core, now: Instant) -> Option<Instant> {
+        let functions = self.take_dropped_functions();
+        for lane in core.lanes.iter_mut().flatten() {
+            for id in &functions {
+                if lane.functions.remove(id) {
+                    send_plain(&mut lane.tasks, kind::FORGET_FUNCTION, u64::from(*id));
+                }
+            }
+        }
+        let mut alive = false;
+        for worker in core.workers.iter_mut().flatten() {
+            let Some(lane) = worker.lanes.first().and_then(|i| core.lanes.get_mut(*i)?.as_mut()) else { continue };
+            worker.segments.retain(|id, segment| {
+                let keep = segment.strong_count() > 0 || !send_plain(&mut lane.tasks, kind::FORGET, *id);
+                alive |= keep;
+                keep
+            });
+        }
+        alive.then(|| now + SWEEP)
+    }
+}
+
+fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
+    let header = Header { kind, flags: crate::wire::flags::EMPTY, len: 0, id: 0, aux };
+    let sent = tasks.try_push(header, &[]).is_ok();
+    tasks.wake_consumer();
+    sent
+}
+
+impl Core {
+    pub(crate) fn next_death(&self) -> Option<Instant> {
+        self.workers.iter().flatten().filter_map(|worker| worker.dead_until).min()
+    }
+
+    /// How many of a worker's lanes are running a task.
+    pub(crate) fn started_in(&self, worker: &Worker) -> usize {
+        let started = |lane: &Lane| lane.outstanding.front().is_some_and(|sent| lane.tasks.started(sent.position));
+        worker.lanes.iter().filter_map(|i| self.lanes.get(*i)?.as_ref()).filter(|lane| started(lane)).count()
+    }
+}

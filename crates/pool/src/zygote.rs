@@ -1,0 +1,173 @@
+//! The zygote: a small process that has imported what workers need and forks them on request.
+//!
+//! This is the parent's end; [`server`] is the zygote's own. They talk over one `SOCK_SEQPACKET` socket, the zygote's
+//! descriptor 0. The parent's death is the end of that socket for the zygote, and the zygote's death is the
+//! parent-death signal for its workers.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_os::socket;
+
+pub mod server;
+
+/// How a zygote is started; pools with equal commands share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ZygoteCommand {
+    /// The interpreter.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Changes to the environment: `None` removes a variable.
+    pub env: Vec<(OsString, Option<OsString>)>,
+}
+
+/// Operations from the parent.
+const SPAWN: u32 = 1;
+/// Bytes of a message's head: `{op: u32, extra: u32, worker: u64, number: i64}`.
+const HEAD: usize = 24;
+const LARGEST: usize = 16 * 1024;
+
+/// What a zygote says.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// It has imported everything; its process id.
+    Hello(i32),
+    /// A preload failed: what and why. The zygote goes on without it.
+    PreloadFailed(String),
+    /// A worker has been forked: its pid and pidfd.
+    Spawned { worker: u64, pid: i32, pidfd: OwnedFd },
+    /// A worker has ended, with this wait status.
+    Exited { worker: u64, status: i32 },
+    /// A worker could not be forked.
+    Failed { worker: u64, reason: String },
+}
+
+mod op {
+    pub(super) const HELLO: u32 = 16;
+    pub(super) const PRELOAD_FAILED: u32 = 17;
+    pub(super) const SPAWNED: u32 = 18;
+    pub(super) const EXITED: u32 = 19;
+    pub(super) const FAILED: u32 = 20;
+}
+
+fn head(op: u32, worker: u64, number: i64) -> [u8; HEAD] {
+    let mut out = [0; HEAD];
+    out[..4].copy_from_slice(&op.to_le_bytes());
+    out[8..16].copy_from_slice(&worker.to_le_bytes());
+    out[16..].copy_from_slice(&number.to_le_bytes());
+    out
+}
+
+fn read_head(bytes: &[u8]) -> Option<(u32, u64, i64)> {
+    Some((
+        u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?),
+        u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?),
+        i64::from_le_bytes(bytes.get(16..24)?.try_into().ok()?),
+    ))
+}
+
+impl Message {
+    fn parse(bytes: &[u8], fds: &mut Vec<OwnedFd>) -> Option<Self> {
+        let (op, worker, number) = read_head(bytes)?;
+        let text = || String::from_utf8_lossy(bytes.get(HEAD..).unwrap_or_default()).into_owned();
+        Some(match op {
+            op::HELLO => Self::Hello(i32::try_from(number).ok()?),
+            op::PRELOAD_FAILED => Self::PreloadFailed(text()),
+            op::SPAWNED => Self::Spawned { worker, pid: i32::try_from(number).ok()?, pidfd: fds.pop()? },
+            op::EXITED => Self::Exited { worker, status: i32::try_from(number).ok()? },
+            op::FAILED => Self::Failed { worker, reason: text() },
+            _ => return None,
+        })
+    }
+}
+
+/// A request for one worker.
+#[derive(Debug)]
+pub(crate) struct SpawnRequest<'a> {
+    pub(crate) worker: u64,
+    pub(crate) socket: BorrowedFd<'a>,
+    pub(crate) control: BorrowedFd<'a>,
+    pub(crate) event: BorrowedFd<'a>,
+    pub(crate) spec: BorrowedFd<'a>,
+    pub(crate) lanes: &'a [BorrowedFd<'a>],
+}
+
+/// The parent's end of a zygote.
+#[derive(Debug)]
+pub struct Zygote {
+    pub(crate) id: u64,
+    pub(crate) socket: OwnedFd,
+    child: Mutex<Option<Child>>,
+    /// Preloads that failed, in the zygote's words.
+    complaints: Mutex<Vec<String>>,
+}
+
+impl Zygote {
+    /// Starts a zygote. Call it from a thread that lives as long as the process: the zygote asks the kernel for a
+    /// signal at the death of the thread that started it.
+    pub(crate) fn launch(id: u64, command: &ZygoteCommand) -> Result<Self> {
+        let (ours, theirs) = socket::seqpacket_pair().context("could not make a zygote's socket")?;
+        let mut child = Command::new(&command.program);
+        child.args(&command.args).stdin(Stdio::from(theirs));
+        for (name, value) in &command.env {
+            match value {
+                Some(value) => child.env(name, value),
+                None => child.env_remove(name),
+            };
+        }
+        let child = child.spawn().context("could not start the interpreter for a zygote")?;
+        Ok(Self { id, socket: ours, child: Mutex::new(Some(child)), complaints: Mutex::default() })
+    }
+
+    /// Asks for a worker; the answer comes to the supervisor.
+    pub(crate) fn spawn(&self, request: SpawnRequest<'_>) -> Result<()> {
+        let mut fds = vec![request.socket, request.control, request.event, request.spec];
+        fds.extend_from_slice(request.lanes);
+        let lanes = i64::try_from(request.lanes.len()).unwrap_or(0);
+        // A zygote that is gone is noticed by the supervisor, which then fails or restarts its workers.
+        match socket::send(self.socket.as_fd(), &[&head(SPAWN, request.worker, lanes)], &fds, true) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            Err(e) => Err(e).context("could not ask the zygote for a worker"),
+        }
+    }
+
+    /// The next message; `Ok(None)` if there is none, an error when the zygote is gone.
+    pub(crate) fn receive(&self) -> Result<Option<Message>> {
+        let mut buffer = [0; LARGEST];
+        let mut fds = Vec::new();
+        match socket::recv(self.socket.as_fd(), &mut buffer, &mut fds, false) {
+            Ok(0) => Err(Error::new(Code::Zygote, "the zygote is gone")),
+            Ok(got) => match Message::parse(buffer.get(..got).unwrap_or_default(), &mut fds) {
+                Some(message) => Ok(Some(message)),
+                None => Err(Error::new(Code::Zygote, "the zygote sent a message that makes no sense")),
+            },
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e).context("the zygote is gone"),
+        }
+    }
+
+    pub(crate) fn complain(&self, text: String) {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    /// Preloads that failed, in the zygote's words.
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the process and collects it; gives what it left with, in words.
+    pub(crate) fn reap(&self) -> String {
+        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut child) = child else { return String::from("the zygote is gone") };
+        let _ = child.kill();
+        match child.wait() {
+            Ok(status) => format!("the zygote, the process that forks workers, ended ({status})"),
+            Err(error) => format!("the zygote is gone ({error})"),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The zygote's own loop: takes requests, forks, reports births and deaths.
+//!
+//! The process has one thread; `SIGCHLD` is blocked and read from a descriptor.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use windlass_os::{epoll, pidfd, process, signalfd, socket};
+
+use super::{HEAD, SPAWN, head, op, read_head};
+
+const SIGCHLD: i32 = 17;
+const SOCKET: u64 = 0;
+const CHILDREN: u64 = 1;
+
+/// What a freshly forked worker gets.
+#[derive(Debug)]
+pub struct Spawned {
+    /// What the parent calls it.
+    pub worker: u64,
+    /// Its socket to the parent.
+    pub socket: OwnedFd,
+    /// The pool's control page.
+    pub control: OwnedFd,
+    /// The event descriptor of the parent's supervisor.
+    pub event: OwnedFd,
+    /// A memfd with what the worker is to set up.
+    pub spec: OwnedFd,
+    /// One lane for each thread.
+    pub lanes: Vec<OwnedFd>,
+}
+
+/// Says that everything is imported, and which preloads failed.
+///
+/// # Errors
+///
+/// When the parent is gone.
+pub fn hello(fd: &OwnedFd, failed: &[String]) -> io::Result<()> {
+    for text in failed {
+        let text: String = text.chars().take(4000).collect();
+        socket::send(fd.as_fd(), &[&head(op::PRELOAD_FAILED, 0, 0), text.as_bytes()], &[], true)?;
+    }
+    let pid = i64::from(process::current_pid());
+    socket::send(fd.as_fd(), &[&head(op::HELLO, 0, pid)], &[], true)
+}
+
+/// Serves requests until the parent is gone (`Ok(None)`), or, in each forked child, until it is born.
+///
+/// `fork` makes the child and returns 0 in it; the interpreter's own duties around a fork are its business.
+///
+/// # Errors
+///
+/// When the zygote's own descriptors fail.
+pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Result<Option<Spawned>> {
+    let children = signalfd::block_and_open(SIGCHLD)?;
+    let poll = epoll::Epoll::new()?;
+    poll.add(fd.as_fd(), SOCKET, epoll::Interest::Read)?;
+    poll.add(children.as_fd(), CHILDREN, epoll::Interest::Read)?;
+    let mut workers: HashMap<i32, u64> = HashMap::new();
+    let mut events = Vec::new();
+    loop {
+        poll.wait(&mut events, None)?;
+        // Deaths first: a request may ask for a replacement.
+        signalfd::drain(children.as_fd());
+        while let Ok(Some((pid, status))) = process::wait_any_nonblocking() {
+            if let Some(worker) = workers.remove(&pid) {
+                let message = head(op::EXITED, worker, i64::from(status));
+                socket::send(fd.as_fd(), &[&message], &[], true)?;
+            }
+        }
+        loop {
+            let mut buffer = [0; HEAD];
+            let mut fds = Vec::new();
+            match socket::recv(fd.as_fd(), &mut buffer, &mut fds, false) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Err(e) => return Err(e),
+            }
+            let Some((SPAWN, worker, lanes)) = read_head(&buffer) else { continue };
+            if fds.len() != 4 + usize::try_from(lanes).unwrap_or(0) {
+                let text = "the request came without its descriptors: is the limit of open files reached?";
+                socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), text.as_bytes()], &[], true)?;
+                continue;
+            }
+            match fork() {
+                Ok(0) => {
+                    signalfd::unblock(SIGCHLD)?;
+                    let mut rest = fds.into_iter();
+                    let mut next = || rest.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
+                    let (socket, control, event, spec) = (next()?, next()?, next()?, next()?);
+                    return Ok(Some(Spawned { worker, socket, control, event, spec, lanes: rest.collect() }));
+                }
+                Ok(pid) => {
+                    workers.insert(pid, worker);
+                    let pidfd = pidfd::open(pid)?;
+                    let message = head(op::SPAWNED, worker, i64::from(pid));
+                    socket::send(fd.as_fd(), &[&message], &[pidfd.as_fd()], true)?;
+                }
+                Err(error) => {
+                    let text = format!("fork failed: {error}");
+                    socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), text.as_bytes()], &[], true)?;
+                }
+            }
+        }
+    }
+}

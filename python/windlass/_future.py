@@ -1,0 +1,230 @@
+"""`Future`: the standard library's, with its condition made only when somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from windlass import _core
+
+T = TypeVar("T")
+
+#: The standard library's own logger: whoever listens for its messages hears ours.
+_LOGGER = logging.getLogger("concurrent.futures")
+#: Guards the making of a future's shared part; held for an instruction or two.
+_MAKING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """How a finished task was run."""
+
+    #: The task's number in its pool.
+    id: int
+    #: ``"process"`` or ``"thread"``.
+    kind: str
+    #: The process that ran it; 0 if none did.
+    worker_pid: int
+    #: How often it was given to a worker.
+    attempt: int
+    #: Seconds from submission to the end, less the seconds at work: waiting, and the way there and back.
+    queued_seconds: float
+    #: Seconds inside the function, by the worker's clock.
+    busy_seconds: float
+
+
+class _Shared:
+    """What `wait` and `as_completed` look at: `state` changes only under the condition."""
+
+    __slots__ = ("condition", "state", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[Any] = []
+        self.state: str | None = None
+
+
+class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: ignore[misc, type-arg]
+    """The result of a task that a pool has taken.
+
+    It is a `concurrent.futures.Future`, and works with `concurrent.futures.wait`, `as_completed` and
+    `asyncio.wrap_future`. `result`, `exception` and `add_done_callback` are the standard library's; a thread that
+    waits in `result` drives the pool itself. Callbacks run in the pool's collector thread.
+    """
+
+    _shared: _Shared | None = None
+
+    # --- what the standard library's functions look at --------------------------------------------------------------
+
+    def _share(self) -> _Shared:
+        shared = self._shared
+        if shared is not None:
+            return shared
+        with _MAKING:
+            shared = self._shared
+            if shared is not None:
+                return shared
+            shared = _Shared()
+            self._shared = shared
+        if not self._watch():
+            self._publish()
+        return shared
+
+    def _final_state(self) -> str:
+        return CANCELLED_AND_NOTIFIED if self._is_cancelled() else FINISHED
+
+    def _publish(self) -> None:
+        """Makes the end visible to `wait` and `as_completed`; the task is done."""
+        shared = self._shared
+        if shared is None:
+            return
+        with shared.condition:
+            if shared.state is not None:
+                return
+            shared.state = self._final_state()
+            for waiter in shared.waiters:
+                if shared.state == CANCELLED_AND_NOTIFIED:
+                    waiter.add_cancelled(self)
+                elif self.exception() is not None:
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            shared.condition.notify_all()
+
+    @property
+    def _condition(self) -> threading.Condition:
+        return self._share().condition
+
+    @property
+    def _waiters(self) -> list[Any]:
+        return self._share().waiters
+
+    @property
+    def _state(self) -> str:
+        shared = self._shared
+        if shared is not None:
+            if shared.state is not None:
+                return shared.state
+        elif self._is_done():
+            return self._final_state()
+        return RUNNING if self._is_running() else PENDING
+
+    @property
+    def _result(self) -> Any:
+        return None if self._exception is not None else self.result()
+
+    @property
+    def _exception(self) -> BaseException | None:
+        return None if not self.done() or self.cancelled() else self.exception()
+
+    def _get_snapshot(self) -> tuple[bool, bool, Any, BaseException | None]:
+        """What `asyncio` of Python 3.14 copies from: done, cancelled, result, exception."""
+        if not self.done():
+            return False, False, None, None
+        if self.cancelled():
+            return True, True, None, None
+        exception = self.exception()
+        return True, False, None if exception is not None else self.result(), exception
+
+    # --- the public face --------------------------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Whether the task has ended: returned, raised, failed or cancelled."""
+        if not self._is_done():
+            return False
+        self._publish()
+        return True
+
+    def cancelled(self) -> bool:
+        """Whether the task was cancelled."""
+        return self._is_cancelled()
+
+    def running(self) -> bool:
+        """Whether the task is being run right now."""
+        return self._is_running()
+
+    def cancel(self, *, running: bool = False) -> bool:
+        """Cancels the task if it has not started; true if it is cancelled.
+
+        With ``running=True`` a task that is running in a worker process is ended too: its worker is killed and
+        replaced. A task that runs in a thread cannot be ended.
+        """
+        if self._is_cancelled():
+            return True
+        if not self._cancel(running):
+            return False
+        self._publish()
+        return True
+
+    @property
+    def task(self) -> TaskRecord | None:
+        """How the task was run, or `None` while it is not done."""
+        if not self._is_done():
+            return None
+        id_, pid, attempt, total, busy = self._record()
+        return TaskRecord(id_, self._pool_kind, pid, attempt, max(0, total - busy) / 1e9, busy / 1e9)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Not for this class: its pool alone says where the task stands."""
+        raise concurrent.futures.InvalidStateError("a windlass.Future is moved on by its pool alone")
+
+    def set_result(self, result: T) -> None:
+        """Not for this class: its pool alone sets the result."""
+        raise concurrent.futures.InvalidStateError("a windlass.Future is set by its pool alone")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Not for this class: its pool alone sets the exception."""
+        raise concurrent.futures.InvalidStateError("a windlass.Future is set by its pool alone")
+
+    def __repr__(self) -> str:
+        state = {PENDING: "pending", RUNNING: "running", FINISHED: "finished"}.get(self._state, "cancelled")
+        if state != "finished":
+            return f"<{type(self).__name__} at {id(self):#x} state={state}>"
+        exception = self.exception()
+        what = f"raised {type(exception).__name__}" if exception else f"returned {type(self.result()).__name__}"
+        return f"<{type(self).__name__} at {id(self):#x} state={state} {what}>"
+
+
+def log_callback(future: Future[Any], exception: BaseException) -> None:
+    """Tells of a callback that raised, in the standard library's words."""
+    _LOGGER.error("exception calling callback for %r", future, exc_info=exception)
+
+
+class LoopMail:
+    """Wakes an event loop once for a burst of finished futures, not once for each.
+
+    `post` may be called from any thread; the waiters are resolved in the loop's own.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._box: list[asyncio.Future[None]] = []
+        self._lock = threading.Lock()
+
+    def post(self, waiter: asyncio.Future[None]) -> Callable[[object], None]:
+        """A done-callback that resolves `waiter`."""
+
+        def deliver(_future: object) -> None:
+            with self._lock:
+                self._box.append(waiter)
+                first = len(self._box) == 1
+            if first:
+                try:
+                    self._loop.call_soon_threadsafe(self._empty)
+                except RuntimeError:  # The loop is closed: nobody waits any more.
+                    return
+
+        return deliver
+
+    def _empty(self) -> None:
+        with self._lock:
+            box, self._box = self._box, []
+        for waiter in box:
+            if not waiter.done():
+                waiter.set_result(None)
