@@ -94,7 +94,7 @@ lint-stubs: $(VENV)/.dev build
 	@MYPYPATH=python $(BIN)/stubtest --concise windlass._core windlass._worker
 
 lint-layers: $(VENV)/.dev build
-	@$(BIN)/lint-imports --config .importlinter
+	@$(BIN)/lint-imports
 
 lint-deny: $(VENV)/.dev
 	@PATH="$(BIN):$$PATH" cargo deny --all-features check bans licenses sources

@@ -15,7 +15,10 @@ def files() -> tuple[Path, ...]:
     """Every file of the project, relative to its root; outside a checkout, every file that is not a build's."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if listed.returncode == 0:
         found = (Path(name) for name in listed.stdout.split("\0") if name)

@@ -25,7 +25,10 @@ def crates() -> dict[str, dict[str, Any]]:
         pytest.skip("cargo is not on the PATH")
     done = subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--no-deps", "--offline"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return {package["name"]: package for package in json.loads(done.stdout)["packages"]}
 
@@ -50,7 +53,9 @@ def test_dependencies_run_downward(crates: dict[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("power", "home"), [(PYTHON_CRATES, PYTHON_HOME), (SYSTEM_CRATES, OS_HOME)], ids=["python", "system calls"]
+    ("power", "home"),
+    [(PYTHON_CRATES, PYTHON_HOME), (SYSTEM_CRATES, OS_HOME)],
+    ids=["python", "system calls"],
 )
 def test_one_home_for_each_outside_power(
     crates: dict[str, dict[str, Any]], power: set[str], home: str

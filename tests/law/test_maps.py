@@ -69,7 +69,13 @@ def test_names_in_the_maps_exist(page: Path) -> None:
 def test_every_crate_and_module_is_on_the_map() -> None:
     shown = text(Path("ARCHITECTURE.md"))
     crates = {path.parts[1] for path in with_suffix(".toml", under="crates") if len(path.parts) == 3}
-    modules = {path.parts[2] for path in with_suffix(".py", under="python/windlass") if path.parts[2] != "__init__.py"}
+    modules = {
+        path.parts[2]
+        for path in with_suffix(".py", under="python/windlass")
+        if path.parts[2] != "__init__.py"
+    }
     missing = [f"crates/{crate}" for crate in sorted(crates) if f"`crates/{crate}`" not in shown]
-    missing += [module for module in sorted(modules) if f"`{module}`" not in shown and f"`{module}/`" not in shown]
+    missing += [
+        module for module in sorted(modules) if f"`{module}`" not in shown and f"`{module}/`" not in shown
+    ]
     assert not missing

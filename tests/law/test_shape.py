@@ -10,7 +10,8 @@ from tests.law._tree import files, text, with_suffix
 SOURCES = with_suffix(".rs", ".py", ".pyi")
 #: Names that say nothing: a thing lives with its idea.
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "misc"}
-COLUMNS = 110
+#: The formatters wrap code at 110; prose in comments may go a little further.
+COLUMNS = 120
 
 
 def _lines(path: Path) -> int:
