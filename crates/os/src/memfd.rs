@@ -75,6 +75,17 @@ pub fn create_sparse(name: &CStr, size: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Sets memory aside for whatever part of the file has none yet.
+///
+/// # Errors
+///
+/// `StorageFull` or `OutOfMemory` when there is no room; the kernel's error otherwise.
+pub fn set_aside(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let length = libc::off_t::try_from(size(fd)?).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    // SAFETY: a plain call on a borrowed descriptor.
+    retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })).map(drop)
+}
+
 /// Writes all of `bytes` at `offset`.
 ///
 /// # Errors

@@ -1,1 +1,11 @@
 //! Segments, leases and rings in shared memory.
+//!
+//! `README.md` beside this crate has the protocol: states, transitions, who writes what, and why nothing is lost.
+
+#[cfg(not(loom))]
+pub mod arena;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod segment;
+pub mod spin;
+mod sync;

@@ -1,0 +1,347 @@
+//! The owner's side of large data: where buffers are put, and memory that is used again.
+//!
+//! Small puts are carved from slabs, larger ones get a segment of their own; a segment that nobody looks into any more
+//! is kept, up to a limit, because warm pages cost a third of fresh ones.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use windlass_base::Result;
+
+use crate::segment::{Segment, Store};
+
+/// Buffers start at multiples of this many bytes.
+const ALIGN: usize = 64;
+const SLAB: usize = 8 << 20;
+const LARGEST_IN_SLAB: usize = 1 << 20;
+const GRAIN: usize = 64 << 10;
+
+/// Limits of an arena.
+#[derive(Clone, Copy, Debug)]
+pub struct ArenaConfig {
+    /// Bytes of unused segments that are kept.
+    pub keep: usize,
+}
+
+impl Default for ArenaConfig {
+    /// An eighth of the machine's memory, 1 GiB at most.
+    fn default() -> Self {
+        let eighth = usize::try_from(windlass_os::memory::total() / 8).unwrap_or(usize::MAX);
+        Self { keep: eighth.min(1 << 30) }
+    }
+}
+
+#[derive(Debug)]
+struct Slab {
+    segment: Arc<Segment>,
+    /// Free ranges by offset; neighbours are merged.
+    free: BTreeMap<usize, usize>,
+}
+
+impl Slab {
+    fn take(&mut self, size: usize) -> Option<usize> {
+        let (offset, length) = self.free.iter().find(|(_, length)| **length >= size).map(|(o, l)| (*o, *l))?;
+        self.free.remove(&offset);
+        if length > size {
+            self.free.insert(offset + size, length - size);
+        }
+        Some(offset)
+    }
+
+    fn give(&mut self, offset: usize, size: usize) {
+        let (mut start, mut end) = (offset, offset + size);
+        if let Some((before, length)) = self.free.range(..offset).next_back().map(|(o, l)| (*o, *l))
+            && before + length == start
+        {
+            self.free.remove(&before);
+            start = before;
+        }
+        if let Some(length) = self.free.remove(&end) {
+            end += length;
+        }
+        self.free.insert(start, end - start);
+    }
+
+    fn is_unused(&self) -> bool {
+        self.free.get(&0) == Some(&SLAB)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    slabs: HashMap<u64, Slab>,
+    kept: Vec<Store>,
+    kept_bytes: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Arena {
+    config: ArenaConfig,
+    inner: Mutex<Inner>,
+    next_lease: AtomicU64,
+    me: Weak<Self>,
+}
+
+/// Buffers in shared memory, for as long as this lives.
+#[derive(Debug)]
+pub struct Lease {
+    id: u64,
+    segment: Arc<Segment>,
+    ranges: Vec<(u64, u64)>,
+    /// What to give back to a slab.
+    carved: Option<(Weak<Arena>, usize, usize)>,
+}
+
+impl Lease {
+    /// Unique in its arena, never 0.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The segment it lies in.
+    pub fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// The segment's generation.
+    pub fn generation(&self) -> u64 {
+        self.segment.generation()
+    }
+
+    /// `(offset, length)` of each part, from the start of the segment's data.
+    pub fn ranges(&self) -> &[(u64, u64)] {
+        &self.ranges
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some((arena, offset, size)) = self.carved.take()
+            && let Some(arena) = arena.upgrade()
+        {
+            arena.give_back(self.segment.id(), offset, size);
+        }
+    }
+}
+
+impl Arena {
+    /// An empty arena.
+    pub fn new(config: ArenaConfig) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            config,
+            inner: Mutex::default(),
+            next_lease: AtomicU64::new(1),
+            me: me.clone(),
+        })
+    }
+
+    /// The process's own: what one pool has warmed, another can use.
+    pub fn global() -> &'static Arc<Self> {
+        static GLOBAL: LazyLock<Arc<Arena>> = LazyLock::new(|| Arena::new(ArenaConfig::default()));
+        &GLOBAL
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies `parts` into shared memory, each 64-byte aligned.
+    ///
+    /// # Errors
+    ///
+    /// `Code::NoMemory` when there is no room.
+    pub fn put_parts(&self, parts: &[&[u8]]) -> Result<Lease> {
+        let mut total = 0;
+        let mut ranges = Vec::with_capacity(parts.len());
+        for part in parts {
+            ranges.push((total as u64, part.len() as u64));
+            total += part.len().next_multiple_of(ALIGN);
+        }
+        let total = total.max(ALIGN);
+        let id = self.next_lease.fetch_add(1, Ordering::Relaxed);
+        if total > LARGEST_IN_SLAB {
+            let segment = self.segment_of(parts, &ranges, total)?;
+            return Ok(Lease { id, segment, ranges, carved: None });
+        }
+        let (segment, offset) = self.carve(total)?;
+        for range in &mut ranges {
+            range.0 += offset as u64;
+        }
+        let lease = Lease { id, segment, ranges, carved: Some((self.me.clone(), offset, total)) };
+        for (part, (at, _)) in parts.iter().zip(&lease.ranges) {
+            lease.segment.copy_in(*at, part)?;
+        }
+        Ok(lease)
+    }
+
+    /// A segment of its own with these bytes: warm memory if there is any that fits, else fresh.
+    ///
+    /// # Errors
+    ///
+    /// `Code::NoMemory` when there is no room.
+    pub fn whole(&self, bytes: &[u8]) -> Result<Arc<Segment>> {
+        self.segment_of(&[bytes], &[(0, bytes.len() as u64)], bytes.len().max(ALIGN))
+    }
+
+    /// A fresh segment of zeros.
+    ///
+    /// # Errors
+    ///
+    /// `Code::NoMemory` when there is no room.
+    pub fn zeroed(&self, size: usize) -> Result<Arc<Segment>> {
+        Ok(Segment::create(size.max(ALIGN).next_multiple_of(ALIGN), true)?.publish(Some(self.me.clone())))
+    }
+
+    fn segment_of(&self, parts: &[&[u8]], ranges: &[(u64, u64)], total: usize) -> Result<Arc<Segment>> {
+        let warm = self.take_kept(total);
+        let fresh = warm.is_none();
+        let segment = match warm {
+            Some(store) => Segment::from_store(store),
+            None => Segment::create(total.next_multiple_of(GRAIN), false)?,
+        };
+        for (part, (at, _)) in parts.iter().zip(ranges) {
+            if fresh {
+                segment.fill(*at, part)?;
+            } else {
+                segment.copy_in(*at, part)?;
+            }
+        }
+        if fresh {
+            segment.set_aside()?;
+        }
+        Ok(segment.publish(Some(self.me.clone())))
+    }
+
+    fn take_kept(&self, total: usize) -> Option<Store> {
+        let mut inner = self.lock();
+        let most = total.saturating_mul(2).max(total + GRAIN);
+        let best = (0..inner.kept.len())
+            .filter(|i| (total..=most).contains(&inner.kept[*i].size()))
+            .min_by_key(|i| inner.kept[*i].size())?;
+        let store = inner.kept.swap_remove(best);
+        inner.kept_bytes -= store.size();
+        Some(store)
+    }
+
+    /// Takes the memory of a segment that has ended.
+    pub(crate) fn keep(&self, store: Store) {
+        let mut inner = self.lock();
+        if store.size() > self.config.keep {
+            drop(inner);
+            return;
+        }
+        inner.kept_bytes += store.size();
+        inner.kept.push(store);
+        let mut dropped = Vec::new();
+        while inner.kept_bytes > self.config.keep {
+            // The oldest first.
+            let oldest = inner.kept.remove(0);
+            inner.kept_bytes -= oldest.size();
+            dropped.push(oldest);
+        }
+        drop(inner);
+        drop(dropped);
+    }
+
+    /// Frees everything that is kept for later.
+    pub fn trim(&self) {
+        let mut inner = self.lock();
+        inner.kept_bytes = 0;
+        let kept = std::mem::take(&mut inner.kept);
+        drop(inner);
+        drop(kept);
+    }
+
+    fn carve(&self, size: usize) -> Result<(Arc<Segment>, usize)> {
+        let mut inner = self.lock();
+        for slab in inner.slabs.values_mut() {
+            if let Some(offset) = slab.take(size) {
+                return Ok((Arc::clone(&slab.segment), offset));
+            }
+        }
+        let segment = Segment::create(SLAB, true)?.publish(None);
+        let mut slab = Slab { segment: Arc::clone(&segment), free: BTreeMap::from([(0, SLAB)]) };
+        let offset = slab.take(size).unwrap_or(0);
+        inner.slabs.insert(segment.id(), slab);
+        Ok((segment, offset))
+    }
+
+    fn give_back(&self, segment: u64, offset: usize, size: usize) {
+        let mut inner = self.lock();
+        let Some(slab) = inner.slabs.get_mut(&segment) else { return };
+        slab.give(offset, size);
+        // One unused slab is kept for the next put.
+        let spare = slab.is_unused() && inner.slabs.values().filter(|slab| slab.is_unused()).count() > 1;
+        let dropped = if spare { inner.slabs.remove(&segment) } else { None };
+        drop(inner);
+        drop(dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(lease: &Lease, part: usize) -> Vec<u8> {
+        let (offset, length) = lease.ranges()[part];
+        // SAFETY: the range is inside the segment, and nobody writes to it.
+        let slice = unsafe {
+            std::slice::from_raw_parts(lease.segment().data().expect("mapped").add(offset as usize), length as usize)
+        };
+        slice.to_vec()
+    }
+
+    #[test]
+    fn parts_lie_aligned_and_whole() {
+        let arena = Arena::new(ArenaConfig::default());
+        for scale in [1, 100_000] {
+            let parts: [Vec<u8>; 3] = [vec![1; 7 * scale], vec![2; 65 * scale], Vec::new()];
+            let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+            let lease = arena.put_parts(&slices).expect("room");
+            for (at, part) in parts.iter().enumerate() {
+                assert_eq!(lease.ranges()[at].0 % 64, 0);
+                assert_eq!(&bytes(&lease, at), part);
+            }
+        }
+    }
+
+    #[test]
+    fn a_returned_segment_is_used_again_under_a_new_generation() {
+        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
+        let big = vec![7; 4 << 20];
+        let first = arena.put_parts(&[&big]).expect("room");
+        let (id, generation) = (first.segment().id(), first.generation());
+        drop(first);
+        let second = arena.put_parts(&[&big]).expect("room");
+        assert_eq!(second.segment().id(), id);
+        assert_eq!(second.generation(), generation + 1);
+        assert!(second.segment().check(generation).is_err());
+        second.segment().lend_for_good();
+        drop(second);
+        assert_ne!(arena.put_parts(&[&big]).expect("room").segment().id(), id);
+    }
+
+    #[test]
+    fn slabs_are_carved_merged_and_dropped() {
+        let arena = Arena::new(ArenaConfig::default());
+        let part = vec![1; 900 << 10];
+        let leases: Vec<Lease> = (0..20).map(|_| arena.put_parts(&[&part]).expect("room")).collect();
+        assert!(arena.lock().slabs.len() >= 3);
+        drop(leases);
+        assert_eq!(arena.lock().slabs.len(), 1);
+        assert!(arena.lock().slabs.values().all(Slab::is_unused));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_limit() {
+        let arena = Arena::new(ArenaConfig { keep: 8 << 20 });
+        let part = vec![1; 3 << 20];
+        let leases: Vec<Lease> = (0..5).map(|_| arena.put_parts(&[&part]).expect("room")).collect();
+        drop(leases);
+        assert!(arena.lock().kept_bytes <= 8 << 20);
+        arena.trim();
+        assert_eq!(arena.lock().kept_bytes, 0);
+    }
+}

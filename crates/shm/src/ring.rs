@@ -1,0 +1,522 @@
+//! A single-producer single-consumer ring of records in memory that two processes share.
+//!
+//! Positions are monotonic byte counts. A record is a 32-byte header and its payload, padded to 32 bytes, and never
+//! wraps: a padding record fills the end. The header's last word is the record's state, on which the consumer's *start*
+//! and the producer's *retract* compete, so that exactly one of them has the record.
+//!
+//! Neither side trusts the other: each keeps its own position, and every number that comes from the shared words is
+//! copied once and checked. All shared memory is touched through atomics, so that a peer that scribbles can garble a
+//! payload but cause no data race.
+//!
+//! Source: the two-index ring is Lamport's ("Proving the correctness of multiprocess programs", 1977); the cached
+//! indices are from FastForward and MCRingBuffer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_base::{Code, Error, Result};
+#[cfg(not(loom))]
+use windlass_os::mmap::Mapping;
+
+pub use crate::spin::AdaptiveSpin;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, sleep_on, wake};
+
+/// Records start at multiples of this many bytes; a header is as long.
+pub const RECORD_ALIGN: usize = 32;
+const WORDS_IN_HEADER: usize = RECORD_ALIGN / 8;
+const STATE_WORD: usize = 3;
+const PADDING: u16 = u16::MAX;
+
+const QUEUED: u64 = 1;
+const STARTED: u64 = 2;
+const TAKEN: u64 = 3;
+
+/// What a record says of itself. `len` is the payload's length in bytes; a producer need not fill it in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// What the layer above makes of it; `u16::MAX` is taken.
+    pub kind: u16,
+    /// Likewise.
+    pub flags: u16,
+    /// Bytes of payload.
+    pub len: u32,
+    /// What the layer above makes of it.
+    pub id: u64,
+    /// Likewise.
+    pub aux: u64,
+}
+
+impl Header {
+    fn first_word(self, len: u32) -> u64 {
+        u64::from(len) | u64::from(self.kind) << 32 | u64::from(self.flags) << 48
+    }
+
+    fn from_words(first: u64, id: u64, aux: u64) -> Self {
+        Self { len: first as u32, kind: (first >> 32) as u16, flags: (first >> 48) as u16, id, aux }
+    }
+}
+
+#[repr(C, align(64))]
+struct Line<T>(T);
+
+/// The words of a ring that both sides touch, a cache line each.
+#[repr(C)]
+struct Shared {
+    /// Bytes consumed; written by the consumer (release: it is done with them), read by the producer (acquire).
+    head: Line<AtomicU64>,
+    /// Bytes produced; written by the producer (release: they are complete), read by the consumer (acquire).
+    tail: Line<AtomicU64>,
+    /// 1 while the consumer sleeps, or is about to; swapped to 0 by the producer that wakes it.
+    sleep: Line<AtomicU32>,
+    /// The same for a producer that waits for room.
+    full: Line<AtomicU32>,
+}
+
+/// The shared numbers make no sense: the peer is faulty or hostile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a ring's shared numbers make no sense")
+    }
+}
+
+impl std::error::Error for Corrupt {}
+
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::caused(Code::ShmCorrupt, "a ring in shared memory is corrupt", corrupt)
+    }
+}
+
+/// Why a record could not be pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushError {
+    /// There is no room at the moment.
+    Full,
+    /// It will never fit.
+    TooLarge,
+    /// The consumer's position makes no sense.
+    Corrupt,
+}
+
+/// Where a pushed record starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(u64);
+
+/// What came of an attempt to take a record back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Retract {
+    /// The consumer will skip it.
+    Taken,
+    /// The consumer has started it.
+    Started,
+}
+
+/// A ring's memory: the shared words, then `capacity` bytes of records.
+#[derive(Clone)]
+pub struct RingMemory {
+    #[cfg(not(loom))]
+    map: Arc<Mapping>,
+    #[cfg(not(loom))]
+    offset: usize,
+    #[cfg(loom)]
+    model: Arc<(Shared, Vec<AtomicU64>)>,
+    capacity: usize,
+}
+
+impl fmt::Debug for RingMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RingMemory").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl RingMemory {
+    /// Bytes that a ring of this capacity takes.
+    pub fn required(capacity: usize) -> usize {
+        size_of::<Shared>() + capacity
+    }
+
+    /// Lays a ring over `required(capacity)` bytes of a mapping, from `offset`. Fresh memory (zeros) is an empty ring.
+    ///
+    /// # Errors
+    ///
+    /// `Code::TooLarge` when it does not fit, or the capacity is not a power of two of 128 at least.
+    #[cfg(not(loom))]
+    pub fn new(map: Arc<Mapping>, offset: usize, capacity: usize) -> Result<Self> {
+        let end = offset.checked_add(Self::required(capacity));
+        let fits = end.is_some_and(|end| end <= map.len());
+        if !fits || !capacity.is_power_of_two() || capacity < 128 || !offset.is_multiple_of(64) {
+            return Err(Error::new(Code::TooLarge, "a ring does not fit into its memory"));
+        }
+        Ok(Self { map, offset, capacity })
+    }
+
+    /// A ring in the model checker's memory.
+    #[cfg(loom)]
+    pub fn model(capacity: usize) -> Self {
+        let shared = Shared {
+            head: Line(AtomicU64::new(0)),
+            tail: Line(AtomicU64::new(0)),
+            sleep: Line(AtomicU32::new(0)),
+            full: Line(AtomicU32::new(0)),
+        };
+        let words = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
+        Self { model: Arc::new((shared, words)), capacity }
+    }
+
+    #[cfg(not(loom))]
+    fn shared(&self) -> &Shared {
+        // SAFETY: `new` has checked that size_of::<Shared>() bytes lie inside the mapping at an aligned offset; Shared
+        // is atomics only, for which any bit pattern is valid, and the mapping lives as long as self.
+        unsafe { &*self.map.as_ptr().add(self.offset).cast::<Shared>() }
+    }
+
+    #[cfg(not(loom))]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `new` has checked that `capacity` bytes follow the shared words inside the mapping; both are multiples
+        // of 8 from a page-aligned start, and any bit pattern is a valid atomic.
+        unsafe {
+            let start = self.map.as_ptr().add(self.offset + size_of::<Shared>());
+            std::slice::from_raw_parts(start.cast::<AtomicU64>(), self.capacity / 8)
+        }
+    }
+
+    #[cfg(loom)]
+    fn shared(&self) -> &Shared {
+        &self.model.0
+    }
+
+    #[cfg(loom)]
+    fn words(&self) -> &[AtomicU64] {
+        &self.model.1
+    }
+
+    /// Empties the ring; before either end exists.
+    pub fn initialise(&self) {
+        self.shared().head.0.store(0, Ordering::Relaxed);
+        self.shared().tail.0.store(0, Ordering::Relaxed);
+        self.shared().sleep.0.store(0, Ordering::Relaxed);
+        self.shared().full.0.store(0, Ordering::Release);
+    }
+
+    /// The producing end; there must be one only.
+    pub fn producer(self) -> Producer {
+        let tail = self.shared().tail.0.load(Ordering::Relaxed);
+        let head = self.shared().head.0.load(Ordering::Acquire);
+        Producer { memory: self, tail, head }
+    }
+
+    /// The consuming end; there must be one only.
+    pub fn consumer(self) -> Consumer {
+        let head = self.shared().head.0.load(Ordering::Relaxed);
+        Consumer { memory: self, head, tail: head, current: None }
+    }
+
+    fn at(&self, position: u64) -> usize {
+        (position as usize & (self.capacity - 1)) / 8
+    }
+}
+
+fn record_size(len: usize) -> usize {
+    RECORD_ALIGN + len.next_multiple_of(RECORD_ALIGN)
+}
+
+/// The producing end of a ring.
+#[derive(Debug)]
+pub struct Producer {
+    memory: RingMemory,
+    /// Our own position; the shared one is its copy.
+    tail: u64,
+    /// The consumer's position as last seen and checked.
+    head: u64,
+}
+
+impl Producer {
+    /// The longest payload that is taken: two such records fit.
+    pub fn max_record(&self) -> usize {
+        self.memory.capacity / 2 - 2 * RECORD_ALIGN
+    }
+
+    /// Bytes for records.
+    pub fn capacity(&self) -> usize {
+        self.memory.capacity
+    }
+
+    /// Appends a record whose payload is `parts`, one after the other. The consumer is not woken: see
+    /// [`wake_consumer`](Self::wake_consumer).
+    ///
+    /// # Errors
+    ///
+    /// See [`PushError`].
+    pub fn try_push(&mut self, header: Header, parts: &[&[u8]]) -> Result<Position, PushError> {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        if len > self.max_record() {
+            return Err(PushError::TooLarge);
+        }
+        let size = record_size(len);
+        let to_end = self.memory.capacity - (self.tail as usize & (self.memory.capacity - 1));
+        let padding = if size > to_end { to_end } else { 0 };
+        if !self.has_room(size + padding)? {
+            return Err(PushError::Full);
+        }
+        let words = self.memory.words();
+        if padding > 0 {
+            let filler = Header { kind: PADDING, ..Header::default() };
+            let at = self.memory.at(self.tail);
+            words[at].store(filler.first_word((padding - RECORD_ALIGN) as u32), Ordering::Relaxed);
+            words[at + STATE_WORD].store(QUEUED, Ordering::Relaxed);
+            self.tail += padding as u64;
+        }
+        let position = self.tail;
+        let at = self.memory.at(position);
+        let record = &words[at..at + size / 8];
+        record[0].store(header.first_word(len as u32), Ordering::Relaxed);
+        record[1].store(header.id, Ordering::Relaxed);
+        record[2].store(header.aux, Ordering::Relaxed);
+        record[STATE_WORD].store(QUEUED, Ordering::Relaxed);
+        write_words(&record[WORDS_IN_HEADER..], parts);
+        self.tail += size as u64;
+        self.memory.shared().tail.0.store(self.tail, Ordering::Release);
+        Ok(Position(position))
+    }
+
+    fn has_room(&mut self, size: usize) -> Result<bool, PushError> {
+        let fits = |head: u64| self.tail - head + size as u64 <= self.memory.capacity as u64;
+        if fits(self.head) {
+            return Ok(true);
+        }
+        let head = self.memory.shared().head.0.load(Ordering::Acquire);
+        // The consumer only moves forward, and not past what there is.
+        if head < self.head || head > self.tail {
+            return Err(PushError::Corrupt);
+        }
+        self.head = head;
+        Ok(self.tail - head + size as u64 <= self.memory.capacity as u64)
+    }
+
+    /// Wakes the consumer if it sleeps; true if it did.
+    pub fn wake_consumer(&self) -> bool {
+        // Pairs with the fence in Consumer::wait: either it sees our record or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        let word = &self.memory.shared().sleep.0;
+        if word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0 {
+            wake(word);
+            return true;
+        }
+        false
+    }
+
+    /// Takes a record back that the consumer has not started.
+    pub fn retract(&self, position: Position) -> Retract {
+        if self.passed(position) {
+            return Retract::Started;
+        }
+        let state = &self.memory.words()[self.memory.at(position.0) + STATE_WORD];
+        match state.compare_exchange(QUEUED, TAKEN, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Retract::Taken,
+            Err(_) => Retract::Started,
+        }
+    }
+
+    /// Whether the consumer has started a record that was not taken back.
+    pub fn started(&self, position: Position) -> bool {
+        let state = &self.memory.words()[self.memory.at(position.0) + STATE_WORD];
+        // The record is overwritten only after its position was passed, and only by us.
+        self.passed(position) || state.load(Ordering::Acquire) != QUEUED
+    }
+
+    fn passed(&self, position: Position) -> bool {
+        self.memory.shared().head.0.load(Ordering::Acquire) > position.0
+    }
+
+    /// Whether the consumer has passed everything.
+    pub fn is_empty(&self) -> bool {
+        self.memory.shared().head.0.load(Ordering::Acquire) == self.tail
+    }
+
+    /// Bytes not yet consumed; no more than a hint.
+    pub fn used(&self) -> usize {
+        let head = self.memory.shared().head.0.load(Ordering::Relaxed);
+        usize::try_from(self.tail.saturating_sub(head)).unwrap_or(usize::MAX)
+    }
+
+    /// Waits until a record with `need` bytes of payload fits, or the time is up; true if it fits.
+    pub fn wait_space(&mut self, need: usize, timeout: Option<Duration>) -> bool {
+        // Padding at the end may take as much again.
+        let size = (2 * record_size(need)).min(self.memory.capacity);
+        let word = &self.memory.shared().full.0;
+        word.store(1, Ordering::Relaxed);
+        // Pairs with the fence in Consumer::finish.
+        fence(Ordering::SeqCst);
+        if !matches!(self.has_room(size), Ok(false)) {
+            self.memory.shared().full.0.store(0, Ordering::Relaxed);
+            return true;
+        }
+        sleep_on(&self.memory.shared().full.0, 1, timeout);
+        self.memory.shared().full.0.store(0, Ordering::Relaxed);
+        !matches!(self.has_room(size), Ok(false))
+    }
+}
+
+/// Writes bytes word by word; the rest of the last word is zero.
+fn write_words(words: &[AtomicU64], parts: &[&[u8]]) {
+    let mut words = words.iter();
+    let mut pending = [0_u8; 8];
+    let mut filled = 0;
+    for part in parts {
+        let mut bytes = *part;
+        if filled > 0 {
+            let take = bytes.len().min(8 - filled);
+            pending[filled..filled + take].copy_from_slice(&bytes[..take]);
+            filled += take;
+            bytes = &bytes[take..];
+            if filled < 8 {
+                continue;
+            }
+            if let Some(word) = words.next() {
+                word.store(u64::from_ne_bytes(pending), Ordering::Relaxed);
+            }
+            filled = 0;
+        }
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for chunk in whole {
+            if let Some(word) = words.next() {
+                word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+            }
+        }
+        pending[..rest.len()].copy_from_slice(rest);
+        filled = rest.len();
+    }
+    if filled > 0
+        && let Some(word) = words.next()
+    {
+        pending[filled..].fill(0);
+        word.store(u64::from_ne_bytes(pending), Ordering::Relaxed);
+    }
+}
+
+/// The consuming end of a ring.
+#[derive(Debug)]
+pub struct Consumer {
+    memory: RingMemory,
+    /// Our own position; the shared one is its copy.
+    head: u64,
+    /// The producer's position as last seen and checked.
+    tail: u64,
+    /// The record that `peek` found: its length and size.
+    current: Option<(usize, usize)>,
+}
+
+impl Consumer {
+    /// Whether there is a record, perhaps one that was taken back.
+    pub fn is_ready(&self) -> bool {
+        self.memory.shared().tail.0.load(Ordering::Acquire) != self.head
+    }
+
+    /// The next record's header; records taken back and padding are passed over.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] when the shared numbers make no sense.
+    pub fn peek(&mut self) -> Result<Option<Header>, Corrupt> {
+        loop {
+            if self.tail == self.head {
+                let tail = self.memory.shared().tail.0.load(Ordering::Acquire);
+                let ahead = tail.wrapping_sub(self.head);
+                if ahead > self.memory.capacity as u64 || !ahead.is_multiple_of(RECORD_ALIGN as u64) {
+                    return Err(Corrupt);
+                }
+                if ahead == 0 {
+                    return Ok(None);
+                }
+                self.tail = tail;
+            }
+            let at = self.memory.at(self.head);
+            let words = self.memory.words();
+            let first = words[at].load(Ordering::Relaxed);
+            let header = Header::from_words(
+                first,
+                words[at + 1].load(Ordering::Relaxed),
+                words[at + 2].load(Ordering::Relaxed),
+            );
+            let len = header.len as usize;
+            let size = record_size(len);
+            if size as u64 > self.tail - self.head || at * 8 + size > self.memory.capacity {
+                return Err(Corrupt);
+            }
+            self.current = Some((len, size));
+            if header.kind == PADDING || words[at + STATE_WORD].load(Ordering::Acquire) == TAKEN {
+                self.finish();
+                continue;
+            }
+            return Ok(Some(header));
+        }
+    }
+
+    /// Claims the record that [`peek`](Self::peek) returned; false if the producer has taken it back, and then it is
+    /// passed over.
+    pub fn start(&mut self) -> bool {
+        let state = &self.memory.words()[self.memory.at(self.head) + STATE_WORD];
+        let started = state.compare_exchange(QUEUED, STARTED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !started {
+            self.finish();
+        }
+        started
+    }
+
+    /// The current record's payload, in place: for a consumer that trusts its producer not to write to it.
+    #[cfg(not(loom))]
+    pub fn payload(&self) -> &[u8] {
+        let Some((len, _)) = self.current else { return &[] };
+        let words = &self.memory.words()[self.memory.at(self.head) + WORDS_IN_HEADER..];
+        // SAFETY: `peek` has checked that the record lies inside the ring; the producer does not write to it before
+        // `finish`, which needs &mut self.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), len) }
+    }
+
+    /// Copies the current record's payload onto the end of `out`: for a consumer that does not trust its producer.
+    pub fn copy_payload(&self, out: &mut Vec<u8>) {
+        let Some((len, _)) = self.current else { return };
+        let at = self.memory.at(self.head) + WORDS_IN_HEADER;
+        let words = &self.memory.words()[at..at + len.div_ceil(8)];
+        let end = out.len() + len;
+        out.reserve(len.next_multiple_of(8));
+        for word in words {
+            out.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        out.truncate(end);
+    }
+
+    /// Passes the current record: the producer may use its bytes again.
+    pub fn finish(&mut self) {
+        let Some((_, size)) = self.current.take() else { return };
+        self.head += size as u64;
+        self.memory.shared().head.0.store(self.head, Ordering::Release);
+        // Pairs with the fence in Producer::wait_space: either it sees the room or we see that it waits.
+        fence(Ordering::SeqCst);
+        let word = &self.memory.shared().full.0;
+        if word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0 {
+            wake(word);
+        }
+    }
+
+    /// Waits for a record: looks for a moment, then sleeps. May return early; true if there is one.
+    pub fn wait(&mut self, spin: &mut AdaptiveSpin, may_spin: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
+        if spin.spin(may_spin, || self.is_ready()) {
+            return true;
+        }
+        let word = &self.memory.shared().sleep.0;
+        word.store(1, Ordering::Relaxed);
+        // Pairs with the fence in Producer::wake_consumer.
+        fence(Ordering::SeqCst);
+        if !self.is_ready() {
+            sleep_on(word, 1, timeout);
+        }
+        word.store(0, Ordering::Relaxed);
+        self.is_ready()
+    }
+}

@@ -1,0 +1,343 @@
+//! Segments: memfds that carry large data, mapped once in each process.
+//!
+//! The first page is a header (magic, version, id, generation, size), the data follow. The size is sealed, so that no
+//! peer can make a mapping fault; the generation is the owner's, and a handle with an older one is stale.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+
+use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_os::memfd;
+use windlass_os::mmap::{Mapping, Protection};
+
+use crate::arena::Arena;
+
+/// Bytes before the data.
+pub const HEADER: usize = 4096;
+const MAGIC: u64 = 0x5749_4E44_4C41_5353;
+const VERSION: u64 = 1;
+
+#[repr(C)]
+struct Page {
+    magic: AtomicU64,
+    version: AtomicU64,
+    id: AtomicU64,
+    generation: AtomicU64,
+    size: AtomicU64,
+}
+
+/// The memory of a segment, which outlives the segment when it is kept for the next one.
+#[derive(Debug)]
+pub(crate) struct Store {
+    fd: OwnedFd,
+    header: Mapping,
+    data: OnceLock<Mapping>,
+    id: u64,
+    size: usize,
+}
+
+impl Store {
+    fn page(&self) -> &Page {
+        // SAFETY: the header mapping is one page, aligned, alive as long as self; Page is atomics only.
+        unsafe { &*self.header.as_ptr().cast::<Page>() }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    fn generation(&self) -> u64 {
+        self.page().generation.load(Ordering::Acquire)
+    }
+}
+
+/// One segment. When the last reference goes, its memory goes back to the arena it came from, or is freed.
+pub struct Segment {
+    store: Option<Store>,
+    generation: u64,
+    /// Where it came from, if this process owns it.
+    arena: Option<Weak<Arena>>,
+    /// Somebody may look into it for longer than this process knows: it is not used again.
+    lent_for_good: AtomicBool,
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment").field("id", &self.id()).field("size", &self.size()).finish_non_exhaustive()
+    }
+}
+
+/// Segments of this process by id: the same segment is mapped once, and a handle finds it.
+static REGISTRY: LazyLock<Mutex<HashMap<u64, Weak<Segment>>>> = LazyLock::new(Mutex::default);
+
+fn register(segment: &Arc<Segment>) {
+    let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    registry.insert(segment.id(), Arc::downgrade(segment));
+}
+
+fn fresh_id() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    // RandomState's keys differ in each thread, the count in each call; forked children are told apart by their pid.
+    let pid = windlass_os::process::current_pid();
+    let seed = (COUNT.fetch_add(1, Ordering::Relaxed), pid, std::time::Instant::now());
+    RandomState::new().hash_one(seed) | 1
+}
+
+impl Segment {
+    /// Makes a segment of `size` bytes. With `zeroed` the memory is set aside at once; without, the caller writes all of
+    /// it by [`fill`](Self::fill) before anything else.
+    ///
+    /// # Errors
+    ///
+    /// `Code::NoMemory` when there is no room.
+    pub fn create(size: usize, zeroed: bool) -> Result<Self> {
+        let bytes = (HEADER + size) as u64;
+        let make = if zeroed { memfd::create(c"windlass-segment", bytes, true) } else {
+            memfd::create_sparse(c"windlass-segment", bytes)
+        };
+        let fd = make.context("could not make a segment of shared memory")?;
+        let header =
+            Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite).context("could not map a segment's header")?;
+        let store = Store { fd, header, data: OnceLock::new(), id: fresh_id(), size };
+        memfd::write_at(store.fd.as_fd(), &[0; 8], 0).context("could not set a segment's header aside")?;
+        let page = store.page();
+        page.version.store(VERSION, Ordering::Relaxed);
+        page.id.store(store.id, Ordering::Relaxed);
+        page.generation.store(1, Ordering::Relaxed);
+        page.size.store(size as u64, Ordering::Relaxed);
+        page.magic.store(MAGIC, Ordering::Release);
+        Ok(Self { store: Some(store), generation: 1, arena: None, lent_for_good: AtomicBool::new(false) })
+    }
+
+    /// Makes the segment findable by its id, and gives it back to `arena` in the end, if there is one.
+    pub fn publish(mut self, arena: Option<Weak<Arena>>) -> Arc<Self> {
+        self.arena = arena;
+        let segment = Arc::new(self);
+        register(&segment);
+        segment
+    }
+
+    pub(crate) fn from_store(store: Store) -> Self {
+        let generation = store.generation();
+        Self { store: Some(store), generation, arena: None, lent_for_good: AtomicBool::new(false) }
+    }
+
+    /// The segment behind a descriptor that came from a peer.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmCorrupt` when it is not the segment that was announced or its size is not sealed, `Code::ShmStale` for
+    /// another generation.
+    pub fn attach(fd: OwnedFd, id: u64, generation: u64) -> Result<Arc<Self>> {
+        if let Some(known) = Self::lookup(id, generation)? {
+            return Ok(known);
+        }
+        let corrupt = || Error::new(Code::ShmCorrupt, "a descriptor is not that of the segment it was announced as");
+        let bytes = memfd::size(fd.as_fd()).context("could not measure a segment")?;
+        let bytes = usize::try_from(bytes).map_err(|_| corrupt())?;
+        if bytes < HEADER || !memfd::is_size_sealed(fd.as_fd()) {
+            return Err(corrupt());
+        }
+        let header =
+            Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite).context("could not map a segment's header")?;
+        let size = bytes - HEADER;
+        let store = Store { fd, header, data: OnceLock::new(), id, size };
+        let page = store.page();
+        let right = page.magic.load(Ordering::Acquire) == MAGIC
+            && page.version.load(Ordering::Relaxed) == VERSION
+            && page.id.load(Ordering::Relaxed) == id
+            && page.size.load(Ordering::Relaxed) == size as u64;
+        if !right {
+            return Err(corrupt());
+        }
+        let segment = Arc::new(Self::from_store(store));
+        segment.check(generation)?;
+        register(&segment);
+        Ok(segment)
+    }
+
+    /// The segment with this id, if this process has it.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmStale` when it has another generation.
+    pub fn lookup(id: u64, generation: u64) -> Result<Option<Arc<Self>>> {
+        let found = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
+        match found {
+            Some(segment) => {
+                segment.check(generation)?;
+                Ok(Some(segment))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn store(&self) -> &Store {
+        match &self.store {
+            Some(store) => store,
+            // Only `drop` takes the store out, and nobody can call this afterwards.
+            None => unreachable!("a segment without memory"),
+        }
+    }
+
+    /// Its id, never 0.
+    pub fn id(&self) -> u64 {
+        self.store().id
+    }
+
+    /// Its generation now.
+    pub fn generation(&self) -> u64 {
+        self.store().generation()
+    }
+
+    /// Bytes of data.
+    pub fn size(&self) -> u64 {
+        self.store().size as u64
+    }
+
+    /// Its descriptor, to be passed on.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.store().fd.as_fd()
+    }
+
+    /// Whether a handle of this generation is good.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmStale` if not.
+    pub fn check(&self, generation: u64) -> Result<()> {
+        if self.generation() == generation {
+            return Ok(());
+        }
+        Err(Error::new(Code::ShmStale, "a handle names shared memory that has been given back"))
+    }
+
+    /// Whether `length` bytes from `offset` lie inside the data.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmCorrupt` if not.
+    pub fn check_range(&self, offset: u64, length: u64) -> Result<()> {
+        if offset.checked_add(length).is_some_and(|end| end <= self.size()) {
+            return Ok(());
+        }
+        Err(Error::new(Code::ShmCorrupt, "a handle points outside its segment"))
+    }
+
+    /// Where the data start: 4096-byte aligned, `size` bytes, mapped at the first call.
+    ///
+    /// # Errors
+    ///
+    /// When the address space is full.
+    pub fn data(&self) -> Result<*mut u8> {
+        let store = self.store();
+        if let Some(map) = store.data.get() {
+            // SAFETY: the header lies inside the mapping.
+            return Ok(unsafe { map.as_ptr().add(HEADER) });
+        }
+        let map = Mapping::map(store.fd.as_fd(), HEADER + store.size, Protection::ReadWrite)
+            .context("could not map a segment")?;
+        // SAFETY: as above.
+        Ok(unsafe { store.data.get_or_init(|| map).as_ptr().add(HEADER) })
+    }
+
+    /// Whether the data are mapped in this process already: then a copy is faster than a write.
+    pub fn is_mapped(&self) -> bool {
+        self.store().data.get().is_some()
+    }
+
+    /// Writes bytes at an offset through the descriptor: the fastest way into memory that has no pages yet.
+    ///
+    /// # Errors
+    ///
+    /// `Code::NoMemory` when there is no room, `Code::ShmCorrupt` outside the segment.
+    pub fn fill(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        memfd::write_at(self.as_fd(), bytes, HEADER as u64 + offset).context("could not fill a segment")
+    }
+
+    /// Sets memory aside for what [`fill`](Self::fill) has not reached.
+    ///
+    /// # Errors
+    ///
+    /// `Code::NoMemory` when there is no room.
+    pub fn set_aside(&self) -> Result<()> {
+        memfd::set_aside(self.as_fd()).context("could not set a segment's memory aside")
+    }
+
+    /// Copies bytes to an offset of the mapped data.
+    ///
+    /// # Errors
+    ///
+    /// As [`data`](Self::data), and `Code::ShmCorrupt` outside the segment.
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        let data = self.data()?;
+        // SAFETY: the range was checked, the memory is set aside and its size sealed. Others may read it meanwhile only
+        // if they were given a handle before it was filled, and then see what any shared array shows.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.add(offset as usize), bytes.len()) };
+        Ok(())
+    }
+
+    /// Somebody else may keep looking into it: its memory is not used again for other data.
+    pub fn lend_for_good(&self) {
+        self.lent_for_good.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let Some(store) = self.store.take() else { return };
+        {
+            let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another Segment may have been attached under the same id meanwhile.
+            if registry.get(&store.id).is_some_and(|weak| weak.strong_count() == 0) {
+                registry.remove(&store.id);
+            }
+        }
+        let arena = self.arena.as_ref().and_then(Weak::upgrade);
+        if let Some(arena) = arena
+            && !*self.lent_for_good.get_mut()
+        {
+            // From here on every handle of the old generation is stale.
+            store.page().generation.store(self.generation + 1, Ordering::Release);
+            arena.keep(store);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_are_seen_through_another_descriptor() {
+        let segment = Segment::create(10_000, true).expect("a segment").publish(None);
+        segment.copy_in(100, b"hello").expect("inside");
+        assert!(segment.copy_in(9_998, b"hello").is_err());
+        let again = Segment::lookup(segment.id(), 1).expect("not stale").expect("known");
+        assert!(Arc::ptr_eq(&segment, &again));
+        let (id, fd) = (segment.id(), segment.as_fd().try_clone_to_owned().expect("a descriptor"));
+        drop((segment, again));
+        assert!(Segment::lookup(id, 1).expect("nothing").is_none());
+        let attached = Segment::attach(fd, id, 1).expect("attached");
+        // SAFETY: five bytes inside the segment that nobody writes to.
+        let bytes = unsafe { std::slice::from_raw_parts(attached.data().expect("mapped").add(100), 5) };
+        assert_eq!(bytes, b"hello");
+    }
+
+    #[test]
+    fn what_is_no_segment_is_refused() {
+        let plain = memfd::create(c"test", 8192, true).expect("a memfd");
+        assert_eq!(Segment::attach(plain, 7, 1).expect_err("no header").code(), Code::ShmCorrupt);
+        let short = memfd::create(c"test", 100, true).expect("a memfd");
+        assert_eq!(Segment::attach(short, 7, 1).expect_err("too short").code(), Code::ShmCorrupt);
+        let segment = Segment::create(100, true).expect("a segment");
+        let fd = segment.as_fd().try_clone_to_owned().expect("a descriptor");
+        assert_eq!(Segment::attach(fd, segment.id(), 2).expect_err("another generation").code(), Code::ShmStale);
+    }
+}

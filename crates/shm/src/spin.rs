@@ -1,0 +1,92 @@
+//! How long to look before sleeping.
+//!
+//! Waking a core costs tens of microseconds, looking again costs nothing but the core. So a waiter looks for a moment,
+//! for as long as that has paid lately, and only while the machine has a core to spare.
+//!
+//! Source: the idea is that of adaptive mutexes; Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning
+//! for a shared-memory multiprocessor" (SOSP 1991).
+
+use std::time::{Duration, Instant};
+
+const LEAST: Duration = Duration::from_micros(2);
+const MOST: Duration = Duration::from_micros(50);
+/// After so many failures in a row one full try is made: what did not pay before may pay now.
+const PROBE_EVERY: u32 = 8;
+/// Looks between two glances at the clock.
+const LOOKS: u32 = 16;
+
+/// A waiter's memory of how long looking has paid.
+#[derive(Debug)]
+pub struct AdaptiveSpin {
+    budget: Duration,
+    failures: u32,
+}
+
+impl Default for AdaptiveSpin {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl AdaptiveSpin {
+    /// Starts out patient.
+    pub fn new() -> Self {
+        Self { budget: MOST, failures: 0 }
+    }
+
+    /// Looks until `ready`, at most for what has paid lately and only while `may_spin`; true if it became ready.
+    pub fn spin(&mut self, may_spin: impl Fn() -> bool, mut ready: impl FnMut() -> bool) -> bool {
+        if ready() {
+            return true;
+        }
+        if !may_spin() {
+            return false;
+        }
+        let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
+        let budget = if probe { MOST } else { self.budget };
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if ready() {
+                    self.budget = self.budget.max(start.elapsed() * 4).min(MOST);
+                    self.failures = 0;
+                    return true;
+                }
+            }
+            if start.elapsed() > budget || !may_spin() {
+                self.failures = self.failures.wrapping_add(1);
+                self.budget = (self.budget / 2).max(LEAST);
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_pays_is_given_up_quickly() {
+        let mut spin = AdaptiveSpin::new();
+        for _ in 0..6 {
+            assert!(!spin.spin(|| true, || false));
+        }
+        assert_eq!(spin.budget, LEAST);
+        assert!(spin.spin(|| true, || true));
+    }
+
+    #[test]
+    fn a_busy_machine_is_not_spun_on() {
+        let mut looks = 0;
+        assert!(!AdaptiveSpin::new().spin(
+            || false,
+            || {
+                looks += 1;
+                false
+            }
+        ));
+        assert_eq!(looks, 1);
+    }
+}
