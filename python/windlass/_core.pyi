@@ -5,6 +5,12 @@ from typing import Any
 
 __version__: str
 
+def usable_cores() -> int:
+    """Cores that this process may use, by affinity and control group."""
+
+def private_bytes(pid: int) -> int:
+    """Bytes that a process shares with nobody; 0 if it cannot be told."""
+
 class FutureBase:
     """The part of a future that is on the way of every task."""
 

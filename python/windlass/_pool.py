@@ -14,11 +14,11 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from windlass import _core
+from windlass._core import private_bytes, usable_cores
 from windlass._future import Future, LoopMail
-from windlass._machine import private_bytes, usable_cores
 from windlass._statistics import PoolStatistics, WorkerStatistics
 
 P = ParamSpec("P")
@@ -30,7 +30,8 @@ _NUMBERS = itertools.count()
 _OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
 #: Engines whose pool is gone or shut down without waiting, but whose workers may be at work.
 _ENDING: set[_core.PoolHandle] = set()
-_LARGEST_SEGMENT_COUNT = 200
+#: Lanes of one worker travel in one packet of descriptors.
+_MOST_THREADS = 200
 
 
 class _Unset:
@@ -199,8 +200,8 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         cores = usable_cores()
         count = cores if workers is None else _checked_count("workers", workers, 1)
         threads = _checked_count("threads", threads, 1)
-        if threads > _LARGEST_SEGMENT_COUNT:
-            raise ValueError(f"threads must be {_LARGEST_SEGMENT_COUNT} or fewer in one process, not {threads}")
+        if threads > _MOST_THREADS:
+            raise ValueError(f"threads must be {_MOST_THREADS} or fewer in one process, not {threads}")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         if on_full not in ("block", "reject"):
@@ -255,7 +256,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             blas_limit = blas_threads if blas_threads is not None else None
             self._start_threads(initializer, tuple(initargs), blas_limit)
         _OPEN.add(self)
-        weakref.finalize(self, _abandon, self._engine, self._runners, self._owner).atexit = False
+        weakref.finalize(self, _abandon, self._engine, self._owner).atexit = False
         return self
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
@@ -515,11 +516,7 @@ def _serve(
     engine.serve()
 
 
-@overload
-def _abandon(engine: _core.PoolHandle, runners: list[threading.Thread], owner: int) -> None: ...
-@overload
-def _abandon(engine: _core.PoolHandle, runners: list[threading.Thread], owner: int, _: None) -> None: ...
-def _abandon(engine: _core.PoolHandle, runners: list[threading.Thread], owner: int, _: None = None) -> None:
+def _abandon(engine: _core.PoolHandle, owner: int) -> None:
     """The pool object is gone: what it accepted is finished, then its workers leave."""
     if os.getpid() == owner and not engine.ended:
         engine.close(False)

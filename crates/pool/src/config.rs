@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::zygote::ZygoteCommand;
-use windlass_shm::arena::ArenaConfig;
 
 /// What `submit` does when the queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +50,4 @@ pub struct Config {
     ///
     /// [`take_local`]: crate::Engine::take_local
     pub spawn: Option<Spawn>,
-    /// Limits of the arena for large arguments.
-    pub arena: ArenaConfig,
 }

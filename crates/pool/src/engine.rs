@@ -71,7 +71,6 @@ pub(crate) struct Core {
     local_idle: usize,
     /// Followers that wait for room in the queue, or for one of several tasks.
     change_waiters: usize,
-    pub(crate) zygote_generation: u64,
 }
 
 #[derive(Debug)]
@@ -144,7 +143,6 @@ pub struct Engine {
     pub(crate) config: Config,
     pub(crate) control: Arc<Control>,
     pub(crate) core: Mutex<Core>,
-    pub(crate) arena: Arc<Arena>,
     pub(crate) me: Weak<Self>,
     /// Watched tasks that have ended, for the collector.
     completed: Mutex<Vec<Arc<Task>>>,
@@ -174,7 +172,6 @@ impl Engine {
     pub fn start(config: Config) -> Result<Arc<Self>> {
         let cores = u32::try_from(windlass_os::cpu::usable_cores()).unwrap_or(u32::MAX);
         let (control, control_fd) = Control::create(cores)?;
-        let arena = Arc::new(Arena::new(config.arena));
         let core = Core {
             state: State::Open,
             queue: Queue::default(),
@@ -197,13 +194,11 @@ impl Engine {
             local_running: 0,
             local_idle: 0,
             change_waiters: 0,
-            zygote_generation: 0,
         };
         let remote = config.spawn.is_some();
         let engine = Arc::new_cyclic(|me| Self {
             control,
             core: Mutex::new(core),
-            arena,
             me: me.clone(),
             completed: Mutex::default(),
             completed_word: AtomicU32::new(0),
@@ -234,9 +229,10 @@ impl Engine {
         lock(&self.core)
     }
 
-    /// The pool's arena, for large arguments.
-    pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
+    /// The arena for large arguments.
+    #[expect(clippy::unused_self, reason = "whoever encodes for an engine asks the engine")]
+    pub fn arena(&self) -> &'static Arc<Arena> {
+        Arena::global()
     }
 
     /// Whether tasks go to worker processes.

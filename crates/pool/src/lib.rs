@@ -4,11 +4,11 @@
 //! decodes. See `README.md` for the protocol and why nothing is lost.
 
 mod config;
-mod control;
+pub mod control;
 mod dispatch;
 mod engine;
 pub mod frame;
-mod lane;
+pub mod lane;
 mod queue;
 mod statistics;
 mod supervisor;

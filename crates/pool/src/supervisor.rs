@@ -226,7 +226,7 @@ impl Supervisor {
         loop {
             match zygote.receive() {
                 Ok(None) => return,
-                Ok(Some(Message::Hello(_))) => {}
+                Ok(Some(Message::Hello)) => {}
                 Ok(Some(Message::PreloadFailed(text))) => zygote.complain(text),
                 Ok(Some(Message::Spawned { worker, pid, pidfd })) => {
                     let pidfd = Arc::new(pidfd);

@@ -34,8 +34,8 @@ const LARGEST: usize = 16 * 1024;
 /// What a zygote says.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// It has imported everything; its process id.
-    Hello(i32),
+    /// It has imported everything.
+    Hello,
     /// A preload failed: what and why. The zygote goes on without it.
     PreloadFailed(String),
     /// A worker has been forked: its pid and pidfd.
@@ -75,7 +75,7 @@ impl Message {
         let (op, worker, number) = read_head(bytes)?;
         let text = || String::from_utf8_lossy(bytes.get(HEAD..).unwrap_or_default()).into_owned();
         Some(match op {
-            op::HELLO => Self::Hello(i32::try_from(number).ok()?),
+            op::HELLO => Self::Hello,
             op::PRELOAD_FAILED => Self::PreloadFailed(text()),
             op::SPAWNED => Self::Spawned { worker, pid: i32::try_from(number).ok()?, pidfd: fds.pop()? },
             op::EXITED => Self::Exited { worker, status: i32::try_from(number).ok()? },

@@ -1,9 +1,8 @@
-//! The one extension module of the Python package.
+//! The extension module: one shared object with two doors.
+//!
+//! `PyInit__core` (pyo3) is the parent's side and serves a main interpreter only. `PyInit__worker` (plain C API,
+//! multi-phase) is loaded in every worker. Both see the same Rust statics, which is why they are one object.
 
-use pyo3::prelude::*;
+mod core;
+mod lending;
 
-/// The engine, for the main interpreter.
-#[pymodule]
-fn _core(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
-}

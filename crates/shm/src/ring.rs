@@ -380,7 +380,6 @@ fn write_words(words: &[AtomicU64], parts: &[&[u8]]) {
             if let Some(word) = words.next() {
                 word.store(u64::from_ne_bytes(pending), Ordering::Relaxed);
             }
-            filled = 0;
         }
         let (whole, rest) = bytes.as_chunks::<8>();
         for chunk in whole {

@@ -1,0 +1,181 @@
+//! Calls into bytes, and replies back into objects.
+//!
+//! The C pickler goes first. `windlass._serialize` is the slow path: what it refuses, what belongs to `__main__`, and
+//! whatever lies in a segment.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+use windlass_pool::frame::{self, Entry, Part};
+use windlass_pool::wire::flags;
+use windlass_pool::{Engine, Payload, Reply};
+use windlass_shm::segment::Segment;
+
+use super::errors;
+use crate::lending;
+
+/// Up to here, buffers are copied into the record; beyond, they go into a lease.
+const INLINE: usize = 16 * 1024;
+/// The largest payload of a record: a task ring takes half of its 128 KiB.
+const LARGEST: usize = 48 * 1024;
+
+thread_local! {
+    static BUFFERS: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The pickler's `buffer_callback`: keeps the buffer for the frame.
+#[pyfunction]
+fn keep_buffer(buffer: Py<PyAny>) {
+    BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
+}
+
+struct Pickle {
+    dumps: Py<PyAny>,
+    loads: Py<PyAny>,
+    keep: Py<PyAny>,
+    keywords: Py<PyTuple>,
+    protocol: Py<PyAny>,
+}
+
+static PICKLE: PyOnceLock<Pickle> = PyOnceLock::new();
+
+fn pickle(py: Python<'_>) -> PyResult<&Pickle> {
+    PICKLE.get_or_try_init(py, || {
+        let module = py.import("_pickle")?;
+        Ok(Pickle {
+            dumps: module.getattr("dumps")?.unbind(),
+            loads: module.getattr("loads")?.unbind(),
+            keep: wrap_pyfunction!(keep_buffer, py)?.into_any().unbind(),
+            keywords: PyTuple::new(py, ["buffer_callback"])?.unbind(),
+            protocol: 5_i32.into_pyobject(py)?.into_any().unbind(),
+        })
+    })
+}
+
+fn serialize(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || py.import("windlass._serialize").map(Bound::unbind))?;
+    Ok(module.bind(py).clone())
+}
+
+fn dumps<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let pickle = pickle(py)?;
+    let arguments = [object.as_ptr(), pickle.protocol.as_ptr(), pickle.keep.as_ptr()];
+    // SAFETY: the three pointers are borrowed from live references, the third is the value of the one keyword, and the
+    // result is a new reference or null with an exception set.
+    unsafe {
+        let result =
+            ffi::PyObject_Vectorcall(pickle.dumps.as_ptr(), arguments.as_ptr(), 2, pickle.keywords.as_ptr());
+        Bound::from_owned_ptr_or_err(py, result)
+    }
+}
+
+fn mentions_main(stream: &[u8]) -> bool {
+    memchr::memmem::find(stream, b"__main__").is_some()
+}
+
+/// Encodes an object as a payload for a worker.
+///
+/// # Errors
+///
+/// `EncodeError` when neither pickle nor cloudpickle takes it, `OutOfMemory` when its buffers find no place.
+pub(crate) fn payload(py: Python<'_>, engine: &Engine, object: &Bound<'_, PyAny>) -> PyResult<Payload> {
+    BUFFERS.with_borrow_mut(Vec::clear);
+    lending::begin();
+    let first = dumps(py, object);
+    let mut handles = lending::take();
+    let mut buffers = BUFFERS.take();
+    let stream = match first {
+        Ok(stream) if !mentions_main(stream.cast::<PyBytes>()?.as_bytes()) => stream,
+        _ => {
+            let kept = PyList::empty(py);
+            lending::begin();
+            let slow = serialize(py)?.getattr("encode_object")?.call1((object, &kept));
+            handles = lending::take();
+            buffers = kept.iter().map(Bound::unbind).collect();
+            slow?
+        }
+    };
+    let stream = stream.cast::<PyBytes>()?;
+    place(py, engine, stream.as_bytes(), &buffers, handles)
+}
+
+/// Puts an encoded function or object where it fits: in the record, or in a lease of the pool's arena.
+pub(crate) fn place(
+    py: Python<'_>,
+    engine: &Engine,
+    stream: &[u8],
+    buffers: &[Py<PyAny>],
+    handles: Vec<Arc<Segment>>,
+) -> PyResult<Payload> {
+    if buffers.is_empty() && stream.len() <= LARGEST {
+        return Ok(Payload { flags: 0, bytes: stream.to_vec(), lease: None, segments: handles });
+    }
+    let views: Vec<PyBuffer<u8>> = buffers.iter().map(|buffer| raw_view(buffer.bind(py))).collect::<PyResult<_>>()?;
+    // SAFETY: each view is a C-contiguous run of len_bytes() bytes, and `views` keeps it exported until after the last
+    // use of these slices. Its owner may write to it meanwhile; then the worker sees a torn array, as with any copy.
+    let slices: Vec<&[u8]> = views
+        .iter()
+        .map(|view| match view.len_bytes() {
+            0 => &[][..],
+            len => unsafe { std::slice::from_raw_parts(view.buf_ptr().cast::<u8>(), len) },
+        })
+        .collect();
+    let total = stream.len() + slices.iter().map(|slice| slice.len()).sum::<usize>();
+    if total <= INLINE {
+        let parts: Vec<Part<'_>> = std::iter::once(stream).chain(slices).map(Part::Inline).collect();
+        let bytes = frame::encode(0, &parts, &[]);
+        return Ok(Payload { flags: flags::DESCRIBED, bytes, lease: None, segments: handles });
+    }
+    let all: Vec<&[u8]> = std::iter::once(stream).chain(slices).collect();
+    let put = || engine.arena().put_parts(&all);
+    let lease = if total > 256 * 1024 { py.detach(put) } else { put() };
+    let lease = lease.map_err(|error| errors::from_base(py, &error))?;
+    let (id, generation) = (lease.segment().id(), lease.generation());
+    let parts: Vec<Part<'_>> = lease
+        .ranges()
+        .iter()
+        .map(|&(offset, length)| Part::Placed(Entry { segment: id, generation, offset, length }))
+        .collect();
+    let bytes = frame::encode(lease.id(), &parts, &[]);
+    let mut segments = handles;
+    segments.push(Arc::clone(lease.segment()));
+    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease: Some(lease), segments })
+}
+
+/// The raw bytes of a `PickleBuffer`, whatever its element type.
+fn raw_view(buffer: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    PyBuffer::get(&buffer.call_method0("raw")?)
+}
+
+fn loads<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    pickle(py)?.loads.bind(py).call1((PyBytes::new(py, bytes),))
+}
+
+/// Decodes a reply that is not an error.
+pub(crate) fn decode<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py, PyAny>> {
+    if reply.flags & flags::EMPTY != 0 {
+        return Ok(py.None().into_bound(py));
+    }
+    if reply.flags & flags::DESCRIBED != 0 {
+        return serialize(py)?.getattr("decode_described")?.call1((PyBytes::new(py, &reply.bytes),));
+    }
+    match loads(py, &reply.bytes) {
+        Ok(value) => Ok(value),
+        Err(error) => Err(serialize(py)?
+            .getattr("undecodable")?
+            .call1(("result", error.value(py)))
+            .map_or_else(|other| other, PyErr::from_value)),
+    }
+}
+
+/// Decodes the exception of a reply.
+pub(crate) fn decode_error<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py, PyAny>> {
+    let described = reply.flags & flags::DESCRIBED != 0;
+    serialize(py)?.getattr("decode_error")?.call1((PyBytes::new(py, &reply.bytes), described))
+}

@@ -1,0 +1,149 @@
+//! Rust's failures become Python's exceptions here, and nowhere else.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use windlass_base::Code;
+use windlass_pool::{Failure, Phase, Refused, Task};
+
+use super::encode;
+
+fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("windlass._errors")
+}
+
+fn make<'py>(py: Python<'py>, class: &str, message: &str, fields: Option<&Bound<'py, PyDict>>) -> PyErr {
+    let made = module(py).and_then(|m| m.getattr(class)).and_then(|class| class.call((message,), fields));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+/// The exception for an error of the crates below.
+pub(crate) fn from_base(py: Python<'_>, error: &windlass_base::Error) -> PyErr {
+    let class = match error.code() {
+        Code::ShmStale => "StaleHandle",
+        Code::NoMemory => "OutOfMemory",
+        Code::ShmCorrupt | Code::TooLarge => "SharedMemoryError",
+        _ => "PoolError",
+    };
+    make(py, class, &error.report(), None)
+}
+
+/// The exception for a task that was not taken.
+pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
+    match refused {
+        Refused::Closed => make(
+            py,
+            "PoolClosed",
+            "cannot schedule new futures after shutdown: the pool was shut down. Make a new pool.",
+            None,
+        ),
+        Refused::Broken(failure) => failed(py, failure, None),
+        Refused::Full | Refused::Wait => make(
+            py,
+            "QueueFull",
+            "the pool's queue is full. Try again later, raise max_queue, or use on_full=\"block\".",
+            None,
+        ),
+        Refused::Forked => make(
+            py,
+            "PoolError",
+            "the pool was made before this process was forked, and its workers belong to the parent. \
+             Make a new pool in the child.",
+            None,
+        ),
+    }
+}
+
+fn signal_name(py: Python<'_>, signal: i32) -> String {
+    let name = py
+        .import("signal")
+        .and_then(|m| m.getattr("Signals"))
+        .and_then(|signals| signals.call1((signal,)))
+        .and_then(|signal| signal.getattr("name")?.extract::<String>());
+    name.unwrap_or_else(|_| format!("signal {signal}"))
+}
+
+fn crashed(py: Python<'_>, pid: i32, status: Option<i32>, reason: Option<&str>, task: Option<&Task>) -> PyResult<PyErr> {
+    let fields = PyDict::new(py);
+    let (signal, exit) = match status {
+        Some(status) if status & 0x7f != 0 => (Some(status & 0x7f), None),
+        Some(status) => (None, Some((status >> 8) & 0xff)),
+        None => (None, None),
+    };
+    fields.set_item("signal", signal)?;
+    fields.set_item("exit_code", exit)?;
+    fields.set_item("pid", pid)?;
+    let how = match (signal, exit, reason) {
+        (_, _, Some(reason)) => format!("was ended: {reason}"),
+        (Some(signal), _, _) => format!("was killed by {}", signal_name(py, signal)),
+        (_, Some(code), _) => format!("left with exit status {code}"),
+        _ => String::from("is gone"),
+    };
+    let mut message = format!("A process in the process pool was terminated abruptly: worker {pid} {how}");
+    if let Some(task) = task {
+        fields.set_item("task", task.id)?;
+        fields.set_item("attempt", task.attempt())?;
+        message.push_str(&format!(" while it ran task {} (attempt {})", task.id, task.attempt()));
+    }
+    message.push_str(
+        ". If the task may be run twice, give it retries; if it was killed for memory, run fewer workers.",
+    );
+    Ok(make(py, "WorkerCrashed", &message, Some(&fields)))
+}
+
+/// The exception for a task that has no result though it raised nothing.
+pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> PyErr {
+    match failure {
+        Failure::Crashed { pid, status, reason } => {
+            crashed(py, *pid, *status, reason.as_deref(), task).unwrap_or_else(|error| error)
+        }
+        Failure::TimedOut(phase) => timed_out(py, *phase, task).unwrap_or_else(|error| error),
+        Failure::Broken(reason) => {
+            make(py, "PoolBroken", &format!("the pool is broken: {reason}. Make a new pool."), None)
+        }
+        Failure::Initializer(reply) => {
+            let message = "A process in the process pool was terminated abruptly: an initializer failed, \
+                           so the pool cannot run anything";
+            let error = make(py, "InitializerFailed", message, None);
+            if let Ok(cause) = encode::decode_error(py, reply) {
+                error.set_cause(py, Some(PyErr::from_value(cause)));
+            }
+            error
+        }
+        _ => make(py, "PoolError", "the task failed for an unknown reason", None),
+    }
+}
+
+fn timed_out(py: Python<'_>, phase: Phase, task: Option<&Task>) -> PyResult<PyErr> {
+    let fields = PyDict::new(py);
+    let seconds = task.and_then(|task| task.options.timeout).map(|t| t.as_secs_f64());
+    let phase = if phase == Phase::Queued { "queued" } else { "running" };
+    fields.set_item("seconds", seconds)?;
+    fields.set_item("phase", phase)?;
+    let message = format!(
+        "the task overran its budget of {} s while {phase}. The budget covers waiting and running.",
+        seconds.unwrap_or_default()
+    );
+    Ok(make(py, "TaskTimeout", &message, Some(&fields)))
+}
+
+/// The standard library's exception for `result(timeout=...)`.
+pub(crate) fn result_timeout() -> PyErr {
+    pyo3::exceptions::PyTimeoutError::new_err(())
+}
+
+/// The standard library's exception for a cancelled future.
+pub(crate) fn cancelled(py: Python<'_>) -> PyErr {
+    match py.import("concurrent.futures").and_then(|m| m.getattr("CancelledError")).and_then(|c| c.call0()) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+/// A bad argument.
+pub(crate) fn value_error(message: &str) -> PyErr {
+    PyValueError::new_err(message.to_owned())
+}

@@ -1,0 +1,261 @@
+//! `FutureBase`: the part of a future that is on the way of every task.
+//!
+//! The Python class over it adds what the standard library's `wait` and `as_completed` look at (`_condition`,
+//! `_waiters`), and makes those only when somebody looks.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use windlass_pool::wire::flags;
+use windlass_pool::{Outcome, Sleeper, Stage, Task, Waited};
+
+use super::local::LocalValue;
+use super::pool::PoolInner;
+use super::{encode, errors};
+
+struct Cell {
+    task: Arc<Task>,
+    pool: Arc<PoolInner>,
+}
+
+enum Decoded {
+    Value(Py<PyAny>),
+    Raised(Py<PyAny>),
+}
+
+/// See the module. Made by a pool, never by hand.
+#[pyclass(frozen, subclass, weakref, module = "windlass._core")]
+pub(crate) struct FutureBase {
+    cell: OnceLock<Cell>,
+    decoded: Mutex<Option<Decoded>>,
+    /// `None` once they have been called.
+    callbacks: Mutex<Option<Vec<Py<PyAny>>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Turns the standard library's timeout into a point in time.
+pub(crate) fn deadline(timeout: Option<f64>) -> Option<Instant> {
+    let seconds = timeout?.max(0.0);
+    Duration::try_from_secs_f64(seconds).ok().and_then(|wait| Instant::now().checked_add(wait))
+}
+
+/// Waits with the interpreter released, and lets signal handlers run in between; true when it is there.
+pub(crate) fn wait(py: Python<'_>, pool: &PoolInner, what: &Sleeper, deadline: Option<Instant>) -> PyResult<bool> {
+    loop {
+        match py.detach(|| pool.engine.wait(what, deadline)) {
+            Waited::Ready => return Ok(true),
+            Waited::TimedOut => return Ok(false),
+            Waited::Interrupted => py.check_signals()?,
+        }
+    }
+}
+
+impl FutureBase {
+    pub(crate) fn fill(&self, task: Arc<Task>, pool: Arc<PoolInner>) {
+        let _ = self.cell.set(Cell { task, pool });
+    }
+
+    fn cell(&self) -> PyResult<&Cell> {
+        self.cell.get().ok_or_else(|| PyRuntimeError::new_err("a windlass.Future is made by a pool, not by hand"))
+    }
+
+    fn wait_done(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<&Cell> {
+        let cell = self.cell()?;
+        if cell.task.is_done() {
+            return Ok(cell);
+        }
+        let done = wait(py, &cell.pool, &Sleeper::Task(Arc::clone(&cell.task)), deadline(timeout))?;
+        if done { Ok(cell) } else { Err(errors::result_timeout()) }
+    }
+
+    fn decode(&self, py: Python<'_>, cell: &Cell) -> Decoded {
+        let raised = |error: PyErr| Decoded::Raised(error.into_value(py).into_any());
+        match cell.task.outcome() {
+            Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => match encode::decode_error(py, reply) {
+                Ok(exception) => Decoded::Raised(exception.unbind()),
+                Err(error) => raised(error),
+            },
+            Some(Outcome::Replied(reply)) => match encode::decode(py, reply) {
+                Ok(value) => Decoded::Value(value.unbind()),
+                Err(error) => raised(error),
+            },
+            Some(Outcome::Local { value, raised }) => match (LocalValue::get(py, value), raised) {
+                (value, false) => Decoded::Value(value),
+                (value, true) => Decoded::Raised(value),
+            },
+            Some(Outcome::Failed(failure)) => raised(errors::failed(py, failure, Some(&cell.task))),
+            Some(Outcome::Cancelled) | None => raised(errors::cancelled(py)),
+        }
+    }
+
+    /// The value, or the exception: decoded once.
+    fn decoded<T>(&self, py: Python<'_>, cell: &Cell, read: impl FnOnce(&Decoded) -> T) -> T {
+        if lock(&self.decoded).is_none() {
+            // Decoding runs arbitrary code: not under the lock. Should two threads do it, the first one counts.
+            let fresh = self.decode(py, cell);
+            let mut slot = lock(&self.decoded);
+            let spare = if slot.is_none() { slot.replace(fresh) } else { Some(fresh) };
+            drop(slot);
+            drop(spare);
+        }
+        let slot = lock(&self.decoded);
+        match slot.as_ref() {
+            Some(decoded) => read(decoded),
+            None => read(&Decoded::Value(py.None())),
+        }
+    }
+
+    pub(crate) fn is_cancelled(cell_task: &Task) -> bool {
+        matches!(cell_task.outcome(), Some(Outcome::Cancelled))
+    }
+
+    /// Runs the callbacks; called by the collector, or by the thread that finds the future done.
+    pub(crate) fn run_callbacks(slf: &Bound<'_, Self>) {
+        let callbacks = lock(&slf.get().callbacks).take();
+        for callback in callbacks.unwrap_or_default() {
+            call_back(slf, callback.bind(slf.py()));
+        }
+    }
+}
+
+fn call_back(future: &Bound<'_, FutureBase>, callback: &Bound<'_, PyAny>) {
+    let py = future.py();
+    let Err(error) = callback.call1((future,)) else { return };
+    if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
+        error.write_unraisable(py, Some(callback));
+        return;
+    }
+    let logged = py.import("windlass._future").and_then(|m| m.getattr("log_callback")).and_then(|log| {
+        log.call1((future, error.value(py)))?;
+        Ok(())
+    });
+    if logged.is_err() {
+        error.write_unraisable(py, Some(callback));
+    }
+}
+
+#[pymethods]
+impl FutureBase {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
+        Self { cell: OnceLock::new(), decoded: Mutex::new(None), callbacks: Mutex::new(Some(Vec::new())) }
+    }
+
+    /// The value that the call returned.
+    #[pyo3(signature = (timeout = None))]
+    fn result(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        let cell = this.wait_done(py, timeout)?;
+        if cell.task.watched() {
+            slf.call_method0("_publish")?;
+        }
+        this.decoded(py, cell, |decoded| match decoded {
+            Decoded::Value(value) => Ok(value.clone_ref(py)),
+            Decoded::Raised(exception) => Err(PyErr::from_value(exception.bind(py).clone())),
+        })
+    }
+
+    /// The exception that the call raised, or `None`.
+    #[pyo3(signature = (timeout = None))]
+    fn exception(slf: &Bound<'_, Self>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
+        let py = slf.py();
+        let this = slf.get();
+        let cell = this.wait_done(py, timeout)?;
+        if cell.task.watched() {
+            slf.call_method0("_publish")?;
+        }
+        if Self::is_cancelled(&cell.task) {
+            return Err(errors::cancelled(py));
+        }
+        Ok(this.decoded(py, cell, |decoded| match decoded {
+            Decoded::Value(_) => None,
+            Decoded::Raised(exception) => Some(exception.clone_ref(py)),
+        }))
+    }
+
+    /// Whether the task has ended, been cancelled included.
+    fn _is_done(&self) -> PyResult<bool> {
+        Ok(self.cell()?.task.is_done())
+    }
+
+    fn _is_cancelled(&self) -> PyResult<bool> {
+        Ok(Self::is_cancelled(&self.cell()?.task))
+    }
+
+    fn _is_running(&self) -> PyResult<bool> {
+        let cell = self.cell()?;
+        Ok(match cell.task.stage() {
+            Stage::Sent | Stage::Running => cell.pool.engine.is_running(&cell.task),
+            Stage::Queued | Stage::Done => false,
+        })
+    }
+
+    /// Cancels; see the Python class.
+    fn _cancel(&self, running: bool) -> PyResult<bool> {
+        let cell = self.cell()?;
+        Ok(cell.pool.engine.cancel(&cell.task, running))
+    }
+
+    /// Waits for the end; false when the time is up.
+    #[pyo3(signature = (timeout = None))]
+    fn _wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let cell = self.cell()?;
+        wait(py, &cell.pool, &Sleeper::Task(Arc::clone(&cell.task)), deadline(timeout))
+    }
+
+    /// Asks the collector to publish this future when it is done; false if it is done already.
+    fn _watch(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let cell = slf.get().cell()?;
+        cell.pool.watch(slf, &cell.task)
+    }
+
+    /// Calls `fn(future)` when the future is done: in the collector's thread, or at once if it is done already.
+    fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Bound<'_, PyAny>) -> PyResult<()> {
+        let this = slf.get();
+        let cell = this.cell()?;
+        {
+            let mut callbacks = lock(&this.callbacks);
+            if !cell.task.is_done()
+                && let Some(waiting) = callbacks.as_mut()
+            {
+                waiting.push(r#fn.unbind());
+                drop(callbacks);
+                if !cell.pool.watch(slf, &cell.task)? {
+                    Self::run_callbacks(slf);
+                }
+                return Ok(());
+            }
+        }
+        // Those that came earlier go first.
+        Self::run_callbacks(slf);
+        call_back(slf, &r#fn);
+        Ok(())
+    }
+
+    /// `(id, worker pid, attempt, total ns, busy ns)` of a finished task.
+    fn _record(&self) -> PyResult<(u64, i32, u32, u64, u64)> {
+        let task = &self.cell()?.task;
+        let record = task.record();
+        Ok((task.id, record.pid, task.attempt(), record.total_ns, record.busy_ns))
+    }
+
+    #[getter]
+    fn _pool_kind(&self) -> PyResult<&'static str> {
+        Ok(self.cell()?.pool.kind())
+    }
+
+    #[getter]
+    fn _done_callbacks(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
+        let callbacks = lock(&self.callbacks);
+        let items = callbacks.iter().flatten().map(|callback| callback.clone_ref(py));
+        Ok(PyList::new(py, items.collect::<Vec<_>>())?.unbind())
+    }
+}

@@ -1,0 +1,371 @@
+//! `map` and `map_unordered`: lazy, bounded in flight, with chunks that grow to the size that pays.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
+use windlass_pool::wire::flags;
+use windlass_pool::{Call, Function, Options, Outcome, Sleeper, Task};
+
+use super::functions::Functions;
+use super::local::{self, LocalValue};
+use super::pool::{PoolBase, PoolInner};
+use super::{encode, errors, future, pool};
+
+/// What a chunk should take a worker: long against the cost of handing it over, short against the whole.
+const CHUNK_NS: u64 = 3_000_000;
+/// What one input costs beside the call itself: pickled and unpickled on both sides.
+const ITEM_NS: u64 = 100;
+const LARGEST_CHUNK: usize = 16 * 1024;
+/// A chunk's size may grow by so much after each answer.
+const GROWTH: usize = 8;
+/// Tasks in flight for each lane.
+const TASKS_PER_LANE: usize = 3;
+const FEWEST_TASKS: usize = 16;
+
+/// Tasks of one item carry it as their argument; the others are batches.
+struct Flight {
+    task: Arc<Task>,
+    items: usize,
+    batch: bool,
+}
+
+struct Current {
+    values: Py<PyList>,
+    at: usize,
+    mixed: bool,
+}
+
+/// See the module. The iterator goes on after an exception: the next input's result is next.
+#[pyclass(weakref, module = "windlass._core")]
+pub(crate) struct MapIterator {
+    pool: Arc<PoolInner>,
+    callable: Py<PyAny>,
+    function: Option<Arc<Function>>,
+    source: Option<Py<PyIterator>>,
+    star: bool,
+    ordered: bool,
+    options: Options,
+    deadline: Option<Instant>,
+    /// Chosen by the caller; else it is learned.
+    fixed_chunk: bool,
+    chunk: usize,
+    lanes: usize,
+    /// Tasks in flight at most, if the caller said so.
+    buffersize: Option<usize>,
+    /// Inputs that are still to come, if that is known.
+    remaining: Option<usize>,
+    flight: VecDeque<Flight>,
+    current: Option<Current>,
+    /// A batch that failed as a whole, once for each of its inputs.
+    failed: Option<(Py<PyAny>, usize)>,
+    /// An exception of the input iterator, kept until the results before it are out.
+    input_error: Option<PyErr>,
+    started: bool,
+}
+
+/// What `Pool.map` has made of its arguments.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct MapSettings {
+    star: bool,
+    ordered: bool,
+    timeout: Option<f64>,
+    chunksize: Option<usize>,
+    buffersize: Option<usize>,
+    length: Option<usize>,
+    lanes: usize,
+    task_timeout: Option<f64>,
+    retries: u32,
+    priority: i32,
+}
+
+#[pymethods]
+impl MapIterator {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        pool: &Bound<'_, PoolBase>,
+        callable: &Bound<'_, PyAny>,
+        source: Bound<'_, PyIterator>,
+        settings: MapSettings,
+    ) -> PyResult<Self> {
+        let inner = Arc::clone(&pool.get().inner);
+        let options = pool::options(settings.task_timeout, settings.retries, settings.priority)?;
+        let remote = inner.engine.is_remote();
+        let mut failure = None;
+        let function = if remote {
+            match Functions::get(&inner.functions, &inner.engine, callable) {
+                Ok(function) => Some(function),
+                Err(error) => {
+                    failure = Some(error);
+                    None
+                }
+            }
+        } else {
+            None
+        };
+        // A budget, a retry and a place in a bounded buffer are each input's own: no batches unless asked for.
+        let single = !remote || options.timeout.is_some() || options.retries > 0 || settings.buffersize.is_some();
+        let mut iterator = Self {
+            pool: inner,
+            callable: callable.clone().unbind(),
+            function,
+            source: Some(source.unbind()),
+            star: settings.star,
+            ordered: settings.ordered,
+            options,
+            deadline: future::deadline(settings.timeout),
+            fixed_chunk: settings.chunksize.is_some() || single,
+            chunk: if remote { settings.chunksize.unwrap_or(1) } else { 1 },
+            lanes: settings.lanes.max(1),
+            buffersize: settings.buffersize,
+            remaining: settings.length,
+            flight: VecDeque::new(),
+            current: None,
+            failed: None,
+            input_error: None,
+            started: false,
+        };
+        if let Some(error) = failure {
+            iterator.source = None;
+            iterator.input_error = Some(error);
+            return Ok(iterator);
+        }
+        iterator.refill(py, false)?;
+        match iterator.input_error.take() {
+            Some(error) => Err(error),
+            None => Ok(iterator),
+        }
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.started = true;
+        loop {
+            if let Some(current) = &mut self.current {
+                let values = current.values.bind(py);
+                if current.at < values.len() {
+                    let item = values.get_item(current.at)?;
+                    current.at += 1;
+                    return if current.mixed { mixed_item(&item) } else { Ok(Some(item.unbind())) };
+                }
+                self.current = None;
+            }
+            if let Some((exception, left)) = self.failed.take() {
+                let error = PyErr::from_value(exception.bind(py).clone());
+                if left > 1 {
+                    self.failed = Some((exception, left - 1));
+                }
+                return Err(error);
+            }
+            self.refill(py, false)?;
+            if self.flight.is_empty() {
+                return match self.input_error.take() {
+                    Some(error) => Err(error),
+                    None => Ok(None),
+                };
+            }
+            let done = self.next_done(py)?;
+            self.learn(&done);
+            self.refill(py, false)?;
+            match self.open(py, &done) {
+                Some(Err(error)) if done.items > 1 => {
+                    self.failed = Some((error.into_value(py).into_any(), done.items));
+                }
+                Some(result) => return result.map(Some),
+                None => {}
+            }
+        }
+    }
+
+    /// Submits everything that is left, whatever is in flight: the pool is about to close.
+    fn _submit_all(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.remaining.is_some() && self.buffersize.is_none() { self.refill(py, true) } else { Ok(()) }
+    }
+}
+
+/// One `(ok, value or error)` of a batch in which some failed.
+fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    let (ok, value): (bool, Bound<'_, PyAny>) = item.extract()?;
+    if ok {
+        return Ok(Some(value.unbind()));
+    }
+    let exception = item.py().import("windlass._serialize")?.getattr("revive")?.call1((value,))?;
+    Err(PyErr::from_value(exception))
+}
+
+impl MapIterator {
+    fn most_tasks(&self) -> usize {
+        match self.buffersize {
+            Some(size) => size,
+            None if self.chunk == 1 => (self.lanes * TASKS_PER_LANE).max(FEWEST_TASKS),
+            None => self.lanes * TASKS_PER_LANE,
+        }
+    }
+
+    fn next_chunk(&self) -> usize {
+        match self.remaining {
+            // Towards the end smaller chunks, so that all lanes finish together.
+            Some(left) if !self.fixed_chunk => self.chunk.min(left / (self.lanes * 2)).max(1),
+            _ => self.chunk,
+        }
+    }
+
+    fn refill(&mut self, py: Python<'_>, all: bool) -> PyResult<()> {
+        while self.source.is_some() && (all || self.flight.len() < self.most_tasks()) {
+            let items = self.take_inputs(py, self.next_chunk())?;
+            if items.is_empty() {
+                return Ok(());
+            }
+            if let Some(left) = &mut self.remaining {
+                *left = left.saturating_sub(items.len());
+            }
+            if let Err(error) = self.send(&items) {
+                self.source = None;
+                if self.flight.is_empty() {
+                    return Err(error);
+                }
+                self.input_error = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_inputs<'py>(&mut self, py: Python<'py>, most: usize) -> PyResult<Bound<'py, PyList>> {
+        let items = PyList::empty(py);
+        let Some(source) = &self.source else { return Ok(items) };
+        let mut source = source.bind(py).clone();
+        while items.len() < most {
+            match source.next() {
+                Some(Ok(item)) => items.append(item)?,
+                Some(Err(error)) => {
+                    self.input_error = Some(error);
+                    self.source = None;
+                    break;
+                }
+                None => {
+                    self.source = None;
+                    break;
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    fn send(&mut self, items: &Bound<'_, PyList>) -> PyResult<()> {
+        let py = items.py();
+        if items.len() > 1
+            && let Some(function) = &self.function
+            && let Ok(payload) = encode::payload(py, &self.pool.engine, items)
+        {
+            let call = Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) };
+            let star = if self.star { flags::STAR } else { 0 };
+            let task = self.pool.submit(py, call, flags::BATCH | star, self.options)?;
+            self.flight.push_back(Flight { task, items: items.len(), batch: true });
+            return Ok(());
+        }
+        // One by one, so that an input that cannot be sent fails alone.
+        for item in items {
+            let args = if self.star { item.cast::<PyTuple>()?.clone() } else { PyTuple::new(py, [item])? };
+            let task = match self.single(py, &args) {
+                Ok(call) => self.pool.submit(py, call, 0, self.options)?,
+                Err(error) => {
+                    let value = local::opaque(error.into_value(py).into_any());
+                    Task::ended(Outcome::Local { value, raised: true })
+                }
+            };
+            self.flight.push_back(Flight { task, items: 1, batch: false });
+        }
+        Ok(())
+    }
+
+    fn single(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Call> {
+        match &self.function {
+            None => self.pool.call(self.callable.bind(py), args, None),
+            Some(function) => {
+                let pair = PyTuple::new(py, [args.as_any(), PyDict::new(py).as_any()])?;
+                let payload = encode::payload(py, &self.pool.engine, &pair)?;
+                Ok(Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) })
+            }
+        }
+    }
+
+    fn next_done(&mut self, py: Python<'_>) -> PyResult<Flight> {
+        let at = if self.ordered {
+            let Some(first) = self.flight.front() else { return Err(errors::result_timeout()) };
+            if !first.task.is_done() {
+                self.wait(py, &Sleeper::Task(Arc::clone(&first.task)))?;
+            }
+            0
+        } else {
+            loop {
+                if let Some(at) = self.flight.iter().position(|flight| flight.task.is_done()) {
+                    break at;
+                }
+                let tasks = self.flight.iter().map(|flight| Arc::clone(&flight.task)).collect();
+                self.wait(py, &Sleeper::Any(tasks))?;
+            }
+        };
+        self.flight.remove(at).ok_or_else(errors::result_timeout)
+    }
+
+    fn wait(&self, py: Python<'_>, what: &Sleeper) -> PyResult<()> {
+        if future::wait(py, &self.pool, what, self.deadline)? { Ok(()) } else { Err(errors::result_timeout()) }
+    }
+
+    fn learn(&mut self, done: &Flight) {
+        if self.fixed_chunk {
+            return;
+        }
+        let each = done.task.record().busy_ns / done.items.max(1) as u64 + ITEM_NS;
+        let wanted = usize::try_from(CHUNK_NS / each).unwrap_or(LARGEST_CHUNK);
+        self.chunk = wanted.clamp(1, (done.items * GROWTH).max(self.chunk)).min(LARGEST_CHUNK);
+    }
+
+    /// The result of a task of one item, or `None` after a batch's list has been laid out.
+    fn open(&mut self, py: Python<'_>, done: &Flight) -> Option<PyResult<Py<PyAny>>> {
+        let value = match done.task.outcome() {
+            Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
+                encode::decode_error(py, reply).and_then(|exception| Err(PyErr::from_value(exception)))
+            }
+            Some(Outcome::Replied(reply)) => {
+                let value = encode::decode(py, reply);
+                if done.batch {
+                    return match value.and_then(|value| Ok(value.cast_into::<PyList>()?)) {
+                        Ok(values) => {
+                            let mixed = reply.flags & flags::MIXED != 0;
+                            self.current = Some(Current { values: values.unbind(), at: 0, mixed });
+                            None
+                        }
+                        Err(error) => Some(Err(error)),
+                    };
+                }
+                value.map(Bound::unbind)
+            }
+            Some(Outcome::Local { value, raised: false }) => Ok(LocalValue::get(py, value)),
+            Some(Outcome::Local { value, raised: true }) => {
+                Err(PyErr::from_value(LocalValue::get(py, value).into_bound(py)))
+            }
+            Some(Outcome::Failed(failure)) => Err(errors::failed(py, failure, Some(&done.task))),
+            Some(Outcome::Cancelled) | None => Err(errors::cancelled(py)),
+        };
+        Some(value)
+    }
+}
+
+impl Drop for MapIterator {
+    fn drop(&mut self) {
+        // An iterator that was never looked at is how people say "run all these": as in the standard library.
+        if self.started {
+            for flight in self.flight.drain(..) {
+                self.pool.engine.cancel(&flight.task, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `windlass._core`: pools and futures, as the parent sees them.
+
+mod encode;
+mod errors;
+mod functions;
+mod future;
+mod local;
+mod map;
+mod pool;
+
+use pyo3::exceptions::PyImportError;
+use pyo3::prelude::*;
+
+/// Cores that this process may use, by affinity and control group.
+#[pyfunction]
+fn usable_cores() -> usize {
+    windlass_os::cpu::usable_cores()
+}
+
+/// Bytes that a process shares with nobody; 0 if it cannot be told.
+#[pyfunction]
+fn private_bytes(py: Python<'_>, pid: i32) -> u64 {
+    py.detach(|| windlass_os::memory::private_bytes(pid))
+}
+
+/// The parent's side of Windlass; see `windlass/_core.pyi`.
+#[pymodule(gil_used = false)]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    // pyo3 would load into a subinterpreter without a word and share its type objects there, which is unsound.
+    // SAFETY: an interpreter is attached, for this runs during an import.
+    let interpreter = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
+    if interpreter != 0 {
+        return Err(PyImportError::new_err(
+            "windlass._core cannot be loaded in a subinterpreter: create pools in the main interpreter",
+        ));
+    }
+    m.add_class::<pool::PoolBase>()?;
+    m.add_class::<pool::PoolHandle>()?;
+    m.add_class::<future::FutureBase>()?;
+    m.add_class::<map::MapIterator>()?;
+    m.add_function(wrap_pyfunction!(usable_cores, m)?)?;
+    m.add_function(wrap_pyfunction!(private_bytes, m)?)?;
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}

@@ -1,0 +1,381 @@
+//! `PoolBase`: submission, and the threads that a pool has on this side.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::PyTypeInfo;
+use windlass_pool::{
+    Call, Config, Engine, OnCrash, OnFull, Options, Outcome, Payload, Refused, Sleeper, Spawn, Task, ZygoteCommand,
+};
+
+use super::functions::Functions;
+use super::future::{self, FutureBase};
+use super::local::{self, LocalCall};
+use super::{encode, errors};
+
+/// What a pool and its futures share.
+pub(crate) struct PoolInner {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) functions: Functions,
+    future_type: Py<PyType>,
+    /// Futures that somebody wants to be told about, kept alive until they are done.
+    watched: Mutex<HashMap<u64, Py<FutureBase>>>,
+    /// Starts the collector's thread.
+    start_collector: Mutex<Option<Py<PyAny>>>,
+}
+
+impl PoolInner {
+    pub(crate) fn kind(&self) -> &'static str {
+        if self.engine.is_remote() { "process" } else { "thread" }
+    }
+
+    fn lock_watched(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Py<FutureBase>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a future on the collector's list; false if its task is done already.
+    pub(crate) fn watch(&self, future: &Bound<'_, FutureBase>, task: &Arc<Task>) -> PyResult<bool> {
+        let py = future.py();
+        if task.is_done() {
+            return Ok(false);
+        }
+        if self.engine.start_collecting() {
+            let start = self.start_collector.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(start) = start {
+                start.bind(py).call0()?;
+            }
+        }
+        self.lock_watched().insert(task.id, future.clone().unbind());
+        if task.watch() {
+            return Ok(true);
+        }
+        let removed = self.lock_watched().remove(&task.id);
+        drop(removed);
+        Ok(false)
+    }
+
+    fn future<'py>(self: &Arc<Self>, py: Python<'py>, task: Arc<Task>) -> PyResult<Bound<'py, PyAny>> {
+        let class = self.future_type.bind(py);
+        // SAFETY: the class is a subclass of FutureBase, whose tp_new takes any tuple; going through it directly leaves
+        // out concurrent.futures.Future.__init__, which makes the condition that we make only on demand.
+        let object = unsafe {
+            let class = class.as_type_ptr();
+            let Some(new) = (*class).tp_new else {
+                return Err(PyTypeError::new_err("the future class cannot be made"));
+            };
+            let empty = PyTuple::empty(py);
+            Bound::from_owned_ptr_or_err(py, new(class, empty.as_ptr(), std::ptr::null_mut()))?
+        };
+        // SAFETY: `PoolBase::new` has checked that the class derives from FutureBase.
+        let base = unsafe { object.cast_unchecked::<FutureBase>() };
+        base.get().fill(task, Arc::clone(self));
+        Ok(object)
+    }
+
+    /// Submits, waiting for room where the pool is told to.
+    pub(crate) fn submit(
+        &self,
+        py: Python<'_>,
+        mut call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> PyResult<Arc<Task>> {
+        loop {
+            match self.engine.submit(call, task_flags, options) {
+                Ok(task) => return Ok(task),
+                Err((back, Refused::Wait)) => {
+                    call = back;
+                    future::wait(py, self, &Sleeper::Space, None)?;
+                }
+                Err((_, refused)) => return Err(errors::refused(py, &refused)),
+            }
+        }
+    }
+
+    /// Encodes a call for where this pool runs it.
+    pub(crate) fn call(
+        &self,
+        callable: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Call> {
+        let py = callable.py();
+        let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
+        if !self.engine.is_remote() {
+            let call = LocalCall {
+                callable: callable.clone().unbind(),
+                args: args.clone().unbind(),
+                kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
+            };
+            return Ok(Call::Local(Mutex::new(Some(Box::new(call)))));
+        }
+        let function = self.functions.get(&self.engine, callable)?;
+        let payload = if args.is_empty() && kwargs.is_none() {
+            Payload { flags: windlass_pool::wire::flags::EMPTY, ..Payload::default() }
+        } else {
+            let keywords = match kwargs {
+                Some(kwargs) => kwargs.clone(),
+                None => PyDict::new(py),
+            };
+            let pair = PyTuple::new(py, [args.as_any(), keywords.as_any()])?;
+            encode::payload(py, &self.engine, &pair)?
+        };
+        Ok(Call::Remote { function, payload: Mutex::new(payload) })
+    }
+}
+
+/// See the module; the Python class `windlass.Pool` derives from it.
+#[pyclass(frozen, subclass, weakref, module = "windlass._core")]
+pub(crate) struct PoolBase {
+    pub(crate) inner: Arc<PoolInner>,
+    defaults: Options,
+}
+
+/// The settings of a pool, as the Python class has checked them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Settings<'py> {
+    workers: usize,
+    threads: usize,
+    max_queue: Option<usize>,
+    reject: bool,
+    break_on_crash: bool,
+    timeout: Option<f64>,
+    retries: u32,
+    priority: i32,
+    future: Bound<'py, PyType>,
+    start_collector: Py<PyAny>,
+    /// `(program, args, env, spec)` of a process pool.
+    spawn: Option<(String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>)>,
+}
+
+pub(crate) fn options(timeout: Option<f64>, retries: u32, priority: i32) -> PyResult<Options> {
+    let timeout = match timeout {
+        None => None,
+        Some(seconds) => match Duration::try_from_secs_f64(seconds) {
+            Ok(timeout) => Some(timeout),
+            Err(_) if seconds > 0.0 => None,
+            Err(_) => return Err(errors::value_error("timeout must be a number of seconds, 0 or more")),
+        },
+    };
+    Ok(Options { timeout, retries, priority })
+}
+
+#[pymethods]
+impl PoolBase {
+    #[new]
+    #[pyo3(signature = (settings, /))]
+    fn new(py: Python<'_>, settings: Settings<'_>) -> PyResult<Self> {
+        if !settings.future.is_subclass(&FutureBase::type_object(py))? {
+            return Err(PyTypeError::new_err("the future class must derive from FutureBase"));
+        }
+        let spawn = settings.spawn.map(|(program, args, env, spec)| Spawn {
+            zygote: ZygoteCommand {
+                program: program.into(),
+                args: args.into_iter().map(Into::into).collect(),
+                env: env.into_iter().map(|(name, value)| (name.into(), value.map(Into::into))).collect(),
+            },
+            spec: spec.into(),
+        });
+        let config = Config {
+            workers: settings.workers,
+            threads: settings.threads,
+            max_queue: settings.max_queue,
+            on_full: if settings.reject { OnFull::Reject } else { OnFull::Block },
+            on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
+            spawn,
+        };
+        let defaults = options(settings.timeout, settings.retries, settings.priority)?;
+        let engine = py.detach(|| Engine::start(config)).map_err(|error| errors::from_base(py, &error))?;
+        let inner = Arc::new(PoolInner {
+            engine,
+            functions: Functions::default(),
+            future_type: settings.future.unbind(),
+            watched: Mutex::default(),
+            start_collector: Mutex::new(Some(settings.start_collector)),
+        });
+        Ok(Self { inner, defaults })
+    }
+
+    /// Submits a call; see `windlass.Pool.submit`.
+    #[pyo3(signature = (r#fn, /, *args, **kwargs))]
+    fn submit<'py>(
+        &self,
+        r#fn: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.submit_with(r#fn, args, kwargs, self.defaults)
+    }
+
+    /// Submits a call with options other than the pool's.
+    fn _submit<'py>(
+        &self,
+        r#fn: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        timeout: Option<f64>,
+        retries: u32,
+        priority: i32,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.submit_with(r#fn, args, kwargs, options(timeout, retries, priority)?)
+    }
+
+    /// The part of the pool that outlives the Python object, for its threads.
+    fn _handle(&self) -> PoolHandle {
+        PoolHandle { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl PoolBase {
+    fn submit_with<'py>(
+        &self,
+        callable: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        options: Options,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = callable.py();
+        let task = match self.inner.call(callable, args, kwargs) {
+            Ok(call) => self.inner.submit(py, call, 0, options)?,
+            Err(error) if self.inner.engine.is_closed() => {
+                drop(error);
+                return Err(errors::refused(py, &Refused::Closed));
+            }
+            // Like the standard library's: what cannot be sent fails its future, not the submission.
+            Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
+                let value = local::opaque(error.into_value(py).into_any());
+                Task::ended(Outcome::Local { value, raised: true })
+            }
+            Err(error) => return Err(error),
+        };
+        self.inner.future(py, task)
+    }
+}
+
+/// A pool's engine without the pool: what its threads and its end hold on to, so that the pool itself can be collected.
+#[pyclass(frozen, module = "windlass._core")]
+pub(crate) struct PoolHandle {
+    pub(crate) inner: Arc<PoolInner>,
+}
+
+#[pymethods]
+impl PoolHandle {
+    /// Runs the tasks of a thread pool, until there are no more.
+    fn serve(&self, py: Python<'_>) {
+        local::serve(py, &self.inner);
+    }
+
+    /// Publishes watched futures as they end; returns when the pool has ended and nothing is left to publish.
+    fn collect(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = &self.inner;
+        loop {
+            let done = inner.engine.take_completed();
+            let futures: Vec<Py<FutureBase>> = {
+                let mut watched = inner.lock_watched();
+                done.iter().filter_map(|task| watched.remove(&task.id)).collect()
+            };
+            for future in &futures {
+                let future = future.bind(py);
+                if let Err(error) = future.call_method0("_publish") {
+                    error.write_unraisable(py, Some(future));
+                }
+                FutureBase::run_callbacks(future);
+            }
+            drop(futures);
+            if !done.is_empty() {
+                continue;
+            }
+            if inner.engine.has_ended() && inner.lock_watched().is_empty() {
+                return Ok(());
+            }
+            let deadline = std::time::Instant::now() + Duration::from_secs(1);
+            py.detach(|| {
+                let _ = inner.engine.wait(&Sleeper::Completed, Some(deadline));
+            });
+        }
+    }
+
+    /// Takes no more tasks; with `cancel`, drops those that have not started.
+    fn close(&self, py: Python<'_>, cancel: bool) {
+        py.detach(|| self.inner.engine.close(cancel));
+    }
+
+    /// Ends every worker at once.
+    fn break_down(&self, py: Python<'_>, reason: String) {
+        let failure = windlass_pool::Failure::Broken(reason.into());
+        py.detach(|| self.inner.engine.break_down(&failure));
+    }
+
+    /// Waits for the end, a signal's handler running in between; false when the time is up.
+    #[pyo3(signature = (timeout = None))]
+    fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let deadline = future::deadline(timeout);
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
+            let slice = left.unwrap_or(Duration::from_millis(200)).min(Duration::from_millis(200));
+            if py.detach(|| self.inner.engine.join(slice)) {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether the pool takes no tasks any more.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.inner.engine.is_closed()
+    }
+
+    /// Whether every worker is gone.
+    #[getter]
+    fn ended(&self) -> bool {
+        self.inner.engine.has_ended()
+    }
+
+    /// The counters: a dict, and a list of `(pid, state, completed, busy ns)`.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyList>)> {
+        let statistics = py.detach(|| self.inner.engine.statistics());
+        let counters = statistics.counters;
+        let totals = PyDict::new(py);
+        let integers = [
+            ("submitted", counters.submitted),
+            ("completed", counters.completed),
+            ("failed", counters.failed),
+            ("cancelled", counters.cancelled),
+            ("timed_out", counters.timed_out),
+            ("retried", counters.retried),
+            ("crashed", counters.crashed),
+            ("restarted", counters.restarted),
+            ("busy_ns", counters.busy_ns),
+            ("queued", statistics.queued as u64),
+            ("running", statistics.running as u64),
+        ];
+        for (name, value) in integers {
+            totals.set_item(name, value)?;
+        }
+        let workers = statistics
+            .workers
+            .iter()
+            .map(|w| (w.pid, format!("{:?}", w.state).to_lowercase(), w.completed, w.busy_ns));
+        Ok((totals, PyList::new(py, workers.collect::<Vec<_>>())?))
+    }
+
+    /// What the zygote had to say about preloads that failed.
+    fn complaints(&self) -> Vec<String> {
+        self.inner.engine.complaints()
+    }
+
+    /// The exception of a broken pool, or `None`.
+    fn failure(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let failure = self.inner.engine.broken()?;
+        Some(errors::failed(py, &failure, None).into_value(py).into_any())
+    }
+}
