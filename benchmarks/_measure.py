@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import platform
+import select
 import signal
 import statistics
 import subprocess
@@ -127,15 +128,18 @@ def play(case: Case) -> dict[str, float]:
                 stderr=output,
                 start_new_session=True,
             )
+            # A pidfd says that the child ended without reaping it, so its number still is its session's
+            # when whatever the contest left behind, hung or not, goes with it.
+            ended = os.pidfd_open(child.pid)
             try:
-                child.wait(case.timeout)
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"did not end within {case.timeout:.0f} s") from None
+                in_time = bool(select.select([ended], [], [], case.timeout)[0])
             finally:
-                # Whatever the contest left behind in its session goes with it, hung or not.
+                os.close(ended)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
+            if not in_time:
+                raise RuntimeError(f"did not end within {case.timeout:.0f} s")
         try:
             said = json.loads(answer.read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -117,7 +117,12 @@ def _start_cases(options: Options) -> Sequence[Case]:
     ]
     for numpy, label in ((False, "bare"), (True, "NumPy")):
         cases += [
-            Case(f"{name}, {label}", "_rows_start:cold", {"peer": name, "numpy": numpy}, _peers.needs(name))
+            Case(
+                f"{name}, {label}",
+                "_rows_start:cold",
+                {"peer": name, "numpy": numpy},
+                (*(("numpy",) if numpy else ()), *_peers.needs(name)),
+            )
             for name, _ in contestants
         ]
     return cases
