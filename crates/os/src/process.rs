@@ -26,6 +26,20 @@ pub fn fork_generation() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Makes a copy of this process: 0 in it, its id in the original.
+///
+/// # Safety
+///
+/// The copy has this thread only, so nothing that another one holds may be needed in it.
+///
+/// # Errors
+///
+/// When there is no room for another process.
+pub unsafe fn fork() -> io::Result<i32> {
+    // SAFETY: the caller's.
+    check(unsafe { libc::fork() })
+}
+
 /// The process's id.
 pub fn current_pid() -> i32 {
     // SAFETY: a plain call that cannot fail.

@@ -5,4 +5,4 @@
 
 mod core;
 mod lending;
-
+mod worker;

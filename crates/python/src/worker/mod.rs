@@ -1,0 +1,411 @@
+//! `windlass._worker`: what a worker, and shared memory anywhere, need of the core.
+//!
+//! Plain C API, multi-phase initialisation, state in the module and no static types: it can be loaded into every
+//! interpreter of a process.
+
+mod buffer;
+mod object;
+mod serve;
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_long, c_ulonglong, c_void};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use pyo3_ffi as ffi;
+use windlass_os::{memfd, process};
+use windlass_pool::Control;
+use windlass_pool::wire::flags;
+use windlass_pool::worker::{FdChannel, WorkerEnd};
+use windlass_pool::zygote::server;
+use windlass_shm::arena::Arena;
+use windlass_shm::segment::Segment;
+
+use object::{Object, Raised, detached, raise, raise_os};
+
+/// What a worker process has of its parent; one for each process.
+struct Link {
+    channel: FdChannel,
+    lanes: Mutex<Vec<Option<WorkerEnd>>>,
+}
+
+static LINK: OnceLock<Link> = OnceLock::new();
+
+#[repr(C)]
+struct State {
+    buffer_type: *mut ffi::PyObject,
+}
+
+fn finish(result: Result<Object, Raised>) -> *mut ffi::PyObject {
+    result.map_or(ptr::null_mut(), Object::into_ptr)
+}
+
+fn fail(text: &std::ffi::CStr) -> Raised {
+    // SAFETY: a live exception class and a C string, which is copied.
+    unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
+    Raised
+}
+
+fn link() -> Result<&'static Link, Raised> {
+    LINK.get().ok_or_else(|| fail(c"this process is not a worker"))
+}
+
+/// Takes over a descriptor that Python code has let go of.
+fn own(fd: c_int) -> OwnedFd {
+    // SAFETY: callers hand over numbers that `zygote_serve` gave them, each once.
+    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+}
+
+macro_rules! parse {
+    ($args:expr, $format:expr, $($slot:expr),+) => {
+        // SAFETY: the format names as many arguments as there are slots, each of the slot's type.
+        if unsafe { ffi::PyArg_ParseTuple($args, $format.as_ptr(), $(&raw mut $slot),+) } == 0 {
+            return ptr::null_mut();
+        }
+    };
+}
+
+unsafe extern "C" fn zygote_hello(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut fd: c_int = -1;
+    let mut failed: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"iO:zygote_hello", fd, failed);
+    let mut texts = Vec::new();
+    // SAFETY: checked to be a list, whose items are borrowed while it lives; the text is copied.
+    unsafe {
+        for at in 0..ffi::PyList_Size(failed).max(0) {
+            let mut length = 0;
+            let text = ffi::PyUnicode_AsUTF8AndSize(ffi::PyList_GetItem(failed, at), &raw mut length);
+            if text.is_null() {
+                return ptr::null_mut();
+            }
+            let bytes = std::slice::from_raw_parts(text.cast::<u8>(), usize::try_from(length).unwrap_or(0));
+            texts.push(String::from_utf8_lossy(bytes).into_owned());
+        }
+    }
+    let fd = std::mem::ManuallyDrop::new(own(fd));
+    finish(server::hello(&fd, &texts).map(|()| Object::none()).map_err(|error| raise_os(&error)))
+}
+
+unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut fd: c_int = -1;
+    parse!(args, c"i:zygote_serve", fd);
+    let mut fork = || {
+        // SAFETY: the interpreter's own order around a fork; the zygote has one thread.
+        unsafe {
+            ffi::PyOS_BeforeFork();
+            let pid = process::fork();
+            if matches!(pid, Ok(0)) {
+                ffi::PyOS_AfterFork_Child();
+            } else {
+                ffi::PyOS_AfterFork_Parent();
+            }
+            pid
+        }
+    };
+    let spawned = match server::serve(own(fd), &mut fork) {
+        Ok(Some(spawned)) => spawned,
+        Ok(None) => return Object::none().into_ptr(),
+        Err(error) => {
+            let _ = raise_os(&error);
+            return ptr::null_mut();
+        }
+    };
+    let spec = memfd::read_all(std::os::fd::AsFd::as_fd(&spawned.spec)).map_err(|error| raise_os(&error));
+    let made = spec.and_then(|spec| {
+        let control = Control::attach(spawned.control, spawned.event).map_err(|error| raise(&error))?;
+        let lanes = spawned.lanes.into_iter().map(|lane| WorkerEnd::attach(lane, Arc::clone(&control)).map(Some));
+        let lanes = lanes.collect::<Result<Vec<_>, _>>().map_err(|error| raise(&error))?;
+        let count = lanes.len();
+        let link = Link { channel: FdChannel::new(spawned.socket), lanes: Mutex::new(lanes) };
+        if LINK.set(link).is_err() {
+            return Err(fail(c"this process is a worker already"));
+        }
+        let spec = Object::bytes(&spec)?;
+        // SAFETY: the format's arguments are of the sizes it says; "O" takes its own reference.
+        unsafe { Object::own(ffi::Py_BuildValue(c"(nO)".as_ptr(), count as ffi::Py_ssize_t, spec.as_ptr())) }
+    });
+    finish(made)
+}
+
+fn with_lane<T>(index: c_int, work: impl FnOnce(&mut WorkerEnd) -> Result<T, Raised>) -> Result<T, Raised> {
+    let mut lanes = link()?.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    let lane = usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.as_mut());
+    work(lane.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?)
+}
+
+unsafe extern "C" fn ready(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut index: c_int = 0;
+    parse!(args, c"i:ready", index);
+    let said = with_lane(index, |lane| lane.ready().map_err(|error| raise(&error)));
+    finish(said.map(|()| Object::none()))
+}
+
+unsafe extern "C" fn init_failed(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut stream: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"S:init_failed", stream);
+    // SAFETY: the format has checked that it is bytes.
+    let said = unsafe { Object::share(stream) }.and_then(|stream| {
+        let bytes = stream.as_bytes().ok_or(Raised)?;
+        with_lane(0, |lane| {
+            let kind = windlass_pool::wire::kind::INIT_FAILED;
+            lane.reply(kind, flags::ERROR, 0, 0, &[bytes]).map_err(|error| raise(&error))
+        })
+    });
+    finish(said.map(|()| Object::none()))
+}
+
+unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut index: c_int = 0;
+    parse!(args, c"i:serve", index);
+    let served = link().and_then(|link| {
+        let end = {
+            let mut lanes = link.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.take())
+        };
+        let end = end.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?;
+        // SAFETY: the interpreter passes the module that the function belongs to.
+        let module = unsafe { Object::share(module)? };
+        let mut server = serve::Server {
+            end,
+            channel: &link.channel,
+            tools: serve::Tools::load(&module)?,
+            functions: HashMap::new(),
+            forks: process::fork_generation(),
+        };
+        server.run()
+    });
+    finish(served.map(|()| Object::none()))
+}
+
+unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live argument.
+    finish(unsafe { Object::share(buffer) }.map(|buffer| {
+        serve::keep_buffer(buffer);
+        Object::none()
+    }))
+}
+
+fn buffer_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
+    // SAFETY: our module, whose state holds the type from its first moment on.
+    unsafe { (*ffi::PyModule_GetState(module).cast::<State>()).buffer_type.cast() }
+}
+
+unsafe extern "C" fn shared_new(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut size: ffi::Py_ssize_t = 0;
+    parse!(args, c"n:shared_new", size);
+    let Ok(bytes) = usize::try_from(size) else {
+        // SAFETY: a live exception class and a C string.
+        unsafe { ffi::PyErr_SetString(ffi::PyExc_ValueError, c"a size cannot be negative".as_ptr()) };
+        return ptr::null_mut();
+    };
+    let segment = detached(|| Arena::global().zeroed(bytes)).map_err(|error| raise(&error));
+    finish(segment.and_then(|segment| buffer::make(buffer_type(module), segment, 0, bytes as u64, false, 0)))
+}
+
+unsafe extern "C" fn shared_from(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: zeros are an empty view, which the format fills.
+    let mut view: ffi::Py_buffer = unsafe { std::mem::zeroed() };
+    parse!(args, c"y*:shared_from", view);
+    let length = usize::try_from(view.len).unwrap_or(0);
+    let source = view.buf as usize;
+    let put = detached(|| {
+        let bytes: &[u8] = if length == 0 {
+            &[]
+        } else {
+            // SAFETY: a contiguous view of that length, exported until it is released below.
+            unsafe { std::slice::from_raw_parts(source as *const u8, length) }
+        };
+        Arena::global().whole(bytes)
+    });
+    // SAFETY: filled by the format, released once.
+    unsafe { ffi::PyBuffer_Release(&raw mut view) };
+    let segment = put.map_err(|error| raise(&error));
+    finish(segment.and_then(|segment| buffer::make(buffer_type(module), segment, 0, length as u64, false, 0)))
+}
+
+/// The segment behind a handle: known to this process, or on its way from the parent.
+fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
+    let found = match LINK.get() {
+        Some(link) => link.channel.segment(id, generation).map(Some),
+        None => Segment::lookup(id, generation),
+    };
+    match found {
+        Ok(Some(segment)) => Ok(segment),
+        Ok(None) => {
+            let code = windlass_base::Code::ShmStale;
+            Err(raise(&windlass_base::Error::new(code, "a handle names shared memory that is gone")))
+        }
+        Err(error) => Err(raise(&error)),
+    }
+}
+
+unsafe extern "C" fn shared_attach(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let (mut id, mut generation, mut offset, mut length): (c_ulonglong, c_ulonglong, c_ulonglong, c_ulonglong) =
+        (0, 0, 0, 0);
+    parse!(args, c"KKKK:shared_attach", id, generation, offset, length);
+    finish(resolve(id, generation).and_then(|segment| {
+        serve::note_attached(id);
+        buffer::make(buffer_type(module), segment, offset, length, false, 0)
+    }))
+}
+
+unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut payload: *mut ffi::PyObject = ptr::null_mut();
+    let mut writable: c_int = 0;
+    parse!(args, c"Sp:open_frame", payload, writable);
+    // SAFETY: the format has checked that it is bytes.
+    let opened = unsafe { Object::share(payload) }.and_then(|payload| {
+        let bytes = payload.as_bytes().ok_or(Raised)?;
+        let table = windlass_pool::frame::Table::parse(bytes).map_err(|error| raise(&error))?;
+        let stream = table.entry(0).ok_or(Raised)?;
+        // SAFETY: a fresh list.
+        let parts = unsafe { Object::own(ffi::PyList_New(0))? };
+        for entry in std::iter::once(stream).chain(table.buffers()) {
+            let part = match table.inline(&entry) {
+                // Arrays over bytes are read-only, over a bytearray writable: what the direction wants.
+                Some(inline) if writable != 0 => {
+                    let length = ffi::Py_ssize_t::try_from(inline.len()).map_err(|_| Raised)?;
+                    // SAFETY: the bytes are copied.
+                    unsafe { Object::own(ffi::PyByteArray_FromStringAndSize(inline.as_ptr().cast(), length))? }
+                }
+                Some(inline) => Object::bytes(inline)?,
+                None => {
+                    let segment = resolve(entry.segment, entry.generation)?;
+                    let kind = buffer_type(module);
+                    buffer::make(kind, segment, entry.offset, entry.length, writable == 0, table.lease())?
+                }
+            };
+            // SAFETY: two live objects; the list takes its own reference.
+            if unsafe { ffi::PyList_Append(parts.as_ptr(), part.as_ptr()) } != 0 {
+                return Err(Raised);
+            }
+        }
+        Ok(parts)
+    });
+    finish(opened)
+}
+
+unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut parent: c_long = 0;
+    parse!(args, c"l:die_with_parent", parent);
+    let asked = process::set_parent_death_signal(9).map_err(|error| raise_os(&error));
+    if asked.is_ok() && i64::from(process::parent_pid()) != parent {
+        // It died before we asked.
+        process::exit_now(1);
+    }
+    finish(asked.map(|()| Object::none()))
+}
+
+const fn method(
+    name: &'static std::ffi::CStr,
+    function: unsafe extern "C" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject,
+    kind: c_int,
+    doc: &'static std::ffi::CStr,
+) -> ffi::PyMethodDef {
+    ffi::PyMethodDef {
+        ml_name: name.as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunction: function },
+        ml_flags: kind,
+        ml_doc: doc.as_ptr(),
+    }
+}
+
+struct Methods([ffi::PyMethodDef; 12]);
+// SAFETY: a constant table of constant pointers.
+unsafe impl Sync for Methods {}
+
+static METHODS: Methods = Methods([
+    method(c"zygote_hello", zygote_hello, ffi::METH_VARARGS, c"zygote_hello(fd, failed_preloads)"),
+    method(c"zygote_serve", zygote_serve, ffi::METH_VARARGS, c"zygote_serve(fd) -> (lanes, spec) in a child, else None"),
+    method(c"ready", ready, ffi::METH_VARARGS, c"ready(lane)"),
+    method(c"init_failed", init_failed, ffi::METH_VARARGS, c"init_failed(stream)"),
+    method(c"serve", serve_lane, ffi::METH_VARARGS, c"serve(lane): runs tasks until the parent says to leave"),
+    method(c"_keep_buffer", keep_buffer, ffi::METH_O, c"the pickler's buffer_callback"),
+    method(c"shared_new", shared_new, ffi::METH_VARARGS, c"shared_new(nbytes) -> SharedBuffer of zeros"),
+    method(c"shared_from", shared_from, ffi::METH_VARARGS, c"shared_from(buffer) -> SharedBuffer with its bytes"),
+    method(c"shared_attach", shared_attach, ffi::METH_VARARGS, c"shared_attach(*handle) -> SharedBuffer"),
+    method(c"open_frame", open_frame, ffi::METH_VARARGS, c"open_frame(payload, writable) -> [stream, *buffers]"),
+    method(c"die_with_parent", die_with_parent, ffi::METH_VARARGS, c"die_with_parent(parent_pid)"),
+    // SAFETY: a table ends with zeros.
+    unsafe { std::mem::zeroed() },
+]);
+
+unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
+    let Ok(kind) = buffer::make_type(module) else { return -1 };
+    // SAFETY: our fresh module with room for its state, which takes over the type; AddObjectRef takes its own reference.
+    unsafe {
+        if ffi::PyModule_AddObjectRef(module, c"SharedBuffer".as_ptr(), kind.as_ptr()) != 0 {
+            return -1;
+        }
+        (*ffi::PyModule_GetState(module).cast::<State>()).buffer_type = kind.into_ptr();
+    }
+    0
+}
+
+unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: our module; its state may not be there yet.
+    unsafe {
+        let state = ffi::PyModule_GetState(module).cast::<State>();
+        if state.is_null() || (*state).buffer_type.is_null() { 0 } else { visit((*state).buffer_type, arg) }
+    }
+}
+
+unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
+    // SAFETY: our module; the reference is dropped once.
+    unsafe {
+        let state = ffi::PyModule_GetState(module).cast::<State>();
+        if !state.is_null() {
+            let kind = std::mem::replace(&mut (*state).buffer_type, ptr::null_mut());
+            ffi::Py_XDECREF(kind);
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn free(module: *mut c_void) {
+    // SAFETY: as `clear`.
+    unsafe { clear(module.cast()) };
+}
+
+/// Slot numbers that older headers do not know: they are looked at by interpreters of these versions and later only.
+const MULTIPLE_INTERPRETERS: c_int = 3;
+const GIL: c_int = 4;
+
+/// The module's second door; see the crate.
+///
+/// # Safety
+///
+/// Called by the import system.
+#[expect(unreachable_pub, reason = "the import system reaches it by its symbol")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PyInit__worker() -> *mut ffi::PyObject {
+    static DEFINITION: OnceLock<usize> = OnceLock::new();
+    let definition = *DEFINITION.get_or_init(|| {
+        // SAFETY: a constant of the running interpreter, set before any module is loaded.
+        let version = unsafe { ffi::Py_Version };
+        let slot = |slot: c_int, value: *mut c_void| ffi::PyModuleDef_Slot { slot, value };
+        let mut slots = vec![slot(ffi::Py_mod_exec, exec as *mut c_void)];
+        if version >= 0x030C_0000 {
+            slots.push(slot(MULTIPLE_INTERPRETERS, ptr::without_provenance_mut(2))); // per-interpreter GIL supported
+        }
+        if version >= 0x030D_0000 {
+            slots.push(slot(GIL, ptr::without_provenance_mut(1))); // GIL not used
+        }
+        slots.push(slot(0, ptr::null_mut()));
+        let definition = ffi::PyModuleDef {
+            m_base: ffi::PyModuleDef_HEAD_INIT,
+            m_name: c"_worker".as_ptr(),
+            m_doc: c"What a worker, and shared memory anywhere, need of the core.".as_ptr(),
+            m_size: size_of::<State>() as ffi::Py_ssize_t,
+            m_methods: METHODS.0.as_ptr().cast_mut(),
+            m_slots: Box::leak(slots.into_boxed_slice()).as_mut_ptr(),
+            m_traverse: Some(traverse),
+            m_clear: Some(clear),
+            m_free: Some(free),
+        };
+        Box::into_raw(Box::new(definition)) as usize
+    });
+    // SAFETY: a complete definition that lives for ever.
+    unsafe { ffi::PyModuleDef_Init(definition as *mut ffi::PyModuleDef) }
+}

@@ -1,0 +1,165 @@
+//! References into the interpreter, owned: the little that this module needs of what pyo3 would give.
+
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+use pyo3_ffi as ffi;
+
+/// An exception is set in this thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raised;
+
+/// A new reference, given back when dropped. The thread is attached to the interpreter wherever one lives.
+#[derive(Debug)]
+pub(crate) struct Object(NonNull<ffi::PyObject>);
+
+impl Object {
+    /// Takes over a new reference, or the failure that null stands for.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is null with an exception set, or a new reference that nobody else gives back.
+    pub(crate) unsafe fn own(pointer: *mut ffi::PyObject) -> Result<Self, Raised> {
+        NonNull::new(pointer).map(Self).ok_or(Raised)
+    }
+
+    /// Takes a reference of its own to a borrowed object.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is a live object, or null with an exception set.
+    pub(crate) unsafe fn share(pointer: *mut ffi::PyObject) -> Result<Self, Raised> {
+        // SAFETY: Py_XINCREF takes null, and the caller vouches for the rest.
+        unsafe {
+            ffi::Py_XINCREF(pointer);
+            Self::own(pointer)
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ffi::PyObject {
+        self.0.as_ptr()
+    }
+
+    /// Gives the reference to the interpreter.
+    pub(crate) fn into_ptr(self) -> *mut ffi::PyObject {
+        let pointer = self.0.as_ptr();
+        std::mem::forget(self);
+        pointer
+    }
+
+    pub(crate) fn attribute(&self, name: &CStr) -> Result<Self, Raised> {
+        // SAFETY: a live object and a C string.
+        unsafe { Self::own(ffi::PyObject_GetAttrString(self.as_ptr(), name.as_ptr())) }
+    }
+
+    /// Calls it with positional arguments.
+    pub(crate) fn call(&self, arguments: &[*mut ffi::PyObject]) -> Result<Self, Raised> {
+        // SAFETY: live objects, as many as said.
+        unsafe {
+            Self::own(ffi::PyObject_Vectorcall(
+                self.as_ptr(),
+                arguments.as_ptr(),
+                arguments.len(),
+                std::ptr::null_mut(),
+            ))
+        }
+    }
+
+    pub(crate) fn bytes(bytes: &[u8]) -> Result<Self, Raised> {
+        let length = ffi::Py_ssize_t::try_from(bytes.len()).map_err(|_| Raised)?;
+        // SAFETY: the bytes are copied.
+        unsafe { Self::own(ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), length)) }
+    }
+
+    pub(crate) fn none() -> Self {
+        // SAFETY: None is always there.
+        match unsafe { Self::share(ffi::Py_None()) } {
+            Ok(none) => none,
+            Err(Raised) => unreachable!("None is never null"),
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        // SAFETY: None is always there.
+        self.as_ptr() == unsafe { ffi::Py_None() }
+    }
+
+    /// The bytes of a `bytes` object.
+    pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
+        // SAFETY: checked to be bytes, whose memory lives as long as the object and never changes.
+        unsafe {
+            if ffi::PyBytes_Check(self.as_ptr()) == 0 {
+                return None;
+            }
+            let length = usize::try_from(ffi::PyBytes_Size(self.as_ptr())).ok()?;
+            Some(std::slice::from_raw_parts(ffi::PyBytes_AsString(self.as_ptr()).cast(), length))
+        }
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: we own one reference, and the thread is attached.
+        unsafe { ffi::Py_DECREF(self.as_ptr()) }
+    }
+}
+
+/// Takes the exception that is set in this thread, with its traceback in it.
+pub(crate) fn take_exception() -> Object {
+    // SAFETY: the C API's own way; the three references are ours afterwards.
+    unsafe {
+        let (mut kind, mut value, mut trace) =
+            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut trace);
+        if kind.is_null() {
+            return Object::none();
+        }
+        ffi::PyErr_NormalizeException(&raw mut kind, &raw mut value, &raw mut trace);
+        if !trace.is_null() {
+            ffi::PyException_SetTraceback(value, trace);
+            ffi::Py_DECREF(trace);
+        }
+        ffi::Py_XDECREF(kind);
+        Object::own(value).unwrap_or_else(|Raised| Object::none())
+    }
+}
+
+/// Raises what a Rust error says: the class comes from `windlass._errors`.
+pub(crate) fn raise(error: &windlass_base::Error) -> Raised {
+    use windlass_base::Code;
+    let class = match error.code() {
+        Code::NoMemory => c"OutOfMemory",
+        Code::ShmStale => c"StaleHandle",
+        _ => c"SharedMemoryError",
+    };
+    let text = error.report();
+    // SAFETY: live objects throughout; PyErr_SetObject takes its own references.
+    unsafe {
+        let Ok(module) = Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr())) else { return Raised };
+        let Ok(class) = module.attribute(class) else { return Raised };
+        let length = ffi::Py_ssize_t::try_from(text.len()).unwrap_or(0);
+        let Ok(text) = Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) else {
+            return Raised;
+        };
+        ffi::PyErr_SetObject(class.as_ptr(), text.as_ptr());
+    }
+    Raised
+}
+
+/// Raises an `OSError` of a system call.
+pub(crate) fn raise_os(error: &std::io::Error) -> Raised {
+    let text = std::ffi::CString::new(error.to_string()).unwrap_or_default();
+    // SAFETY: a live exception class and a C string, which is copied.
+    unsafe { ffi::PyErr_SetString(ffi::PyExc_OSError, text.as_ptr()) };
+    Raised
+}
+
+/// Runs something that blocks with the interpreter released.
+pub(crate) fn detached<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the thread is attached, and is so again before anything of the interpreter is touched.
+    let state = unsafe { ffi::PyEval_SaveThread() };
+    let result = work();
+    // SAFETY: the state that SaveThread gave.
+    unsafe { ffi::PyEval_RestoreThread(state) };
+    result
+}

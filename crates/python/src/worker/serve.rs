@@ -1,0 +1,462 @@
+//! A lane's life: take a record, run it, answer.
+//!
+//! The way of a usual task stays in this file. Whatever is out of the ordinary (a function that has to be loaded, buffers
+//! beside the stream, an exception) is handed to `windlass._serialize`.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3_ffi as ffi;
+use windlass_pool::frame::{self, Entry, Part, Table};
+use windlass_pool::wire::{flags, kind};
+use windlass_pool::worker::{FdChannel, Incoming, WorkerEnd};
+use windlass_shm::segment::Segment;
+
+use super::buffer;
+use super::object::{Object, Raised, detached, raise, take_exception};
+use crate::lending;
+
+/// Buffers up to this many bytes together are copied into the record.
+const INLINE: usize = 16 * 1024;
+/// Copies longer than this are made with the interpreter released.
+const LONG_COPY: usize = 256 * 1024;
+
+thread_local! {
+    static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
+    /// Segments that were attached by handle while a task's arguments were decoded.
+    static ATTACHED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The pickler's `buffer_callback`.
+pub(crate) fn keep_buffer(buffer: Object) {
+    BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
+}
+
+/// A handle was resolved in this thread.
+pub(crate) fn note_attached(segment: u64) {
+    ATTACHED.with_borrow_mut(|attached| attached.push(segment));
+}
+
+/// What the loop needs of Python.
+pub(crate) struct Tools {
+    dumps: Object,
+    loads: Object,
+    keep: Object,
+    protocol: Object,
+    keywords: Object,
+    serialize: Object,
+}
+
+impl Tools {
+    pub(crate) fn load(module: &Object) -> Result<Self, Raised> {
+        // SAFETY: plain calls of the C API, each result owned.
+        unsafe {
+            let pickle = Object::own(ffi::PyImport_ImportModule(c"_pickle".as_ptr()))?;
+            let name = Object::own(ffi::PyUnicode_InternFromString(c"buffer_callback".as_ptr()))?;
+            Ok(Self {
+                dumps: pickle.attribute(c"dumps")?,
+                loads: pickle.attribute(c"loads")?,
+                keep: module.attribute(c"_keep_buffer")?,
+                protocol: Object::own(ffi::PyLong_FromLong(5))?,
+                keywords: Object::own(ffi::PyTuple_Pack(1, name.as_ptr()))?,
+                serialize: Object::own(ffi::PyImport_ImportModule(c"windlass._serialize".as_ptr()))?,
+            })
+        }
+    }
+
+    fn dump(&self, object: &Object) -> Result<Object, Raised> {
+        let arguments = [object.as_ptr(), self.protocol.as_ptr(), self.keep.as_ptr()];
+        // SAFETY: live objects; two are positional and the third is the value of the one keyword.
+        unsafe {
+            Object::own(ffi::PyObject_Vectorcall(
+                self.dumps.as_ptr(),
+                arguments.as_ptr(),
+                2,
+                self.keywords.as_ptr(),
+            ))
+        }
+    }
+}
+
+/// An answer that is ready to be sent.
+struct Answer {
+    flags: u16,
+    body: Body,
+}
+
+enum Body {
+    Empty,
+    Stream(Object),
+    Frame(Vec<u8>),
+}
+
+/// One thread of a worker.
+pub(crate) struct Server<'a> {
+    pub(crate) end: WorkerEnd,
+    pub(crate) channel: &'a FdChannel,
+    pub(crate) tools: Tools,
+    pub(crate) functions: HashMap<u64, Result<Object, Object>>,
+    pub(crate) forks: u64,
+}
+
+impl Server<'_> {
+    /// Runs until the parent says to leave.
+    pub(crate) fn run(&mut self) -> Result<(), Raised> {
+        loop {
+            let next = self.end.try_next().map_err(|error| raise(&error))?;
+            let Some(record) = next else {
+                self.tell_released()?;
+                // SAFETY: the thread is attached; a handler's exception ends nothing but this look.
+                if unsafe { ffi::PyErr_CheckSignals() } != 0 {
+                    drop(take_exception());
+                }
+                let end = &mut self.end;
+                detached(|| end.wait(Some(Duration::from_secs(10))));
+                continue;
+            };
+            match record.kind {
+                kind::TASK => self.task(record)?,
+                kind::FUNCTION => self.load_function(record)?,
+                kind::FORGET => {
+                    self.end.finish();
+                    self.channel.forget(record.aux);
+                }
+                kind::FORGET_FUNCTION => {
+                    self.end.finish();
+                    self.functions.remove(&record.aux);
+                }
+                kind::EXIT => {
+                    self.end.finish();
+                    return Ok(());
+                }
+                _ => self.end.finish(),
+            }
+        }
+    }
+
+    fn load_function(&mut self, record: Incoming) -> Result<(), Raised> {
+        let payload = Object::bytes(self.end.payload())?;
+        self.end.finish();
+        let described = Self::truth(record.flags & flags::DESCRIBED != 0);
+        let load = self.tools.serialize.attribute(c"load_function")?;
+        let function = load.call(&[payload.as_ptr(), described]).map_err(|Raised| take_exception());
+        self.functions.insert(record.aux, function);
+        Ok(())
+    }
+
+    fn truth(value: bool) -> *mut ffi::PyObject {
+        // SAFETY: both are always there.
+        unsafe { if value { ffi::Py_True() } else { ffi::Py_False() } }
+    }
+
+    fn task(&mut self, record: Incoming) -> Result<(), Raised> {
+        let mut lease = 0;
+        ATTACHED.with_borrow_mut(Vec::clear);
+        let arguments = self.arguments(record, &mut lease);
+        let mut busy = 0;
+        let mut extra = 0;
+        let mut answer = match arguments {
+            Err(Raised) => self.undecodable(),
+            Ok(arguments) => {
+                let outcome = self.call(record, &arguments, &mut busy, &mut extra);
+                if windlass_os::process::fork_generation() != self.forks {
+                    // The task forked, and this is its child, which has come back: it is nobody's worker.
+                    windlass_os::process::exit_now(0);
+                }
+                drop(arguments);
+                match outcome {
+                    Ok(value) => self.encode(value, &mut extra),
+                    Err(Raised) => self.encode_error(take_exception()),
+                }
+            }
+        };
+        let attached = ATTACHED.take();
+        if (lease != 0 || !attached.is_empty()) && buffer::outlives(lease, &attached) {
+            extra |= flags::RETAINED;
+        }
+        answer.flags |= extra;
+        self.send(kind::DONE, record.id, busy, answer)
+    }
+
+    fn arguments(&mut self, record: Incoming, lease: &mut u64) -> Result<Object, Raised> {
+        if record.flags & flags::EMPTY != 0 {
+            self.end.finish();
+            return Ok(Object::none());
+        }
+        let payload = self.end.payload();
+        let described = record.flags & flags::DESCRIBED != 0;
+        if described {
+            *lease = Table::parse(payload).map_or(0, |table| table.lease());
+        }
+        // The unpickler looks into the ring itself if the stream is long; a short one is copied faster than a view of it
+        // is made. Nothing that is unpickled keeps a part of a plain stream.
+        let bytes = Object::bytes(payload);
+        self.end.finish();
+        let bytes = bytes?;
+        if described {
+            let decode = self.tools.serialize.attribute(c"decode_arguments")?;
+            return decode.call(&[bytes.as_ptr()]);
+        }
+        self.tools.loads.call(&[bytes.as_ptr()])
+    }
+
+    fn call(
+        &mut self,
+        record: Incoming,
+        arguments: &Object,
+        busy: &mut u64,
+        extra: &mut u16,
+    ) -> Result<Object, Raised> {
+        let function = match self.functions.get(&record.aux) {
+            Some(Ok(function)) => function,
+            Some(Err(error)) => {
+                let fail = self.tools.serialize.attribute(c"raise_function_error")?;
+                return fail.call(&[error.as_ptr()]);
+            }
+            None => {
+                let fail = self.tools.serialize.attribute(c"raise_function_error")?;
+                return fail.call(&[Object::none().as_ptr()]);
+            }
+        };
+        let start = Instant::now();
+        let result = if record.flags & flags::BATCH != 0 {
+            batch(&self.tools, function, arguments, record.flags & flags::STAR != 0, extra)
+        } else if arguments.is_none() {
+            // SAFETY: a live callable.
+            unsafe { Object::own(ffi::PyObject_CallNoArgs(function.as_ptr())) }
+        } else {
+            // SAFETY: the parent pickled a pair (tuple, dict); PyTuple_GetItem checks that it is a pair, and
+            // PyObject_Call that its parts are what they must be.
+            unsafe {
+                let positional = ffi::PyTuple_GetItem(arguments.as_ptr(), 0);
+                let keywords = if positional.is_null() { positional } else { ffi::PyTuple_GetItem(arguments.as_ptr(), 1) };
+                if keywords.is_null() {
+                    return Err(Raised);
+                }
+                Object::own(ffi::PyObject_Call(function.as_ptr(), positional, keywords))
+            }
+        };
+        *busy = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        result
+    }
+
+    fn encode(&mut self, value: Object, extra: &mut u16) -> Answer {
+        if value.is_none() {
+            return Answer { flags: flags::EMPTY, body: Body::Empty };
+        }
+        match self.try_encode(&value, extra) {
+            Ok(answer) => answer,
+            Err(Raised) => {
+                let error = take_exception();
+                drop(value);
+                self.encode_error(error)
+            }
+        }
+    }
+
+    fn try_encode(&self, value: &Object, extra: &mut u16) -> Result<Answer, Raised> {
+        BUFFERS.with_borrow_mut(Vec::clear);
+        lending::begin();
+        let first = self.tools.dump(value);
+        let mut handles = lending::take();
+        let mut buffers = BUFFERS.take();
+        let stream = match first {
+            Ok(stream) => stream,
+            Err(Raised) => {
+                drop(take_exception());
+                // SAFETY: a fresh list, whose items are shared below.
+                let kept = unsafe { Object::own(ffi::PyList_New(0))? };
+                lending::begin();
+                // One result that cannot be sent must not take a batch's others with it.
+                let stream = if *extra & flags::BATCH != 0 {
+                    let slow = self.tools.serialize.attribute(c"encode_batch")?;
+                    let mixed = Self::truth(*extra & flags::MIXED != 0);
+                    *extra |= flags::MIXED;
+                    slow.call(&[value.as_ptr(), mixed, kept.as_ptr()])
+                } else {
+                    let slow = self.tools.serialize.attribute(c"encode_result")?;
+                    slow.call(&[value.as_ptr(), kept.as_ptr()])
+                };
+                handles = lending::take();
+                let stream = stream?;
+                // SAFETY: a list that nobody else has; its items are live.
+                unsafe {
+                    buffers = (0..ffi::PyList_Size(kept.as_ptr()))
+                        .map(|at| Object::share(ffi::PyList_GetItem(kept.as_ptr(), at)))
+                        .collect::<Result<_, _>>()?;
+                }
+                stream
+            }
+        };
+        self.place(stream, &buffers, &handles)
+    }
+
+    /// Puts a stream and its buffers where they fit: in the record, or in a segment that the parent takes over.
+    fn place(&self, stream: Object, buffers: &[Object], handles: &[Arc<Segment>]) -> Result<Answer, Raised> {
+        let bytes = stream.as_bytes().ok_or(Raised)?;
+        if buffers.is_empty() && handles.is_empty() && bytes.len() <= self.end.max_inline() {
+            return Ok(Answer { flags: 0, body: Body::Stream(stream) });
+        }
+        let views: Vec<RawView> = buffers.iter().map(RawView::of).collect::<Result<_, _>>()?;
+        let all: Vec<&[u8]> = std::iter::once(bytes).chain(views.iter().map(RawView::bytes)).collect();
+        let mut entries = Vec::new();
+        for segment in handles {
+            self.channel.send_segment(segment).map_err(|error| raise(&error))?;
+            let (id, generation) = (segment.id(), segment.generation());
+            entries.push(Entry { segment: id, generation, offset: 0, length: segment.size() });
+        }
+        let total = all.iter().map(|part| part.len()).sum::<usize>();
+        if total <= INLINE {
+            let parts: Vec<Part<'_>> = all.into_iter().map(Part::Inline).collect();
+            return Ok(Answer { flags: flags::DESCRIBED, body: Body::Frame(frame::encode(0, &parts, &entries)) });
+        }
+        let write = || -> windlass_base::Result<(Arc<Segment>, Vec<Part<'_>>)> {
+            let size = all.iter().map(|part| part.len().next_multiple_of(frame::ALIGN)).sum::<usize>();
+            let segment = Segment::create(size, false)?;
+            let mut parts = Vec::new();
+            let mut offset = 0;
+            for part in &all {
+                segment.fill(offset, part)?;
+                let length = part.len() as u64;
+                parts.push(Part::Placed(Entry {
+                    segment: segment.id(),
+                    generation: segment.generation(),
+                    offset,
+                    length,
+                }));
+                offset += length.next_multiple_of(frame::ALIGN as u64);
+            }
+            segment.set_aside()?;
+            let segment = segment.publish(None);
+            self.channel.send_segment(&segment)?;
+            Ok((segment, parts))
+        };
+        let written = if total > LONG_COPY { detached(write) } else { write() };
+        let (_segment, parts) = written.map_err(|error| raise(&error))?;
+        Ok(Answer { flags: flags::DESCRIBED, body: Body::Frame(frame::encode(0, &parts, &entries)) })
+    }
+
+    fn undecodable(&mut self) -> Answer {
+        let error = take_exception();
+        let made = self.tools.serialize.attribute(c"undecodable_arguments").and_then(|make| make.call(&[error.as_ptr()]));
+        let error = made.unwrap_or_else(|Raised| take_exception());
+        self.encode_error(error)
+    }
+
+    fn encode_error(&self, error: Object) -> Answer {
+        let stream = self
+            .tools
+            .serialize
+            .attribute(c"encode_error")
+            .and_then(|encode| encode.call(&[error.as_ptr()]))
+            .and_then(|stream| self.place(stream, &[], &[]));
+        match stream {
+            Ok(answer) => Answer { flags: answer.flags | flags::ERROR, body: answer.body },
+            Err(Raised) => {
+                drop(take_exception());
+                // Not even the error could be told: the parent makes one of an empty reply.
+                Answer { flags: flags::ERROR | flags::EMPTY, body: Body::Empty }
+            }
+        }
+    }
+
+    fn send(&mut self, kind: u16, id: u64, aux: u64, answer: Answer) -> Result<(), Raised> {
+        let bytes: &[u8] = match &answer.body {
+            Body::Empty => &[],
+            Body::Stream(stream) => stream.as_bytes().unwrap_or_default(),
+            Body::Frame(bytes) => bytes,
+        };
+        let end = &mut self.end;
+        while !end.try_reply(kind, answer.flags, id, aux, &[bytes]).map_err(|error| raise(&error))? {
+            detached(|| end.wait_room(bytes.len()));
+        }
+        Ok(())
+    }
+
+    fn tell_released(&mut self) -> Result<(), Raised> {
+        for lease in buffer::take_released() {
+            self.send(kind::RELEASE, 0, lease, Answer { flags: flags::EMPTY, body: Body::Empty })?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls the function on each item of a list. Failures are kept beside the results, so that none is lost.
+fn batch(tools: &Tools, function: &Object, items: &Object, star: bool, extra: &mut u16) -> Result<Object, Raised> {
+    // SAFETY: `items` is a list that the parent pickled and nobody else has; every reference is owned or borrowed from
+    // it while it lives, and PyList_SetItem takes over what it is given.
+    unsafe {
+        let count = ffi::PyList_Size(items.as_ptr());
+        if count < 0 {
+            return Err(Raised);
+        }
+        let results = Object::own(ffi::PyList_New(count))?;
+        let mut failed: Vec<ffi::Py_ssize_t> = Vec::new();
+        for at in 0..count {
+            let item = ffi::PyList_GetItem(items.as_ptr(), at);
+            let result = if star {
+                Object::own(ffi::PyObject_Call(function.as_ptr(), item, ptr::null_mut()))
+            } else {
+                Object::own(ffi::PyObject_Vectorcall(function.as_ptr(), &raw const item, 1, ptr::null_mut()))
+            };
+            let value = match result {
+                Ok(value) => value,
+                Err(Raised) => {
+                    failed.push(at);
+                    let error = take_exception();
+                    tools.serialize.attribute(c"portable_error")?.call(&[error.as_ptr()])?
+                }
+            };
+            ffi::PyList_SetItem(results.as_ptr(), at, value.into_ptr());
+        }
+        if !failed.is_empty() {
+            *extra |= flags::MIXED;
+            let mut next = failed.into_iter().peekable();
+            for at in 0..count {
+                let ok = next.next_if_eq(&at).is_none();
+                let value = ffi::PyList_GetItem(results.as_ptr(), at);
+                let pair = Object::own(ffi::PyTuple_Pack(2, Server::truth(ok), value))?;
+                ffi::PyList_SetItem(results.as_ptr(), at, pair.into_ptr());
+            }
+        }
+        *extra |= flags::BATCH;
+        Ok(results)
+    }
+}
+
+/// The raw bytes of a `PickleBuffer`.
+struct RawView {
+    view: Box<ffi::Py_buffer>,
+}
+
+impl RawView {
+    fn of(buffer: &Object) -> Result<Self, Raised> {
+        let raw = buffer.attribute(c"raw")?.call(&[])?;
+        // SAFETY: zeros are a valid, empty Py_buffer; GetBuffer fills it, and keeps its own reference to the exporter.
+        unsafe {
+            let mut view: Box<ffi::Py_buffer> = Box::new(std::mem::zeroed());
+            if ffi::PyObject_GetBuffer(raw.as_ptr(), &raw mut *view, ffi::PyBUF_SIMPLE) != 0 {
+                return Err(Raised);
+            }
+            Ok(Self { view })
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match usize::try_from(self.view.len) {
+            // SAFETY: a simple view is `len` contiguous bytes, exported until it is released.
+            Ok(len) if len > 0 => unsafe { std::slice::from_raw_parts(self.view.buf.cast::<u8>(), len) },
+            _ => &[],
+        }
+    }
+}
+
+impl Drop for RawView {
+    fn drop(&mut self) {
+        // SAFETY: filled by GetBuffer, and released once.
+        unsafe { ffi::PyBuffer_Release(&raw mut *self.view) };
+    }
+}

@@ -1,0 +1,44 @@
+"""Loads `windlass._worker`, the second door of the one extension module."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from os.path import dirname, exists, join
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+_NAME = "windlass._worker"
+
+
+def _load() -> ModuleType:
+    known = sys.modules.get(_NAME)
+    if known is not None:
+        return known
+    # The file is found without importing `_core`, whose own door is for the parent alone.
+    home = dirname(__file__)
+    for suffix in EXTENSION_SUFFIXES:
+        path = join(home, f"_core{suffix}")
+        if exists(path):
+            break
+    else:
+        raise ImportError(
+            f"the compiled part of windlass is missing beside {home}. Build it with `make build`, or install windlass "
+            f"for this version of Python."
+        )
+    spec = spec_from_file_location(_NAME, path, loader=ExtensionFileLoader(_NAME, path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[_NAME] = module
+    return module
+
+
+if TYPE_CHECKING:
+    from windlass import _worker as worker
+else:
+    worker = _load()
+
+__all__ = ["worker"]

@@ -1,0 +1,339 @@
+"""Functions, arguments, results and exceptions, to bytes and back: the ways that the compiled fast path leaves aside.
+
+Both sides use it: the parent encodes calls and decodes answers, a worker does the reverse. Plain pickle goes first.
+cloudpickle takes what pickle refuses and whatever belongs to ``__main__``, which is another module in a worker.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+PROTOCOL = 5
+_MAIN = b"__main__"
+#: Values that a pickled function may refer to and still be good for the next call, if they are the same objects.
+_IMMUTABLE = (
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bool,
+    type(None),
+    type(...),
+    type(NotImplemented),
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    type,
+)
+
+
+def _errors() -> Any:
+    from windlass import _errors
+
+    return _errors
+
+
+def _cloudpickle(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
+    import cloudpickle
+
+    with io.BytesIO() as out:
+        callback = None if buffers is None else buffers.append
+        cloudpickle.Pickler(out, protocol=PROTOCOL, buffer_callback=callback).dump(value)
+        return out.getvalue()
+
+
+def _describe(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"a {type(value).__qualname__}"
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+# --- functions ----------------------------------------------------------------------------------------------------------
+
+
+def _is_importable(function: object) -> bool:
+    """Whether a worker that imports the function's module finds this very object in it."""
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<locals>" in name:
+        return False
+    found: Any = sys.modules.get(module)
+    if found is None:
+        return False
+    if module != "builtins" and getattr(found, "__spec__", None) is None:
+        return False  # Made by hand: no worker can import it.
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            return False
+    return found is function
+
+
+def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
+    """A function as bytes.
+
+    Returns:
+        The pickle; whether it may be used again for the same object; and on what that depends: a fingerprint for
+        `still_valid`, or `None` if it is good for ever.
+
+    Raises:
+        EncodeError: if neither pickle nor cloudpickle takes it.
+    """
+    try:
+        if _is_importable(function):
+            return pickle.dumps(function, PROTOCOL), True, None
+        stream = encode_object(function, None)
+    except _errors().EncodeError:
+        raise
+    except Exception as error:
+        raise _errors().EncodeError(
+            f"cannot send {_describe(function)} to a worker process: {error}. Define it at the top of a module."
+        ) from error
+    print_ = fingerprint(function)
+    return stream, print_ is not None, print_
+
+
+def fingerprint(function: object) -> tuple[object, ...] | None:
+    """What the pickle of a function depends on, or `None` if that may change without notice."""
+    found: list[object] = []
+    return tuple(found) if _collect(function, found, set()) else None
+
+
+def still_valid(function: object, print_: tuple[object, ...]) -> bool:
+    """Whether a function's pickle is as good as when its fingerprint was taken."""
+    found: list[object] = []
+    if not _collect(function, found, set()) or len(found) != len(print_):
+        return False
+    return all(now is then for now, then in zip(found, print_, strict=True))
+
+
+def _collect(function: object, found: list[object], seen: set[int]) -> bool:
+    if not isinstance(function, types.FunctionType):
+        return False
+    if id(function) in seen:
+        return True
+    seen.add(id(function))
+    if function.__dict__ or function.__kwdefaults__:
+        return False
+    found.append(function.__code__)
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # An empty cell: it may be filled any time.
+            return False
+        if not _constant(value, found, seen):
+            return False
+    for value in function.__defaults__ or ():
+        if not _constant(value, found, seen):
+            return False
+    names = function.__globals__
+    return all(_constant(names[name], found, seen) for name in _global_names(function.__code__) if name in names)
+
+
+def _constant(value: object, found: list[object], seen: set[int]) -> bool:
+    found.append(value)
+    if isinstance(value, _IMMUTABLE):
+        return True
+    if isinstance(value, (tuple, frozenset)):
+        return all(_constant(item, found, seen) for item in value)
+    if isinstance(value, types.FunctionType):
+        return _is_importable(value) or _collect(value, found, seen)
+    return False
+
+
+_NAMES: dict[types.CodeType, tuple[str, ...]] = {}
+
+
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    known = _NAMES.get(code)
+    if known is None:
+        inner = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _global_names(const)]
+        known = (*code.co_names, *inner)
+        if len(_NAMES) > 4096:
+            _NAMES.clear()
+        _NAMES[code] = known
+    return known
+
+
+def load_function(payload: bytes, described: bool) -> Callable[..., Any]:
+    """The function of a FUNCTION record.
+
+    Raises:
+        FunctionLoadError: if its module does not import here, or it cannot be unpickled.
+    """
+    try:
+        function: Callable[..., Any] = _open(payload, described, writable=False)
+    except BaseException as error:
+        raise _errors().FunctionLoadError(
+            f"a worker process could not load the function: {type(error).__name__}: {error}. Its module has to be "
+            f"importable in the workers; see the pool's preload and sys.path."
+        ) from error
+    return function
+
+
+def raise_function_error(error: BaseException | None) -> NoReturn:
+    """Raises what `load_function` raised, for each task of that function."""
+    if error is None:
+        raise _errors().FunctionLoadError("a worker process was given a task without its function")
+    raise error
+
+
+# --- objects ------------------------------------------------------------------------------------------------------------
+
+
+def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
+    """An object as bytes; its large buffers are appended to `buffers`, if it is a list.
+
+    Raises:
+        EncodeError: if neither pickle nor cloudpickle takes it.
+    """
+    try:
+        stream = pickle.dumps(value, PROTOCOL, buffer_callback=None if buffers is None else buffers.append)
+        if _MAIN not in stream:
+            return stream
+    except Exception:
+        if buffers:
+            buffers.clear()
+    else:
+        if buffers:
+            buffers.clear()
+    try:
+        return _cloudpickle(value, buffers)
+    except Exception as error:
+        raise _errors().EncodeError(
+            f"cannot pickle {_describe(value)}: {type(error).__name__}: {error}. Send something that can be pickled, or "
+            f"make it in the worker."
+        ) from error
+
+
+def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
+    """As `encode_object`, for a result.
+
+    Raises:
+        ResultEncodeError: if neither pickle nor cloudpickle takes it.
+    """
+    try:
+        return encode_object(value, buffers)
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise _errors().ResultEncodeError(
+            f"the task returned {_describe(value)}, which cannot be pickled: {type(cause).__name__}: {cause}. Return "
+            f"something that can be."
+        ) from cause
+
+
+def encode_batch(values: list[Any], mixed: bool, buffers: list[pickle.PickleBuffer]) -> bytes:
+    """The results of a batch of which one or more cannot be sent, each with whether it went well."""
+    pairs: list[tuple[bool, Any]] = values if mixed else [(True, value) for value in values]
+    for at, (ok, value) in enumerate(pairs):
+        if not ok:
+            continue
+        try:
+            encode_result(value, [])
+        except Exception as error:
+            pairs[at] = (False, portable_error(error))
+    return encode_object(pairs, buffers)
+
+
+def _open(payload: bytes, described: bool, *, writable: bool) -> Any:
+    if not described:
+        return pickle.loads(payload)
+    from windlass._load import worker
+
+    stream, *buffers = worker.open_frame(payload, writable)
+    return pickle.loads(stream, buffers=buffers)
+
+
+def decode_arguments(payload: bytes) -> Any:
+    """Worker: arguments whose buffers lie outside the stream; arrays over them are read-only."""
+    return _open(payload, True, writable=False)
+
+
+def decode_described(payload: bytes) -> Any:
+    """Parent: a result whose buffers lie outside the stream; arrays over them are the caller's own, and writable."""
+    try:
+        return _open(payload, True, writable=True)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise undecodable("result", error) from error
+
+
+def undecodable(what: str, error: BaseException) -> BaseException:
+    """The error for something that did not unpickle."""
+    made: BaseException = _errors().DecodeError(
+        f"the {what} arrived and could not be unpickled: {type(error).__name__}: {error}. The classes in it have to be "
+        f"importable on both sides, and their __reduce__ or __setstate__ has to work."
+    )
+    made.__cause__ = error
+    return made
+
+
+def undecodable_arguments(error: BaseException) -> BaseException:
+    """Worker: the error of a task whose arguments did not unpickle."""
+    return undecodable("arguments", error)
+
+
+# --- exceptions ---------------------------------------------------------------------------------------------------------
+
+
+def portable_error(error: BaseException) -> tuple[BaseException, str]:
+    """An exception that survives the way, and its traceback as text.
+
+    One that cannot be pickled, or not be unpickled again, is stood in for by a `RemoteError`.
+    """
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        if error.__traceback__ is not None:
+            # Frames hold on to the task's arguments, and are not sent.
+            error.__traceback__ = None
+        stream = encode_object(error, None)
+        if not isinstance(pickle.loads(stream), BaseException):
+            raise TypeError("it unpickles as something else")
+    except Exception as problem:
+        kind = type(error)
+        stand_in: BaseException = _errors().RemoteError(
+            f"{kind.__module__}.{kind.__qualname__}: {_describe_error(error)} (the exception itself could not be sent: "
+            f"{type(problem).__name__}: {problem})"
+        )
+        return stand_in, text
+    return error, text
+
+
+def _describe_error(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "its text cannot be had"
+
+
+def encode_error(error: BaseException) -> bytes:
+    """The payload of an error: the exception and its traceback's text."""
+    return encode_object(portable_error(error), None)
+
+
+def revive(pair: tuple[BaseException, str]) -> BaseException:
+    """An exception from a worker, with the traceback there as its cause."""
+    error, text = pair
+    error.__cause__ = _errors().RemoteTraceback(f'\n"""\n{text}"""')
+    return error
+
+
+def decode_error(payload: bytes, described: bool) -> BaseException:
+    """The exception of a reply; one that cannot be had is stood in for."""
+    if not payload:
+        failed: BaseException = _errors().RemoteError("the task raised, and what it raised could not be sent")
+        return failed
+    try:
+        return revive(_open(payload, described, writable=True))
+    except Exception as error:
+        return undecodable("exception", error)
+

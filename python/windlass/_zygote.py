@@ -1,0 +1,78 @@
+"""The zygote: imports what workers need, then forks them on request.
+
+It runs as ``python -c "from windlass._zygote import main; main()" SETTINGS`` with the parent's socket as its standard
+input. It has one thread, or forking would not be safe.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from windlass._load import worker
+
+#: Kept at one thread until a worker knows how many it may have: a zygote must not start threads.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def _threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return 1
+
+
+def _preload(names: list[str]) -> list[str]:
+    """Imports modules; gives the complaints."""
+    from importlib import import_module
+
+    complaints: list[str] = []
+    for name in names:
+        before = _threads()
+        try:
+            import_module(name)
+        except Exception as error:
+            complaints.append(f"{name}: {type(error).__name__}: {error}")
+        if _threads() > before:
+            complaints.append(
+                f"{name}: importing it starts threads, which do not live on in the workers. Leave it out of preload if "
+                f"its functions hang there."
+            )
+    return complaints
+
+
+def main() -> None:
+    """Serves until the parent is gone. Each worker runs from here as well, in its own process."""
+    import json
+
+    settings = json.loads(sys.argv[1])
+    worker.die_with_parent(settings["parent"])
+    os.setpgid(0, 0)
+    socket = os.dup(0)
+    os.set_inheritable(socket, False)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.path[:] = settings["path"]
+    sys.argv[:] = [""]
+    for name in _ONE_THREAD:
+        os.environ[name] = "1"
+    complaints = _preload(settings["preload"])
+    # Everything that a worker needs is imported here, once.
+    from windlass import _worker_main
+
+    if settings.get("cloudpickle"):
+        import cloudpickle  # noqa: F401
+    if settings["preload"]:
+        gc.collect()
+    gc.freeze()
+    try:
+        worker.zygote_hello(socket, complaints)
+        born = worker.zygote_serve(socket)
+    except OSError:  # The parent is gone.
+        os._exit(0)
+    if born is None:
+        os._exit(0)
+    lanes, spec = born
+    _worker_main.run(lanes, spec)
