@@ -20,7 +20,7 @@ use windlass_base::{Code, Error, Result};
 use windlass_os::mmap::Mapping;
 
 pub use crate::spin::AdaptiveSpin;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, sleep_on, wake};
+use crate::sync::{AtomicU64, Futex, Ordering, fence};
 
 /// Records start at multiples of this many bytes; a header is as long.
 pub const RECORD_ALIGN: usize = 32;
@@ -68,9 +68,9 @@ struct Shared {
     /// Bytes produced; written by the producer (release: they are complete), read by the consumer (acquire).
     tail: Line<AtomicU64>,
     /// 1 while the consumer sleeps, or is about to; swapped to 0 by the producer that wakes it.
-    sleep: Line<AtomicU32>,
+    sleep: Line<Futex>,
     /// The same for a producer that waits for room.
-    full: Line<AtomicU32>,
+    full: Line<Futex>,
 }
 
 /// The shared numbers make no sense: the peer is faulty or hostile.
@@ -161,8 +161,8 @@ impl RingMemory {
         let shared = Shared {
             head: Line(AtomicU64::new(0)),
             tail: Line(AtomicU64::new(0)),
-            sleep: Line(AtomicU32::new(0)),
-            full: Line(AtomicU32::new(0)),
+            sleep: Line(Futex::model()),
+            full: Line(Futex::model()),
         };
         let words = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
         Self { model: Arc::new((shared, words)), capacity }
@@ -199,20 +199,22 @@ impl RingMemory {
     pub fn initialise(&self) {
         self.shared().head.0.store(0, Ordering::Relaxed);
         self.shared().tail.0.store(0, Ordering::Relaxed);
-        self.shared().sleep.0.store(0, Ordering::Relaxed);
-        self.shared().full.0.store(0, Ordering::Release);
+        self.shared().sleep.0.withdraw();
+        self.shared().full.0.withdraw();
+        fence(Ordering::Release);
     }
 
     /// The producing end; there must be one only.
     pub fn producer(self) -> Producer {
-        let tail = self.shared().tail.0.load(Ordering::Relaxed);
+        // Aligned by force, because the bounds of every record rest on it; a sound ring is aligned anyway.
+        let tail = self.shared().tail.0.load(Ordering::Relaxed) & !(RECORD_ALIGN as u64 - 1);
         let head = self.shared().head.0.load(Ordering::Acquire);
         Producer { memory: self, tail, head }
     }
 
     /// The consuming end; there must be one only.
     pub fn consumer(self) -> Consumer {
-        let head = self.shared().head.0.load(Ordering::Relaxed);
+        let head = self.shared().head.0.load(Ordering::Relaxed) & !(RECORD_ALIGN as u64 - 1);
         Consumer { memory: self, head, tail: head, current: None }
     }
 
@@ -269,7 +271,7 @@ impl Producer {
             let at = self.memory.at(self.tail);
             words[at].store(filler.first_word((padding - RECORD_ALIGN) as u32), Ordering::Relaxed);
             words[at + STATE_WORD].store(QUEUED, Ordering::Relaxed);
-            self.tail += padding as u64;
+            self.tail = self.tail.wrapping_add(padding as u64);
         }
         let position = self.tail;
         let at = self.memory.at(position);
@@ -279,35 +281,33 @@ impl Producer {
         record[2].store(header.aux, Ordering::Relaxed);
         record[STATE_WORD].store(QUEUED, Ordering::Relaxed);
         write_words(&record[WORDS_IN_HEADER..], parts);
-        self.tail += size as u64;
+        self.tail = self.tail.wrapping_add(size as u64);
         self.memory.shared().tail.0.store(self.tail, Ordering::Release);
         Ok(Position(position))
     }
 
     fn has_room(&mut self, size: usize) -> Result<bool, PushError> {
-        let fits = |head: u64| self.tail - head + size as u64 <= self.memory.capacity as u64;
+        // A head that makes no sense, as one may be found at the start, wraps to more than the capacity.
+        let capacity = self.memory.capacity as u64;
+        let fits = |head: u64| self.tail.wrapping_sub(head) <= capacity - size as u64;
         if fits(self.head) {
             return Ok(true);
         }
         let head = self.memory.shared().head.0.load(Ordering::Acquire);
-        // The consumer only moves forward, and not past what there is.
-        if head < self.head || head > self.tail {
+        // The consumer only moves forward, from record to record, and not past what there is.
+        let sane = head >= self.head && head <= self.tail && self.tail - head <= capacity;
+        if !sane || !head.is_multiple_of(RECORD_ALIGN as u64) {
             return Err(PushError::Corrupt);
         }
         self.head = head;
-        Ok(self.tail - head + size as u64 <= self.memory.capacity as u64)
+        Ok(fits(head))
     }
 
     /// Wakes the consumer if it sleeps; true if it did.
     pub fn wake_consumer(&self) -> bool {
         // Pairs with the fence in Consumer::wait: either it sees our record or we see that it sleeps.
         fence(Ordering::SeqCst);
-        let word = &self.memory.shared().sleep.0;
-        if word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0 {
-            wake(word);
-            return true;
-        }
-        false
+        self.memory.shared().sleep.0.wake_if_asleep()
     }
 
     /// Takes a record back that the consumer has not started.
@@ -344,20 +344,17 @@ impl Producer {
         usize::try_from(self.tail.saturating_sub(head)).unwrap_or(usize::MAX)
     }
 
-    /// Waits until a record with `need` bytes of payload fits, or the time is up; true if it fits.
+    /// Waits until a record with `need` bytes of payload fits, or the time is up; true if it fits, or if the consumer's
+    /// position makes no sense, which the next push tells. May return early.
     pub fn wait_space(&mut self, need: usize, timeout: Option<Duration>) -> bool {
         // Padding at the end may take as much again.
         let size = (2 * record_size(need)).min(self.memory.capacity);
-        let word = &self.memory.shared().full.0;
-        word.store(1, Ordering::Relaxed);
-        // Pairs with the fence in Consumer::finish.
-        fence(Ordering::SeqCst);
-        if !matches!(self.has_room(size), Ok(false)) {
-            self.memory.shared().full.0.store(0, Ordering::Relaxed);
-            return true;
+        // Its fence pairs with the one in Consumer::finish: either that sees that we sleep or we see the room.
+        self.memory.shared().full.0.announce();
+        if matches!(self.has_room(size), Ok(false)) {
+            self.memory.shared().full.0.sleep(timeout);
         }
-        sleep_on(&self.memory.shared().full.0, 1, timeout);
-        self.memory.shared().full.0.store(0, Ordering::Relaxed);
+        self.memory.shared().full.0.withdraw();
         !matches!(self.has_room(size), Ok(false))
     }
 }
@@ -444,27 +441,35 @@ impl Consumer {
             );
             let len = header.len as usize;
             let size = record_size(len);
-            if size as u64 > self.tail - self.head || at * 8 + size > self.memory.capacity {
+            if size as u64 > self.tail.wrapping_sub(self.head) || at * 8 + size > self.memory.capacity {
                 return Err(Corrupt);
             }
             self.current = Some((len, size));
-            if header.kind == PADDING || words[at + STATE_WORD].load(Ordering::Acquire) == TAKEN {
-                self.finish();
-                continue;
+            match words[at + STATE_WORD].load(Ordering::Acquire) {
+                QUEUED | STARTED if header.kind != PADDING => return Ok(Some(header)),
+                QUEUED | TAKEN => self.finish(),
+                _ => {
+                    self.current = None;
+                    return Err(Corrupt);
+                }
             }
-            return Ok(Some(header));
         }
     }
 
     /// Claims the record that [`peek`](Self::peek) returned; false if the producer has taken it back, and then it is
     /// passed over.
     pub fn start(&mut self) -> bool {
-        let state = &self.memory.words()[self.memory.at(self.head) + STATE_WORD];
-        let started = state.compare_exchange(QUEUED, STARTED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if !started {
-            self.finish();
+        if self.current.is_none() {
+            return false;
         }
-        started
+        let state = &self.memory.words()[self.memory.at(self.head) + STATE_WORD];
+        match state.compare_exchange(QUEUED, STARTED, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) | Err(STARTED) => true,
+            Err(_) => {
+                self.finish();
+                false
+            }
+        }
     }
 
     /// The current record's payload, in place: for a consumer that trusts its producer not to write to it.
@@ -482,40 +487,43 @@ impl Consumer {
         let Some((len, _)) = self.current else { return };
         let at = self.memory.at(self.head) + WORDS_IN_HEADER;
         let words = &self.memory.words()[at..at + len.div_ceil(8)];
-        let end = out.len() + len;
-        out.reserve(len.next_multiple_of(8));
-        for word in words {
-            out.extend_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        let start = out.len();
+        // Zeroed first, so that the loop below need not check the capacity for each word.
+        out.resize(start + len.next_multiple_of(8), 0);
+        let (chunks, _) = out[start..].as_chunks_mut::<8>();
+        for (chunk, word) in chunks.iter_mut().zip(words) {
+            *chunk = word.load(Ordering::Relaxed).to_ne_bytes();
         }
-        out.truncate(end);
+        out.truncate(start + len);
     }
 
     /// Passes the current record: the producer may use its bytes again.
     pub fn finish(&mut self) {
         let Some((_, size)) = self.current.take() else { return };
-        self.head += size as u64;
+        self.head = self.head.wrapping_add(size as u64);
         self.memory.shared().head.0.store(self.head, Ordering::Release);
         // Pairs with the fence in Producer::wait_space: either it sees the room or we see that it waits.
         fence(Ordering::SeqCst);
-        let word = &self.memory.shared().full.0;
-        if word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::AcqRel) != 0 {
-            wake(word);
-        }
+        self.memory.shared().full.0.wake_if_asleep();
     }
 
     /// Waits for a record: looks for a moment, then sleeps. May return early; true if there is one.
-    pub fn wait(&mut self, spin: &mut AdaptiveSpin, may_spin: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
+    pub fn wait(
+        &mut self,
+        spin: &mut AdaptiveSpin,
+        may_spin: impl Fn() -> bool,
+        timeout: Option<Duration>,
+    ) -> bool {
         if spin.spin(may_spin, || self.is_ready()) {
             return true;
         }
-        let word = &self.memory.shared().sleep.0;
-        word.store(1, Ordering::Relaxed);
-        // Pairs with the fence in Producer::wake_consumer.
-        fence(Ordering::SeqCst);
+        let sleep = &self.memory.shared().sleep.0;
+        // Its fence pairs with the one in Producer::wake_consumer: either that sees that we sleep or we see the record.
+        sleep.announce();
         if !self.is_ready() {
-            sleep_on(word, 1, timeout);
+            sleep.sleep(timeout);
         }
-        word.store(0, Ordering::Relaxed);
+        sleep.withdraw();
         self.is_ready()
     }
 }

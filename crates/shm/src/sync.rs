@@ -8,25 +8,91 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::time::Duration;
 
-/// Sleeps while the word is `expected`; may return early.
+/// A word that one thread, of any process that maps it, sleeps on: 1 while it sleeps or is about to, else 0.
+///
+/// A peer that writes something else costs a wake-up too many or too few, which callers survive by their timeouts.
+#[repr(transparent)]
 #[cfg(not(loom))]
-pub(crate) fn sleep_on(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-    let _ = windlass_os::futex::wait(word, expected, timeout, windlass_os::futex::Scope::Shared);
-}
+pub(crate) struct Futex(AtomicU32);
 
-/// Wakes one sleeper.
 #[cfg(not(loom))]
-pub(crate) fn wake(word: &AtomicU32) {
-    windlass_os::futex::wake(word, 1, windlass_os::futex::Scope::Shared);
-}
+impl Futex {
+    #[inline]
+    fn word(&self) -> &AtomicU32 {
+        &self.0
+    }
 
-/// A futex whose wake-up is the change of the word: a lost one is a loop without end, which loom reports.
-#[cfg(loom)]
-pub(crate) fn sleep_on(word: &AtomicU32, expected: u32, _timeout: Option<Duration>) {
-    while word.load(Ordering::Relaxed) == expected {
-        loom::thread::yield_now();
+    /// Sleeps while the word is 1; may return early.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
+        let _ = windlass_os::futex::wait(&self.0, 1, timeout, windlass_os::futex::Scope::Shared);
+    }
+
+    #[cold]
+    fn wake(&self) {
+        windlass_os::futex::wake(&self.0, 1, windlass_os::futex::Scope::Shared);
     }
 }
 
+/// The model of a futex: the kernel compares and goes to sleep under a lock that a wake-up takes, too. A thread that sleeps
+/// for ever is a deadlock, which loom reports.
 #[cfg(loom)]
-pub(crate) fn wake(_word: &AtomicU32) {}
+pub(crate) struct Futex {
+    word: AtomicU32,
+    kernel: loom::sync::Mutex<()>,
+    sleepers: loom::sync::Condvar,
+}
+
+#[cfg(loom)]
+impl Futex {
+    pub(crate) fn model() -> Self {
+        Self {
+            word: AtomicU32::new(0),
+            kernel: loom::sync::Mutex::new(()),
+            sleepers: loom::sync::Condvar::new(),
+        }
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    /// Without the timeout, which would hide a lost wake-up.
+    pub(crate) fn sleep(&self, _timeout: Option<Duration>) {
+        let Ok(kernel) = self.kernel.lock() else { return };
+        if self.word.load(Ordering::Relaxed) == 1 {
+            drop(self.sleepers.wait(kernel));
+        }
+    }
+
+    fn wake(&self) {
+        let Ok(_kernel) = self.kernel.lock() else { return };
+        self.sleepers.notify_one();
+    }
+}
+
+impl Futex {
+    /// Says that the caller is about to sleep; it then looks once more for what it waits for.
+    ///
+    /// By a swap, which comes after a waker's last one in the word's modification order: a plain store would do as well, but
+    /// loom does not know that nothing comes between a swap and the store that it read.
+    pub(crate) fn announce(&self) {
+        self.word().swap(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that the caller is awake.
+    pub(crate) fn withdraw(&self) {
+        self.word().store(0, Ordering::Relaxed);
+    }
+
+    /// Wakes who sleeps here, if the word says so; one load when it does not. The caller has issued a SeqCst fence since it
+    /// wrote what the sleeper waits for.
+    #[inline]
+    pub(crate) fn wake_if_asleep(&self) -> bool {
+        if self.word().load(Ordering::Relaxed) == 0 || self.word().swap(0, Ordering::AcqRel) == 0 {
+            return false;
+        }
+        self.wake();
+        true
+    }
+}
