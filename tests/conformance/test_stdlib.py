@@ -1,0 +1,180 @@
+"""CPython's own tests of executors, from the installed interpreter's `test` package, run against `windlass.Pool`.
+
+Nothing of them is copied: each of their classes is derived from here, with an adapter of `windlass.Pool` as its
+executor. What is left out stands in `exclusions.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+import types
+import unittest
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conformance import _adapters
+from tests.conformance.exclusions import EXCLUSIONS
+
+if sys.version_info < (3, 13):
+    pytest.skip("CPython's tests are run on 3.13 and newer, whose executors ours follow", allow_module_level=True)
+try:
+    _package = importlib.import_module("test.test_concurrent_futures")
+except ImportError:
+    pytest.skip(
+        "this interpreter came without CPython's own tests (the package test.test_concurrent_futures)",
+        allow_module_level=True,
+    )
+
+#: Those that need one executor of each kind, and `test_future`, which makes bare futures, aside.
+MODULES = (
+    "test_as_completed",
+    "test_deadlock",
+    "test_init",
+    "test_process_pool",
+    "test_shutdown",
+    "test_thread_pool",
+    "test_wait",
+)
+#: Of the three ways in which multiprocessing starts processes, one stands for all: ours has a way of its own.
+_START_METHOD = "fork"
+_HERE = str(Path(__file__).resolve().parent)
+
+
+def _parameterize(*sets: dict[str, Any]) -> Callable[[Any], Any]:
+    """Stands in for CPython's own decorator where an interpreter's `test` package was trimmed of its home."""
+
+    def decorate(test: Any) -> Any:
+        @functools.wraps(test)
+        def run(self: unittest.TestCase) -> None:
+            for parameters in sets:
+                with self.subTest(**parameters):
+                    test(self, **parameters)
+
+        return run
+
+    return decorate
+
+
+def _load(name: str) -> types.ModuleType:
+    try:
+        return importlib.import_module(f"{_package.__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "test.test_importlib":
+            raise
+    home = "test.test_importlib.metadata.fixtures"
+    names = [home.rsplit(".", dots)[0] for dots in (2, 1, 0)]
+    for missing in names:
+        sys.modules[missing] = types.ModuleType(missing)
+    sys.modules[home].parameterize = _parameterize  # type: ignore[attr-defined]
+    try:
+        return importlib.import_module(f"{_package.__name__}.{name}")
+    finally:
+        for missing in names:
+            del sys.modules[missing]
+
+
+_loaded = {name: _load(name) for name in MODULES}
+_stdlib = _adapters.concurrent.futures
+_futures = _adapters.Futures()
+
+
+def _adapted_script(run: Any) -> Any:
+    """Gives the scripts of the shutdown tests our executors.
+
+    They name an executor of `concurrent.futures` by its class, and match the uncaught error by how its type prints.
+    """
+
+    def assert_python_ok(option: str, script: str, **settings: Any) -> tuple[int, bytes, bytes]:
+        script = script.replace("from concurrent.futures import", "from _adapters import")
+        script = f"import sys; sys.path.insert(0, {_HERE!r})\n{script}"
+        code, out, err = run(option, script, **settings)
+        return code, out, err.replace(b"windlass._errors.PoolClosed:", b"RuntimeError:")
+
+    return assert_python_ok
+
+
+def _kind(case: type) -> str | None:
+    executor = getattr(case, "executor_type", None)
+    if executor is _stdlib.ThreadPoolExecutor:
+        return "thread"
+    if executor is _stdlib.ProcessPoolExecutor and case.ctx == _START_METHOD:
+        return "process"
+    return None
+
+
+def _tests(case: type) -> list[str]:
+    return unittest.TestLoader().getTestCaseNames(case)
+
+
+def _derive(module: str, kind: str, case: type) -> type:
+    if kind == "thread":
+        body: dict[str, Any] = {"executor_type": _adapters.ThreadPoolExecutor}
+    else:
+        body = {"executor_type": _adapters.ProcessPoolExecutor, "get_context": lambda self: _adapters.Context()}
+    body["__doc__"] = case.__doc__
+    for test in _tests(case):
+        reasons = [e.reason for e in EXCLUSIONS if (e.module, e.kind) == (module, kind) and e.test == test]
+        if reasons and not os.environ.get("WINDLASS_CONFORMANCE_EXCLUDED"):
+            body[test] = unittest.skip(f"excluded: {reasons[0]}")(getattr(case, test))
+    return type(case.__name__.replace("Fork", ""), (case,), body)
+
+
+_present: dict[tuple[str, str], list[str]] = {}
+_others: dict[str, set[str]] = {}
+
+for _name, _module in _loaded.items():
+    _module.futures = _futures
+    if hasattr(_module, "assert_python_ok"):
+        _module.assert_python_ok = _adapted_script(_module.assert_python_ok)
+    for _case in list(vars(_module).values()):
+        if not (isinstance(_case, type) and issubclass(_case, unittest.TestCase)):
+            continue
+        _its_kind = _kind(_case)
+        if _its_kind is None:
+            if getattr(_case, "executor_type", None) is None and _tests(_case):
+                _others.setdefault(_name, set()).add(_case.__name__)
+            continue
+        _present.setdefault((_name, _its_kind), []).extend(_tests(_case))
+        _derived = _derive(_name, _its_kind, _case)
+        globals()[f"{_name}_{_derived.__name__}"] = _derived
+del _case
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_manager() -> Iterator[None]:
+    yield
+    _adapters.Context.close()
+
+
+@pytest.mark.parametrize("entry", EXCLUSIONS, ids=lambda entry: f"{entry.module}-{entry.kind}-{entry.test}")
+def test_an_exclusion_names_a_test_that_exists(entry: Any) -> None:
+    if not entry.applies:
+        pytest.skip(f"this Python need not have it: since {entry.since}, until {entry.until}")
+    assert entry.reason
+    if entry.kind == "none":
+        assert entry.test in _others[entry.module]
+    else:
+        assert entry.test in _present[entry.module, entry.kind]
+
+
+def test_a_class_that_is_not_run_is_excluded_by_name() -> None:
+    named = {(entry.module, entry.test) for entry in EXCLUSIONS if entry.kind == "none"}
+    assert {(module, name) for module, names in _others.items() for name in names} <= named
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_most_of_them_are_run(kind: str, record_property: Any) -> None:
+    tests = [(module, test) for (module, of), names in _present.items() if of == kind for test in names]
+    excluded = [
+        (module, test)
+        for module, test in tests
+        if any(e.module == module and e.kind == kind and e.test == test for e in EXCLUSIONS)
+    ]
+    record_property("run", len(tests) - len(excluded))
+    print(f"CPython's executor tests for kind={kind}: {len(tests) - len(excluded)} run, {len(excluded)} excluded")
+    assert len(tests) - len(excluded) > (40 if kind == "process" else 35)

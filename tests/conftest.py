@@ -1,0 +1,66 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tasks import Gate
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """Holds tasks until the test opens it; opened at the end in any case."""
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    gate = Gate(folder)
+    yield gate
+    gate.open()
+
+
+@pytest.fixture
+def make_pool(gate: Gate) -> Iterator[Callable[..., Any]]:
+    """Makes pools that are gone after the test, whatever it has left running in them."""
+    import windlass
+
+    pools: list[windlass.Pool] = []
+
+    def make(*args: Any, **kwargs: Any) -> windlass.Pool:
+        pool = windlass.Pool(*args, **kwargs)
+        pools.append(pool)
+        return pool
+
+    yield make
+    gate.open()
+    for pool in pools:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for pid in pool.statistics().worker_pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGKILL)
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@pytest.fixture(params=["process", "thread"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Both kinds of pool, for what they have in common."""
+    value: str = request.param
+    return value
+
+
+@pytest.fixture
+def pool(make_pool: Callable[..., Any], kind: str) -> Any:
+    """Two workers of each kind."""
+    return make_pool(2, kind=kind)
+
+
+@pytest.fixture
+def processes(make_pool: Callable[..., Any]) -> Any:
+    """Two worker processes."""
+    return make_pool(2, kind="process")

@@ -1,0 +1,47 @@
+"""Waiting for a condition, with a deadline, instead of sleeping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], seconds: float = 30) -> T:
+    """The condition's first true value; fails if there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so after {seconds} s: {condition}")
+        time.sleep(0.002)
+    return value
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs: one that is dead and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """The process's children that run."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return [child for child in found if is_alive(child)]
+
+
+def descendants(pid: int) -> list[int]:
+    """All that the process has started, and what those have started."""
+    found = []
+    for child in children(pid):
+        found += [child, *descendants(child)]
+    return found

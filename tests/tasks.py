@@ -1,0 +1,213 @@
+"""Functions that the tests run in workers.
+
+They live apart from the tests so that a worker imports nothing but this: no pytest, no test module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+STATUS = "uninitialized"
+
+
+def identity(value: Any) -> Any:
+    return value
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def add(left: Any, right: Any) -> Any:
+    return left + right
+
+
+def capture(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return args, kwargs
+
+
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+def where() -> tuple[int, int]:
+    """The process and the thread that run this."""
+    return os.getpid(), threading.get_ident()
+
+
+def set_status(status: str) -> None:
+    global STATUS
+    STATUS = status
+
+
+def status() -> str:
+    return STATUS
+
+
+def killed_by(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def segfault() -> None:
+    # A handler of faulthandler's would print a stack and die of the same signal; nothing is gained by the noise.
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    ctypes.string_at(0)
+
+
+def killed_for_memory() -> None:
+    """What the kernel does to a process whose score says that it goes first."""
+    Path("/proc/self/oom_score_adj").write_text("1000")
+    assert Path("/proc/self/oom_score").read_text().strip() != "0"
+    killed_by(signal.SIGKILL)
+
+
+def leave(status: int) -> None:
+    os._exit(status)
+
+
+class Gate:
+    """Lets a test hold tasks where it wants them: each tells that it has started, and waits until it may go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+
+    def hold(self, name: str = "task", value: Any = None) -> Any:
+        """Called by a task: returns `value`, or its process id, once the gate is open."""
+        self.mark(name)
+        # Bounded, so that no worker outlives a test that went wrong by long.
+        deadline = time.monotonic() + 100
+        while not (self.folder / "open").exists() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        return os.getpid() if value is None else value
+
+    def mark(self, name: str) -> int:
+        """Called by a task: notes that `name` was here, once more."""
+        new = self.folder / f".{name}.{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}"
+        new.write_text(str(os.getpid()))
+        new.rename(self.folder / new.name[1:])
+        return os.getpid()
+
+    def marks(self, name: str = "task") -> list[int]:
+        """The process ids of those that were here, in their order."""
+        found = sorted(self.folder.glob(f"{name}.*"), key=lambda path: int(path.name.rsplit(".", 1)[1]))
+        return [int(path.read_text()) for path in found]
+
+    def open(self) -> None:
+        (self.folder / "open").touch()
+
+
+def die_until(gate: Gate, attempts: int, how: int) -> int:
+    """Dies by signal `how` until it is run for the `attempts`th time, whose number it returns."""
+    gate.mark("attempt")
+    count = len(gate.marks("attempt"))
+    if count < attempts:
+        killed_by(how)
+    return count
+
+
+def raise_until(gate: Gate, attempts: int) -> int:
+    """Raises until it is run for the `attempts`th time, whose number it returns."""
+    gate.mark("attempt")
+    count = len(gate.marks("attempt"))
+    if count < attempts:
+        raise RuntimeError(f"attempt {count}")
+    return count
+
+
+class Unpicklable:
+    """Refuses to be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this one stays at home")
+
+
+class UnpicklableError(Exception):
+    """An exception that refuses to be pickled."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this error stays at home")
+
+
+class TwoArgumentError(Exception):
+    """Pickles, and then cannot be unpickled: its arguments are not what its constructor takes."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class OnlyHere:
+    """Can be pickled anywhere, and unpickled only in the process that made it."""
+
+    def __init__(self) -> None:
+        self.home = os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["home"] != os.getpid():
+            raise RuntimeError("far from home")
+        self.__dict__.update(state)
+
+
+def raise_unpicklable() -> None:
+    raise UnpicklableError("the text of it")
+
+
+def raise_two_arguments() -> None:
+    raise TwoArgumentError("first", "second")
+
+
+def make(kind: type) -> Any:
+    return kind()
+
+
+def pattern(size: int) -> bytes:
+    return bytes(range(256)) * (size // 256)
+
+
+def fork_in_task() -> int:
+    """Forks; the child leaves, the parent waits for it and returns its status."""
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def fork_and_return_twice() -> int:
+    """Forks, and lets the child return from the task as well: what a careless library does."""
+    child = os.fork()
+    if child == 0:
+        return -1
+    return child
+
+
+def threads_in_task(count: int) -> int:
+    done: list[int] = []
+    threads = [threading.Thread(target=done.append, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(done)
+
+
+def leave_a_thread_behind() -> int:
+    """Starts a thread that is still running when the task is over."""
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    return threading.active_count()
+
+
+def write_to_both(text: str) -> int:
+    print(text)
+    print(text, file=sys.stderr)
+    return len(text)
+
+
+def read_input() -> str:
+    return sys.stdin.read()
