@@ -5,10 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use windlass_base::Result;
+use windlass_base::{Code, Error, Result};
+use windlass_os::process;
 
+use crate::per_process::PerProcess;
 use crate::segment::{Segment, Store};
 
 /// Buffers start at multiples of this many bytes.
@@ -41,7 +43,8 @@ struct Slab {
 
 impl Slab {
     fn take(&mut self, size: usize) -> Option<usize> {
-        let (offset, length) = self.free.iter().find(|(_, length)| **length >= size).map(|(o, l)| (*o, *l))?;
+        let (offset, length) =
+            self.free.iter().find(|(_, length)| **length >= size).map(|(o, l)| (*o, *l))?;
         self.free.remove(&offset);
         if length > size {
             self.free.insert(offset + size, length - size);
@@ -82,6 +85,9 @@ pub struct Arena {
     inner: Mutex<Inner>,
     next_lease: AtomicU64,
     me: Weak<Self>,
+    /// The process that it belongs to. A forked child has a copy of the lists but must not give out the memory in them: there
+    /// every put gets a fresh segment, and nothing is kept.
+    fork_generation: u64,
 }
 
 /// Buffers in shared memory, for as long as this lives.
@@ -134,13 +140,24 @@ impl Arena {
             inner: Mutex::default(),
             next_lease: AtomicU64::new(1),
             me: me.clone(),
+            fork_generation: process::fork_generation(),
         })
     }
 
     /// The process's own: what one pool has warmed, another can use.
     pub fn global() -> &'static Arc<Self> {
-        static GLOBAL: LazyLock<Arc<Arena>> = LazyLock::new(|| Arena::new(ArenaConfig::default()));
-        &GLOBAL
+        static GLOBAL: PerProcess<Arc<Arena>> = PerProcess::new();
+        GLOBAL.get(|| Self::new(ArenaConfig::default()))
+    }
+
+    /// Whether this is the process that the arena belongs to; if not, even its lock may be taken for ever.
+    fn is_ours(&self) -> bool {
+        self.fork_generation == process::fork_generation()
+    }
+
+    /// Where fresh segments go in the end.
+    fn home(&self) -> Option<Weak<Self>> {
+        self.is_ours().then(|| self.me.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -161,7 +178,7 @@ impl Arena {
         }
         let total = total.max(ALIGN);
         let id = self.next_lease.fetch_add(1, Ordering::Relaxed);
-        if total > LARGEST_IN_SLAB {
+        if total > LARGEST_IN_SLAB || !self.is_ours() {
             let segment = self.segment_of(parts, &ranges, total)?;
             return Ok(Lease { id, segment, ranges, carved: None });
         }
@@ -191,7 +208,10 @@ impl Arena {
     ///
     /// `Code::NoMemory` when there is no room.
     pub fn zeroed(&self, size: usize) -> Result<Arc<Segment>> {
-        Ok(Segment::create(size.max(ALIGN).next_multiple_of(ALIGN), true)?.publish(Some(self.me.clone())))
+        let size = size.max(ALIGN).checked_next_multiple_of(ALIGN);
+        let size =
+            size.ok_or_else(|| Error::new(Code::NoMemory, "an array would be larger than any memory"))?;
+        Ok(Segment::create(size, true)?.publish(self.home()))
     }
 
     fn segment_of(&self, parts: &[&[u8]], ranges: &[(u64, u64)], total: usize) -> Result<Arc<Segment>> {
@@ -211,16 +231,19 @@ impl Arena {
         if fresh {
             segment.set_aside()?;
         }
-        Ok(segment.publish(Some(self.me.clone())))
+        Ok(segment.publish(self.home()))
     }
 
     fn take_kept(&self, total: usize) -> Option<Store> {
+        if !self.is_ours() {
+            return None;
+        }
         let mut inner = self.lock();
         let most = total.saturating_mul(2).max(total + GRAIN);
         let best = (0..inner.kept.len())
             .filter(|i| (total..=most).contains(&inner.kept[*i].size()))
             .min_by_key(|i| inner.kept[*i].size())?;
-        let store = inner.kept.swap_remove(best);
+        let store = inner.kept.remove(best);
         inner.kept_bytes -= store.size();
         Some(store)
     }
@@ -247,6 +270,9 @@ impl Arena {
 
     /// Frees everything that is kept for later.
     pub fn trim(&self) {
+        if !self.is_ours() {
+            return;
+        }
         let mut inner = self.lock();
         inner.kept_bytes = 0;
         let kept = std::mem::take(&mut inner.kept);
@@ -269,6 +295,9 @@ impl Arena {
     }
 
     fn give_back(&self, segment: u64, offset: usize, size: usize) {
+        if !self.is_ours() {
+            return;
+        }
         let mut inner = self.lock();
         let Some(slab) = inner.slabs.get_mut(&segment) else { return };
         slab.give(offset, size);
@@ -288,7 +317,10 @@ mod tests {
         let (offset, length) = lease.ranges()[part];
         // SAFETY: the range is inside the segment, and nobody writes to it.
         let slice = unsafe {
-            std::slice::from_raw_parts(lease.segment().data().expect("mapped").add(offset as usize), length as usize)
+            std::slice::from_raw_parts(
+                lease.segment().data().expect("mapped").add(offset as usize),
+                length as usize,
+            )
         };
         slice.to_vec()
     }

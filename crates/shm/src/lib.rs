@@ -4,6 +4,8 @@
 
 #[cfg(not(loom))]
 pub mod arena;
+#[cfg(not(loom))]
+mod per_process;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;

@@ -7,25 +7,30 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use windlass_base::{Code, Error, Result, ResultExt};
-use windlass_os::memfd;
 use windlass_os::mmap::{Mapping, Protection};
+use windlass_os::{memfd, process};
 
 use crate::arena::Arena;
+use crate::per_process::PerProcess;
 
 /// Bytes before the data.
 pub const HEADER: usize = 4096;
 const MAGIC: u64 = 0x5749_4E44_4C41_5353;
 const VERSION: u64 = 1;
 
+/// The header. Its owner writes it, and reads of it nothing back; who attaches checks it once, and later reads only the
+/// generation. Atomics, for which any bytes are valid: a peer that scribbles here makes a handle stale and no data race.
 #[repr(C)]
 struct Page {
     magic: AtomicU64,
     version: AtomicU64,
     id: AtomicU64,
+    /// Raised by the owner (release) before the memory goes to another use; loaded (acquire) before the data are looked at.
     generation: AtomicU64,
+    /// Bytes of data.
     size: AtomicU64,
 }
 
@@ -37,6 +42,8 @@ pub(crate) struct Store {
     data: OnceLock<Mapping>,
     id: u64,
     size: usize,
+    /// The generation that the next user of this memory gets, if this process owns it.
+    generation: u64,
 }
 
 impl Store {
@@ -49,16 +56,21 @@ impl Store {
         self.size
     }
 
-    fn generation(&self) -> u64 {
-        self.page().generation.load(Ordering::Acquire)
+    /// Makes every handle stale.
+    fn raise_generation(&mut self) {
+        self.generation += 1;
+        self.page().generation.store(self.generation, Ordering::Release);
     }
 }
 
 /// One segment. When the last reference goes, its memory goes back to the arena it came from, or is freed.
 pub struct Segment {
     store: Option<Store>,
-    generation: u64,
-    /// Where it came from, if this process owns it.
+    /// Whether this process decides over the generation, and hence does not ask the shared page for it.
+    owned: bool,
+    /// The process that made or mapped it: a forked child of it leaves its memory alone.
+    fork_generation: u64,
+    /// Where its memory goes in the end, if this process owns it.
     arena: Option<Weak<Arena>>,
     /// Somebody may look into it for longer than this process knows: it is not used again.
     lent_for_good: AtomicBool,
@@ -71,11 +83,14 @@ impl fmt::Debug for Segment {
 }
 
 /// Segments of this process by id: the same segment is mapped once, and a handle finds it.
-static REGISTRY: LazyLock<Mutex<HashMap<u64, Weak<Segment>>>> = LazyLock::new(Mutex::default);
+static REGISTRY: PerProcess<Mutex<HashMap<u64, Weak<Segment>>>> = PerProcess::new();
+
+fn registry() -> MutexGuard<'static, HashMap<u64, Weak<Segment>>> {
+    REGISTRY.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn register(segment: &Arc<Segment>) {
-    let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    registry.insert(segment.id(), Arc::downgrade(segment));
+    registry().insert(segment.id(), Arc::downgrade(segment));
 }
 
 fn fresh_id() -> u64 {
@@ -95,14 +110,19 @@ impl Segment {
     ///
     /// `Code::NoMemory` when there is no room.
     pub fn create(size: usize, zeroed: bool) -> Result<Self> {
-        let bytes = (HEADER + size) as u64;
-        let make = if zeroed { memfd::create(c"windlass-segment", bytes, true) } else {
+        let bytes = HEADER.checked_add(size).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes
+            .ok_or_else(|| Error::new(Code::NoMemory, "a segment would be larger than any memory"))?
+            as u64;
+        let make = if zeroed {
+            memfd::create(c"windlass-segment", bytes, true)
+        } else {
             memfd::create_sparse(c"windlass-segment", bytes)
         };
         let fd = make.context("could not make a segment of shared memory")?;
-        let header =
-            Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite).context("could not map a segment's header")?;
-        let store = Store { fd, header, data: OnceLock::new(), id: fresh_id(), size };
+        let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)
+            .context("could not map a segment's header")?;
+        let store = Store { fd, header, data: OnceLock::new(), id: fresh_id(), size, generation: 1 };
         memfd::write_at(store.fd.as_fd(), &[0; 8], 0).context("could not set a segment's header aside")?;
         let page = store.page();
         page.version.store(VERSION, Ordering::Relaxed);
@@ -110,7 +130,7 @@ impl Segment {
         page.generation.store(1, Ordering::Relaxed);
         page.size.store(size as u64, Ordering::Relaxed);
         page.magic.store(MAGIC, Ordering::Release);
-        Ok(Self { store: Some(store), generation: 1, arena: None, lent_for_good: AtomicBool::new(false) })
+        Ok(Self::from_store(store))
     }
 
     /// Makes the segment findable by its id, and gives it back to `arena` in the end, if there is one.
@@ -121,9 +141,15 @@ impl Segment {
         segment
     }
 
+    /// A segment over memory that this process owns.
     pub(crate) fn from_store(store: Store) -> Self {
-        let generation = store.generation();
-        Self { store: Some(store), generation, arena: None, lent_for_good: AtomicBool::new(false) }
+        Self {
+            store: Some(store),
+            owned: true,
+            fork_generation: process::fork_generation(),
+            arena: None,
+            lent_for_good: AtomicBool::new(false),
+        }
     }
 
     /// The segment behind a descriptor that came from a peer.
@@ -133,19 +159,34 @@ impl Segment {
     /// `Code::ShmCorrupt` when it is not the segment that was announced or its size is not sealed, `Code::ShmStale` for
     /// another generation.
     pub fn attach(fd: OwnedFd, id: u64, generation: u64) -> Result<Arc<Self>> {
+        Self::attach_as(fd, id, generation, None)
+    }
+
+    /// As [`attach`](Self::attach), for a segment that its maker gives away: this process becomes its owner, and its memory
+    /// goes to `arena` in the end. The maker lets go of it as soon as it has passed the descriptor.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    pub fn adopt(fd: OwnedFd, id: u64, generation: u64, arena: &Arc<Arena>) -> Result<Arc<Self>> {
+        Self::attach_as(fd, id, generation, Some(Arc::downgrade(arena)))
+    }
+
+    fn attach_as(fd: OwnedFd, id: u64, generation: u64, arena: Option<Weak<Arena>>) -> Result<Arc<Self>> {
         if let Some(known) = Self::lookup(id, generation)? {
             return Ok(known);
         }
-        let corrupt = || Error::new(Code::ShmCorrupt, "a descriptor is not that of the segment it was announced as");
+        let corrupt =
+            || Error::new(Code::ShmCorrupt, "a descriptor is not that of the segment it was announced as");
         let bytes = memfd::size(fd.as_fd()).context("could not measure a segment")?;
         let bytes = usize::try_from(bytes).map_err(|_| corrupt())?;
         if bytes < HEADER || !memfd::is_size_sealed(fd.as_fd()) {
             return Err(corrupt());
         }
-        let header =
-            Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite).context("could not map a segment's header")?;
+        let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)
+            .context("could not map a segment's header")?;
         let size = bytes - HEADER;
-        let store = Store { fd, header, data: OnceLock::new(), id, size };
+        let store = Store { fd, header, data: OnceLock::new(), id, size, generation };
         let page = store.page();
         let right = page.magic.load(Ordering::Acquire) == MAGIC
             && page.version.load(Ordering::Relaxed) == VERSION
@@ -154,10 +195,12 @@ impl Segment {
         if !right {
             return Err(corrupt());
         }
-        let segment = Arc::new(Self::from_store(store));
-        segment.check(generation)?;
-        register(&segment);
-        Ok(segment)
+        if id == 0 || page.generation.load(Ordering::Acquire) != generation {
+            return Err(stale());
+        }
+        let mut segment = Self::from_store(store);
+        segment.owned = arena.is_some();
+        Ok(segment.publish(arena))
     }
 
     /// The segment with this id, if this process has it.
@@ -166,7 +209,7 @@ impl Segment {
     ///
     /// `Code::ShmStale` when it has another generation.
     pub fn lookup(id: u64, generation: u64) -> Result<Option<Arc<Self>>> {
-        let found = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
+        let found = registry().get(&id).and_then(Weak::upgrade);
         match found {
             Some(segment) => {
                 segment.check(generation)?;
@@ -189,9 +232,10 @@ impl Segment {
         self.store().id
     }
 
-    /// Its generation now.
+    /// Its generation now: the owner's own record, or for others what the owner has published.
     pub fn generation(&self) -> u64 {
-        self.store().generation()
+        let store = self.store();
+        if self.owned { store.generation } else { store.page().generation.load(Ordering::Acquire) }
     }
 
     /// Bytes of data.
@@ -213,7 +257,7 @@ impl Segment {
         if self.generation() == generation {
             return Ok(());
         }
-        Err(Error::new(Code::ShmStale, "a handle names shared memory that has been given back"))
+        Err(stale())
     }
 
     /// Whether `length` bytes from `offset` lie inside the data.
@@ -289,11 +333,19 @@ impl Segment {
     }
 }
 
+fn stale() -> Error {
+    Error::new(Code::ShmStale, "a handle names shared memory that has been given back")
+}
+
 impl Drop for Segment {
     fn drop(&mut self) {
-        let Some(store) = self.store.take() else { return };
+        let Some(mut store) = self.store.take() else { return };
+        if self.fork_generation != process::fork_generation() {
+            // A copy in a forked child: the memory is the parent's to use again.
+            return;
+        }
         {
-            let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut registry = registry();
             // Another Segment may have been attached under the same id meanwhile.
             if registry.get(&store.id).is_some_and(|weak| weak.strong_count() == 0) {
                 registry.remove(&store.id);
@@ -304,7 +356,7 @@ impl Drop for Segment {
             && !*self.lent_for_good.get_mut()
         {
             // From here on every handle of the old generation is stale.
-            store.page().generation.store(self.generation + 1, Ordering::Release);
+            store.raise_generation();
             arena.keep(store);
         }
     }
@@ -338,6 +390,9 @@ mod tests {
         assert_eq!(Segment::attach(short, 7, 1).expect_err("too short").code(), Code::ShmCorrupt);
         let segment = Segment::create(100, true).expect("a segment");
         let fd = segment.as_fd().try_clone_to_owned().expect("a descriptor");
-        assert_eq!(Segment::attach(fd, segment.id(), 2).expect_err("another generation").code(), Code::ShmStale);
+        assert_eq!(
+            Segment::attach(fd, segment.id(), 2).expect_err("another generation").code(),
+            Code::ShmStale
+        );
     }
 }
