@@ -5,16 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 
-#: Read by the libraries when they are loaded.
-VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
-
 #: A library by a part of its file's name, and its functions that set the number.
 _SETTERS = (
     ("openblas", ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads",
@@ -36,10 +26,8 @@ def limit_threads(count: int) -> int:
     """Sets the number of threads in every BLAS and OpenMP library that this process has loaded.
 
     Returns:
-        How many libraries took it. Ones that are loaded later read `VARIABLES`, which are set too.
+        How many libraries took it.
     """
-    for name in VARIABLES:
-        os.environ[name] = str(count)
     taken = 0
     for path in _loaded_libraries():
         for part, functions in _SETTERS:

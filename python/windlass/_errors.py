@@ -107,8 +107,11 @@ class ResultEncodeError(EncodeError):
     code = "WL-ENCODE-RESULT"
 
 
-class DecodeError(WindlassError):
-    """Something arrived and could not be unpickled."""
+class DecodeError(WindlassError, BrokenProcessPool):
+    """Something arrived and could not be unpickled.
+
+    Only its task fails. It is a `BrokenProcessPool` because that is what the standard library's pool raises here.
+    """
 
     code = "WL-DECODE"
 
@@ -148,8 +151,8 @@ class RemoteTraceback(Exception):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        #: The formatted traceback.
-        self.text = text
+        #: The formatted traceback, under the standard library's name for it.
+        self.tb = text
 
     def __str__(self) -> str:
-        return self.text
+        return self.tb

@@ -196,6 +196,8 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         if max_workers is not None:
             if workers is not None:
                 raise TypeError("give workers or max_workers, which are the same, not both")
+            if isinstance(max_workers, int) and max_workers <= 0:
+                raise ValueError("max_workers must be greater than 0")
             workers = max_workers
         cores = usable_cores()
         count = cores if workers is None else _checked_count("workers", workers, 1)
@@ -575,10 +577,12 @@ def _spawn_settings(
             "sys_path": sys.path,
             "cwd": _cwd(),
             "env": dict(os.environ),
+            "authkey": _authkey(),
             "initializer": start.get("function"),
             "initargs": start.get("arguments"),
             "threads": threads,
             "blas_threads": blas,
+            "preload": bool(preload),
             "name": name,
         },
         protocol=5,
@@ -591,6 +595,11 @@ def _spawn_settings(
         [("PYTHONPATH", _package_path())],
         spec,
     )
+
+
+def _authkey() -> bytes | None:
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    return None if multiprocessing is None else bytes(multiprocessing.current_process().authkey)
 
 
 def _cwd() -> str | None:

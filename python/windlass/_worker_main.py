@@ -7,10 +7,22 @@ import pickle
 import signal
 import sys
 import threading
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 from windlass import _serialize
 from windlass._load import worker
+
+#: Read by BLAS and OpenMP libraries when they are loaded.
+BLAS_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 
 
 def run(lanes: int, spec: bytes) -> None:
@@ -30,6 +42,9 @@ def _serve(lanes: int, settings: dict[str, Any]) -> int:
     try:
         _initialize(settings)
     except BaseException as error:
+        import logging
+
+        logging.getLogger("concurrent.futures").critical("Exception in initializer:", exc_info=True)
         worker.init_failed(_serialize.encode_error(error))
         return 1
     threads = [
@@ -64,20 +79,54 @@ def _set_up(settings: dict[str, Any]) -> None:
     for name, value in environment.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
-    from windlass._blas import VARIABLES
-
-    if settings["blas_threads"] > 1 or "numpy" in sys.modules:
+    if settings["authkey"] is not None:
+        _take_authkey(settings["authkey"])
+    count = settings["blas_threads"]
+    for name in BLAS_VARIABLES:
+        os.environ[name] = str(count)
+    if count > 1 and settings["preload"]:
+        # The zygote has loaded its libraries with one thread each.
         from windlass._blas import limit_threads
 
-        limit_threads(settings["blas_threads"])
-    else:
-        for name in VARIABLES:
-            os.environ[name] = str(settings["blas_threads"])
+        limit_threads(count)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             # A worker may be killed at any time: what it has printed is out.
             reconfigure(line_buffering=True)
+
+
+class _KeyBearer:
+    """Gives multiprocessing the parent's key when it is imported, which costs too much to do for nothing."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "multiprocessing.process":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            module.current_process().authkey = self._key
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def _take_authkey(key: bytes) -> None:
+    """Lets proxies of a multiprocessing manager of the parent's prove themselves here."""
+    loaded = sys.modules.get("multiprocessing.process")
+    if loaded is None:
+        sys.meta_path.insert(0, _KeyBearer(key))
+    else:
+        loaded.current_process().authkey = key
 
 
 def _initialize(settings: dict[str, Any]) -> None:

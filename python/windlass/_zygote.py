@@ -12,10 +12,6 @@ import sys
 
 from windlass._load import worker
 
-#: Kept at one thread until a worker knows how many it may have: a zygote must not start threads.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
 def _threads() -> int:
     try:
         return len(os.listdir("/proc/self/task"))
@@ -56,12 +52,12 @@ def main() -> None:
     os.close(nothing)
     sys.path[:] = settings["path"]
     sys.argv[:] = [""]
-    for name in _ONE_THREAD:
-        os.environ[name] = "1"
-    complaints = _preload(settings["preload"])
     # Everything that a worker needs is imported here, once.
     from windlass import _worker_main
 
+    for name in _worker_main.BLAS_VARIABLES:
+        os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
+    complaints = _preload(settings["preload"])
     if settings.get("cloudpickle"):
         import cloudpickle  # noqa: F401
     if settings["preload"]:

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use windlass_base::{Code, Error, Result};
 use windlass_os::socket;
@@ -27,8 +28,10 @@ pub(crate) struct Load {
 /// Enough waiting work to outlast the parent's next look at the rings.
 const COVER_NS: u64 = 400_000;
 const MOST_IN_LANE: usize = 32;
-/// Tasks shorter than this are not worth being carried to another lane.
+/// Tasks shorter than this are not worth being carried to another lane,
 const STEAL_ABOVE_NS: u64 = 30_000;
+/// unless the one before them has been running for longer than usual.
+pub(crate) const STEAL_AFTER: Duration = Duration::from_millis(1);
 
 impl Load {
     fn learn(&mut self, busy_ns: u64) {
@@ -153,6 +156,7 @@ impl Engine {
         lane.outstanding.push_back(Sent { task: Arc::clone(task), position });
         core.outstanding += 1;
         if lane.outstanding.len() == 1 {
+            lane.front_since = Instant::now();
             core.idle.retain(|idle| *idle != index);
             core.busy.push(index);
         }
@@ -161,17 +165,18 @@ impl Engine {
 
     /// Carries waiting tasks from the fullest lanes to idle ones.
     fn steal(&self, core: &mut Core, ring: &mut Vec<usize>) {
-        if !core.load.worth_stealing() {
-            return;
-        }
+        let now = Instant::now();
+        let always = core.load.worth_stealing();
         while core.outstanding > core.busy.len() {
             let Some(index) = self.choose_idle(core) else { return };
+            // The longest queue; among equals, the one that has waited longest behind its first task.
             let longest = core.busy.iter().copied().max_by_key(|i| {
-                core.lanes.get(*i).and_then(Option::as_ref).map_or(0, |lane| lane.outstanding.len())
+                let lane = core.lanes.get(*i).and_then(Option::as_ref);
+                lane.map(|lane| (!always && now.duration_since(lane.front_since) > STEAL_AFTER, lane.outstanding.len()))
             });
             let Some(victim) = longest else { return };
             let Some(lane) = core.lanes.get_mut(victim).and_then(Option::as_mut) else { return };
-            if lane.outstanding.len() < 2 {
+            if lane.outstanding.len() < 2 || !(always || now.duration_since(lane.front_since) > STEAL_AFTER) {
                 return;
             }
             let Some(last) = lane.outstanding.back() else { return };
@@ -280,22 +285,41 @@ impl Engine {
                     return Err(Error::new(Code::ShmCorrupt, "it answered a task that it was not given"));
                 }
                 let Some(sent) = lane.outstanding.pop_front() else { return Ok(()) };
+                lane.front_since = Instant::now();
                 core.lane_shrank(index, 1);
                 let worker = core.workers.get_mut(worker_index).and_then(Option::as_mut);
                 let Some(worker) = worker else { return Ok(()) };
                 worker.completed += 1;
                 worker.busy_ns += header.aux;
                 let pid = worker.pid;
-                let segments = if header.flags & flags::DESCRIBED != 0 {
-                    worker.segments_of(&Table::parse(&bytes)?)?
+                let segments = if header.flags & flags::DESCRIBED == 0 {
+                    Ok(Vec::new())
                 } else {
-                    Vec::new()
+                    Table::parse(&bytes).and_then(|table| worker.segments_of(&table))
+                };
+                let segments = match segments {
+                    Ok(segments) => segments,
+                    Err(error) => {
+                        // The answer is lost with the worker, and the task must not be.
+                        let failure =
+                            Failure::Crashed { pid, status: None, reason: Some(error.report().into()) };
+                        let record = Record { pid, busy_ns: header.aux, total_ns: 0 };
+                        self.retry_or_finish(core, &sent.task, Outcome::Failed(failure), record);
+                        return Err(error);
+                    }
                 };
                 if header.flags & flags::RETAINED != 0
                     && let Some(mut payload) = sent.task.payload()
-                    && let Some(lease) = payload.lease.take()
                 {
-                    worker.retained.insert(lease.id(), lease);
+                    let lease = payload.lease.take();
+                    let leased = lease.as_ref().map(|lease| lease.segment().id());
+                    for segment in payload.segments.iter().filter(|segment| Some(segment.id()) != leased) {
+                        // The worker keeps a shared array beyond its task, for as long as it likes.
+                        segment.lend_for_good();
+                    }
+                    if let Some(lease) = lease {
+                        worker.retained.insert(lease.id(), lease);
+                    }
                 }
                 core.load.learn(header.aux);
                 core.failed_starts = 0;

@@ -17,7 +17,7 @@ use windlass_shm::ring::{AdaptiveSpin, Retract};
 
 use crate::config::{Config, OnCrash, OnFull};
 use crate::control::{Control, bell};
-use crate::dispatch::Load;
+use crate::dispatch::{Load, STEAL_AFTER};
 use crate::lane::Lane;
 use crate::queue::Queue;
 use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
@@ -427,8 +427,13 @@ impl Engine {
                 self.control.arm(bell::AWAKE);
                 continue;
             }
+            let look = core.steal_pending().then_some(STEAL_AFTER);
             drop(core);
-            let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let timeout = match (left, look) {
+                (Some(left), Some(look)) => Some(left.min(look)),
+                (left, look) => left.or(look),
+            };
             interrupted = self.control.sleep(timeout);
             core = self.lock();
             self.control.arm(bell::AWAKE);
@@ -460,6 +465,14 @@ impl Engine {
     pub(crate) fn rest(&self, core: &mut Core) {
         if !self.is_remote() {
             return;
+        }
+        if core.steal_pending() {
+            // Nobody rings for a lane that is stuck behind a long task: the supervisor looks by itself.
+            let at = Instant::now() + STEAL_AFTER;
+            if core.supervisor_wakes.is_none_or(|wakes| at < wakes) {
+                core.supervisor_wakes = Some(at);
+                self.control.kick();
+            }
         }
         for _ in 0..3 {
             let mode = if core.starting > 0 || !matches!(core.state, State::Open) {
@@ -659,7 +672,8 @@ impl Engine {
         let sweep = self.sweep_segments(&mut core, now);
         self.after_outside_change(&mut core);
         let first = core.deadlines.peek().map(|d| d.at);
-        let wakes = [first, core.next_death(), sweep].into_iter().flatten().min();
+        let steal = core.steal_pending().then(|| now + STEAL_AFTER);
+        let wakes = [first, core.next_death(), sweep, steal].into_iter().flatten().min();
         core.supervisor_wakes = wakes;
         wakes
     }
@@ -906,6 +920,11 @@ impl Core {
             return self.lanes.iter().flatten().any(ready);
         }
         self.busy.iter().filter_map(|i| self.lanes.get(*i)?.as_ref()).any(ready)
+    }
+
+    /// Whether tasks wait in lanes while others have nothing to do.
+    fn steal_pending(&self) -> bool {
+        !self.idle.is_empty() && self.outstanding > self.busy.len()
     }
 
     fn somebody_hungry(&self) -> bool {

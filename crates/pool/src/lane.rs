@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use windlass_base::{Result, ResultExt};
 use windlass_os::memfd;
@@ -63,6 +64,8 @@ pub(crate) struct Lane {
     pub(crate) results: Consumer,
     /// Sent and not answered, oldest first: the worker answers in this order.
     pub(crate) outstanding: VecDeque<Sent>,
+    /// Since when the first of them has been the first.
+    pub(crate) front_since: Instant,
     /// Functions that the far side has been given.
     pub(crate) functions: HashSet<u32>,
     /// Index of the worker that this lane belongs to.
@@ -85,6 +88,7 @@ impl Lane {
             tasks: tasks.producer(),
             results: results.consumer(),
             outstanding: VecDeque::new(),
+            front_since: Instant::now(),
             functions: HashSet::new(),
             worker,
             ready: false,

@@ -304,6 +304,8 @@ impl Server<'_> {
         let all: Vec<&[u8]> = std::iter::once(bytes).chain(views.iter().map(RawView::bytes)).collect();
         let mut entries = Vec::new();
         for segment in handles {
+            // The parent has it from now on, for as long as it likes.
+            segment.lend_for_good();
             self.channel.send_segment(segment).map_err(|error| raise(&error))?;
             let (id, generation) = (segment.id(), segment.generation());
             entries.push(Entry { segment: id, generation, offset: 0, length: segment.size() });
