@@ -116,6 +116,23 @@ pub enum Retract {
     Started,
 }
 
+/// What stands for the mapping under the model checker.
+#[cfg(loom)]
+struct Model {
+    shared: Shared,
+    words: Vec<AtomicU64>,
+    /// One for each place of a record: written with the record and read with it, and no atomic, so that loom sees an access
+    /// which the words' relaxed loads and stores would allow.
+    places: Vec<loom::cell::UnsafeCell<()>>,
+}
+
+// SAFETY: the cells are accessed through loom only, which reports every access that another thread's could race with.
+#[cfg(loom)]
+unsafe impl Send for Model {}
+// SAFETY: as above.
+#[cfg(loom)]
+unsafe impl Sync for Model {}
+
 /// A ring's memory: the shared words, then `capacity` bytes of records.
 #[derive(Clone)]
 pub struct RingMemory {
@@ -124,7 +141,7 @@ pub struct RingMemory {
     #[cfg(not(loom))]
     offset: usize,
     #[cfg(loom)]
-    model: Arc<(Shared, Vec<AtomicU64>)>,
+    model: Arc<Model>,
     capacity: usize,
 }
 
@@ -165,7 +182,8 @@ impl RingMemory {
             full: Line(Futex::model()),
         };
         let words = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
-        Self { model: Arc::new((shared, words)), capacity }
+        let places = (0..capacity / RECORD_ALIGN).map(|_| loom::cell::UnsafeCell::new(())).collect();
+        Self { model: Arc::new(Model { shared, words, places }), capacity }
     }
 
     #[cfg(not(loom))]
@@ -187,12 +205,12 @@ impl RingMemory {
 
     #[cfg(loom)]
     fn shared(&self) -> &Shared {
-        &self.model.0
+        &self.model.shared
     }
 
     #[cfg(loom)]
     fn words(&self) -> &[AtomicU64] {
-        &self.model.1
+        &self.model.words
     }
 
     /// Empties the ring; before either end exists.
@@ -281,6 +299,8 @@ impl Producer {
         record[2].store(header.aux, Ordering::Relaxed);
         record[STATE_WORD].store(QUEUED, Ordering::Relaxed);
         write_words(&record[WORDS_IN_HEADER..], parts);
+        #[cfg(loom)]
+        self.memory.model.places[at * 8 / RECORD_ALIGN].with_mut(|_| ());
         self.tail = self.tail.wrapping_add(size as u64);
         self.memory.shared().tail.0.store(self.tail, Ordering::Release);
         Ok(Position(position))
@@ -338,10 +358,10 @@ impl Producer {
         self.memory.shared().head.0.load(Ordering::Acquire) == self.tail
     }
 
-    /// Bytes not yet consumed; no more than a hint.
+    /// Bytes not yet consumed, by the consumer's word: no more than a hint, and no more than the capacity.
     pub fn used(&self) -> usize {
         let head = self.memory.shared().head.0.load(Ordering::Relaxed);
-        usize::try_from(self.tail.saturating_sub(head)).unwrap_or(usize::MAX)
+        usize::try_from(self.tail.saturating_sub(head)).unwrap_or(usize::MAX).min(self.memory.capacity)
     }
 
     /// Waits until a record with `need` bytes of payload fits, or the time is up; true if it fits, or if the consumer's
@@ -487,6 +507,8 @@ impl Consumer {
         let Some((len, _)) = self.current else { return };
         let at = self.memory.at(self.head) + WORDS_IN_HEADER;
         let words = &self.memory.words()[at..at + len.div_ceil(8)];
+        #[cfg(loom)]
+        self.memory.model.places[self.memory.at(self.head) * 8 / RECORD_ALIGN].with(|_| ());
         let start = out.len();
         // Zeroed first, so that the loop below need not check the capacity for each word.
         out.resize(start + len.next_multiple_of(8), 0);

@@ -1,0 +1,149 @@
+//! What a ring promises to two ends that keep to its protocol.
+
+#![cfg(not(loom))]
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_os::memfd;
+use windlass_os::mmap::{Mapping, Protection};
+use windlass_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError, Retract, RingMemory};
+
+fn mapping(size: usize) -> Arc<Mapping> {
+    let fd = memfd::create(c"windlass-test", size as u64, true).expect("a memfd");
+    Arc::new(Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("a mapping"))
+}
+
+fn ring(capacity: usize) -> (Producer, Consumer) {
+    let memory = RingMemory::new(mapping(RingMemory::required(capacity)), 0, capacity).expect("it fits");
+    memory.initialise();
+    (memory.clone().producer(), memory.consumer())
+}
+
+fn header(id: u64) -> Header {
+    Header { kind: 3, flags: 5, len: 0, id, aux: id << 32 }
+}
+
+fn take(consumer: &mut Consumer) -> Option<(Header, Vec<u8>)> {
+    let header = consumer.peek().expect("a sound ring")?;
+    let mut copy = Vec::new();
+    consumer.copy_payload(&mut copy);
+    assert_eq!(copy, consumer.payload());
+    consumer.finish();
+    Some((header, copy))
+}
+
+#[test]
+fn a_record_arrives_as_it_was_sent() {
+    let (mut producer, mut consumer) = ring(4096);
+    assert!(!consumer.is_ready() && producer.is_empty());
+    assert!(take(&mut consumer).is_none());
+    producer.try_push(header(7), &[b"he", b"", b"llo, wor", b"ld, how do you do"]).expect("room");
+    assert!(consumer.is_ready() && !producer.is_empty());
+    let (found, payload) = take(&mut consumer).expect("a record");
+    assert_eq!(found, Header { len: 27, ..header(7) });
+    assert_eq!(payload, b"hello, world, how do you do");
+    assert!(!consumer.is_ready() && producer.is_empty());
+    assert_eq!(producer.used(), 0);
+}
+
+#[test]
+fn every_length_fits_everywhere() {
+    let (mut producer, mut consumer) = ring(1024);
+    let most = producer.max_record();
+    let bytes: Vec<u8> = (0..=255).cycle().take(most).collect();
+    for length in (0..=most).chain((0..=most).rev()) {
+        producer.try_push(header(length as u64), &[&bytes[..length]]).expect("an empty ring has room");
+        let (found, payload) = take(&mut consumer).expect("a record");
+        assert_eq!((found.len as usize, found.id), (length, length as u64));
+        assert_eq!(payload, &bytes[..length]);
+    }
+    assert_eq!(producer.try_push(header(0), &[&bytes, b"x"]), Err(PushError::TooLarge));
+}
+
+#[test]
+fn a_full_ring_says_so_and_has_room_again() {
+    let (mut producer, mut consumer) = ring(256);
+    for id in 0..8 {
+        producer.try_push(header(id), &[]).expect("room for eight");
+    }
+    assert_eq!(producer.used(), 256);
+    assert_eq!(producer.try_push(header(8), &[]), Err(PushError::Full));
+    assert!(!producer.wait_space(0, Some(Duration::from_millis(1))));
+    for id in 0..8 {
+        assert_eq!(take(&mut consumer).expect("a record").0.id, id);
+    }
+    assert!(producer.wait_space(0, None));
+    producer.try_push(header(8), &[]).expect("room");
+}
+
+#[test]
+fn what_is_taken_back_is_skipped_and_what_was_started_is_not_taken_back() {
+    let (mut producer, mut consumer) = ring(4096);
+    let positions: Vec<_> =
+        (0..4).map(|id| producer.try_push(header(id), &[b"payload"]).expect("room")).collect();
+    assert_eq!(consumer.peek().expect("sound").map(|header| header.id), Some(0));
+    assert!(!producer.started(positions[0]));
+    assert!(consumer.start());
+    assert!(consumer.start(), "starting twice is starting");
+    assert!(producer.started(positions[0]));
+    assert_eq!(producer.retract(positions[0]), Retract::Started);
+    assert_eq!(producer.retract(positions[1]), Retract::Taken);
+    assert_eq!(producer.retract(positions[1]), Retract::Started, "only once");
+    assert_eq!(producer.retract(positions[3]), Retract::Taken);
+    assert_eq!(
+        consumer.peek().expect("sound").map(|header| header.id),
+        Some(0),
+        "peeking again gives it again"
+    );
+    consumer.finish();
+    assert_eq!(consumer.peek().expect("sound").map(|header| header.id), Some(2));
+    assert_eq!(producer.retract(positions[2]), Retract::Taken);
+    assert!(!consumer.start(), "taken back after the peek");
+    assert_eq!(consumer.peek(), Ok(None));
+    assert!(!consumer.start() && consumer.payload().is_empty());
+    assert!(producer.is_empty());
+    assert!(positions.iter().all(|position| producer.retract(*position) == Retract::Started));
+}
+
+#[test]
+fn where_a_ring_does_not_fit_it_is_refused() {
+    let map = mapping(8192);
+    for (offset, capacity) in [(0, 8192), (64, 8192 - 256), (0, 4095), (0, 64), (8, 1024), (usize::MAX, 1024)]
+    {
+        assert!(RingMemory::new(Arc::clone(&map), offset, capacity).is_err(), "{offset} {capacity}");
+    }
+    RingMemory::new(map, 4096 - 256, 4096).expect("exactly to the end");
+}
+
+#[test]
+fn two_threads_pass_records_in_order_and_sleep_meanwhile() {
+    const COUNT: u64 = 20_000;
+    let (mut producer, mut consumer) = ring(1024);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut spin = AdaptiveSpin::new();
+            for id in 0..COUNT {
+                while !consumer.wait(&mut spin, || id % 3 == 0, Some(Duration::from_secs(10))) {
+                    assert!(std::time::Instant::now() < deadline, "a wake-up was lost");
+                }
+                let (found, payload) = take(&mut consumer).expect("the wait was over");
+                assert_eq!(found.id, id);
+                assert_eq!(payload, id.to_le_bytes().repeat((id % 5) as usize));
+            }
+        });
+        scope.spawn(move || {
+            for id in 0..COUNT {
+                let payload = id.to_le_bytes().repeat((id % 5) as usize);
+                while let Err(error) = producer.try_push(header(id), &[&payload]) {
+                    assert_eq!(error, PushError::Full);
+                    producer.wait_space(payload.len(), Some(Duration::from_secs(10)));
+                    assert!(std::time::Instant::now() < deadline, "a wake-up was lost");
+                }
+                producer.wake_consumer();
+            }
+        });
+    });
+}
