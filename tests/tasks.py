@@ -73,6 +73,13 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
+def spin() -> None:
+    """Keeps a core busy for as long as any test may take."""
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline:
+        pass
+
+
 class Gate:
     """Lets a test hold tasks where it wants them: each tells that it has started, and waits until it may go on."""
 

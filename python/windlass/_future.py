@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from windlass import _core
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 

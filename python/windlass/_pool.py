@@ -30,6 +30,8 @@ _NUMBERS = itertools.count()
 _OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
 #: Engines whose pool is gone or shut down without waiting, but whose workers may be at work.
 _ENDING: set[_core.PoolHandle] = set()
+#: Threads of pools: they must be gone before the interpreter is, for they come back into it from compiled code.
+_THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 #: Lanes of one worker travel in one packet of descriptors.
 _MOST_THREADS = 200
 
@@ -254,6 +256,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         self._runners: list[threading.Thread] = []
         self._owner = os.getpid()
         collector.handle = self._engine
+        self._collector = collector
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
             self._start_threads(initializer, tuple(initargs), blas_limit)
@@ -455,9 +458,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             _ENDING.add(self._engine)
         if wait:
             self._engine.join()
-            for thread in self._runners:
-                if thread is not threading.current_thread():
-                    thread.join()
+            _join([*self._runners, *self._collector.threads])
             _ENDING.discard(self._engine)
 
     def __enter__(self) -> Pool:
@@ -485,6 +486,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
                 daemon=True,
             )
             self._runners.append(thread)
+            _THREADS.add(thread)
             thread.start()
 
 
@@ -494,10 +496,20 @@ class _Collector:
     def __init__(self, name: str) -> None:
         self._name = name
         self.handle: _core.PoolHandle | None = None
+        self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
         if self.handle is not None:
-            threading.Thread(target=self.handle.collect, name=f"{self._name}-collector", daemon=True).start()
+            thread = threading.Thread(target=self.handle.collect, name=f"{self._name}-collector", daemon=True)
+            self.threads.append(thread)
+            _THREADS.add(thread)
+            thread.start()
+
+
+def _join(threads: Iterable[threading.Thread]) -> None:
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join()
 
 
 def _serve(
@@ -533,6 +545,7 @@ def _at_exit() -> None:
             pool.shutdown(wait=True)
     for engine in list(_ENDING):
         engine.join()
+    _join(list(_THREADS))
 
 
 def _register_exit() -> None:
@@ -548,6 +561,7 @@ _register_exit()
 
 
 def _forked() -> None:
+    _THREADS.clear()
     _OPEN.clear()
     _ENDING.clear()
 

@@ -1,7 +1,8 @@
 """What a worker, and shared memory anywhere, need of the compiled core."""
 
-from collections.abc import Buffer
 from typing import Any, final
+
+from typing_extensions import Buffer
 
 def zygote_hello(fd: int, failed_preloads: list[str], /) -> None: ...
 def zygote_serve(fd: int, /) -> tuple[int, bytes] | None: ...

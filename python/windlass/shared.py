@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from windlass._load import worker
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
-
     import numpy as np
     from numpy.typing import DTypeLike, NDArray
+    from typing_extensions import Buffer
 
     from windlass._worker import SharedBuffer
 else:

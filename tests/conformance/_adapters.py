@@ -102,6 +102,10 @@ class ThreadPoolExecutor(_Adapter):
     def _threads(self) -> set[threading.Thread]:
         return {thread for thread in threading.enumerate() if thread.name.startswith(f"{self._prefix}-thread-")}
 
+    @_threads.setter
+    def _threads(self, count: int) -> None:
+        """`Pool` has a number under this name, which a thread pool does not need."""
+
 
 class ProcessPoolExecutor(_Adapter):
     """`Pool(kind="process", on_crash="break")` made like `concurrent.futures.ProcessPoolExecutor`."""

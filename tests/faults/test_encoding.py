@@ -35,10 +35,9 @@ def test_an_argument(still_works: Any) -> None:
 
 
 def test_an_argument_that_belongs_to_this_process(still_works: Any) -> None:
-    for thing in (threading.Lock(), open(os.devnull), sys._getframe()):  # noqa: SIM115
+    for thing in (threading.Lock(), sys._getframe(), iter(lambda: 1, 2), (n for n in range(3))):
         with pytest.raises(windlass.EncodeError):
             still_works.submit(tasks.identity, thing).result(60)
-        getattr(thing, "close", lambda: None)()
 
 
 def test_a_function(still_works: Any) -> None:
@@ -137,7 +136,7 @@ def test_a_result_that_does_not_unpickle(still_works: Any) -> None:
 
 
 def test_a_function_whose_module_fails_to_import(
-    still_works: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_pool: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "imports_only_at_home.py").write_text(
         f"import os\nif os.getpid() != {os.getpid()}:\n    raise OSError('not at home')\ndef f():\n    return 1\n"
@@ -145,13 +144,16 @@ def test_a_function_whose_module_fails_to_import(
     monkeypatch.syspath_prepend(tmp_path)
     import imports_only_at_home  # type: ignore[import-not-found]
 
+    pool = make_pool(2, kind="process")
     for _ in range(3):
         with pytest.raises(windlass.FunctionLoadError) as caught:
-            still_works.submit(imports_only_at_home.f).result(60)
+            pool.submit(imports_only_at_home.f).result(60)
         assert isinstance(caught.value, ImportError)
         assert "not at home" in f"{caught.value} {caught.value.__cause__}"
     with pytest.raises(windlass.FunctionLoadError):
-        list(still_works.map(imports_only_at_home.f, [1], chunksize=1))
+        list(pool.map(imports_only_at_home.f, [1], chunksize=1))
+    assert pool.submit(tasks.square, 12).result(60) == 144
+    assert pool.statistics().crashed == 0
 
 
 def test_a_function_whose_module_is_not_there(still_works: Any, tmp_path: Path) -> None:

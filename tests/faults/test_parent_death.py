@@ -24,7 +24,7 @@ pool = windlass.Pool(3, kind="process", threads={threads})
 shared = windlass.shared.buffer(8 << 20)
 memoryview(shared)[:] = bytes(8 << 20)
 running = [pool.submit(gate.hold, "running", shared) for _ in range(2)]
-busy = pool.submit(sum, range(10**12))
+busy = pool.submit(tasks.spin)
 queued = [pool.submit(time.sleep, 60) for _ in range(100)]
 while len(gate.marks("running")) < 2:
     time.sleep(0.002)
@@ -60,12 +60,14 @@ def parent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subproces
         env={**os.environ, "TMPDIR": str(temporary)},
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    yield process
-    (folder / "open").touch()
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with process.stdout:
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            (folder / "open").touch()
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize("parent", [1, 4], indirect=True, ids=["1 thread", "4 threads"])
