@@ -14,6 +14,8 @@ pub enum Code {
     Os,
     /// There is no room for a buffer.
     NoMemory,
+    /// The process, or the machine, has as many files open as it may.
+    Files,
     /// Shared memory holds numbers that make no sense: its peer is faulty or hostile.
     ShmCorrupt,
     /// A handle names memory that has been given back.
@@ -32,6 +34,7 @@ impl Code {
         match self {
             Self::Os => "WL-OS",
             Self::NoMemory => "WL-NOMEM",
+            Self::Files => "WL-FILES",
             Self::ShmCorrupt => "WL-SHM-CORRUPT",
             Self::ShmStale => "WL-SHM-STALE",
             Self::TooLarge => "WL-TOO-LARGE",
@@ -45,6 +48,7 @@ impl Code {
         match self {
             Self::Os => "Check the limits of this process: `windlass doctor` prints them.",
             Self::NoMemory => "Free memory, send less at once, or raise the memory limit.",
+            Self::Files => "Raise the limit of open files (`ulimit -n`), or run fewer workers.",
             Self::ShmStale => "Keep the shared object alive for as long as its handle is used.",
             Self::PoolClosed => "Make a new pool.",
             Self::ShmCorrupt | Self::TooLarge | Self::Zygote => "",
@@ -84,6 +88,11 @@ impl Error {
         self.0.code
     }
 
+    /// What to try, as a sentence; empty where there is nothing general to say.
+    pub fn hint(&self) -> &'static str {
+        self.code().hint()
+    }
+
     /// The message, its causes, and what to try, as sentences.
     pub fn report(&self) -> String {
         let mut text = self.to_string();
@@ -93,7 +102,7 @@ impl Error {
             text.push_str(&error.to_string());
             cause = error.source();
         }
-        let hint = self.code().hint();
+        let hint = self.hint();
         if !hint.is_empty() {
             text.push_str(". ");
             text.push_str(hint);
@@ -130,12 +139,19 @@ pub trait ResultExt<T> {
     fn context(self, message: &'static str) -> Result<T>;
 }
 
+/// Linux's numbers for "too many open files", of the machine and of the process: `io::ErrorKind` has no name for them.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
 /// ENOMEM and ENOSPC mean "no room" for memory of ours; so does a limit on file sizes.
 fn code_of(error: &std::io::Error) -> Code {
+    if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) {
+        return Code::Files;
+    }
     match error.kind() {
-        std::io::ErrorKind::OutOfMemory | std::io::ErrorKind::StorageFull | std::io::ErrorKind::FileTooLarge => {
-            Code::NoMemory
-        }
+        std::io::ErrorKind::OutOfMemory
+        | std::io::ErrorKind::StorageFull
+        | std::io::ErrorKind::FileTooLarge => Code::NoMemory,
         _ => Code::Os,
     }
 }
@@ -154,6 +170,16 @@ mod tests {
     fn an_error_is_one_pointer() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn system_errors_are_sorted_by_number() {
+        for (number, code) in
+            [(12, Code::NoMemory), (28, Code::NoMemory), (23, Code::Files), (24, Code::Files), (1, Code::Os)]
+        {
+            let failed: std::io::Result<()> = Err(std::io::Error::from_raw_os_error(number));
+            assert_eq!(failed.context("it failed").expect_err("it failed").code(), code);
+        }
     }
 
     #[test]

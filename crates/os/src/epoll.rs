@@ -75,12 +75,12 @@ impl Epoll {
     pub fn wait(&self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()> {
         events.clear();
         // Rounded up, so that a deadline has passed when the wait is over.
-        let limit = timeout.map_or(-1, |timeout| {
-            i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
-        });
+        let limit = timeout
+            .map_or(-1, |timeout| i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         let mut ready = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         // SAFETY: the buffer holds BATCH events.
-        let got = unsafe { libc::epoll_wait(self.0.as_raw_fd(), ready.as_mut_ptr(), BATCH as libc::c_int, limit) };
+        let got =
+            unsafe { libc::epoll_wait(self.0.as_raw_fd(), ready.as_mut_ptr(), BATCH as libc::c_int, limit) };
         match check(got) {
             Ok(got) => {
                 let got = usize::try_from(got).unwrap_or(0);
@@ -90,5 +90,29 @@ impl Epoll {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::eventfd::EventFd;
+
+    #[test]
+    fn what_is_ready_is_told_until_it_is_removed() {
+        let (epoll, event) = (Epoll::new().expect("a set"), EventFd::new().expect("a descriptor"));
+        epoll.add(event.as_fd(), 7, Interest::Read).expect("added");
+        assert!(epoll.add(event.as_fd(), 8, Interest::Read).is_err());
+        let mut events = Vec::new();
+        epoll.wait(&mut events, Some(Duration::ZERO)).expect("waited");
+        assert!(events.is_empty());
+        event.signal();
+        epoll.wait(&mut events, Some(Duration::from_secs(30))).expect("waited");
+        assert_eq!(events.iter().map(|event| event.token).collect::<Vec<_>>(), [7]);
+        epoll.remove(event.as_fd()).expect("removed");
+        epoll.wait(&mut events, Some(Duration::from_micros(10))).expect("waited");
+        assert!(events.is_empty());
     }
 }

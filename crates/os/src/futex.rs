@@ -42,8 +42,9 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: S
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: the word is a live atomic, the timeout null or a live timespec; the kernel reads both only.
-    let result =
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation(libc::FUTEX_WAIT, scope), expected, limit) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), operation(libc::FUTEX_WAIT, scope), expected, limit)
+    };
     if result == 0 {
         return Wait::Woken;
     }
@@ -60,7 +61,8 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: S
 pub fn wake(word: &AtomicU32, count: u32, scope: Scope) -> usize {
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     // SAFETY: the word is a live atomic; the kernel only uses its address.
-    let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation(libc::FUTEX_WAKE, scope), count) };
+    let woken =
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation(libc::FUTEX_WAKE, scope), count) };
     usize::try_from(woken).unwrap_or(0)
 }
 

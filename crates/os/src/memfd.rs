@@ -5,7 +5,8 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use crate::{check, memory, retry};
@@ -30,17 +31,20 @@ const LARGE: u64 = 16 << 20;
 /// The kernel gives a memfd whatever it asks for, until it has to kill somebody: so ask before a large one.
 fn check_room(size: u64) -> io::Result<()> {
     if size >= LARGE && size > memory::available() {
-        return Err(io::Error::new(io::ErrorKind::OutOfMemory, format!("{size} bytes are more than the memory that is free")));
+        return Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!("{size} bytes are more than the memory that is free"),
+        ));
     }
     Ok(())
 }
 
 fn reserve(name: &CStr, size: u64) -> io::Result<OwnedFd> {
     check_room(size)?;
-    // SAFETY: the name is a C string; the result is a fresh descriptor that nobody else owns.
-    let fd = unsafe {
-        let raw = check(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING))?;
-        OwnedFd::from_raw_fd(raw)
+    let fd = match create_empty(name, libc::MFD_NOEXEC_SEAL) {
+        // Kernels before 6.3 do not know the flag; later ones may be set to refuse a memfd without it.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create_empty(name, 0)?,
+        other => other?,
     };
     let length = libc::off_t::try_from(size).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     // SAFETY: plain calls on a descriptor that we own.
@@ -51,6 +55,21 @@ fn reserve(name: &CStr, size: u64) -> io::Result<OwnedFd> {
         }
     }
     Ok(fd)
+}
+
+fn create_empty(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string; the result is a fresh descriptor that nobody else owns.
+    unsafe {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | flags;
+        Ok(OwnedFd::from_raw_fd(check(libc::memfd_create(name.as_ptr(), flags))?))
+    }
+}
+
+/// The descriptor as a file of std's, which is not closed with it; a copy would fail where descriptors have run out.
+fn file(fd: BorrowedFd<'_>) -> ManuallyDrop<File> {
+    // SAFETY: the descriptor is open for as long as the borrow, which outlives every use below, and ManuallyDrop keeps the file
+    // from closing it.
+    ManuallyDrop::new(unsafe { File::from_raw_fd(fd.as_raw_fd()) })
 }
 
 fn seal(fd: &OwnedFd) -> io::Result<()> {
@@ -92,8 +111,7 @@ pub fn set_aside(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// `StorageFull` or `OutOfMemory` when there is no room; the kernel's error otherwise.
 pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()> {
-    let file = File::from(fd.try_clone_to_owned()?);
-    file.write_all_at(bytes, offset)
+    file(fd).write_all_at(bytes, offset)
 }
 
 /// Reads the whole of a memfd.
@@ -103,7 +121,7 @@ pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()>
 /// The kernel's error.
 pub fn read_all(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(size(fd)?).unwrap_or(0)];
-    File::from(fd.try_clone_to_owned()?).read_exact_at(&mut bytes, 0)?;
+    file(fd).read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
 }
 
@@ -114,7 +132,7 @@ pub fn read_all(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 /// As [`create`].
 pub fn with_contents(name: &CStr, contents: &[u8]) -> io::Result<OwnedFd> {
     let fd = create(name, contents.len() as u64, true)?;
-    File::from(fd.try_clone()?).write_all_at(contents, 0)?;
+    write_at(fd.as_fd(), contents, 0)?;
     Ok(fd)
 }
 
@@ -124,7 +142,7 @@ pub fn with_contents(name: &CStr, contents: &[u8]) -> io::Result<OwnedFd> {
 ///
 /// The kernel's error.
 pub fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    Ok(File::from(fd.try_clone_to_owned()?).metadata()?.len())
+    Ok(file(fd).metadata()?.len())
 }
 
 /// Whether nobody can shrink it: only then is a mapping of it safe from SIGBUS.
@@ -136,8 +154,6 @@ pub fn is_size_sealed(fd: BorrowedFd<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     #[test]

@@ -69,3 +69,24 @@ impl Drop for Mapping {
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::memfd;
+
+    #[test]
+    fn two_mappings_show_the_same_memory() {
+        let fd = memfd::create(c"test", 4096, true).expect("a memfd");
+        let one = Mapping::map(fd.as_fd(), 4096, Protection::ReadWrite).expect("mapped");
+        let two = Mapping::map(fd.as_fd(), 4096, Protection::Read).expect("mapped");
+        // SAFETY: both pointers are to live mappings of 4096 bytes, and this thread alone uses them.
+        unsafe {
+            one.as_ptr().add(77).write(5);
+            assert_eq!(two.as_ptr().add(77).read(), 5);
+        }
+        assert!(Mapping::map(fd.as_fd(), 0, Protection::Read).is_err());
+    }
+}

@@ -109,3 +109,35 @@ pub fn exit_now(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_is_counted_in_the_child_only() {
+        let before = fork_generation();
+        // SAFETY: the child calls only what is async-signal-safe: an atomic load and _exit.
+        let pid = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::_exit(i32::from(FORKS.load(Ordering::Relaxed) != before + 1));
+            }
+            pid
+        };
+        assert!(pid > 0);
+        let mut status = -1;
+        // SAFETY: the status is a live integer.
+        let waited =
+            crate::retry(|| check(unsafe { libc::waitpid(pid, &raw mut status, 0) })).expect("a child");
+        assert_eq!((waited, status), (pid, 0));
+        assert_eq!(fork_generation(), before);
+    }
+
+    #[test]
+    fn we_have_a_parent_and_may_outlive_it() {
+        assert!(current_pid() > 0 && current_pid() != parent_pid());
+        set_parent_death_signal(0).expect("0 means none");
+        assert!(set_parent_death_signal(-1).is_err());
+    }
+}

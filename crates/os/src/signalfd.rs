@@ -54,3 +54,23 @@ pub fn drain(fd: BorrowedFd<'_>) {
     // SAFETY: the buffer is as large as one record.
     while unsafe { libc::read(fd.as_raw_fd(), info.as_mut_ptr().cast(), info.len()) } > 0 {}
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::process::wait_readable;
+
+    #[test]
+    fn a_blocked_signal_is_read_and_not_delivered() {
+        let fd = block_and_open(libc::SIGUSR2).expect("a descriptor");
+        // SAFETY: the signal is blocked in this thread, to which raise sends it.
+        unsafe { libc::raise(libc::SIGUSR2) };
+        assert!(wait_readable(fd.as_fd(), Duration::ZERO));
+        drain(fd.as_fd());
+        assert!(!wait_readable(fd.as_fd(), Duration::ZERO));
+        unblock(libc::SIGUSR2).expect("a signal");
+    }
+}

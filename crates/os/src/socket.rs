@@ -44,8 +44,10 @@ pub fn send(fd: BorrowedFd<'_>, parts: &[&[u8]], fds: &[BorrowedFd<'_>], blockin
     if fds.len() > MOST_FDS {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one packet"));
     }
-    let mut vectors: Vec<libc::iovec> =
-        parts.iter().map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() }).collect();
+    let mut vectors: Vec<libc::iovec> = parts
+        .iter()
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
+        .collect();
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let bytes = size_of::<RawFd>() * raw.len();
     let mut control = Control([0; CONTROL]);
@@ -68,7 +70,8 @@ pub fn send(fd: BorrowedFd<'_>, parts: &[&[u8]], fds: &[BorrowedFd<'_>], blockin
     };
     let flags = libc::MSG_NOSIGNAL | if blocking { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: as above; the header lives until the call returns.
-    retry(|| unsafe { check(libc::sendmsg(fd.as_raw_fd(), &raw const header, flags) as libc::c_int) }).map(drop)
+    retry(|| unsafe { check(libc::sendmsg(fd.as_raw_fd(), &raw const header, flags) as libc::c_int) })
+        .map(drop)
 }
 
 /// Receives one packet: its bytes into `buffer`, its descriptors, closed on exec, onto `fds`. 0 is the end.
@@ -76,7 +79,12 @@ pub fn send(fd: BorrowedFd<'_>, parts: &[&[u8]], fds: &[BorrowedFd<'_>], blockin
 /// # Errors
 ///
 /// `WouldBlock` if it may not block and there is nothing.
-pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8], fds: &mut Vec<OwnedFd>, blocking: bool) -> io::Result<usize> {
+pub fn recv(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+    blocking: bool,
+) -> io::Result<usize> {
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let mut control = Control([0; CONTROL]);
     // SAFETY: the header points to a live vector and a live control buffer.
@@ -87,7 +95,8 @@ pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8], fds: &mut Vec<OwnedFd>, block
     header.msg_controllen = CONTROL as _;
     let flags = libc::MSG_CMSG_CLOEXEC | if blocking { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: as above.
-    let got = retry(|| unsafe { check(libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) as libc::c_int) })?;
+    let got =
+        retry(|| unsafe { check(libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) as libc::c_int) })?;
     // SAFETY: the kernel has filled the control buffer; the macros walk it within msg_controllen, and every descriptor
     // in it is fresh and owned by nobody else.
     unsafe {
