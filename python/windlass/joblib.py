@@ -63,8 +63,8 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
         """Makes the pool, and says how many calls it runs at once.
 
-        joblib's own settings (``max_nbytes``, ``temp_folder`` and so on) are about files that arrays are mapped from, of
-        which there are none here.
+        joblib's own settings (``max_nbytes``, ``temp_folder`` and so on) are about the files from which it maps arrays,
+        of which there are none here.
         """
         count = self.effective_n_jobs(n_jobs)
         self.parallel = parallel
