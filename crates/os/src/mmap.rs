@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
+use crate::{check, retry};
+
 /// What a mapping may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
@@ -63,6 +65,21 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// Enters the first `len` bytes into the page table at once, for writing: a fraction of the price of a fault for each page.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` on kernels before 5.14, which cannot; then the faults come one by one.
+    pub fn populate(&self, len: usize) -> io::Result<()> {
+        const MADV_POPULATE_WRITE: libc::c_int = 23;
+        let len = len.min(self.len);
+        // SAFETY: the range lies in our own mapping, and populating it changes no contents.
+        retry(|| check(unsafe { libc::madvise(self.start.as_ptr().cast(), len, MADV_POPULATE_WRITE) }))
+            .map(drop)
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is exactly what `map` got, and nobody can hold a pointer past the mapping's life.
@@ -88,5 +105,8 @@ mod tests {
             assert_eq!(two.as_ptr().add(77).read(), 5);
         }
         assert!(Mapping::map(fd.as_fd(), 0, Protection::Read).is_err());
+        // Either it works, or the kernel says that it does not know how.
+        let populated = one.populate(usize::MAX).map_err(|error| error.kind());
+        assert!(matches!(populated, Ok(()) | Err(io::ErrorKind::InvalidInput)), "{populated:?}");
     }
 }

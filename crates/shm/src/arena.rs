@@ -218,7 +218,11 @@ impl Arena {
         let warm = self.take_kept(total);
         let fresh = warm.is_none();
         let segment = match warm {
-            Some(store) => Segment::from_store(store),
+            Some(store) => {
+                let segment = Segment::from_store(store);
+                segment.warm_up(total)?;
+                segment
+            }
             None => Segment::create(total.next_multiple_of(GRAIN), false)?,
         };
         for (part, (at, _)) in parts.iter().zip(ranges) {

@@ -289,9 +289,22 @@ impl Segment {
         Ok(unsafe { store.data.get_or_init(|| map).as_ptr().add(HEADER) })
     }
 
-    /// Whether the data are mapped in this process already: then a copy is faster than a write.
-    pub fn is_mapped(&self) -> bool {
-        self.store().data.get().is_some()
+    /// Maps the first `length` bytes of the data for writing, if no byte is mapped yet: for memory that has pages, this and a
+    /// copy together take two thirds of the time of a write through the descriptor, and half of that of a copy that
+    /// faults on each page.
+    ///
+    /// # Errors
+    ///
+    /// As [`data`](Self::data).
+    pub(crate) fn warm_up(&self, length: usize) -> Result<()> {
+        if self.store().data.get().is_none() {
+            self.data()?;
+            if let Some(map) = self.store().data.get() {
+                // An older kernel cannot; then each page faults.
+                let _ = map.populate(HEADER + length);
+            }
+        }
+        Ok(())
     }
 
     /// Writes bytes at an offset through the descriptor: the fastest way into memory that has no pages yet.

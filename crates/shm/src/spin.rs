@@ -54,7 +54,11 @@ impl AdaptiveSpin {
                     return true;
                 }
             }
-            if start.elapsed() > budget || !may_spin() {
+            if !may_spin() {
+                // The core was wanted; that says nothing about how long looking would have taken.
+                return false;
+            }
+            if start.elapsed() > budget {
                 self.failures = self.failures.wrapping_add(1);
                 self.budget = (self.budget / 2).max(LEAST);
                 return false;
