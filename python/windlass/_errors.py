@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import pickle
 import queue
-from concurrent.futures.process import BrokenProcessPool
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from concurrent.futures.process import BrokenProcessPool
+else:
+    try:
+        from concurrent.futures.process import BrokenProcessPool
+    except RuntimeError:  # Its module cannot be loaded any more once the interpreter is leaving.
+        from concurrent.futures import BrokenExecutor as BrokenProcessPool
 
 
 class WindlassError(Exception):

@@ -41,7 +41,10 @@ def _preload(names: list[str]) -> list[str]:
 def main() -> None:
     """Serves until the parent is gone. Each worker runs from here as well, in its own process."""
     import json
+    import signal
 
+    # The thread of the parent that starts a zygote takes no signals, and hands that down.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     settings = json.loads(sys.argv[1])
     worker.die_with_parent(settings["parent"])
     os.setpgid(0, 0)

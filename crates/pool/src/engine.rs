@@ -687,10 +687,20 @@ impl Engine {
             core.state = State::Closing;
         }
         if cancel {
-            let mut waiting = core.queue.drain();
             if self.is_remote() {
                 self.poll(&mut core);
-                waiting.extend(core.take_back_unstarted());
+            }
+            let mut waiting = core.queue.drain();
+            let taken = if self.is_remote() { core.busy.len() } else { core.local_running };
+            // A worker that is free would have taken one, had it been looked at a moment later: those count as started.
+            let free = (self.config.workers * self.config.threads).saturating_sub(taken).min(waiting.len());
+            let spared: Vec<_> = waiting.drain(..free).collect();
+            for task in spared.into_iter().rev() {
+                core.queue.push_front(task);
+            }
+            if self.is_remote() {
+                waiting.extend(core.take_back_waiting());
+                self.dispatch(&mut core);
             }
             for task in waiting {
                 self.finish(&mut core, &task, Outcome::Cancelled, Record::default());
@@ -961,12 +971,12 @@ impl Core {
         }
     }
 
-    /// Takes every task that has not been started out of the lanes, oldest first within a lane.
-    pub(crate) fn take_back_unstarted(&mut self) -> Vec<Arc<Task>> {
+    /// Takes every task that has not been started and is not the next out of the lanes, oldest first within a lane.
+    pub(crate) fn take_back_waiting(&mut self) -> Vec<Arc<Task>> {
         let mut taken = Vec::new();
         for index in self.busy.clone() {
             let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
-            let mut kept = 0;
+            let mut kept = 1;
             let before = lane.outstanding.len();
             while kept < lane.outstanding.len() {
                 let sent = &lane.outstanding[kept];
@@ -976,7 +986,7 @@ impl Core {
                     kept += 1;
                 }
             }
-            let removed = before - kept;
+            let removed = before - lane.outstanding.len();
             self.lane_shrank(index, removed);
         }
         taken

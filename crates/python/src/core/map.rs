@@ -184,6 +184,17 @@ impl MapIterator {
         }
     }
 
+    /// Cancels what has not started and ends the iteration, as a generator's `close` does.
+    fn close(&mut self) {
+        self.source = None;
+        self.current = None;
+        self.failed = None;
+        self.input_error = None;
+        for flight in self.flight.drain(..) {
+            self.pool.engine.cancel(&flight.task, false);
+        }
+    }
+
     /// Submits everything that is left, whatever is in flight: the pool is about to close.
     fn _submit_all(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.remaining.is_some() && self.buffersize.is_none() { self.refill(py, true) } else { Ok(()) }
