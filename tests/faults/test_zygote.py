@@ -1,0 +1,118 @@
+"""The zygote may die as well: the pool gets another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import windlass
+from tests import tasks
+from tests.polling import children, is_alive, until
+from tests.tasks import Gate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _zygote(worker: int) -> int:
+    fields = Path(f"/proc/{worker}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[1])
+
+
+def test_a_zygote_is_the_workers_parent_and_the_pools_child(processes: Any) -> None:
+    pids = until(lambda: len(processes.statistics().worker_pids) == 2 and processes.statistics().worker_pids)
+    (zygote,) = {_zygote(pid) for pid in pids}
+    assert zygote != os.getpid()
+    assert zygote in children(os.getpid())
+    assert set(pids) <= set(children(zygote))
+
+
+def test_a_killed_zygote_costs_running_tasks_at_most(make_pool: Callable[..., Any], gate: Gate) -> None:
+    pool = make_pool(2, kind="process", preload=["tests.tasks"], name="killed-zygote")
+    running = pool.submit(gate.hold)
+    (pid,) = until(gate.marks)
+    queued = [pool.submit(tasks.square, n) for n in range(100)]
+    os.kill(_zygote(pid), signal.SIGKILL)
+    # The workers die with their parent, or outlive it; either way nothing hangs and nothing else fails.
+    assert [future.result(60) for future in queued] == [n * n for n in range(100)]
+    gate.open()
+    error = running.exception(60)
+    assert error is None or isinstance(error, windlass.WorkerCrashed)
+    assert [future.result(60) for future in [pool.submit(tasks.square, n) for n in range(100)]][-1] == 99 * 99
+    until(lambda: len(pool.statistics().worker_pids) == 2)
+
+
+def test_a_zygote_killed_again_and_again(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(2, kind="process", preload=["tests.tasks"])
+    for _ in range(5):
+        pid = pool.submit(os.getpid).result(60)
+        os.kill(_zygote(pid), signal.SIGKILL)
+        future = pool.options(retries=3).submit(tasks.square, 7)
+        assert future.result(60) == 49
+
+
+def test_a_stopped_zygote_holds_up_only_new_workers(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(2, kind="process", preload=["tests.tasks"])
+    pid = pool.submit(os.getpid).result(60)
+    until(lambda: len(pool.statistics().worker_pids) == 2)
+    zygote = _zygote(pid)
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        assert [future.result(60) for future in [pool.submit(tasks.square, n) for n in range(50)]][-1] == 49 * 49
+    finally:
+        os.kill(zygote, signal.SIGCONT)
+    assert pool.submit(tasks.square, 3).result(60) == 9
+
+
+def test_an_interrupt_from_the_terminal_reaches_the_parent_only(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import os, signal, windlass\n"
+        "from tests import tasks\n"
+        "pool = windlass.Pool(2, kind='process')\n"
+        "first = set(pool.submit(os.getpid).result(60) for _ in range(4))\n"
+        "try:\n"
+        "    os.killpg(os.getpgrp(), signal.SIGINT)\n"
+        "    signal.pause()\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+        "print(pool.submit(tasks.square, 5).result(60), pool.statistics().crashed)\n"
+        "pool.shutdown()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        start_new_session=True,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n25 0\n", "", 0)
+
+
+def test_pools_that_come_and_go_leave_no_process(make_pool: Callable[..., Any]) -> None:
+    for _ in range(5):
+        pool = make_pool(3, kind="process")
+        assert pool.submit(tasks.square, 3).result(60) == 9
+        pids = pool.statistics().worker_pids
+        pool.shutdown()
+        until(lambda pids=pids: not any(is_alive(pid) for pid in pids))
+
+
+def test_pools_that_come_and_go_leave_no_descriptor(make_pool: Callable[..., Any]) -> None:
+    def once() -> None:
+        with windlass.Pool(2, kind="process") as pool:
+            assert pool.submit(tasks.pattern, 1 << 20).result(60)
+            assert pool.submit(len, bytes(1 << 20)).result(60)
+
+    for _ in range(3):
+        once()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        once()
+    # A segment may be kept for the next pool; ten pools may not keep ten.
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before + 4)
