@@ -1,7 +1,7 @@
 //! Coded errors: what failed, why, and what to try.
 //!
-//! An [`Error`] is one pointer wide, so that a `Result` stays small on the way up; everything in it is behind the
-//! pointer and made only when something fails.
+//! An [`Error`] is one pointer wide, so that a `Result` stays small on the way up; everything in it is behind
+//! the pointer and made only when something fails.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -139,7 +139,8 @@ pub trait ResultExt<T> {
     fn context(self, message: &'static str) -> Result<T>;
 }
 
-/// Linux's numbers for "too many open files", of the machine and of the process: `io::ErrorKind` has no name for them.
+/// Linux's numbers for "too many open files", of the machine and of the process: `io::ErrorKind` has no name
+/// for them.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 

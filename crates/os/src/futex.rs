@@ -52,7 +52,8 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: S
         Some(libc::EAGAIN) => Wait::Changed,
         Some(libc::ETIMEDOUT) => Wait::TimedOut,
         Some(libc::EINTR) => Wait::Interrupted,
-        // EINVAL and EFAULT cannot come from a live, aligned word; a caller that looks again is right in any case.
+        // EINVAL and EFAULT cannot come from a live, aligned word; a caller that looks again is right in any
+        // case.
         _ => Wait::Woken,
     }
 }

@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::{check, memory, retry};
 
-/// Makes a memfd of `size` zero bytes, with the memory set aside at once, so that a full machine answers here and not
-/// with SIGBUS later. `seal_size`: nobody can shrink or grow it afterwards.
+/// Makes a memfd of `size` zero bytes, with the memory set aside at once, so that a full machine answers here
+/// and not with SIGBUS later. `seal_size`: nobody can shrink or grow it afterwards.
 ///
 /// # Errors
 ///
@@ -65,10 +65,11 @@ fn create_empty(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedFd> {
     }
 }
 
-/// The descriptor as a file of std's, which is not closed with it; a copy would fail where descriptors have run out.
+/// The descriptor as a file of std's, which is not closed with it; a copy would fail where descriptors have
+/// run out.
 fn file(fd: BorrowedFd<'_>) -> ManuallyDrop<File> {
-    // SAFETY: the descriptor is open for as long as the borrow, which outlives every use below, and ManuallyDrop keeps the file
-    // from closing it.
+    // SAFETY: the descriptor is open for as long as the borrow, which outlives every use below, and
+    // ManuallyDrop keeps the file from closing it.
     ManuallyDrop::new(unsafe { File::from_raw_fd(fd.as_raw_fd()) })
 }
 
@@ -78,8 +79,8 @@ fn seal(fd: &OwnedFd) -> io::Result<()> {
     unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals)) }.map(drop)
 }
 
-/// A memfd of `size` bytes whose memory is not set aside yet: for content that is written whole, in order, with
-/// [`write_at`], which reports a full machine itself.
+/// A memfd of `size` bytes whose memory is not set aside yet: for content that is written whole, in order,
+/// with [`write_at`], which reports a full machine itself.
 ///
 /// # Errors
 ///

@@ -35,8 +35,8 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Bytes that could be had now without pushing anybody out, within the control group's limit; `u64::MAX` if it cannot be
-/// told.
+/// Bytes that could be had now without pushing anybody out, within the control group's limit; `u64::MAX` if
+/// it cannot be told.
 pub fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib(&text, "MemAvailable:"));
     machine.unwrap_or(u64::MAX).min(group_room().unwrap_or(u64::MAX))

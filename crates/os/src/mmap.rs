@@ -22,13 +22,15 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is memory that is not tied to a thread; what is done with its pointer is its users' proof.
+// SAFETY: a mapping is memory that is not tied to a thread; what is done with its pointer is its users'
+// proof.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; the methods of a shared reference only hand out the pointer and the length.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of a descriptor, shared. The caller sees to it that the file is that long and stays so.
+    /// Maps the first `len` bytes of a descriptor, shared. The caller sees to it that the file is that long
+    /// and stays so.
     ///
     /// # Errors
     ///
@@ -66,7 +68,8 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Enters the first `len` bytes into the page table at once, for writing: a fraction of the price of a fault for each page.
+    /// Enters the first `len` bytes into the page table at once, for writing: a fraction of the price of a
+    /// fault for each page.
     ///
     /// # Errors
     ///

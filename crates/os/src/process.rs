@@ -52,8 +52,8 @@ pub fn parent_pid() -> i32 {
     unsafe { libc::getppid() }
 }
 
-/// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: it may be dead
-/// already.
+/// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: it
+/// may be dead already.
 ///
 /// # Errors
 ///

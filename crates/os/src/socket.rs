@@ -51,8 +51,8 @@ pub fn send(fd: BorrowedFd<'_>, parts: &[&[u8]], fds: &[BorrowedFd<'_>], blockin
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let bytes = size_of::<RawFd>() * raw.len();
     let mut control = Control([0; CONTROL]);
-    // SAFETY: the header points to live vectors and to a control buffer that is aligned and large enough for MOST_FDS
-    // descriptors; CMSG_FIRSTHDR and CMSG_DATA stay inside it.
+    // SAFETY: the header points to live vectors and to a control buffer that is aligned and large enough for
+    // MOST_FDS descriptors; CMSG_FIRSTHDR and CMSG_DATA stay inside it.
     let header = unsafe {
         let mut header: libc::msghdr = zeroed();
         header.msg_iov = vectors.as_mut_ptr();
@@ -97,8 +97,8 @@ pub fn recv(
     // SAFETY: as above.
     let got =
         retry(|| unsafe { check(libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) as libc::c_int) })?;
-    // SAFETY: the kernel has filled the control buffer; the macros walk it within msg_controllen, and every descriptor
-    // in it is fresh and owned by nobody else.
+    // SAFETY: the kernel has filled the control buffer; the macros walk it within msg_controllen, and every
+    // descriptor in it is fresh and owned by nobody else.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(&raw const header);
         while !message.is_null() {

@@ -1,7 +1,7 @@
 //! The owner's side of large data: where buffers are put, and memory that is used again.
 //!
-//! Small puts are carved from slabs, larger ones get a segment of their own; a segment that nobody looks into any more
-//! is kept, up to a limit, because warm pages cost a third of fresh ones.
+//! Small puts are carved from slabs, larger ones get a segment of their own; a segment that nobody looks into
+//! any more is kept, up to a limit, because warm pages cost a third of fresh ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,8 +85,8 @@ pub struct Arena {
     inner: Mutex<Inner>,
     next_lease: AtomicU64,
     me: Weak<Self>,
-    /// The process that it belongs to. A forked child has a copy of the lists but must not give out the memory in them: there
-    /// every put gets a fresh segment, and nothing is kept.
+    /// The process that it belongs to. A forked child has a copy of the lists but must not give out the
+    /// memory in them: there every put gets a fresh segment, and nothing is kept.
     fork_generation: u64,
 }
 

@@ -1,6 +1,7 @@
 //! Segments, leases and rings in shared memory.
 //!
-//! `README.md` beside this crate has the protocol: states, transitions, who writes what, and why nothing is lost.
+//! `README.md` beside this crate has the protocol: states, transitions, who writes what, and why nothing is
+//! lost.
 
 #[cfg(not(loom))]
 pub mod arena;

@@ -1,8 +1,8 @@
 //! Statics that a forked child makes anew.
 //!
-//! In a child of `fork` only one thread is left, and whatever lock another held stays taken for ever; and what the parent owns
-//! must not be given out by two processes. So a child does not touch its parent's value but makes its own. The old one is
-//! never freed: the parent's references to it are valid in the child, too.
+//! In a child of `fork` only one thread is left, and whatever lock another held stays taken for ever; and
+//! what the parent owns must not be given out by two processes. So a child does not touch its parent's value
+//! but makes its own. The old one is never freed: the parent's references to it are valid in the child, too.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -10,8 +10,8 @@ use windlass_os::process;
 
 /// A value of each process, made at its first use there.
 pub(crate) struct PerProcess<T: 'static> {
-    /// Null, or from `Box::leak`: the fork generation that it was made in, and the value. Replaced by whoever finds it
-    /// missing or inherited; Release and Acquire carry the value's contents.
+    /// Null, or from `Box::leak`: the fork generation that it was made in, and the value. Replaced by whoever
+    /// finds it missing or inherited; Release and Acquire carry the value's contents.
     current: AtomicPtr<(u64, T)>,
 }
 
@@ -34,8 +34,8 @@ impl<T: Sync> PerProcess<T> {
             // SAFETY: from now on it is shared, and never freed.
             Ok(_) => unsafe { &(*fresh).1 },
             Err(other) => {
-                // SAFETY: ours was not published, so it is ours to free; another thread of this process has put `other` there,
-                // which is not null and never freed.
+                // SAFETY: ours was not published, so it is ours to free; another thread of this process has
+                // put `other` there, which is not null and never freed.
                 unsafe {
                     drop(Box::from_raw(fresh));
                     &(*other).1

@@ -1,15 +1,15 @@
 //! A single-producer single-consumer ring of records in memory that two processes share.
 //!
-//! Positions are monotonic byte counts. A record is a 32-byte header and its payload, padded to 32 bytes, and never
-//! wraps: a padding record fills the end. The header's last word is the record's state, on which the consumer's *start*
-//! and the producer's *retract* compete, so that exactly one of them has the record.
+//! Positions are monotonic byte counts. A record is a 32-byte header and its payload, padded to 32 bytes, and
+//! never wraps: a padding record fills the end. The header's last word is the record's state, on which the
+//! consumer's *start* and the producer's *retract* compete, so that exactly one of them has the record.
 //!
-//! Neither side trusts the other: each keeps its own position, and every number that comes from the shared words is
-//! copied once and checked. All shared memory is touched through atomics, so that a peer that scribbles can garble a
-//! payload but cause no data race.
+//! Neither side trusts the other: each keeps its own position, and every number that comes from the shared
+//! words is copied once and checked. All shared memory is touched through atomics, so that a peer that
+//! scribbles can garble a payload but cause no data race.
 //!
-//! Source: the two-index ring is Lamport's ("Proving the correctness of multiprocess programs", 1977); the cached
-//! indices are from FastForward and MCRingBuffer.
+//! Source: the two-index ring is Lamport's ("Proving the correctness of multiprocess programs", 1977); the
+//! cached indices are from FastForward and MCRingBuffer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,7 +63,8 @@ struct Line<T>(T);
 /// The words of a ring that both sides touch, a cache line each.
 #[repr(C)]
 struct Shared {
-    /// Bytes consumed; written by the consumer (release: it is done with them), read by the producer (acquire).
+    /// Bytes consumed; written by the consumer (release: it is done with them), read by the producer
+    /// (acquire).
     head: Line<AtomicU64>,
     /// Bytes produced; written by the producer (release: they are complete), read by the consumer (acquire).
     tail: Line<AtomicU64>,
@@ -121,12 +122,13 @@ pub enum Retract {
 struct Model {
     shared: Shared,
     words: Vec<AtomicU64>,
-    /// One for each place of a record: written with the record and read with it, and no atomic, so that loom sees an access
-    /// which the words' relaxed loads and stores would allow.
+    /// One for each place of a record: written with the record and read with it, and no atomic, so that loom
+    /// sees an access which the words' relaxed loads and stores would allow.
     places: Vec<loom::cell::UnsafeCell<()>>,
 }
 
-// SAFETY: the cells are accessed through loom only, which reports every access that another thread's could race with.
+// SAFETY: the cells are accessed through loom only, which reports every access that another thread's could
+// race with.
 #[cfg(loom)]
 unsafe impl Send for Model {}
 // SAFETY: as above.
@@ -157,7 +159,8 @@ impl RingMemory {
         size_of::<Shared>() + capacity
     }
 
-    /// Lays a ring over `required(capacity)` bytes of a mapping, from `offset`. Fresh memory (zeros) is an empty ring.
+    /// Lays a ring over `required(capacity)` bytes of a mapping, from `offset`. Fresh memory (zeros) is an
+    /// empty ring.
     ///
     /// # Errors
     ///
@@ -188,15 +191,16 @@ impl RingMemory {
 
     #[cfg(not(loom))]
     fn shared(&self) -> &Shared {
-        // SAFETY: `new` has checked that size_of::<Shared>() bytes lie inside the mapping at an aligned offset; Shared
-        // is atomics only, for which any bit pattern is valid, and the mapping lives as long as self.
+        // SAFETY: `new` has checked that size_of::<Shared>() bytes lie inside the mapping at an aligned
+        // offset; Shared is atomics only, for which any bit pattern is valid, and the mapping lives as long
+        // as self.
         unsafe { &*self.map.as_ptr().add(self.offset).cast::<Shared>() }
     }
 
     #[cfg(not(loom))]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `new` has checked that `capacity` bytes follow the shared words inside the mapping; both are multiples
-        // of 8 from a page-aligned start, and any bit pattern is a valid atomic.
+        // SAFETY: `new` has checked that `capacity` bytes follow the shared words inside the mapping; both
+        // are multiples of 8 from a page-aligned start, and any bit pattern is a valid atomic.
         unsafe {
             let start = self.map.as_ptr().add(self.offset + size_of::<Shared>());
             std::slice::from_raw_parts(start.cast::<AtomicU64>(), self.capacity / 8)
@@ -364,12 +368,13 @@ impl Producer {
         usize::try_from(self.tail.saturating_sub(head)).unwrap_or(usize::MAX).min(self.memory.capacity)
     }
 
-    /// Waits until a record with `need` bytes of payload fits, or the time is up; true if it fits, or if the consumer's
-    /// position makes no sense, which the next push tells. May return early.
+    /// Waits until a record with `need` bytes of payload fits, or the time is up; true if it fits, or if the
+    /// consumer's position makes no sense, which the next push tells. May return early.
     pub fn wait_space(&mut self, need: usize, timeout: Option<Duration>) -> bool {
         // Padding at the end may take as much again.
         let size = (2 * record_size(need)).min(self.memory.capacity);
-        // Its fence pairs with the one in Consumer::finish: either that sees that we sleep or we see the room.
+        // Its fence pairs with the one in Consumer::finish: either that sees that we sleep or we see the
+        // room.
         self.memory.shared().full.0.announce();
         if matches!(self.has_room(size), Ok(false)) {
             self.memory.shared().full.0.sleep(timeout);
@@ -433,14 +438,21 @@ impl Consumer {
         self.memory.shared().tail.0.load(Ordering::Acquire) != self.head
     }
 
-    /// The next record's header; records taken back and padding are passed over.
+    /// The next record's header; records taken back and padding are passed over. The record stays until
+    /// [`finish`](Self::finish), and peeking again gives it again.
     ///
     /// # Errors
     ///
     /// [`Corrupt`] when the shared numbers make no sense.
     pub fn peek(&mut self) -> Result<Option<Header>, Corrupt> {
+        // Looks at the shared tail once only: a peer that moves it for ever must not keep us here.
+        let mut looked = false;
         loop {
             if self.tail == self.head {
+                if looked {
+                    return Ok(None);
+                }
+                looked = true;
                 let tail = self.memory.shared().tail.0.load(Ordering::Acquire);
                 let ahead = tail.wrapping_sub(self.head);
                 if ahead > self.memory.capacity as u64 || !ahead.is_multiple_of(RECORD_ALIGN as u64) {
@@ -476,8 +488,8 @@ impl Consumer {
         }
     }
 
-    /// Claims the record that [`peek`](Self::peek) returned; false if the producer has taken it back, and then it is
-    /// passed over.
+    /// Claims the record that [`peek`](Self::peek) returned; false if the producer has taken it back, and
+    /// then it is passed over.
     pub fn start(&mut self) -> bool {
         if self.current.is_none() {
             return false;
@@ -497,12 +509,13 @@ impl Consumer {
     pub fn payload(&self) -> &[u8] {
         let Some((len, _)) = self.current else { return &[] };
         let words = &self.memory.words()[self.memory.at(self.head) + WORDS_IN_HEADER..];
-        // SAFETY: `peek` has checked that the record lies inside the ring; the producer does not write to it before
-        // `finish`, which needs &mut self.
+        // SAFETY: `peek` has checked that the record lies inside the ring; the producer does not write to it
+        // before `finish`, which needs &mut self.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), len) }
     }
 
-    /// Copies the current record's payload onto the end of `out`: for a consumer that does not trust its producer.
+    /// Copies the current record's payload onto the end of `out`: for a consumer that does not trust its
+    /// producer.
     pub fn copy_payload(&self, out: &mut Vec<u8>) {
         let Some((len, _)) = self.current else { return };
         let at = self.memory.at(self.head) + WORDS_IN_HEADER;
@@ -540,7 +553,8 @@ impl Consumer {
             return true;
         }
         let sleep = &self.memory.shared().sleep.0;
-        // Its fence pairs with the one in Producer::wake_consumer: either that sees that we sleep or we see the record.
+        // Its fence pairs with the one in Producer::wake_consumer: either that sees that we sleep or we see
+        // the record.
         sleep.announce();
         if !self.is_ready() {
             sleep.sleep(timeout);

@@ -1,7 +1,8 @@
 //! Segments: memfds that carry large data, mapped once in each process.
 //!
-//! The first page is a header (magic, version, id, generation, size), the data follow. The size is sealed, so that no
-//! peer can make a mapping fault; the generation is the owner's, and a handle with an older one is stale.
+//! The first page is a header (magic, version, id, generation, size), the data follow. The size is sealed, so
+//! that no peer can make a mapping fault; the generation is the owner's, and a handle with an older one is
+//! stale.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,14 +22,16 @@ pub const HEADER: usize = 4096;
 const MAGIC: u64 = 0x5749_4E44_4C41_5353;
 const VERSION: u64 = 1;
 
-/// The header. Its owner writes it, and reads of it nothing back; who attaches checks it once, and later reads only the
-/// generation. Atomics, for which any bytes are valid: a peer that scribbles here makes a handle stale and no data race.
+/// The header. Its owner writes it, and reads of it nothing back; who attaches checks it once, and later
+/// reads only the generation. Atomics, for which any bytes are valid: a peer that scribbles here makes a
+/// handle stale and no data race.
 #[repr(C)]
 struct Page {
     magic: AtomicU64,
     version: AtomicU64,
     id: AtomicU64,
-    /// Raised by the owner (release) before the memory goes to another use; loaded (acquire) before the data are looked at.
+    /// Raised by the owner (release) before the memory goes to another use; loaded (acquire) before the data
+    /// are looked at.
     generation: AtomicU64,
     /// Bytes of data.
     size: AtomicU64,
@@ -96,15 +99,16 @@ fn register(segment: &Arc<Segment>) {
 fn fresh_id() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     static COUNT: AtomicU64 = AtomicU64::new(1);
-    // RandomState's keys differ in each thread, the count in each call; forked children are told apart by their pid.
+    // RandomState's keys differ in each thread, the count in each call; forked children are told apart by
+    // their pid.
     let pid = windlass_os::process::current_pid();
     let seed = (COUNT.fetch_add(1, Ordering::Relaxed), pid, std::time::Instant::now());
     RandomState::new().hash_one(seed) | 1
 }
 
 impl Segment {
-    /// Makes a segment of `size` bytes. With `zeroed` the memory is set aside at once; without, the caller writes all of
-    /// it by [`fill`](Self::fill) before anything else.
+    /// Makes a segment of `size` bytes. With `zeroed` the memory is set aside at once; without, the caller
+    /// writes all of it by [`fill`](Self::fill) before anything else.
     ///
     /// # Errors
     ///
@@ -156,14 +160,15 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` when it is not the segment that was announced or its size is not sealed, `Code::ShmStale` for
-    /// another generation.
+    /// `Code::ShmCorrupt` when it is not the segment that was announced or its size is not sealed,
+    /// `Code::ShmStale` for another generation.
     pub fn attach(fd: OwnedFd, id: u64, generation: u64) -> Result<Arc<Self>> {
         Self::attach_as(fd, id, generation, None)
     }
 
-    /// As [`attach`](Self::attach), for a segment that its maker gives away: this process becomes its owner, and its memory
-    /// goes to `arena` in the end. The maker lets go of it as soon as it has passed the descriptor.
+    /// As [`attach`](Self::attach), for a segment that its maker gives away: this process becomes its owner,
+    /// and its memory goes to `arena` in the end. The maker lets go of it as soon as it has passed the
+    /// descriptor.
     ///
     /// # Errors
     ///
@@ -289,9 +294,9 @@ impl Segment {
         Ok(unsafe { store.data.get_or_init(|| map).as_ptr().add(HEADER) })
     }
 
-    /// Maps the first `length` bytes of the data for writing, if no byte is mapped yet: for memory that has pages, this and a
-    /// copy together take two thirds of the time of a write through the descriptor, and half of that of a copy that
-    /// faults on each page.
+    /// Maps the first `length` bytes of the data for writing, if no byte is mapped yet: for memory that has
+    /// pages, this and a copy together take two thirds of the time of a write through the descriptor, and
+    /// half of that of a copy that faults on each page.
     ///
     /// # Errors
     ///
@@ -334,8 +339,9 @@ impl Segment {
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         let data = self.data()?;
-        // SAFETY: the range was checked, the memory is set aside and its size sealed. Others may read it meanwhile only
-        // if they were given a handle before it was filled, and then see what any shared array shows.
+        // SAFETY: the range was checked, the memory is set aside and its size sealed. Others may read it
+        // meanwhile only if they were given a handle before it was filled, and then see what any shared array
+        // shows.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.add(offset as usize), bytes.len()) };
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! How long to look before sleeping.
 //!
-//! Waking a core costs tens of microseconds, looking again costs nothing but the core. So a waiter looks for a moment,
-//! for as long as that has paid lately, and only while the machine has a core to spare.
+//! Waking a core costs tens of microseconds, looking again costs nothing but the core. So a waiter looks for
+//! a moment, for as long as that has paid lately, and only while the machine has a core to spare.
 //!
-//! Source: the idea is that of adaptive mutexes; Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning
-//! for a shared-memory multiprocessor" (SOSP 1991).
+//! Source: the idea is that of adaptive mutexes; Karlin, Li, Manasse, Owicki, "Empirical studies of
+//! competitive spinning for a shared-memory multiprocessor" (SOSP 1991).
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,8 @@ impl AdaptiveSpin {
         Self { budget: MOST, failures: 0 }
     }
 
-    /// Looks until `ready`, at most for what has paid lately and only while `may_spin`; true if it became ready.
+    /// Looks until `ready`, at most for what has paid lately and only while `may_spin`; true if it became
+    /// ready.
     pub fn spin(&mut self, may_spin: impl Fn() -> bool, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;

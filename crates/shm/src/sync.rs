@@ -10,7 +10,8 @@ use std::time::Duration;
 
 /// A word that one thread, of any process that maps it, sleeps on: 1 while it sleeps or is about to, else 0.
 ///
-/// A peer that writes something else costs a wake-up too many or too few, which callers survive by their timeouts.
+/// A peer that writes something else costs a wake-up too many or too few, which callers survive by their
+/// timeouts.
 #[repr(transparent)]
 #[cfg(not(loom))]
 pub(crate) struct Futex(AtomicU32);
@@ -33,8 +34,8 @@ impl Futex {
     }
 }
 
-/// The model of a futex: the kernel compares and goes to sleep under a lock that a wake-up takes, too. A thread that sleeps
-/// for ever is a deadlock, which loom reports.
+/// The model of a futex: the kernel compares and goes to sleep under a lock that a wake-up takes, too. A
+/// thread that sleeps for ever is a deadlock, which loom reports.
 #[cfg(loom)]
 pub(crate) struct Futex {
     word: AtomicU32,
@@ -73,8 +74,8 @@ impl Futex {
 impl Futex {
     /// Says that the caller is about to sleep; it then looks once more for what it waits for.
     ///
-    /// By a swap, which comes after a waker's last one in the word's modification order: a plain store would do as well, but
-    /// loom does not know that nothing comes between a swap and the store that it read.
+    /// By a swap, which comes after a waker's last one in the word's modification order: a plain store would
+    /// do as well, but loom does not know that nothing comes between a swap and the store that it read.
     pub(crate) fn announce(&self) {
         self.word().swap(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -85,8 +86,8 @@ impl Futex {
         self.word().store(0, Ordering::Relaxed);
     }
 
-    /// Wakes who sleeps here, if the word says so; one load when it does not. The caller has issued a SeqCst fence since it
-    /// wrote what the sleeper waits for.
+    /// Wakes who sleeps here, if the word says so; one load when it does not. The caller has issued a SeqCst
+    /// fence since it wrote what the sleeper waits for.
     #[inline]
     pub(crate) fn wake_if_asleep(&self) -> bool {
         if self.word().load(Ordering::Relaxed) == 0 || self.word().swap(0, Ordering::AcqRel) == 0 {

@@ -25,7 +25,8 @@ fn an_adopted_segment_is_used_again_by_its_new_owner() {
 
     let lease = arena.put_parts(&[&vec![7; 3 << 20]]).expect("room");
     assert_eq!((lease.segment().id(), lease.generation()), (id, generation + 1));
-    // Whoever still has the old handle learns that it is stale; in another process that is by the shared header.
+    // Whoever still has the old handle learns that it is stale; in another process that is by the shared
+    // header.
     assert!(Segment::lookup(id, generation).is_err());
     drop(lease);
     arena.trim();

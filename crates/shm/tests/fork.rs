@@ -18,8 +18,8 @@ fn bytes(lease: &Lease) -> Vec<u8> {
 fn in_child(child: impl FnOnce() -> bool) -> bool {
     // The first call counts from here on.
     windlass_os::process::fork_generation();
-    // SAFETY: this test binary has one test, so that no other thread of it can hold a lock that the child wants but
-    // the harness's, which the child does not use: it leaves by _exit, even when `child` panics.
+    // SAFETY: this test binary has one test, so that no other thread of it can hold a lock that the child
+    // wants but the harness's, which the child does not use: it leaves by _exit, even when `child` panics.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {

@@ -1,5 +1,5 @@
-//! A peer that writes anything anywhere at any time: an end of ours gives records, nothing, or an error; never a crash, never
-//! a loop without end.
+//! A peer that writes anything anywhere at any time: an end of ours gives records, nothing, or an error;
+//! never a crash, never a loop without end.
 
 #![cfg(not(loom))]
 

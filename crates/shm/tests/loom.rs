@@ -25,7 +25,8 @@ fn push(producer: &mut Producer, id: u64, payload: &[u8]) -> Position {
     producer.try_push(header(id), &[payload]).expect("there is room")
 }
 
-/// All interleavings with at most three forced switches of threads: for models whose full space takes minutes.
+/// All interleavings with at most three forced switches of threads: for models whose full space takes
+/// minutes.
 fn bounded(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -161,7 +162,8 @@ fn bytes_are_not_reused_before_they_have_been_read() {
 #[test]
 fn a_record_that_was_passed_is_never_taken_back() {
     loom::model(|| {
-        // The consumer takes the first, the producer fills its place anew, and then asks for the old position.
+        // The consumer takes the first, the producer fills its place anew, and then asks for the old
+        // position.
         let (mut producer, mut consumer) = pair(SMALL);
         let first = push(&mut producer, 1, &[]);
         for id in 2..=4 {

@@ -55,7 +55,7 @@ proptest! {
                     match producer.try_push(header, &slices) {
                         Ok(position) => queue.push_back((id, bytes, position, false)),
                         Err(PushError::TooLarge) => prop_assert!(bytes.len() > producer.max_record()),
-                        Err(PushError::Full) => prop_assert!(!producer.is_empty(), "an empty ring takes anything"),
+                        Err(PushError::Full) => prop_assert!(!producer.is_empty(), "an empty one has room"),
                         Err(PushError::Corrupt) => prop_assert!(false, "nobody wrote nonsense"),
                     }
                 }
