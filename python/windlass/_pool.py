@@ -66,7 +66,7 @@ def _checked_timeout(value: float | None) -> float | None:
     return float(value)
 
 
-def _choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
+def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     if kind == "process":
         return "process", "processes, as asked for"
@@ -214,7 +214,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             raise ValueError(f"on_crash must be 'replace' or 'break', not {on_crash!r}")
         if isinstance(preload, str):
             raise TypeError(f"preload must be a list of module names, not the string {preload!r}")
-        chosen, reason = _choose_kind(kind)
+        chosen, reason = choose_kind(kind)
         name = name or f"windlass-{next(_NUMBERS)}"
         blas = (
             max(1, cores // (count * threads))
@@ -255,11 +255,11 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         self._mail: weakref.WeakKeyDictionary[Any, LoopMail] = weakref.WeakKeyDictionary()
         self._runners: list[threading.Thread] = []
         self._owner = os.getpid()
-        collector.handle = self._engine
         self._collector = collector
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
             self._start_threads(initializer, tuple(initargs), blas_limit)
+        _ENDING.difference_update([engine for engine in _ENDING if engine.ended])
         _OPEN.add(self)
         weakref.finalize(self, _abandon, self._engine, self._owner).atexit = False
         return self
@@ -495,15 +495,13 @@ class _Collector:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.handle: _core.PoolHandle | None = None
         self.threads: list[threading.Thread] = []
 
-    def start(self) -> None:
-        if self.handle is not None:
-            thread = threading.Thread(target=self.handle.collect, name=f"{self._name}-collector", daemon=True)
-            self.threads.append(thread)
-            _THREADS.add(thread)
-            thread.start()
+    def start(self, handle: _core.PoolHandle) -> None:
+        thread = threading.Thread(target=handle.collect, name=f"{self._name}-collector", daemon=True)
+        self.threads.append(thread)
+        _THREADS.add(thread)
+        thread.start()
 
 
 def _join(threads: Iterable[threading.Thread]) -> None:

@@ -340,7 +340,11 @@ impl Engine {
             if matches!(what, Sleeper::Space) && self.has_space(&core) {
                 return Waited::Ready;
             }
-            if self.is_remote() && !core.leader && !matches!(core.state, State::Ended) {
+            if core.is_over() {
+                // Every task has its outcome by now; nobody is left who would wake a sleeper.
+                return Waited::Ready;
+            }
+            if self.is_remote() && !core.leader {
                 core.leader = true;
                 self.control.arm(bell::AWAKE);
                 let spin = std::mem::replace(&mut core.spin, AdaptiveSpin::new());
@@ -401,9 +405,7 @@ impl Engine {
         let mut interrupted = false;
         loop {
             self.poll(&mut core);
-            let ready = self.is_ready(what)
-                || (matches!(what, Sleeper::Space) && self.has_space(&core))
-                || matches!(core.state, State::Ended);
+            let ready = self.is_there(&core, what);
             let late = deadline.is_some_and(|at| Instant::now() >= at);
             if ready || late || interrupted {
                 core.spin = spin;
@@ -423,7 +425,7 @@ impl Engine {
                 continue;
             }
             self.control.arm(bell::FUTEX);
-            if self.poll(&mut core) || self.is_ready(what) {
+            if self.poll(&mut core) || self.is_there(&core, what) {
                 self.control.arm(bell::AWAKE);
                 continue;
             }
@@ -438,6 +440,10 @@ impl Engine {
             core = self.lock();
             self.control.arm(bell::AWAKE);
         }
+    }
+
+    fn is_there(&self, core: &Core, what: &Sleeper) -> bool {
+        self.is_ready(what) || (matches!(what, Sleeper::Space) && self.has_space(core)) || core.is_over()
     }
 
     /// Whether a look at the rings would find something; no more than a hint.
@@ -495,6 +501,21 @@ impl Engine {
             if !missed || !self.poll(core) {
                 return;
             }
+        }
+    }
+
+    /// Reads the results that are there, if nobody waits for them: for those who ask again and again and never wait.
+    pub fn catch_up(&self) {
+        // In a forked child the lock may be held by a thread that is not there.
+        if self.is_remote() && self.fork_generation == windlass_os::process::fork_generation() {
+            self.look(&mut self.lock());
+        }
+    }
+
+    fn look(&self, core: &mut Core) {
+        if self.is_remote() && !core.leader {
+            self.poll(core);
+            self.rest(core);
         }
     }
 
@@ -777,12 +798,7 @@ impl Engine {
 
     /// Whether every worker is gone and no task is left.
     pub fn has_ended(&self) -> bool {
-        let core = self.lock();
-        match core.state {
-            State::Ended => true,
-            State::Broken(_) => core.workers.iter().flatten().count() == 0 && core.local_running == 0,
-            State::Open | State::Closing => false,
-        }
+        self.lock().is_over()
     }
 
     /// Blocks until the pool has ended or the time is up; true if it has.
@@ -881,9 +897,7 @@ impl Engine {
     /// A snapshot of the counters.
     pub fn statistics(&self) -> Statistics {
         let mut core = self.lock();
-        if self.is_remote() && !core.leader {
-            self.poll(&mut core);
-        }
+        self.look(&mut core);
         let mut running = core.local_running;
         let workers: Vec<WorkerStatistics> = core
             .workers
@@ -922,6 +936,15 @@ impl Core {
     /// Tasks that have been accepted and are not being run.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len() + self.outstanding.saturating_sub(self.busy.len())
+    }
+
+    /// Whether no worker is left and none will come.
+    fn is_over(&self) -> bool {
+        match self.state {
+            State::Ended => true,
+            State::Broken(_) => self.workers.iter().flatten().count() == 0 && self.local_running == 0,
+            State::Open | State::Closing => false,
+        }
     }
 
     pub(crate) fn any_ready(&self) -> bool {

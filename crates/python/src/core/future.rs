@@ -183,7 +183,11 @@ impl FutureBase {
 
     /// Whether the task has ended, been cancelled included.
     fn _is_done(&self) -> PyResult<bool> {
-        Ok(self.cell()?.task.is_done())
+        let cell = self.cell()?;
+        if !cell.task.is_done() {
+            cell.pool.engine.catch_up();
+        }
+        Ok(cell.task.is_done())
     }
 
     fn _is_cancelled(&self) -> PyResult<bool> {

@@ -24,7 +24,7 @@ pub(crate) struct PoolInner {
     future_type: Py<PyType>,
     /// Futures that somebody wants to be told about, kept alive until they are done.
     watched: Mutex<HashMap<u64, Py<FutureBase>>>,
-    /// Starts the collector's thread.
+    /// Starts the collector's thread; called with a handle, for one that it kept would keep this alive.
     start_collector: Mutex<Option<Py<PyAny>>>,
 }
 
@@ -38,7 +38,7 @@ impl PoolInner {
     }
 
     /// Puts a future on the collector's list; false if its task is done already.
-    pub(crate) fn watch(&self, future: &Bound<'_, FutureBase>, task: &Arc<Task>) -> PyResult<bool> {
+    pub(crate) fn watch(self: &Arc<Self>, future: &Bound<'_, FutureBase>, task: &Arc<Task>) -> PyResult<bool> {
         let py = future.py();
         if task.is_done() {
             return Ok(false);
@@ -46,7 +46,7 @@ impl PoolInner {
         if self.engine.start_collecting() {
             let start = self.start_collector.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(start) = start {
-                start.bind(py).call0()?;
+                start.bind(py).call1((PoolHandle { inner: Arc::clone(self) },))?;
             }
         }
         self.lock_watched().insert(task.id, future.clone().unbind());
