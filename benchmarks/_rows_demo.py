@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import sysconfig
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import _peers
@@ -18,24 +16,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = HERE.parent / "examples"
 EXECUTOR, POOL = "ProcessPoolExecutor fork", "multiprocessing.Pool"
-PEERS = ("windlass", EXECUTOR, POOL, "loky")
+PEERS = ("windlass", EXECUTOR, POOL)
 WORKERS = 2
 
 
-def sources(share: int) -> list[str]:
-    """Every so-manieth module of this Python's standard library, without tests and packages."""
-    root = Path(sysconfig.get_path("stdlib"))
-    absent = {"site-packages", "test", "tests", "lib2to3", "__pycache__"}
-    files = sorted(
-        path for path in root.rglob("*.py") if not absent.intersection(path.relative_to(root).parts)
-    )
-    return [str(path) for path in files[::share]]
-
-
 def loop(share: int) -> dict[str, float]:
-    """A plain loop in one process."""
-    measure = importlib.import_module("complexity").measure
-    files = sources(share)
+    """A plain loop in one process, over every so-manieth file."""
+    complexity = importlib.import_module("complexity")
+    measure, files = complexity.measure, complexity.stdlib_files()[::share]
     began = time.perf_counter()
     found = [measure(file) for file in files]
     seconds = time.perf_counter() - began
@@ -43,23 +31,23 @@ def loop(share: int) -> dict[str, float]:
 
 
 def pooled(peer: str, share: int) -> dict[str, float]:
-    """A pool's map in its own order of feeding; peers get the chunk size 4, small enough for uneven files."""
+    """A pool's map; peers get the chunk size 1, which suits files that come the largest first."""
     contestant_type = _peers.ALL[peer]
     contestant_type.load()
-    measure = importlib.import_module("complexity").measure
-    files = sources(share)
+    complexity = importlib.import_module("complexity")
+    measure, files = complexity.measure, complexity.stdlib_files()[::share]
     began = time.perf_counter()
     contestant = contestant_type(WORKERS, ("complexity",))
-    contestant.call(measure, files[0])
+    contestant.call(measure, files[-1])
     started = time.perf_counter()
-    found = contestant.map(measure, files, None if peer == "windlass" else 4)
+    found = contestant.map(measure, files, None if peer == "windlass" else 1)
     ended = time.perf_counter()
     contestant.close()
     return {"seconds": ended - began, "working": ended - started, "files": len(found)}
 
 
 def _cases(options: Options) -> Sequence[Case]:
-    share = options.size(1, 60)
+    share = options.size(2, 100)
     paths, rounds = (str(EXAMPLES),), min(3, options.rounds)
     cases = [Case("plain loop", "_rows_demo:loop", {"share": share}, ("rich",), rounds, paths=paths)]
     return cases + [
