@@ -38,7 +38,7 @@ DEMO_ARGS ?=
 COMMA := ,
 
 .PHONY: demo test build test-rust test-python bench doc clean check-tools
-.PHONY: lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
+.PHONY: format lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
 	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
@@ -80,6 +80,12 @@ lint: lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 lint-rust: check-tools
 	@cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+# Formats everything, and mends what ruff can mend by itself.
+format: $(VENV)/.dev
+	@cargo fmt --all
+	$(BIN)/ruff check --quiet --fix-only .
+	$(BIN)/ruff format --quiet .
 
 lint-python: $(VENV)/.dev
 	@$(BIN)/ruff check .
