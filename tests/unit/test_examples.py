@@ -1,0 +1,40 @@
+"""The examples, run small."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def _run(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words], cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_complexity_finds_the_same_as_a_plain_loop() -> None:
+    text = _run(str(EXAMPLES / "complexity.py"), "--compare", "--limit", "20")
+    assert "the results are the same" in text
+    assert "ten most complex functions" in text
+
+
+def test_complexity_counts_decisions() -> None:
+    code = "def f(a, b):\n    if a and b or a:\n        return [x for x in a if x]\n    def g():\n        while a: pass\n"
+    script = f"import ast, complexity as c; t = ast.parse({code!r}); print([f['complexity'] for f in c._functions(t, '')])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=EXAMPLES, capture_output=True, text=True, timeout=60, check=True
+    )
+    # f: 1, the if, two of `and`/`or`, the comprehension and its condition. g: 1 and the loop.
+    assert done.stdout.strip() == "[6, 2]"
+
+
+def test_image_filter_is_right() -> None:
+    pytest.importorskip("numpy")
+    assert "the results are the same" in _run(str(EXAMPLES / "image_filter.py"), "--images", "2", "--size", "300")
