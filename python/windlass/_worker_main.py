@@ -25,9 +25,9 @@ BLAS_VARIABLES = (
 )
 
 
-def run(lanes: int, spec: bytes) -> None:
+def run(lanes: int, spec: bytes, zygote: int) -> None:
     """Sets the process up, serves its lanes, and leaves. Does not return."""
-    worker.die_with_parent(os.getppid())
+    worker.die_with_parent(zygote)
     status = 1
     try:
         status = _serve(lanes, pickle.loads(spec))

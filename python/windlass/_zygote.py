@@ -12,6 +12,7 @@ import sys
 
 from windlass._load import worker
 
+
 def _threads() -> int:
     try:
         return len(os.listdir("/proc/self/task"))
@@ -66,6 +67,7 @@ def main() -> None:
     if settings["preload"]:
         gc.collect()
     gc.freeze()
+    me = os.getpid()
     try:
         worker.zygote_hello(socket, complaints)
         born = worker.zygote_serve(socket)
@@ -74,4 +76,4 @@ def main() -> None:
     if born is None:
         os._exit(0)
     lanes, spec = born
-    _worker_main.run(lanes, spec)
+    _worker_main.run(lanes, spec, me)

@@ -189,6 +189,8 @@ impl Engine {
             self.bury(&mut core, index);
         } else {
             worker.dead_until = Some(Instant::now() + STATUS_PATIENCE);
+            // The supervisor has to look again by then, status or none.
+            self.control.kick();
         }
     }
 
