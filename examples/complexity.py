@@ -25,7 +25,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+_DECISIONS = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.Assert,
+    ast.match_case,
+)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -104,11 +113,14 @@ def _show(results: list[dict[str, Any]]) -> None:
     table.add_column("function")
     table.add_column("where")
     for found, path in worst[:10]:
-        table.add_row(str(found["complexity"]), found["name"], f"{os.path.relpath(path, root)}:{found['line']}")
+        table.add_row(
+            str(found["complexity"]), found["name"], f"{os.path.relpath(path, root)}:{found['line']}"
+        )
     console = Console()
     console.print(table)
     console.print(
-        f"{len(good)} modules, {sum(r['lines'] for r in good):,} lines, {sum(r['functions'] for r in good):,} functions; "
+        f"{len(good)} modules, {sum(r['lines'] for r in good):,} lines, "
+        f"{sum(r['functions'] for r in good):,} functions; "
         f"{len(results) - len(good)} files do not parse, on purpose: they are test data."
     )
 
@@ -117,9 +129,13 @@ def main() -> None:
     """Measures the standard library and prints what it found."""
     import windlass
 
-    parser = argparse.ArgumentParser(description="Complexity of the standard library's functions, on every core.")
+    parser = argparse.ArgumentParser(
+        description="Complexity of the standard library's functions, on every core."
+    )
     parser.add_argument("--workers", type=int, help="worker processes; by default one for each usable core")
-    parser.add_argument("--compare", action="store_true", help="time it against a plain loop in this process, too")
+    parser.add_argument(
+        "--compare", action="store_true", help="time it against a plain loop in this process, too"
+    )
     parser.add_argument("--limit", type=int, help="only so many files, the largest ones")
     options = parser.parse_args()
     files = stdlib_files()[: options.limit]
@@ -138,11 +154,14 @@ def main() -> None:
         results = list(pool.map(measure, files))
         statistics = pool.statistics()
     wall = time.perf_counter() - start
-    print(f"windlass, {statistics.workers} worker processes {wall:6.2f} s, start and end of the pool included")
+    print(
+        f"windlass, {statistics.workers} worker processes {wall:6.2f} s, start and end of the pool included"
+    )
     if loop is None:
         print(f"speed-up over one worker, estimated from busy time: {statistics.busy_seconds / wall:.2f}")
     else:
-        print(f"speed-up over the plain loop: {loop / wall:.2f}; the results are {'the same' if results == expected else 'NOT THE SAME'}")
+        same = "the same" if results == expected else "NOT THE SAME"
+        print(f"speed-up over the plain loop: {loop / wall:.2f}; the results are {same}")
     _show(results)
 
 

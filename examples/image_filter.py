@@ -76,7 +76,9 @@ def main() -> None:
 
     same = np.allclose(target, expected, atol=1e-6)
     print(f"{options.images} images of {options.size} x {options.size}, {len(strips)} strips")
-    print(f"one process {loop:.2f} s; pool {wall:.2f} s, the copy into shared memory included: {loop / wall:.2f} times")
+    print(
+        f"one process {loop:.2f} s; pool {wall:.2f} s, the copy into shared memory included: {loop / wall:.2f} times"
+    )
     print(f"the results are {'the same' if same else 'NOT THE SAME'}")
     if not same:
         raise SystemExit(1)

@@ -12,26 +12,61 @@ if TYPE_CHECKING:
     from windlass import shared as shared
     from windlass._errors import (
         DecodeError as DecodeError,
+    )
+    from windlass._errors import (
         EncodeError as EncodeError,
+    )
+    from windlass._errors import (
         FunctionLoadError as FunctionLoadError,
+    )
+    from windlass._errors import (
         InitializerFailed as InitializerFailed,
+    )
+    from windlass._errors import (
         OutOfMemory as OutOfMemory,
+    )
+    from windlass._errors import (
         PoolBroken as PoolBroken,
+    )
+    from windlass._errors import (
         PoolClosed as PoolClosed,
+    )
+    from windlass._errors import (
         PoolError as PoolError,
+    )
+    from windlass._errors import (
         QueueFull as QueueFull,
+    )
+    from windlass._errors import (
         RemoteError as RemoteError,
+    )
+    from windlass._errors import (
         RemoteTraceback as RemoteTraceback,
+    )
+    from windlass._errors import (
         ResultEncodeError as ResultEncodeError,
+    )
+    from windlass._errors import (
         SharedMemoryError as SharedMemoryError,
+    )
+    from windlass._errors import (
         StaleHandle as StaleHandle,
+    )
+    from windlass._errors import (
         TaskTimeout as TaskTimeout,
+    )
+    from windlass._errors import (
         WindlassError as WindlassError,
+    )
+    from windlass._errors import (
         WorkerCrashed as WorkerCrashed,
     )
-    from windlass._future import Future as Future, TaskRecord as TaskRecord
-    from windlass._pool import Pool as Pool, PoolOptions as PoolOptions
-    from windlass._statistics import PoolStatistics as PoolStatistics, WorkerStatistics as WorkerStatistics
+    from windlass._future import Future as Future
+    from windlass._future import TaskRecord as TaskRecord
+    from windlass._pool import Pool as Pool
+    from windlass._pool import PoolOptions as PoolOptions
+    from windlass._statistics import PoolStatistics as PoolStatistics
+    from windlass._statistics import WorkerStatistics as WorkerStatistics
     from windlass.shared import share as share
 
 __version__ = "0.1.0"
@@ -67,7 +102,7 @@ _HOMES = {
     "_errors",
 )
 
-__all__ = ["__version__", "shared", *_HOMES]  # noqa: PLE0604 -- one table says what is public and where it lives
+__all__ = ["__version__", "shared", *_HOMES]
 
 
 def __getattr__(name: str) -> object:

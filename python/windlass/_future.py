@@ -189,7 +189,9 @@ class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: 
         if state != "finished":
             return f"<{type(self).__name__} at {id(self):#x} state={state}>"
         exception = self.exception()
-        what = f"raised {type(exception).__name__}" if exception else f"returned {type(self.result()).__name__}"
+        what = (
+            f"raised {type(exception).__name__}" if exception else f"returned {type(self.result()).__name__}"
+        )
         return f"<{type(self).__name__} at {id(self):#x} state={state} {what}>"
 
 

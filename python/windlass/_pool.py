@@ -82,7 +82,10 @@ def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
             "processes, because the GIL of this free-threaded interpreter is enabled: an imported extension does not "
             "declare itself safe without it, or PYTHON_GIL=1 is set"
         )
-    return "process", "processes, because this interpreter has a GIL, which lets one thread run Python code at a time"
+    return (
+        "process",
+        "processes, because this interpreter has a GIL, which lets one thread run Python code at a time",
+    )
 
 
 class PoolOptions:
@@ -97,7 +100,7 @@ class PoolOptions:
     def options(
         self,
         *,
-        timeout: float | None | _Unset = _UNSET,
+        timeout: float | _Unset | None = _UNSET,
         retries: int | _Unset = _UNSET,
         priority: int | _Unset = _UNSET,
     ) -> PoolOptions:
@@ -106,7 +109,9 @@ class PoolOptions:
             self._pool,
             self._timeout if isinstance(timeout, _Unset) else _checked_timeout(timeout),
             self._retries if isinstance(retries, _Unset) else _checked_count("retries", retries, 0),
-            self._priority if isinstance(priority, _Unset) else _checked_count("priority", priority, -(2**31)),
+            self._priority
+            if isinstance(priority, _Unset)
+            else _checked_count("priority", priority, -(2**31)),
         )
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -274,7 +279,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
     def options(
         self,
         *,
-        timeout: float | None | _Unset = _UNSET,
+        timeout: float | _Unset | None = _UNSET,
         retries: int | _Unset = _UNSET,
         priority: int | _Unset = _UNSET,
     ) -> PoolOptions:
@@ -511,7 +516,10 @@ def _join(threads: Iterable[threading.Thread]) -> None:
 
 
 def _serve(
-    engine: _core.PoolHandle, initializer: Callable[..., object] | None, initargs: tuple[Any, ...], blas: int | None
+    engine: _core.PoolHandle,
+    initializer: Callable[..., object] | None,
+    initargs: tuple[Any, ...],
+    blas: int | None,
 ) -> None:
     """The life of a thread of a thread pool."""
     if initializer is not None:
@@ -599,7 +607,9 @@ def _spawn_settings(
         },
         protocol=5,
     )
-    argument = json.dumps({"path": sys.path, "preload": list(preload), "parent": os.getpid(), "cloudpickle": True})
+    argument = json.dumps(
+        {"path": sys.path, "preload": list(preload), "parent": os.getpid(), "cloudpickle": True}
+    )
     code = "from windlass._zygote import main; main()"
     return (
         sys.executable,

@@ -56,7 +56,7 @@ def _describe(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-# --- functions ----------------------------------------------------------------------------------------------------------
+# --- functions ----------------------------------------------------------------------------------------------------
 
 
 def _is_importable(function: object) -> bool:
@@ -135,7 +135,9 @@ def _collect(function: object, found: list[object], seen: set[int]) -> bool:
         if not _constant(value, found, seen):
             return False
     names = function.__globals__
-    return all(_constant(names[name], found, seen) for name in _global_names(function.__code__) if name in names)
+    return all(
+        _constant(names[name], found, seen) for name in _global_names(function.__code__) if name in names
+    )
 
 
 def _constant(value: object, found: list[object], seen: set[int]) -> bool:
@@ -155,7 +157,12 @@ _NAMES: dict[types.CodeType, tuple[str, ...]] = {}
 def _global_names(code: types.CodeType) -> tuple[str, ...]:
     known = _NAMES.get(code)
     if known is None:
-        inner = [name for const in code.co_consts if isinstance(const, types.CodeType) for name in _global_names(const)]
+        inner = [
+            name
+            for const in code.co_consts
+            if isinstance(const, types.CodeType)
+            for name in _global_names(const)
+        ]
         known = (*code.co_names, *inner)
         if len(_NAMES) > 4096:
             _NAMES.clear()
@@ -186,7 +193,7 @@ def raise_function_error(error: BaseException | None) -> NoReturn:
     raise error
 
 
-# --- objects ------------------------------------------------------------------------------------------------------------
+# --- objects ------------------------------------------------------------------------------------------------------
 
 
 def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
@@ -209,8 +216,8 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
         return _cloudpickle(value, buffers)
     except Exception as error:
         raise _errors().EncodeError(
-            f"cannot pickle {_describe(value)}: {type(error).__name__}: {error}. Send something that can be pickled, or "
-            f"make it in the worker."
+            f"cannot pickle {_describe(value)}: {type(error).__name__}: {error}. Send something that can be "
+            f"pickled, or make it in the worker."
         ) from error
 
 
@@ -282,7 +289,7 @@ def undecodable_arguments(error: BaseException) -> BaseException:
     return undecodable("arguments", error)
 
 
-# --- exceptions ---------------------------------------------------------------------------------------------------------
+# --- exceptions ---------------------------------------------------------------------------------------------------
 
 
 def portable_error(error: BaseException) -> tuple[BaseException, str]:
@@ -336,4 +343,3 @@ def decode_error(payload: bytes, described: bool) -> BaseException:
         return revive(_open(payload, described, writable=True))
     except Exception as error:
         return undecodable("exception", error)
-

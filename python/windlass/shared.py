@@ -4,8 +4,8 @@ A shared array is a NumPy array over shared memory. Given to a task, or returned
 what one side writes, the other sees, and nothing is copied. Nobody is locked out meanwhile: tasks that write the same
 elements have to agree among themselves.
 
-Outside of a pool's tasks (``pickle.dumps``, a queue of another library) a shared array is pickled by value, as any array
-is.
+Outside of a pool's tasks (``pickle.dumps``, a queue of another library) a shared array is pickled by value, as any
+array is.
 """
 
 from __future__ import annotations

@@ -100,7 +100,9 @@ class ThreadPoolExecutor(_Adapter):
 
     @property
     def _threads(self) -> set[threading.Thread]:
-        return {thread for thread in threading.enumerate() if thread.name.startswith(f"{self._prefix}-thread-")}
+        return {
+            thread for thread in threading.enumerate() if thread.name.startswith(f"{self._prefix}-thread-")
+        }
 
     @_threads.setter
     def _threads(self, count: int) -> None:

@@ -28,10 +28,16 @@ class Exclusion(NamedTuple):
         return self.since <= tuple(sys.version_info[:3]) < self.until
 
 
-ON_DEMAND = "Counts workers that are started one by one as tasks come; a Pool starts all of its workers when it is made."
+ON_DEMAND = (
+    "Counts workers that are started one by one as tasks come; a Pool starts all of them when it is made."
+)
 MAX_TASKS = "max_tasks_per_child belongs to ProcessPoolExecutor's constructor, not to the Executor contract."
-FORCED = "terminate_workers and kill_workers are ProcessPoolExecutor's own methods, not in the Executor contract."
-NAMES = "The names of the executor's threads, which are not in the Executor contract; Pool(name=...) has its own."
+FORCED = (
+    "terminate_workers and kill_workers are ProcessPoolExecutor's own methods, not in the Executor contract."
+)
+NAMES = (
+    "The names of the executor's threads, which are not in the Executor contract; Pool(name=...) has its own."
+)
 
 EXCLUSIONS = (
     Exclusion("test_shutdown", "thread", "test_threads_terminate", ON_DEMAND),
@@ -45,7 +51,9 @@ EXCLUSIONS = (
         "ThreadPoolExecutor's own default, five threads and more; a Pool has one worker for each usable core.",
     ),
     Exclusion("test_process_pool", "process", "test_max_tasks_per_child", MAX_TASKS),
-    Exclusion("test_process_pool", "process", "test_max_tasks_per_child_defaults_to_spawn_context", MAX_TASKS),
+    Exclusion(
+        "test_process_pool", "process", "test_max_tasks_per_child_defaults_to_spawn_context", MAX_TASKS
+    ),
     Exclusion("test_process_pool", "process", "test_max_tasks_early_shutdown", MAX_TASKS),
     Exclusion("test_process_pool", "process", "test_idle_process_reuse_one", ON_DEMAND),
     Exclusion("test_process_pool", "process", "test_idle_process_reuse_multiple", ON_DEMAND),
@@ -58,10 +66,18 @@ EXCLUSIONS = (
     Exclusion("test_process_pool", "process", "test_terminate_workers", FORCED, since=(3, 14)),
     Exclusion("test_process_pool", "process", "test_kill_workers", FORCED, since=(3, 14)),
     Exclusion("test_process_pool", "process", "test_force_shutdown_workers", FORCED, since=(3, 14)),
-    Exclusion("test_process_pool", "process", "test_force_shutdown_workers_dead_workers", FORCED, since=(3, 14)),
-    Exclusion("test_process_pool", "process", "test_force_shutdown_workers_invalid_op", FORCED, since=(3, 14)),
-    Exclusion("test_process_pool", "process", "test_force_shutdown_workers_not_started_yet", FORCED, since=(3, 14)),
-    Exclusion("test_process_pool", "process", "test_force_shutdown_workers_stops_pool", FORCED, since=(3, 14)),
+    Exclusion(
+        "test_process_pool", "process", "test_force_shutdown_workers_dead_workers", FORCED, since=(3, 14)
+    ),
+    Exclusion(
+        "test_process_pool", "process", "test_force_shutdown_workers_invalid_op", FORCED, since=(3, 14)
+    ),
+    Exclusion(
+        "test_process_pool", "process", "test_force_shutdown_workers_not_started_yet", FORCED, since=(3, 14)
+    ),
+    Exclusion(
+        "test_process_pool", "process", "test_force_shutdown_workers_stops_pool", FORCED, since=(3, 14)
+    ),
     Exclusion("test_shutdown", "process", "test_shutdown_gh_132969_case_1", MAX_TASKS, since=(3, 14)),
     Exclusion("test_shutdown", "process", "test_shutdown_gh_132969_case_2", MAX_TASKS, since=(3, 14)),
     Exclusion(

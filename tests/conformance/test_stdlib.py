@@ -21,7 +21,9 @@ from tests.conformance import _adapters
 from tests.conformance.exclusions import EXCLUSIONS
 
 if sys.version_info < (3, 13):
-    pytest.skip("CPython's tests are run on 3.13 and newer, whose executors ours follow", allow_module_level=True)
+    pytest.skip(
+        "CPython's tests are run on 3.13 and newer, whose executors ours follow", allow_module_level=True
+    )
 try:
     _package = importlib.import_module("test.test_concurrent_futures")
 except ImportError:
@@ -115,7 +117,10 @@ def _derive(module: str, kind: str, case: type) -> type:
     if kind == "thread":
         body: dict[str, Any] = {"executor_type": _adapters.ThreadPoolExecutor}
     else:
-        body = {"executor_type": _adapters.ProcessPoolExecutor, "get_context": lambda self: _adapters.Context()}
+        body = {
+            "executor_type": _adapters.ProcessPoolExecutor,
+            "get_context": lambda self: _adapters.Context(),
+        }
     body["__doc__"] = case.__doc__
     for test in _tests(case):
         reasons = [e.reason for e in EXCLUSIONS if (e.module, e.kind) == (module, kind) and e.test == test]
@@ -176,5 +181,7 @@ def test_most_of_them_are_run(kind: str, record_property: Any) -> None:
         if any(e.module == module and e.kind == kind and e.test == test for e in EXCLUSIONS)
     ]
     record_property("run", len(tests) - len(excluded))
-    print(f"CPython's executor tests for kind={kind}: {len(tests) - len(excluded)} run, {len(excluded)} excluded")
+    print(
+        f"CPython's executor tests for kind={kind}: {len(tests) - len(excluded)} run, {len(excluded)} excluded"
+    )
     assert len(tests) - len(excluded) > (40 if kind == "process" else 35)

@@ -16,8 +16,9 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-import windlass
 from tests.polling import is_alive
+
+import windlass
 
 #: Nothing takes so long unless it hangs.
 PATIENCE = 60.0
@@ -104,7 +105,9 @@ def main() -> int:
         began = time.monotonic()
         report = storm(pool, options.kills, options.seed)
         seconds = time.monotonic() - began
-    print(f"{report.kills} workers killed in {seconds:.1f} s; {report.tasks} tasks, {report.failed} of them failed")
+    print(
+        f"{report.kills} workers killed in {seconds:.1f} s; {report.tasks} tasks, {report.failed} of them failed"
+    )
     print(f"wrong: {report.wrong}; left over: {report.running}; deaths noticed: {report.crashed}")
     good = report.wrong == 0 and report.running == 0 and report.crashed == report.kills
     print("as promised" if good else "NOT as promised")

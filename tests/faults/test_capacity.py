@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import windlass
 from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
+
+import windlass
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = [0, 1, 100, 4 << 10, 16 << 10, 47 << 10, 64 << 10, 65 << 10, 128 << 10, 1 << 20, 9 << 20]
@@ -102,7 +103,8 @@ with windlass.Pool(2, kind="process") as pool:
         try:
             print(len(future.result(60)))
         except windlass.WindlassError as error:
-            print(isinstance(error, windlass.WorkerCrashed), isinstance(error, (windlass.SharedMemoryError, windlass.ResultEncodeError)))
+            told = (windlass.SharedMemoryError, windlass.ResultEncodeError)
+            print(isinstance(error, windlass.WorkerCrashed), isinstance(error, told))
     try:
         pool.submit(len, tasks.pattern(100 << 20)).result(60)
     except windlass.SharedMemoryError as error:
@@ -117,7 +119,11 @@ with windlass.Pool(2, kind="process") as pool:
 
 def test_no_room_for_data() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED.format(root=str(ROOT))], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-c", LIMITED.format(root=str(ROOT))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["False True", str(1 << 20), "False True", "argument", "buffer", "9 0"]
@@ -128,9 +134,9 @@ def test_a_full_queue_rejects(make_pool: Callable[..., Any], gate: Gate, kind: s
     running = pool.submit(gate.hold)
     until(gate.marks)
     accepted = []
-    with pytest.raises(windlass.QueueFull) as caught:
+    with pytest.raises(windlass.QueueFull) as caught:  # noqa: PT012 -- which submission is refused is not the point
         for n in range(100):
-            accepted.append(pool.submit(tasks.square, n))
+            accepted.append(pool.submit(tasks.square, n))  # noqa: PERF401
     assert isinstance(caught.value, queue.Full)
     assert caught.value.code == "WL-POOL-FULL"
     assert 3 <= len(accepted) < 100
@@ -145,7 +151,9 @@ def test_a_full_queue_blocks(make_pool: Callable[..., Any], gate: Gate, kind: st
     pool.submit(gate.hold)
     until(gate.marks)
     futures: list[Any] = []
-    submitter = threading.Thread(target=lambda: futures.extend(pool.submit(tasks.square, n) for n in range(200)))
+    submitter = threading.Thread(
+        target=lambda: futures.extend(pool.submit(tasks.square, n) for n in range(200))
+    )
     submitter.start()
     accepted = until(lambda: pool.statistics().queued >= 2 and pool.statistics().submitted)
     assert accepted < 200
@@ -193,7 +201,9 @@ def test_ten_thousand_queued_tasks_cancelled(make_pool: Callable[..., Any], gate
     assert pool.statistics().completed == 3
 
 
-def test_ten_thousand_queued_tasks_cancelled_by_shutdown(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+def test_ten_thousand_queued_tasks_cancelled_by_shutdown(
+    make_pool: Callable[..., Any], gate: Gate, kind: str
+) -> None:
     pool = make_pool(2, kind=kind)
     held = [pool.submit(gate.hold) for _ in range(2)]
     until(lambda: len(gate.marks()) == 2)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import windlass
 from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
+
+import windlass
 
 np = pytest.importorskip("numpy")
 SIZE = 64 << 20
@@ -215,7 +216,7 @@ def test_blas_threads_are_set(make_pool: Callable[..., Any], count: int) -> None
 
 
 def _blas_threads() -> list[int]:
-    import numpy  # noqa: F401, ICN001
+    import numpy  # noqa: F401
     import threadpoolctl
 
     return [library["num_threads"] for library in threadpoolctl.threadpool_info()] or [-1]

@@ -9,10 +9,11 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
-import windlass
 from tests import tasks
 from tests.polling import is_alive, until
 from tests.tasks import Gate
+
+import windlass
 
 DEATHS = {
     "sigkill": (tasks.killed_by, (signal.SIGKILL,), signal.SIGKILL, None),
@@ -58,7 +59,9 @@ def test_only_the_task_that_ran_fails(processes: Any, gate: Gate, death: str) ->
 
 
 def test_the_worker_is_replaced(processes: Any) -> None:
-    before = set(until(lambda: len(processes.statistics().worker_pids) == 2 and processes.statistics().worker_pids))
+    before = set(
+        until(lambda: len(processes.statistics().worker_pids) == 2 and processes.statistics().worker_pids)
+    )
     victim = processes.submit(tasks.killed_by, signal.SIGKILL)
     assert isinstance(victim.exception(60), windlass.WorkerCrashed)
     after = set(
@@ -77,7 +80,10 @@ def test_the_worker_is_replaced(processes: Any) -> None:
 
 def test_a_pool_of_one_goes_on(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process")
-    futures = [pool.submit(tasks.killed_by if n % 3 == 1 else tasks.square, 9 if n % 3 == 1 else n) for n in range(12)]
+    futures = [
+        pool.submit(tasks.killed_by if n % 3 == 1 else tasks.square, 9 if n % 3 == 1 else n)
+        for n in range(12)
+    ]
     for n, future in enumerate(futures):
         if n % 3 == 1:
             assert isinstance(future.exception(60), windlass.WorkerCrashed)
@@ -189,7 +195,9 @@ def test_a_crash_while_the_pool_shuts_down(make_pool: Callable[..., Any], gate: 
 def test_a_crash_while_a_large_result_is_on_its_way(processes: Any) -> None:
     for _ in range(3):
         big = [processes.submit(tasks.pattern, 4 << 20) for _ in range(4)]
-        assert isinstance(processes.submit(tasks.killed_by, signal.SIGKILL).exception(60), windlass.WorkerCrashed)
+        assert isinstance(
+            processes.submit(tasks.killed_by, signal.SIGKILL).exception(60), windlass.WorkerCrashed
+        )
         assert [len(future.result(60)) for future in big] == [4 << 20] * 4
 
 

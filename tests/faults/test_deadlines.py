@@ -10,10 +10,11 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
-import windlass
 from tests import tasks
 from tests.polling import is_alive, until
 from tests.tasks import Gate
+
+import windlass
 
 
 def test_an_overrun_ends_the_task(processes: Any, gate: Gate) -> None:
@@ -71,7 +72,9 @@ def test_an_overrun_in_a_thread_is_told_though_it_runs_on(make_pool: Callable[..
 
 
 def test_a_budget_that_is_kept_changes_nothing(pool: Any) -> None:
-    assert [pool.options(timeout=60).submit(tasks.square, n).result() for n in range(20)] == [n * n for n in range(20)]
+    assert [pool.options(timeout=60).submit(tasks.square, n).result() for n in range(20)] == [
+        n * n for n in range(20)
+    ]
     assert list(pool.options(timeout=60).map(tasks.square, range(20))) == [n * n for n in range(20)]
     assert pool.statistics().timed_out == 0
 

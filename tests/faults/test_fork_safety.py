@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import windlass
 from tests import tasks
 from tests.polling import until
+
+import windlass
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +31,12 @@ def _run(code: str, tmp_path: Path, *args: str, file: bool = False) -> list[str]
         path.write_text(code)
         command = [str(path)]
     done = subprocess.run(
-        [sys.executable, *command, *args], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=100
+        [sys.executable, *command, *args],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        timeout=100,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return done.stdout.splitlines()
@@ -104,7 +110,9 @@ def test_a_pool_used_from_many_threads(pool: Any) -> None:
             for n, future in enumerate(futures):
                 if future.result(60) != (base + n) ** 2:
                     wrong.append(n)
-            if list(pool.map(tasks.square, range(base, base + 200))) != [n * n for n in range(base, base + 200)]:
+            if list(pool.map(tasks.square, range(base, base + 200))) != [
+                n * n for n in range(base, base + 200)
+            ]:
                 wrong.append("map")
         except BaseException as error:
             wrong.append(error)
@@ -331,7 +339,13 @@ def test_a_repl(tmp_path: Path) -> None:
         "pool.shutdown()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-i", "-q"], input=session, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
+        [sys.executable, "-i", "-q"],
+        input=session,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        timeout=60,
     )
     assert done.stdout.splitlines() == ["2", "[0, 2, 4]"], done.stderr
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-import windlass
 from tests import tasks
 from tests.polling import descendants, is_alive, until
+
+import windlass
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -72,7 +72,9 @@ def parent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subproces
 
 @pytest.mark.parametrize("parent", [1, 4], indirect=True, ids=["1 thread", "4 threads"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM], ids=lambda n: n.name)
-def test_a_dead_parent_leaves_nothing(parent: subprocess.Popen[bytes], number: signal.Signals, tmp_path: Path) -> None:
+def test_a_dead_parent_leaves_nothing(
+    parent: subprocess.Popen[bytes], number: signal.Signals, tmp_path: Path
+) -> None:
     started = descendants(parent.pid)
     assert len(started) >= 4, "a zygote and three workers"
     assert _memory_files([parent.pid, *started]), "the test sees memory that could stay"
@@ -107,7 +109,9 @@ def test_a_parent_that_leaves_in_a_hurry(tmp_path: Path) -> None:
         "print(*pool.statistics().worker_pids, flush=True)\n"
         "os._exit(5)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path, check=False, timeout=60
+    )
     assert done.returncode == 5
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2
@@ -122,7 +126,9 @@ def test_a_program_that_forgets_to_shut_down_finishes_its_tasks(kind: str, tmp_p
         f"pool = windlass.Pool(2, kind={kind!r})\n"
         "for n in range(20): pool.submit(print, n, flush=True)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=tmp_path, check=False, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert sorted(int(line) for line in done.stdout.split()) == list(range(20))
 
@@ -135,5 +141,7 @@ def test_shutdown_without_waiting_does_not_hang_at_exit(kind: str, tmp_path: Pat
         "pool.submit(time.sleep, 0.3); pool.submit(print, 'apple', flush=True)\n"
         "pool.shutdown(wait=False)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=tmp_path, check=False, timeout=60
+    )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"apple", b"")

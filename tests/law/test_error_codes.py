@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from tests.law._tree import text
+
 from windlass import _errors
 
 _ROW = re.compile(r"^\| `(\w+)` \| `(WL-[A-Z-]+)` \| ([^|]+) \|", re.MULTILINE)

@@ -13,7 +13,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def _run(*words: str) -> str:
     done = subprocess.run(
-        [sys.executable, *words], cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *words],
+        cwd=EXAMPLES.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -26,8 +31,9 @@ def test_complexity_finds_the_same_as_a_plain_loop() -> None:
 
 
 def test_complexity_counts_decisions() -> None:
-    code = "def f(a, b):\n    if a and b or a:\n        return [x for x in a if x]\n    def g():\n        while a: pass\n"
-    script = f"import ast, complexity as c; t = ast.parse({code!r}); print([f['complexity'] for f in c._functions(t, '')])"
+    code = "def f(a, b):\n if a and b or a:\n  return [x for x in a if x]\n def g():\n  while a: pass\n"
+    count = "print([f['complexity'] for f in c._functions(t, '')])"
+    script = f"import ast, complexity as c; t = ast.parse({code!r}); {count}"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=EXAMPLES, capture_output=True, text=True, timeout=60, check=True
     )
@@ -37,4 +43,6 @@ def test_complexity_counts_decisions() -> None:
 
 def test_image_filter_is_right() -> None:
     pytest.importorskip("numpy")
-    assert "the results are the same" in _run(str(EXAMPLES / "image_filter.py"), "--images", "2", "--size", "300")
+    assert "the results are the same" in _run(
+        str(EXAMPLES / "image_filter.py"), "--images", "2", "--size", "300"
+    )

@@ -63,8 +63,10 @@ impl Control {
     ///
     /// When the machine is out of memory or descriptors.
     pub fn create(cores: u32) -> Result<(Arc<Self>, OwnedFd)> {
-        let fd = memfd::create(c"windlass-control", SIZE as u64, true).context("could not make a pool's control page")?;
-        let map = Mapping::map(fd.as_fd(), SIZE, Protection::ReadWrite).context("could not map a control page")?;
+        let fd = memfd::create(c"windlass-control", SIZE as u64, true)
+            .context("could not make a pool's control page")?;
+        let map =
+            Mapping::map(fd.as_fd(), SIZE, Protection::ReadWrite).context("could not map a control page")?;
         let event = EventFd::new().context("could not make an event descriptor")?;
         let control = Self { map, event };
         control.page().cores.0.store(cores, Ordering::Relaxed);
@@ -78,7 +80,8 @@ impl Control {
     ///
     /// When the descriptor is not that of a control page.
     pub fn attach(control: OwnedFd, event: OwnedFd) -> Result<Arc<Self>> {
-        let map = Mapping::map(control.as_fd(), SIZE, Protection::ReadWrite).context("could not map a control page")?;
+        let map = Mapping::map(control.as_fd(), SIZE, Protection::ReadWrite)
+            .context("could not map a control page")?;
         let control = Self { map, event: EventFd::from_owned(event) };
         if control.page().magic.0.load(Ordering::Acquire) != MAGIC {
             return Err(Error::new(Code::ShmCorrupt, "a control page has the wrong magic number"));
@@ -126,7 +129,10 @@ impl Control {
 
     /// Parent: sleeps until the bell, armed with `FUTEX`, is rung; true when a signal handler has to run first.
     pub fn sleep(&self, timeout: Option<Duration>) -> bool {
-        matches!(futex::wait(&self.page().bell.0, bell::FUTEX, timeout, Scope::Shared), futex::Wait::Interrupted)
+        matches!(
+            futex::wait(&self.page().bell.0, bell::FUTEX, timeout, Scope::Shared),
+            futex::Wait::Interrupted
+        )
     }
 
     /// Parent: wakes the thread that sleeps in [`sleep`](Self::sleep), if there is one.
@@ -147,7 +153,8 @@ impl Control {
         if mode == bell::AWAKE {
             return;
         }
-        let wanted = mode & (bell::FUTEX | bell::ANY) != 0 || crowded || (mode & bell::HUNGRY != 0 && hungry());
+        let wanted =
+            mode & (bell::FUTEX | bell::ANY) != 0 || crowded || (mode & bell::HUNGRY != 0 && hungry());
         if wanted {
             self.ring(mode);
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use windlass_base::{Code, Error, Result};
 use windlass_os::socket;
+use windlass_shm::arena::Arena;
 use windlass_shm::ring::{Header, PushError, Retract};
 use windlass_shm::segment::Segment;
 
@@ -28,6 +29,8 @@ pub(crate) struct Load {
 /// Enough waiting work to outlast the parent's next look at the rings.
 const COVER_NS: u64 = 400_000;
 const MOST_IN_LANE: usize = 32;
+/// Records that are read from one lane before the others are looked at.
+const MOST_AT_ONCE: usize = 4096;
 /// Tasks shorter than this are not worth being carried to another lane,
 const STEAL_ABOVE_NS: u64 = 30_000;
 /// unless the one before them has been running for longer than usual.
@@ -126,7 +129,9 @@ impl Engine {
     fn feed(&self, core: &mut Core, index: usize, task: &Arc<Task>) -> Fed {
         let Call::Remote { function, .. } = &task.call else { return Fed::Broken };
         let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { return Fed::Broken };
-        let Some(worker) = core.workers.get_mut(lane.worker).and_then(Option::as_mut) else { return Fed::Broken };
+        let Some(worker) = core.workers.get_mut(lane.worker).and_then(Option::as_mut) else {
+            return Fed::Broken;
+        };
         let Some(payload) = task.payload() else { return Fed::Broken };
         let mut segments = payload.segments.iter().chain(&function.payload.segments);
         if !segments.all(|segment| worker.give_segment(segment)) {
@@ -172,7 +177,9 @@ impl Engine {
             // The longest queue; among equals, the one that has waited longest behind its first task.
             let longest = core.busy.iter().copied().max_by_key(|i| {
                 let lane = core.lanes.get(*i).and_then(Option::as_ref);
-                lane.map(|lane| (!always && now.duration_since(lane.front_since) > STEAL_AFTER, lane.outstanding.len()))
+                lane.map(|lane| {
+                    (!always && now.duration_since(lane.front_since) > STEAL_AFTER, lane.outstanding.len())
+                })
             });
             let Some(victim) = longest else { return };
             let Some(lane) = core.lanes.get_mut(victim).and_then(Option::as_mut) else { return };
@@ -252,7 +259,8 @@ impl Engine {
     /// Reads one lane's results; true if there was any record.
     pub(crate) fn drain_lane(&self, core: &mut Core, index: usize) -> bool {
         let mut came = false;
-        loop {
+        // Bounded, so that a worker that never stops talking cannot hold the engine's lock.
+        for _ in 0..MOST_AT_ONCE {
             let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { return came };
             let header = match lane.results.peek() {
                 Ok(Some(header)) => header,
@@ -273,6 +281,7 @@ impl Engine {
                 return came;
             }
         }
+        came
     }
 
     fn receive(&self, core: &mut Core, index: usize, header: Header, bytes: Vec<u8>) -> Result<()> {
@@ -387,7 +396,8 @@ impl crate::workers::Worker {
             return true;
         }
         let sent =
-            socket::send(self.socket.as_fd(), &[&segment_message(segment)], &[segment.as_fd()], false).is_ok();
+            socket::send(self.socket.as_fd(), &[&segment_message(segment, false)], &[segment.as_fd()], false)
+                .is_ok();
         if sent {
             self.segments.insert(segment.id(), Arc::downgrade(segment));
         }
@@ -403,7 +413,7 @@ impl crate::workers::Worker {
                     self.received.insert(entry.segment, segment);
                     break;
                 }
-                let Some(segment) = receive_segment(&self.socket)? else {
+                let Some(segment) = receive_segment(&self.socket, Some(Arena::global()))? else {
                     return Err(Error::new(Code::ShmCorrupt, "it named a segment that it did not pass"));
                 };
                 self.received.insert(segment.id(), segment);

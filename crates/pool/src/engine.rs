@@ -259,7 +259,12 @@ impl Engine {
     /// # Errors
     ///
     /// See [`Refused`]; the call comes back with it.
-    pub fn submit(&self, call: Call, task_flags: u16, options: Options) -> Result<Arc<Task>, (Call, Refused)> {
+    pub fn submit(
+        &self,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> Result<Arc<Task>, (Call, Refused)> {
         if self.fork_generation != windlass_os::process::fork_generation() {
             return Err((call, Refused::Forked));
         }
@@ -386,7 +391,13 @@ impl Engine {
         if interrupted { Waited::Interrupted } else { Waited::Ready }
     }
 
-    fn sleep_on(&self, core: MutexGuard<'_, Core>, word: &AtomicU32, what: &Sleeper, timeout: Option<Duration>) -> bool {
+    fn sleep_on(
+        &self,
+        core: MutexGuard<'_, Core>,
+        word: &AtomicU32,
+        what: &Sleeper,
+        timeout: Option<Duration>,
+    ) -> bool {
         let observed = word.load(Ordering::Acquire);
         drop(core);
         if self.is_ready(what) {
@@ -561,7 +572,13 @@ impl Engine {
     }
 
     /// Runs a task again if it may be, else ends it.
-    pub(crate) fn retry_or_finish(&self, core: &mut Core, task: &Arc<Task>, outcome: Outcome, record: Record) {
+    pub(crate) fn retry_or_finish(
+        &self,
+        core: &mut Core,
+        task: &Arc<Task>,
+        outcome: Outcome,
+        record: Record,
+    ) {
         if task.is_done() {
             return;
         }
@@ -876,7 +893,14 @@ impl Engine {
     }
 
     /// Ends a local task. `again` gives the call back, for a retry.
-    pub fn finish_local(&self, task: &Arc<Task>, value: Opaque, raised: bool, busy_ns: u64, again: Option<Opaque>) {
+    pub fn finish_local(
+        &self,
+        task: &Arc<Task>,
+        value: Opaque,
+        raised: bool,
+        busy_ns: u64,
+        again: Option<Opaque>,
+    ) {
         let mut core = self.lock();
         core.local_running = core.local_running.saturating_sub(1);
         let pid = windlass_os::process::current_pid();
@@ -922,7 +946,8 @@ impl Engine {
                 }
             })
             .collect();
-        let queued = core.queue.len() + core.outstanding - (running - core.local_running).min(core.outstanding);
+        let queued =
+            core.queue.len() + core.outstanding - (running - core.local_running).min(core.outstanding);
         Statistics { counters: core.counters, queued, running, workers }
     }
 
@@ -987,7 +1012,8 @@ impl Core {
     /// Keeps `outstanding`, `busy` and `idle` in step after tasks left a lane.
     pub(crate) fn lane_shrank(&mut self, index: usize, by: usize) {
         self.outstanding -= by;
-        let empty = self.lanes.get(index).and_then(Option::as_ref).is_some_and(|lane| lane.outstanding.is_empty());
+        let empty =
+            self.lanes.get(index).and_then(Option::as_ref).is_some_and(|lane| lane.outstanding.is_empty());
         if empty && let Some(at) = self.busy.iter().position(|lane| *lane == index) {
             self.busy.swap_remove(at);
             self.idle.push(index);

@@ -68,7 +68,8 @@ impl<'a> Table<'a> {
             return Err(corrupt("a descriptor table is shorter than its head"));
         };
         let count = count as usize;
-        let handles = payload.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
+        let handles =
+            payload.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
         let table_end = count.checked_mul(ENTRY).and_then(|n| n.checked_add(HEAD));
         if count <= handles || table_end.is_none_or(|end| end > payload.len()) {
             return Err(corrupt("a descriptor table is longer than its payload"));
@@ -187,7 +188,8 @@ mod tests {
     #[test]
     fn parts_come_back_as_written() {
         let placed = Entry { segment: 7, generation: 3, offset: 4096, length: 10 };
-        let bytes = encode(42, &[Part::Inline(b"stream"), Part::Placed(placed), Part::Inline(b"buffer")], &[placed]);
+        let bytes =
+            encode(42, &[Part::Inline(b"stream"), Part::Placed(placed), Part::Inline(b"buffer")], &[placed]);
         let table = Table::parse(&bytes).expect("a table that encode wrote");
         assert_eq!((table.lease(), table.len(), table.buffers().count()), (42, 4, 2));
         let entries: Vec<_> = table.entries().collect();
@@ -201,7 +203,8 @@ mod tests {
     fn no_prefix_or_flipped_byte_crashes_the_reader() {
         let bytes = encode(1, &[Part::Inline(b"stream"), Part::Inline(&[9; 100])], &[]);
         for end in 0..bytes.len() {
-            let _ = Table::parse(&bytes[..end]).map(|t| t.entries().map(|e| t.inline(&e).map(<[u8]>::len)).count());
+            let _ = Table::parse(&bytes[..end])
+                .map(|t| t.entries().map(|e| t.inline(&e).map(<[u8]>::len)).count());
         }
         for at in 0..bytes.len() {
             let mut broken = bytes.clone();

@@ -78,8 +78,10 @@ impl Lane {
     /// Makes the memory of a lane and gives back the descriptor that the worker maps.
     pub(crate) fn create(worker: usize) -> Result<(Self, OwnedFd)> {
         let layout = LaneLayout::DEFAULT;
-        let fd = memfd::create(c"windlass-lane", layout.size() as u64, true).context("could not make a lane")?;
-        let map = Mapping::map(fd.as_fd(), layout.size(), Protection::ReadWrite).context("could not map a lane")?;
+        let fd =
+            memfd::create(c"windlass-lane", layout.size() as u64, true).context("could not make a lane")?;
+        let map =
+            Mapping::map(fd.as_fd(), layout.size(), Protection::ReadWrite).context("could not map a lane")?;
         let map = Arc::new(map);
         let (tasks, results) = (layout.tasks(&map)?, layout.results(&map)?);
         tasks.initialise();

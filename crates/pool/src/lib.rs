@@ -23,5 +23,7 @@ pub use control::Control;
 pub use engine::{Engine, Refused, Sleeper, Waited};
 pub use lane::LaneLayout;
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
-pub use task::{Call, Failure, Function, Opaque, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task};
+pub use task::{
+    Call, Failure, Function, Opaque, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task,
+};
 pub use zygote::ZygoteCommand;

@@ -1,7 +1,7 @@
 //! The pool's central queue: priorities first, then arrival.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::task::Task;

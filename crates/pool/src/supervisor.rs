@@ -236,7 +236,9 @@ impl Supervisor {
                         if let Some(entry) = watched.workers.get_mut(&worker) {
                             entry.1 = Some(source);
                         }
-                        watched.sources.insert(source, Source::Worker { id: worker, pidfd: Arc::clone(&pidfd) });
+                        watched
+                            .sources
+                            .insert(source, Source::Worker { id: worker, pidfd: Arc::clone(&pidfd) });
                         drop(watched);
                         let _ = self.epoll.add(pidfd.as_fd(), source, Interest::Read);
                         engine.worker_spawned(worker, pid, &pidfd);

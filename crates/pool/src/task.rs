@@ -261,9 +261,9 @@ impl Task {
 
     pub(crate) fn set_stage(&self, stage: Stage) {
         // A compare loop, because the flag bits are set by threads without the engine's lock.
-        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
-            Some(word & !PHASE | stage as u32)
-        });
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(word & !PHASE | stage as u32));
     }
 
     pub(crate) fn sent_to(&self, lane: usize) {
@@ -281,7 +281,9 @@ impl Task {
         let _ = self.outcome.set(outcome);
         let before = self
             .word
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(word & !PHASE | Stage::Done as u32))
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+                Some(word & !PHASE | Stage::Done as u32)
+            })
             .unwrap_or(0);
         if before & WAITING != 0 {
             futex::wake(&self.word, u32::MAX >> 1, Scope::Private);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use windlass_base::{Code, Error, Result, ResultExt};
 use windlass_os::mmap::{Mapping, Protection};
 use windlass_os::socket;
+use windlass_shm::arena::Arena;
 use windlass_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError};
 use windlass_shm::segment::Segment;
 
@@ -48,7 +49,8 @@ impl WorkerEnd {
     pub fn attach(lane: OwnedFd, control: Arc<Control>) -> Result<Self> {
         let layout = LaneLayout::DEFAULT;
         let map = Arc::new(
-            Mapping::map(lane.as_fd(), layout.size(), Protection::ReadWrite).context("could not map a lane")?,
+            Mapping::map(lane.as_fd(), layout.size(), Protection::ReadWrite)
+                .context("could not map a lane")?,
         );
         let tasks = layout.tasks(&map)?.consumer();
         let results = layout.results(&map)?.producer();
@@ -64,7 +66,12 @@ impl WorkerEnd {
         loop {
             let Some(header) = self.tasks.peek().map_err(Error::from)? else { return Ok(None) };
             if self.tasks.start() {
-                return Ok(Some(Incoming { kind: header.kind, flags: header.flags, id: header.id, aux: header.aux }));
+                return Ok(Some(Incoming {
+                    kind: header.kind,
+                    flags: header.flags,
+                    id: header.id,
+                    aux: header.aux,
+                }));
             }
         }
     }
@@ -107,8 +114,12 @@ impl WorkerEnd {
                 self.control.ring(self.control.mode());
                 Ok(false)
             }
-            Err(PushError::TooLarge) => Err(Error::new(Code::TooLarge, "a reply is larger than its ring takes")),
-            Err(PushError::Corrupt) => Err(Error::new(Code::ShmCorrupt, "a result ring's head makes no sense")),
+            Err(PushError::TooLarge) => {
+                Err(Error::new(Code::TooLarge, "a reply is larger than its ring takes"))
+            }
+            Err(PushError::Corrupt) => {
+                Err(Error::new(Code::ShmCorrupt, "a result ring's head makes no sense"))
+            }
         }
     }
 
@@ -143,18 +154,20 @@ impl WorkerEnd {
 const SEGMENT_MESSAGE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Writes the message that goes beside a segment's descriptor.
-pub(crate) fn segment_message(segment: &Segment) -> [u8; SEGMENT_MESSAGE] {
+/// Writes the message that goes beside a segment's descriptor; `given`: the receiver is its only owner from now on.
+pub(crate) fn segment_message(segment: &Segment, given: bool) -> [u8; SEGMENT_MESSAGE] {
     let mut out = [0; SEGMENT_MESSAGE];
     out[..4].copy_from_slice(&1_u32.to_le_bytes());
+    out[4..8].copy_from_slice(&u32::from(given).to_le_bytes());
     out[8..16].copy_from_slice(&segment.id().to_le_bytes());
     out[16..24].copy_from_slice(&segment.generation().to_le_bytes());
     out[24..32].copy_from_slice(&segment.size().to_le_bytes());
     out
 }
 
-/// Reads one segment from a socket; `Ok(None)` when there is none yet, or the peer is gone.
-pub(crate) fn receive_segment(socket: &OwnedFd) -> Result<Option<Arc<Segment>>> {
+/// Reads one segment from a socket; `Ok(None)` when there is none yet, or the peer is gone. One that is given away goes
+/// to `arena` in the end, if there is one.
+pub(crate) fn receive_segment(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Option<Arc<Segment>>> {
     let mut message = [0; SEGMENT_MESSAGE];
     let mut fds = Vec::new();
     let got = match socket::recv(socket.as_fd(), &mut message, &mut fds, false) {
@@ -165,10 +178,15 @@ pub(crate) fn receive_segment(socket: &OwnedFd) -> Result<Option<Arc<Segment>>> 
     if got == 0 {
         return Ok(None);
     }
-    let field = |at: usize| message.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-    match fds.pop() {
-        Some(fd) if got == SEGMENT_MESSAGE && fds.is_empty() => Segment::attach(fd, field(8), field(16)).map(Some),
-        _ => Err(Error::new(Code::ShmCorrupt, "a segment's message is malformed")),
+    let field =
+        |at: usize| message.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let Some(fd) = fds.pop().filter(|_| got == SEGMENT_MESSAGE && fds.is_empty()) else {
+        return Err(Error::new(Code::ShmCorrupt, "a segment's message is malformed"));
+    };
+    let given = message[4..8] == 1_u32.to_le_bytes();
+    match arena.filter(|_| given) {
+        Some(arena) => Segment::adopt(fd, field(8), field(16), arena).map(Some),
+        None => Segment::attach(fd, field(8), field(16)).map(Some),
     }
 }
 
@@ -185,13 +203,14 @@ impl FdChannel {
         Self { socket, kept: Mutex::default() }
     }
 
-    /// Passes a segment's descriptor to the parent; send it before the record that names it.
+    /// Passes a segment's descriptor to the parent; send it before the record that names it. With `given` the parent
+    /// becomes its owner: drop it here right afterwards.
     ///
     /// # Errors
     ///
     /// When the parent is gone.
-    pub fn send_segment(&self, segment: &Segment) -> Result<()> {
-        socket::send(self.socket.as_fd(), &[&segment_message(segment)], &[segment.as_fd()], true)
+    pub fn send_segment(&self, segment: &Segment, given: bool) -> Result<()> {
+        socket::send(self.socket.as_fd(), &[&segment_message(segment, given)], &[segment.as_fd()], true)
             .context("could not pass a segment to the parent")
     }
 
@@ -211,7 +230,7 @@ impl FdChannel {
             if let Some(segment) = Segment::lookup(id, generation)? {
                 return Ok(segment);
             }
-            while let Some(segment) = receive_segment(&self.socket)? {
+            while let Some(segment) = receive_segment(&self.socket, None)? {
                 kept.insert(segment.id(), segment);
             }
             if kept.contains_key(&id) {

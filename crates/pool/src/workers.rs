@@ -82,7 +82,8 @@ impl Engine {
     pub(crate) fn prepare_spawning(&self, control: OwnedFd) -> Result<()> {
         let Some(spawn) = &self.config.spawn else { return Ok(()) };
         let zygote = Supervisor::get()?.zygote(&spawn.zygote)?;
-        let spec = memfd::with_contents(c"windlass-spec", &spawn.spec).context("could not store a worker's spec")?;
+        let spec =
+            memfd::with_contents(c"windlass-spec", &spawn.spec).context("could not store a worker's spec")?;
         *lock(&self.spawning) = Some(Spawning { zygote, control, spec });
         Ok(())
     }
@@ -202,7 +203,8 @@ impl Engine {
         restart: impl FnOnce() -> Result<Arc<Zygote>>,
     ) {
         let mut core = self.lock();
-        let ours = lock(&self.spawning).as_ref().is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
+        let ours =
+            lock(&self.spawning).as_ref().is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
         if !ours || matches!(core.state, State::Ended | State::Broken(_)) {
             return;
         }
@@ -236,7 +238,8 @@ impl Engine {
     /// Gives up waiting for the status of workers that died long enough ago.
     pub(crate) fn expire_deaths(&self, core: &mut Core, now: Instant) {
         for index in 0..core.workers.len() {
-            let due = core.workers[index].as_ref().and_then(|worker| worker.dead_until).is_some_and(|at| at <= now);
+            let due =
+                core.workers[index].as_ref().and_then(|worker| worker.dead_until).is_some_and(|at| at <= now);
             if due {
                 self.bury(core, index);
             }
@@ -317,7 +320,8 @@ impl Engine {
     fn replace(&self, core: &mut Core) {
         let alive = core.workers.iter().flatten().filter(|worker| !worker.dismissed).count();
         let closing = !matches!(core.state, State::Open);
-        let wanted = if closing && core.queue.is_empty() && core.outstanding == 0 { 0 } else { self.config.workers };
+        let wanted =
+            if closing && core.queue.is_empty() && core.outstanding == 0 { 0 } else { self.config.workers };
         if alive >= wanted {
             return;
         }
@@ -330,7 +334,9 @@ impl Engine {
 
     /// Ends a worker whose memory makes no sense.
     pub(crate) fn condemn_lane(&self, core: &mut Core, lane: usize, reason: &str) {
-        let Some(index) = core.lanes.get(lane).and_then(Option::as_ref).map(|lane| lane.worker) else { return };
+        let Some(index) = core.lanes.get(lane).and_then(Option::as_ref).map(|lane| lane.worker) else {
+            return;
+        };
         core.idle.retain(|idle| *idle != lane);
         if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut)
             && worker.condemned.is_none()
@@ -393,7 +399,9 @@ impl Engine {
         }
         let mut alive = false;
         for worker in core.workers.iter_mut().flatten() {
-            let Some(lane) = worker.lanes.first().and_then(|i| core.lanes.get_mut(*i)?.as_mut()) else { continue };
+            let Some(lane) = worker.lanes.first().and_then(|i| core.lanes.get_mut(*i)?.as_mut()) else {
+                continue;
+            };
             worker.segments.retain(|id, segment| {
                 let keep = segment.strong_count() > 0 || !send_plain(&mut lane.tasks, kind::FORGET, *id);
                 alive |= keep;
@@ -418,7 +426,8 @@ impl Core {
 
     /// How many of a worker's lanes are running a task.
     pub(crate) fn started_in(&self, worker: &Worker) -> usize {
-        let started = |lane: &Lane| lane.outstanding.front().is_some_and(|sent| lane.tasks.started(sent.position));
+        let started =
+            |lane: &Lane| lane.outstanding.front().is_some_and(|sent| lane.tasks.started(sent.position));
         worker.lanes.iter().filter_map(|i| self.lanes.get(*i)?.as_ref()).filter(|lane| started(lane)).count()
     }
 }

@@ -11,8 +11,8 @@ use windlass_pool::wire::kind;
 use windlass_pool::worker::WorkerEnd;
 use windlass_pool::zygote::server;
 use windlass_pool::{
-    Call, Config, Control, Engine, Failure, Function, OnCrash, OnFull, Options, Outcome, Payload, Phase, Refused,
-    Sleeper, Spawn, Task, Waited, ZygoteCommand,
+    Call, Config, Control, Engine, Failure, Function, OnCrash, OnFull, Options, Outcome, Payload, Phase,
+    Refused, Sleeper, Spawn, Task, Waited, ZygoteCommand,
 };
 
 const ZYGOTE: &str = "WINDLASS_TEST_ZYGOTE";

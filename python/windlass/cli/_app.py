@@ -59,6 +59,7 @@ def _dispatch(given: list[str]) -> int:
         return _show(f"windlass {version()}")
     if command == "map":
         from windlass.cli._flags import parse_map
+
         options = parse_map(rest)
         from windlass.cli._map import run_map
 
@@ -69,11 +70,14 @@ def _dispatch(given: list[str]) -> int:
         return outcome.status
     if command == "doctor":
         from windlass.cli._flags import parse_doctor
+
         as_json = parse_doctor(rest)
         from windlass.cli._doctor import run_doctor
 
         return run_doctor(as_json)
-    raise CommandError(f"there is no command {command!r}", "windlass map, windlass doctor, or windlass --help")
+    raise CommandError(
+        f"there is no command {command!r}", "windlass map, windlass doctor, or windlass --help"
+    )
 
 
 def _show(text: str) -> int:

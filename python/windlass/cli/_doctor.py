@@ -176,12 +176,17 @@ def _limits() -> list[Finding]:
             "open files", resource.RLIMIT_NOFILE, _PLENTY_OF_FILES,
             "each worker takes a few descriptors: raise it with ulimit -n", size=False,
         ),
-        _limit("processes", resource.RLIMIT_NPROC, 256, "each worker is a process: raise it with ulimit -u", size=False),
+        _limit(
+            "processes", resource.RLIMIT_NPROC, 256,
+            "each worker is a process: raise it with ulimit -u", size=False,
+        ),
         _limit("file size", resource.RLIMIT_FSIZE, 1 << 30, "shared memory counts as a file: raise it with ulimit -f",
                size=True),
     ]  # fmt: skip
-    for name in ("pid_max", "threads-max"):
-        found.append(Finding("limits", f"kernel.{name}", _read(f"/proc/sys/kernel/{name}") or "unknown"))
+    found.extend(
+        Finding("limits", f"kernel.{name}", _read(f"/proc/sys/kernel/{name}") or "unknown")
+        for name in ("pid_max", "threads-max")
+    )
     return found
 
 

@@ -81,52 +81,93 @@ _ON_OFF = {"action": argparse.BooleanOptionalAction, "default": None}
 
 MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
-        ("--glob",), "inputs",
+        ("--glob",),
+        "inputs",
         "every file that matches is an input, sorted by name; ** goes into folders. May be given again.",
         {"metavar": "PATTERN", "action": "append", "default": []},
     ),
     Flag(("--stdin",), "inputs", "every line of standard input that is not blank is an input.", _SWITCH),
     Flag(
-        ("--jsonl",), "inputs",
+        ("--jsonl",),
+        "inputs",
         "every line of FILE that is not blank is an input, as the JSON value that it holds; - is standard input.",
         {"metavar": "FILE"},
     ),
     Flag(
-        ("--kind",), "workers",
+        ("--kind",),
+        "workers",
         "processes or threads; auto takes threads where Python runs them in parallel (see `windlass doctor`).",
         {"choices": ("auto", "process", "thread"), "default": "auto"},
     ),
-    Flag(("--workers", "-w"), "workers", "how many workers; one for each usable core if not given.",
-         {"metavar": "N", "type": _count(1)}),
-    Flag(("--threads",), "workers", "threads in each process worker.",
-         {"metavar": "N", "type": _count(1), "default": 1}),
     Flag(
-        ("--preload",), "workers",
+        ("--workers", "-w"),
+        "workers",
+        "how many workers; one for each usable core if not given.",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(
+        ("--threads",),
+        "workers",
+        "threads in each process worker.",
+        {"metavar": "N", "type": _count(1), "default": 1},
+    ),
+    Flag(
+        ("--preload",),
+        "workers",
         "import MODULE once, before the worker processes are forked, so that they share it. May be given again.",
         {"metavar": "MODULE", "action": "append", "default": []},
     ),
     Flag(
-        ("--timeout",), "workers",
+        ("--timeout",),
+        "workers",
         "give up on an input after S seconds; in a process worker the call is ended and the worker goes on. The"
         " time counts from handing the input to the pool, which then happens only as workers fall free.",
         {"metavar": "S", "type": _seconds},
     ),
-    Flag(("--retries",), "workers", "try again an input whose worker died, up to N times; the function must bear that.",
-         {"metavar": "N", "type": _count(0), "default": 0}),
+    Flag(
+        ("--retries",),
+        "workers",
+        "try again an input whose worker died, up to N times; the function must bear that.",
+        {"metavar": "N", "type": _count(0), "default": 0},
+    ),
     Flag(("--out", "-o"), "results", "write the results to FILE.", {"metavar": "FILE"}),
     Flag(("--resume",), "results", "go on with --out: skip what it has as done.", _SWITCH),
-    Flag(("--overwrite",), "results", "empty --out first. Without this a file with results in it is refused.", _SWITCH),
-    Flag(("--repr",), "results", "a result that JSON cannot hold is written as its repr() instead of failing.", _SWITCH),
-    Flag(("--print",), "results", "print results on standard output; this is the default without --out.", _ON_OFF),
     Flag(
-        ("--progress",), "display",
+        ("--overwrite",),
+        "results",
+        "empty --out first. Without this a file with results in it is refused.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--repr",),
+        "results",
+        "a result that JSON cannot hold is written as its repr() instead of failing.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--print",),
+        "results",
+        "print results on standard output; this is the default without --out.",
+        _ON_OFF,
+    ),
+    Flag(
+        ("--progress",),
+        "display",
         "show progress; a bar on a terminal, else a line now and then. The default.",
         {"action": argparse.BooleanOptionalAction, "default": True},
     ),
-    Flag(("--progress-every",), "display", "seconds between progress lines where there is no terminal (5).",
-         {"metavar": "S", "type": _seconds, "default": 5.0}),
-    Flag(("--show-failures",), "display", "how many failures are shown with their traceback (5); the rest is counted.",
-         {"metavar": "N", "type": _count(0), "default": 5}),
+    Flag(
+        ("--progress-every",),
+        "display",
+        "seconds between progress lines where there is no terminal (5).",
+        {"metavar": "S", "type": _seconds, "default": 5.0},
+    ),
+    Flag(
+        ("--show-failures",),
+        "display",
+        "how many failures are shown with their traceback (5); the rest is counted.",
+        {"metavar": "N", "type": _count(0), "default": 5},
+    ),
 )
 
 DOCTOR_FLAGS: tuple[Flag, ...] = (
@@ -142,8 +183,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 def parser(name: str, usage: str, about: str, notes: str, flags: Sequence[Flag]) -> argparse.ArgumentParser:
     """Make the parser of one command from its rows of the table."""
     made = argparse.ArgumentParser(
-        prog=f"windlass {name}", usage=usage, description=about, epilog=notes, formatter_class=_Formatter,
-        allow_abbrev=False, add_help=False,
+        prog=f"windlass {name}",
+        usage=usage,
+        description=about,
+        epilog=notes,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+        add_help=False,
     )
     sections: dict[str, Any] = {}
     for flag in flags:
@@ -189,7 +235,7 @@ def parse_map(arguments: Sequence[str]) -> MapOptions:
     verbatim: list[str] = []
     if "--" in flagged:
         cut = flagged.index("--")
-        flagged, verbatim = flagged[:cut], flagged[cut + 1:]
+        flagged, verbatim = flagged[:cut], flagged[cut + 1 :]
     values = vars(made.parse_intermixed_args(flagged))
     for name in ("inputs", "glob", "preload"):
         values[name] = tuple(values[name])
@@ -208,5 +254,7 @@ def parse_map(arguments: Sequence[str]) -> MapOptions:
 
 def parse_doctor(arguments: Sequence[str]) -> bool:
     """Read the arguments of `windlass doctor`; True for `--json`."""
-    made = parser("doctor", DOCTOR_USAGE, "Tell what this machine offers and what stands in the way.", "", DOCTOR_FLAGS)
+    made = parser(
+        "doctor", DOCTOR_USAGE, "Tell what this machine offers and what stands in the way.", "", DOCTOR_FLAGS
+    )
     return bool(made.parse_args(list(arguments)).json)

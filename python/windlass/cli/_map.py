@@ -101,7 +101,12 @@ class _Run:
     """One run of the command."""
 
     def __init__(
-        self, options: MapOptions, target: Target, inputs: Inputs, outputs: list[_Output], earlier: Earlier | None
+        self,
+        options: MapOptions,
+        target: Target,
+        inputs: Inputs,
+        outputs: list[_Output],
+        earlier: Earlier | None,
     ) -> None:
         self._options = options
         self._target = target
@@ -248,4 +253,3 @@ def windlass_cores() -> int:
     from windlass._core import usable_cores
 
     return usable_cores()
-

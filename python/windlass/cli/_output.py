@@ -191,7 +191,7 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         try:
-            view = view[os.write(fd, view):]
+            view = view[os.write(fd, view) :]
         except BlockingIOError:
             select.select([], [fd], [])
 
@@ -212,7 +212,9 @@ class StandardOutput:
         try:
             self._fd = os.dup(1)
         except OSError:
-            raise CommandError("there is no standard output to print results on", "--out FILE, or --no-print") from None
+            raise CommandError(
+                "there is no standard output to print results on", "--out FILE, or --no-print"
+            ) from None
         self.is_terminal = os.isatty(self._fd)
         os.dup2(2, 1)
 

@@ -65,7 +65,12 @@ def line_of_result(call: Call, result: Any, *, or_repr: bool) -> tuple[bytes, Fa
 
 def line_of_failure(call: Call, failure: Failure) -> bytes:
     """The line for a call that failed."""
-    error = {"type": failure.type, "message": failure.message, "traceback": failure.traceback, "code": failure.code}
+    error = {
+        "type": failure.type,
+        "message": failure.message,
+        "traceback": failure.traceback,
+        "code": failure.code,
+    }
     return _line(call, f'"ok": false, "error": {_dumps(error)}')
 
 

@@ -111,11 +111,13 @@ def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None) -> No
     if ascending:
         unit = "process" if kind == "process" else "thread"
         out.append(
-            f"in the function: p50 {duration(percentile(ascending, 0.5))}, p99 {duration(percentile(ascending, 0.99))}, "
-            f"longest {duration(ascending[-1])}"
+            f"in the function: p50 {duration(percentile(ascending, 0.5))}, "
+            f"p99 {duration(percentile(ascending, 0.99))}, longest {duration(ascending[-1])}"
         )
         speed_up = tally.busy / tally.wall if tally.wall > 0 else 0.0
-        out.append(f"speed-up over one worker, estimated from busy time: {speed_up:.2f} with {lanes} {unit} workers")
+        out.append(
+            f"speed-up over one worker, estimated from busy time: {speed_up:.2f} with {lanes} {unit} workers"
+        )
         out.extend(_histogram(ascending))
     sys.stderr.write("\n".join(out) + "\n")
     sys.stderr.flush()
@@ -135,5 +137,7 @@ def _histogram(ascending: list[float]) -> list[str]:
     for key in keys:
         count = buckets.get(key, 0)
         bar = "#" * math.ceil(_BAR * count / most) if count else ""
-        rows.append(f"  {duration(2.0**key):>8} to {duration(2.0 ** (key + 1)):>8}  {count:>9,}  {bar}".rstrip())
+        rows.append(
+            f"  {duration(2.0**key):>8} to {duration(2.0 ** (key + 1)):>8}  {count:>9,}  {bar}".rstrip()
+        )
     return rows

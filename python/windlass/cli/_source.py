@@ -21,13 +21,17 @@ from typing import Any
 from windlass.cli._errors import CommandError
 from windlass.cli._flags import MapOptions
 
-_AHEAD = 1024  # inputs that the reading thread may be ahead of the feeding; bounds memory, hides a bursty writer
+_AHEAD = (
+    1024  # inputs that the reading thread may be ahead of the feeding; bounds memory, hides a bursty writer
+)
 
 
 class Inputs:
     """All inputs of a run. `known` holds those that can be iterated at will, `stream` those that come only once."""
 
-    def __init__(self, known: tuple[Callable[[], Iterator[Any]], ...], total: int, stream: Iterator[Any] | None) -> None:
+    def __init__(
+        self, known: tuple[Callable[[], Iterator[Any]], ...], total: int, stream: Iterator[Any] | None
+    ) -> None:
         self._known = known
         self._total = total
         self._stream = stream

@@ -60,7 +60,11 @@ def _import_module(name: str) -> ModuleType:
     except (ImportError, ValueError, AttributeError):
         found = None
     if found is None:
-        hint = f"give its file, {name}.py:FUNCTION" if Path(f"{name}.py").is_file() else "check the name, or PYTHONPATH"
+        hint = (
+            f"give its file, {name}.py:FUNCTION"
+            if Path(f"{name}.py").is_file()
+            else "check the name, or PYTHONPATH"
+        )
         raise CommandError(f"there is no module {name!r}", hint)
     return _loaded(lambda: importlib.import_module(name), name)
 
@@ -130,7 +134,8 @@ def _loaded(load: Callable[[], ModuleType], shown: str) -> ModuleType:
         raise CommandError(
             f"{shown!r} fails when it is imported:\n{text}",
             'put what must not run on import under `if __name__ == "__main__":`'
-            if isinstance(error, SystemExit) else "import it in a Python shell to see the same",
+            if isinstance(error, SystemExit)
+            else "import it in a Python shell to see the same",
         ) from None
 
 
@@ -142,7 +147,9 @@ def _attribute(module: ModuleType, attribute: str, shown: str) -> Callable[[Any]
         except AttributeError:
             raise CommandError(f"{shown!r} has no function {attribute!r}", _offer(module)) from None
     if not callable(value):
-        raise CommandError(f"{attribute!r} in {shown!r} is not a function but {type(value).__name__}", _offer(module))
+        raise CommandError(
+            f"{attribute!r} in {shown!r} is not a function but {type(value).__name__}", _offer(module)
+        )
     if inspect.iscoroutinefunction(value):
         raise CommandError(
             f"{attribute!r} in {shown!r} is a coroutine function",
@@ -153,7 +160,10 @@ def _attribute(module: ModuleType, attribute: str, shown: str) -> Callable[[Any]
 
 def _offer(module: ModuleType) -> str:
     own = [
-        name for name, value in vars(module).items()
+        name
+        for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
     ]
-    return f"one of {', '.join(own[:12])}" if own else "a function that is defined at the top level of the file"
+    return (
+        f"one of {', '.join(own[:12])}" if own else "a function that is defined at the top level of the file"
+    )

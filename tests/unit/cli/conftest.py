@@ -11,7 +11,7 @@ import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-TASKS = '''
+TASKS = """
 import os, time
 
 def double(text):
@@ -42,7 +42,7 @@ def odd(text):
 def shout(text):
     print("not a result")
     return text
-'''
+"""
 
 
 @pytest.fixture

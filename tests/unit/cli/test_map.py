@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from tests.polling import until
-
 from tests.unit.cli.conftest import Run, command
 
 FILE = "tasks_of_cli.py"
@@ -42,7 +41,9 @@ def test_each_kind_of_worker(run: Run) -> None:
 
 def test_inputs_from_everywhere(run: Run, folder: Path) -> None:
     (folder / "values.jsonl").write_text('{"a": [1, null]}\n\n"text"\n')
-    done = run("map", f"{FILE}:whole", "first", "--jsonl", "values.jsonl", "--stdin", stdin="line one\n\nline two\n")
+    done = run(
+        "map", f"{FILE}:whole", "first", "--jsonl", "values.jsonl", "--stdin", stdin="line one\n\nline two\n"
+    )
     assert by_index(done.stdout) == ["first", {"a": [1, None]}, "text", "line one", "line two"], done.stderr
     done = run("map", f"{FILE}:whole", "--glob", "*.jsonl")
     assert by_index(done.stdout) == ["values.jsonl"]
@@ -178,7 +179,9 @@ def test_ctrl_c_twice_stops_now(folder: Path) -> None:
 
 def test_a_kill_loses_at_most_the_line_in_flight(folder: Path) -> None:
     out = folder / "out.jsonl"
-    program = _start(folder, "map", f"{FILE}:slow", *map(str, range(500)), "--out", "out.jsonl", "--no-progress")
+    program = _start(
+        folder, "map", f"{FILE}:slow", *map(str, range(500)), "--out", "out.jsonl", "--no-progress"
+    )
     until(lambda: out.exists() and out.read_bytes().count(b"\n") >= 20)
     program.kill()
     program.communicate(timeout=60)
@@ -227,7 +230,10 @@ def test_a_full_disk_is_told_and_what_was_written_stays_whole(folder: Path, run:
 def test_a_reader_that_leaves_ends_the_run(folder: Path) -> None:
     reader, writer = os.pipe()
     program = subprocess.Popen(
-        command("map", f"{FILE}:double", *map(str, range(200))), cwd=folder, stdout=writer, stderr=subprocess.DEVNULL
+        command("map", f"{FILE}:double", *map(str, range(200))),
+        cwd=folder,
+        stdout=writer,
+        stderr=subprocess.DEVNULL,
     )
     os.close(writer)
     os.close(reader)

@@ -116,7 +116,8 @@ pub(crate) fn place(
     if buffers.is_empty() && stream.len() <= LARGEST {
         return Ok(Payload { flags: 0, bytes: stream.to_vec(), lease: None, segments: handles });
     }
-    let views: Vec<PyBuffer<u8>> = buffers.iter().map(|buffer| raw_view(buffer.bind(py))).collect::<PyResult<_>>()?;
+    let views: Vec<PyBuffer<u8>> =
+        buffers.iter().map(|buffer| raw_view(buffer.bind(py))).collect::<PyResult<_>>()?;
     // SAFETY: each view is a C-contiguous run of len_bytes() bytes, and `views` keeps it exported until after the last
     // use of these slices. Its owner may write to it meanwhile; then the worker sees a torn array, as with any copy.
     let slices: Vec<&[u8]> = views

@@ -66,7 +66,13 @@ fn signal_name(py: Python<'_>, signal: i32) -> String {
     name.unwrap_or_else(|_| format!("signal {signal}"))
 }
 
-fn crashed(py: Python<'_>, pid: i32, status: Option<i32>, reason: Option<&str>, task: Option<&Task>) -> PyResult<PyErr> {
+fn crashed(
+    py: Python<'_>,
+    pid: i32,
+    status: Option<i32>,
+    reason: Option<&str>,
+    task: Option<&Task>,
+) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
     let (signal, exit) = match status {
         Some(status) if status & 0x7f != 0 => (Some(status & 0x7f), None),

@@ -59,8 +59,11 @@ impl Functions {
         if reusable {
             let mut known = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
             let dropped = if known.len() >= MOST { std::mem::take(&mut *known) } else { HashMap::new() };
-            let entry =
-                Known { _object: callable.clone().unbind(), function: Arc::clone(&function), fingerprint: print };
+            let entry = Known {
+                _object: callable.clone().unbind(),
+                function: Arc::clone(&function),
+                fingerprint: print,
+            };
             let replaced = known.insert(address, entry);
             drop(known);
             // Dropping them may run arbitrary code: not under the lock.

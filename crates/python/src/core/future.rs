@@ -46,7 +46,12 @@ pub(crate) fn deadline(timeout: Option<f64>) -> Option<Instant> {
 }
 
 /// Waits with the interpreter released, and lets signal handlers run in between; true when it is there.
-pub(crate) fn wait(py: Python<'_>, pool: &PoolInner, what: &Sleeper, deadline: Option<Instant>) -> PyResult<bool> {
+pub(crate) fn wait(
+    py: Python<'_>,
+    pool: &PoolInner,
+    what: &Sleeper,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
     loop {
         match py.detach(|| pool.engine.wait(what, deadline)) {
             Waited::Ready => return Ok(true),
@@ -62,7 +67,9 @@ impl FutureBase {
     }
 
     fn cell(&self) -> PyResult<&Cell> {
-        self.cell.get().ok_or_else(|| PyRuntimeError::new_err("a windlass.Future is made by a pool, not by hand"))
+        self.cell
+            .get()
+            .ok_or_else(|| PyRuntimeError::new_err("a windlass.Future is made by a pool, not by hand"))
     }
 
     fn wait_done(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<&Cell> {
@@ -77,10 +84,12 @@ impl FutureBase {
     fn decode(&self, py: Python<'_>, cell: &Cell) -> Decoded {
         let raised = |error: PyErr| Decoded::Raised(error.into_value(py).into_any());
         match cell.task.outcome() {
-            Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => match encode::decode_error(py, reply) {
-                Ok(exception) => Decoded::Raised(exception.unbind()),
-                Err(error) => raised(error),
-            },
+            Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
+                match encode::decode_error(py, reply) {
+                    Ok(exception) => Decoded::Raised(exception.unbind()),
+                    Err(error) => raised(error),
+                }
+            }
             Some(Outcome::Replied(reply)) => match encode::decode(py, reply) {
                 Ok(value) => Decoded::Value(value.unbind()),
                 Err(error) => raised(error),

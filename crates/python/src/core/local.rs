@@ -42,7 +42,8 @@ pub(crate) fn serve(py: Python<'_>, pool: &Arc<PoolInner>) {
 fn run(py: Python<'_>, pool: &Arc<PoolInner>, task: &Arc<Task>, work: Opaque) {
     let started = Instant::now();
     let Some(call) = work.downcast_ref::<LocalCall>() else { return };
-    let outcome = call.callable.bind(py).call(call.args.bind(py), call.kwargs.as_ref().map(|kwargs| kwargs.bind(py)));
+    let outcome =
+        call.callable.bind(py).call(call.args.bind(py), call.kwargs.as_ref().map(|kwargs| kwargs.bind(py)));
     let busy = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let (value, raised) = match outcome {
         Ok(value) => (value.unbind(), false),

@@ -108,7 +108,8 @@ impl MapIterator {
             None
         };
         // A budget, a retry and a place in a bounded buffer are each input's own: no batches unless asked for.
-        let single = !remote || options.timeout.is_some() || options.retries > 0 || settings.buffersize.is_some();
+        let single =
+            !remote || options.timeout.is_some() || options.retries > 0 || settings.buffersize.is_some();
         let mut iterator = Self {
             pool: inner,
             callable: callable.clone().unbind(),
@@ -327,7 +328,11 @@ impl MapIterator {
     }
 
     fn wait(&self, py: Python<'_>, what: &Sleeper) -> PyResult<()> {
-        if future::wait(py, &self.pool, what, self.deadline)? { Ok(()) } else { Err(errors::result_timeout()) }
+        if future::wait(py, &self.pool, what, self.deadline)? {
+            Ok(())
+        } else {
+            Err(errors::result_timeout())
+        }
     }
 
     fn learn(&mut self, done: &Flight) {

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
-use pyo3::PyTypeInfo;
 use windlass_pool::{
-    Call, Config, Engine, OnCrash, OnFull, Options, Outcome, Payload, Refused, Sleeper, Spawn, Task, ZygoteCommand,
+    Call, Config, Engine, OnCrash, OnFull, Options, Outcome, Payload, Refused, Sleeper, Spawn, Task,
+    ZygoteCommand,
 };
 
 use super::functions::Functions;
@@ -38,7 +39,11 @@ impl PoolInner {
     }
 
     /// Puts a future on the collector's list; false if its task is done already.
-    pub(crate) fn watch(self: &Arc<Self>, future: &Bound<'_, FutureBase>, task: &Arc<Task>) -> PyResult<bool> {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        future: &Bound<'_, FutureBase>,
+        task: &Arc<Task>,
+    ) -> PyResult<bool> {
         let py = future.py();
         if task.is_done() {
             return Ok(false);

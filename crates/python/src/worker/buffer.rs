@@ -150,12 +150,23 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     }
 }
 
-unsafe extern "C" fn get_buffer(object: *mut ffi::PyObject, view: *mut ffi::Py_buffer, flags: c_int) -> c_int {
+unsafe extern "C" fn get_buffer(
+    object: *mut ffi::PyObject,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the interpreter passes our object and a view to fill; FillInfo takes a reference to the object.
     unsafe {
         let content = content(object);
         let length = ffi::Py_ssize_t::try_from(content.length).unwrap_or(0);
-        ffi::PyBuffer_FillInfo(view, object, content.start.cast(), length, c_int::from(content.readonly), flags)
+        ffi::PyBuffer_FillInfo(
+            view,
+            object,
+            content.start.cast(),
+            length,
+            c_int::from(content.readonly),
+            flags,
+        )
     }
 }
 

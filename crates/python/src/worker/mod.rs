@@ -114,7 +114,8 @@ unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
     let spec = memfd::read_all(std::os::fd::AsFd::as_fd(&spawned.spec)).map_err(|error| raise_os(&error));
     let made = spec.and_then(|spec| {
         let control = Control::attach(spawned.control, spawned.event).map_err(|error| raise(&error))?;
-        let lanes = spawned.lanes.into_iter().map(|lane| WorkerEnd::attach(lane, Arc::clone(&control)).map(Some));
+        let lanes =
+            spawned.lanes.into_iter().map(|lane| WorkerEnd::attach(lane, Arc::clone(&control)).map(Some));
         let lanes = lanes.collect::<Result<Vec<_>, _>>().map_err(|error| raise(&error))?;
         let count = lanes.len();
         let link = Link { channel: FdChannel::new(spawned.socket), lanes: Mutex::new(lanes) };
@@ -240,9 +241,16 @@ fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
     }
 }
 
-unsafe extern "C" fn shared_attach(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    let (mut id, mut generation, mut offset, mut length): (c_ulonglong, c_ulonglong, c_ulonglong, c_ulonglong) =
-        (0, 0, 0, 0);
+unsafe extern "C" fn shared_attach(
+    module: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let (mut id, mut generation, mut offset, mut length): (
+        c_ulonglong,
+        c_ulonglong,
+        c_ulonglong,
+        c_ulonglong,
+    ) = (0, 0, 0, 0);
     parse!(args, c"KKKK:shared_attach", id, generation, offset, length);
     finish(resolve(id, generation).and_then(|segment| {
         serve::note_attached(id);
@@ -267,7 +275,9 @@ unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyOb
                 Some(inline) if writable != 0 => {
                     let length = ffi::Py_ssize_t::try_from(inline.len()).map_err(|_| Raised)?;
                     // SAFETY: the bytes are copied.
-                    unsafe { Object::own(ffi::PyByteArray_FromStringAndSize(inline.as_ptr().cast(), length))? }
+                    unsafe {
+                        Object::own(ffi::PyByteArray_FromStringAndSize(inline.as_ptr().cast(), length))?
+                    }
                 }
                 Some(inline) => Object::bytes(inline)?,
                 None => {
@@ -317,15 +327,35 @@ unsafe impl Sync for Methods {}
 
 static METHODS: Methods = Methods([
     method(c"zygote_hello", zygote_hello, ffi::METH_VARARGS, c"zygote_hello(fd, failed_preloads)"),
-    method(c"zygote_serve", zygote_serve, ffi::METH_VARARGS, c"zygote_serve(fd) -> (lanes, spec) in a child, else None"),
+    method(
+        c"zygote_serve",
+        zygote_serve,
+        ffi::METH_VARARGS,
+        c"zygote_serve(fd) -> (lanes, spec) in a child, else None",
+    ),
     method(c"ready", ready, ffi::METH_VARARGS, c"ready(lane)"),
     method(c"init_failed", init_failed, ffi::METH_VARARGS, c"init_failed(stream)"),
-    method(c"serve", serve_lane, ffi::METH_VARARGS, c"serve(lane): runs tasks until the parent says to leave"),
+    method(
+        c"serve",
+        serve_lane,
+        ffi::METH_VARARGS,
+        c"serve(lane): runs tasks until the parent says to leave",
+    ),
     method(c"_keep_buffer", keep_buffer, ffi::METH_O, c"the pickler's buffer_callback"),
     method(c"shared_new", shared_new, ffi::METH_VARARGS, c"shared_new(nbytes) -> SharedBuffer of zeros"),
-    method(c"shared_from", shared_from, ffi::METH_VARARGS, c"shared_from(buffer) -> SharedBuffer with its bytes"),
+    method(
+        c"shared_from",
+        shared_from,
+        ffi::METH_VARARGS,
+        c"shared_from(buffer) -> SharedBuffer with its bytes",
+    ),
     method(c"shared_attach", shared_attach, ffi::METH_VARARGS, c"shared_attach(*handle) -> SharedBuffer"),
-    method(c"open_frame", open_frame, ffi::METH_VARARGS, c"open_frame(payload, writable) -> [stream, *buffers]"),
+    method(
+        c"open_frame",
+        open_frame,
+        ffi::METH_VARARGS,
+        c"open_frame(payload, writable) -> [stream, *buffers]",
+    ),
     method(c"die_with_parent", die_with_parent, ffi::METH_VARARGS, c"die_with_parent(parent_pid)"),
     // SAFETY: a table ends with zeros.
     unsafe { std::mem::zeroed() },

@@ -135,7 +135,9 @@ pub(crate) fn raise(error: &windlass_base::Error) -> Raised {
     let text = error.report();
     // SAFETY: live objects throughout; PyErr_SetObject takes its own references.
     unsafe {
-        let Ok(module) = Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr())) else { return Raised };
+        let Ok(module) = Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr())) else {
+            return Raised;
+        };
         let Ok(class) = module.attribute(class) else { return Raised };
         let length = ffi::Py_ssize_t::try_from(text.len()).unwrap_or(0);
         let Ok(text) = Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) else {

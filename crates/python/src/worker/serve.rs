@@ -232,7 +232,11 @@ impl Server<'_> {
             // PyObject_Call that its parts are what they must be.
             unsafe {
                 let positional = ffi::PyTuple_GetItem(arguments.as_ptr(), 0);
-                let keywords = if positional.is_null() { positional } else { ffi::PyTuple_GetItem(arguments.as_ptr(), 1) };
+                let keywords = if positional.is_null() {
+                    positional
+                } else {
+                    ffi::PyTuple_GetItem(arguments.as_ptr(), 1)
+                };
                 if keywords.is_null() {
                     return Err(Raised);
                 }
@@ -306,14 +310,17 @@ impl Server<'_> {
         for segment in handles {
             // The parent has it from now on, for as long as it likes.
             segment.lend_for_good();
-            self.channel.send_segment(segment).map_err(|error| raise(&error))?;
+            self.channel.send_segment(segment, false).map_err(|error| raise(&error))?;
             let (id, generation) = (segment.id(), segment.generation());
             entries.push(Entry { segment: id, generation, offset: 0, length: segment.size() });
         }
         let total = all.iter().map(|part| part.len()).sum::<usize>();
         if total <= INLINE {
             let parts: Vec<Part<'_>> = all.into_iter().map(Part::Inline).collect();
-            return Ok(Answer { flags: flags::DESCRIBED, body: Body::Frame(frame::encode(0, &parts, &entries)) });
+            return Ok(Answer {
+                flags: flags::DESCRIBED,
+                body: Body::Frame(frame::encode(0, &parts, &entries)),
+            });
         }
         let write = || -> windlass_base::Result<(Arc<Segment>, Vec<Part<'_>>)> {
             let size = all.iter().map(|part| part.len().next_multiple_of(frame::ALIGN)).sum::<usize>();
@@ -333,7 +340,7 @@ impl Server<'_> {
             }
             segment.set_aside()?;
             let segment = segment.publish(None);
-            self.channel.send_segment(&segment)?;
+            self.channel.send_segment(&segment, true)?;
             Ok((segment, parts))
         };
         let written = if total > LONG_COPY { detached(write) } else { write() };
@@ -343,7 +350,11 @@ impl Server<'_> {
 
     fn undecodable(&mut self) -> Answer {
         let error = take_exception();
-        let made = self.tools.serialize.attribute(c"undecodable_arguments").and_then(|make| make.call(&[error.as_ptr()]));
+        let made = self
+            .tools
+            .serialize
+            .attribute(c"undecodable_arguments")
+            .and_then(|make| make.call(&[error.as_ptr()]));
         let error = made.unwrap_or_else(|Raised| take_exception());
         self.encode_error(error)
     }
@@ -387,7 +398,13 @@ impl Server<'_> {
 }
 
 /// Calls the function on each item of a list. Failures are kept beside the results, so that none is lost.
-fn batch(tools: &Tools, function: &Object, items: &Object, star: bool, extra: &mut u16) -> Result<Object, Raised> {
+fn batch(
+    tools: &Tools,
+    function: &Object,
+    items: &Object,
+    star: bool,
+    extra: &mut u16,
+) -> Result<Object, Raised> {
     // SAFETY: `items` is a list that the parent pickled and nobody else has; every reference is owned or borrowed from
     // it while it lives, and PyList_SetItem takes over what it is given.
     unsafe {
