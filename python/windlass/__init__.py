@@ -71,6 +71,36 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "DecodeError",
+    "EncodeError",
+    "FunctionLoadError",
+    "Future",
+    "InitializerFailed",
+    "OutOfMemory",
+    "Pool",
+    "PoolBroken",
+    "PoolClosed",
+    "PoolError",
+    "PoolOptions",
+    "PoolStatistics",
+    "QueueFull",
+    "RemoteError",
+    "RemoteTraceback",
+    "ResultEncodeError",
+    "SharedMemoryError",
+    "StaleHandle",
+    "TaskRecord",
+    "TaskTimeout",
+    "WindlassError",
+    "WorkerCrashed",
+    "WorkerStatistics",
+    "__version__",
+    "share",
+    "shared",
+]
+
+#: Where the names live that are not errors; those are all in `_errors`.
 _HOMES = {
     "Pool": "_pool",
     "PoolOptions": "_pool",
@@ -79,30 +109,7 @@ _HOMES = {
     "Future": "_future",
     "TaskRecord": "_future",
     "share": "shared",
-} | dict.fromkeys(
-    (
-        "DecodeError",
-        "EncodeError",
-        "FunctionLoadError",
-        "InitializerFailed",
-        "OutOfMemory",
-        "PoolBroken",
-        "PoolClosed",
-        "PoolError",
-        "QueueFull",
-        "RemoteError",
-        "RemoteTraceback",
-        "ResultEncodeError",
-        "SharedMemoryError",
-        "StaleHandle",
-        "TaskTimeout",
-        "WindlassError",
-        "WorkerCrashed",
-    ),
-    "_errors",
-)
-
-__all__ = ["__version__", "shared", *_HOMES]
+}
 
 
 def __getattr__(name: str) -> object:
@@ -110,10 +117,9 @@ def __getattr__(name: str) -> object:
 
     if name == "shared":
         return import_module("windlass.shared")
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'windlass' has no attribute {name!r}")
-    value = getattr(import_module(f"windlass.{home}"), name)
+    value = getattr(import_module(f"windlass.{_HOMES.get(name, '_errors')}"), name)
     globals()[name] = value
     return value
 

@@ -1,7 +1,7 @@
 """The compiled core, as the parent sees it."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, final
 
 __version__: str
 
@@ -50,6 +50,7 @@ class PoolBase:
     ) -> Any: ...
     def _handle(self) -> PoolHandle: ...
 
+@final
 class PoolHandle:
     """A pool's engine without the pool."""
 
@@ -66,6 +67,7 @@ class PoolHandle:
     def complaints(self) -> list[str]: ...
     def failure(self) -> BaseException | None: ...
 
+@final
 class MapIterator:
     """`map` and `map_unordered`: lazy, bounded in flight."""
 

@@ -52,7 +52,7 @@ class _Shared:
         self.state: str | None = None
 
 
-class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: ignore[misc, type-arg]
+class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
     """The result of a task that a pool has taken.
 
     It is a `concurrent.futures.Future`, and works with `concurrent.futures.wait`, `as_completed` and
@@ -100,15 +100,15 @@ class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: 
             shared.condition.notify_all()
 
     @property
-    def _condition(self) -> threading.Condition:
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._share().condition
 
     @property
-    def _waiters(self) -> list[Any]:
+    def _waiters(self) -> list[Any]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._share().waiters
 
     @property
-    def _state(self) -> str:
+    def _state(self) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         shared = self._shared
         if shared is not None:
             if shared.state is not None:
@@ -118,11 +118,11 @@ class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: 
         return RUNNING if self._is_running() else PENDING
 
     @property
-    def _result(self) -> Any:
+    def _result(self) -> Any:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         return None if self._exception is not None else self.result()
 
     @property
-    def _exception(self) -> BaseException | None:
+    def _exception(self) -> BaseException | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         return None if not self.done() or self.cancelled() else self.exception()
 
     def _get_snapshot(self) -> tuple[bool, bool, Any, BaseException | None]:

@@ -56,7 +56,7 @@ def _checked_count(name: str, value: object, least: int) -> int:
     return number
 
 
-def _checked_timeout(value: float | None) -> float | None:
+def _checked_timeout(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -179,6 +179,19 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
     """
 
     _kind: Literal["process", "thread"]
+    _reason: str
+    _name: str
+    _workers: int
+    _threads: int
+    _blas_threads: int
+    _preload: tuple[str, ...]
+    _defaults: PoolOptions
+    _engine: _core.PoolHandle
+    _maps: weakref.WeakSet[_core.MapIterator]
+    _mail: weakref.WeakKeyDictionary[Any, LoopMail]
+    _runners: list[threading.Thread]
+    _owner: int
+    _collector: _Collector
 
     def __new__(
         cls,
@@ -203,7 +216,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         if max_workers is not None:
             if workers is not None:
                 raise TypeError("give workers or max_workers, which are the same, not both")
-            if isinstance(max_workers, int) and max_workers <= 0:
+            if max_workers <= 0:
                 raise ValueError("max_workers must be greater than 0")
             workers = max_workers
         cores = usable_cores()
@@ -256,9 +269,9 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         self._defaults = PoolOptions(self, _checked_timeout(timeout), retries, priority)
         self._defaults._pool = weakref.proxy(self)
         self._engine = self._handle()
-        self._maps: weakref.WeakSet[_core.MapIterator] = weakref.WeakSet()
-        self._mail: weakref.WeakKeyDictionary[Any, LoopMail] = weakref.WeakKeyDictionary()
-        self._runners: list[threading.Thread] = []
+        self._maps = weakref.WeakSet()
+        self._mail = weakref.WeakKeyDictionary()
+        self._runners = []
         self._owner = os.getpid()
         self._collector = collector
         if chosen == "thread":
@@ -297,7 +310,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             timeout=timeout, retries=retries, priority=priority
         )
 
-    def map(  # type: ignore[override]
+    def map(
         self,
         fn: Callable[..., T],
         *iterables: Iterable[Any],

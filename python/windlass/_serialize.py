@@ -11,7 +11,7 @@ import pickle
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 PROTOCOL = 5
@@ -44,7 +44,8 @@ def _cloudpickle(value: object, buffers: list[pickle.PickleBuffer] | None) -> by
 
     with io.BytesIO() as out:
         callback = None if buffers is None else buffers.append
-        cloudpickle.Pickler(out, protocol=PROTOCOL, buffer_callback=callback).dump(value)
+        pickler: Any = cloudpickle.Pickler(out, protocol=PROTOCOL, buffer_callback=callback)
+        pickler.dump(value)
         return out.getvalue()
 
 
@@ -145,7 +146,8 @@ def _constant(value: object, found: list[object], seen: set[int]) -> bool:
     if isinstance(value, _IMMUTABLE):
         return True
     if isinstance(value, (tuple, frozenset)):
-        return all(_constant(item, found, seen) for item in value)
+        items: Iterable[object] = value
+        return all(_constant(item, found, seen) for item in items)
     if isinstance(value, types.FunctionType):
         return _is_importable(value) or _collect(value, found, seen)
     return False

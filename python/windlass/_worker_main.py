@@ -31,8 +31,8 @@ def run(lanes: int, spec: bytes, zygote: int) -> None:
     status = 1
     try:
         status = _serve(lanes, pickle.loads(spec))
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
     finally:
         _leave(status)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from importlib import import_module
 
 from windlass._load import worker
 
@@ -22,8 +23,6 @@ def _threads() -> int:
 
 def _preload(names: list[str]) -> list[str]:
     """Imports modules; gives the complaints."""
-    from importlib import import_module
-
     complaints: list[str] = []
     for name in names:
         before = _threads()
@@ -63,7 +62,7 @@ def main() -> None:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
     complaints = _preload(settings["preload"])
     if settings.get("cloudpickle"):
-        import cloudpickle  # noqa: F401
+        import_module("cloudpickle")
     if settings["preload"]:
         gc.collect()
     gc.freeze()

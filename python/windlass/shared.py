@@ -63,7 +63,8 @@ def array(shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike = flo
     if any(length < 0 for length in lengths):
         raise ValueError(f"a shape cannot have negative lengths: {shape!r}")
     memory = worker.shared_new(math.prod(lengths) * kind.itemsize)
-    return _view(memory, lengths, kind, None, 0)
+    made: SharedArray = _view(memory, lengths, kind, None, 0)
+    return made
 
 
 @overload
@@ -107,22 +108,22 @@ def _view(memory: SharedBuffer, shape: Any, kind: Any, strides: Any, offset: int
     return _array_class()(shape, kind, memory, offset, strides)
 
 
-_CLASS: Any = None
+_made_class: Any = None
 
 
 def _array_class() -> Any:
-    global _CLASS
-    if _CLASS is None:
-        _CLASS = _make_array_class(_numpy())
-    return _CLASS
+    global _made_class
+    if _made_class is None:
+        _made_class = _make_array_class(_numpy())
+    return _made_class
 
 
 def _make_array_class(np: Any) -> Any:
-    class SharedArray(np.ndarray):  # type: ignore[misc, name-defined]
+    class SharedArray(np.ndarray):  # type: ignore[misc]
         """A NumPy array over shared memory; see the module. Results of operations on it are plain arrays."""
 
         def __array_wrap__(self, made: Any, context: Any = None, return_scalar: bool = False) -> Any:
-            plain = made.view(np.ndarray) if type(made) is SharedArray and made is not self else made
+            plain: Any = made.view(np.ndarray) if type(made) is SharedArray and made is not self else made
             return plain[()] if return_scalar else plain
 
         def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -158,8 +159,8 @@ def _attach(handle: tuple[int, int, int, int], shape: Any, kind: Any, strides: A
     return _view(worker.shared_attach(*handle), shape, kind, strides, start)
 
 
-def _reduce_buffer(memory: SharedBuffer) -> Any:
-    """How a shared buffer is pickled."""
+def reduce_buffer(memory: SharedBuffer) -> Any:
+    """How a shared buffer is pickled: called by the compiled part."""
     handle = memory._lend()
     if handle is None:
         return worker.shared_from, (bytes(memory),)

@@ -230,7 +230,6 @@ impl Engine {
     }
 
     /// The arena for large arguments.
-    #[expect(clippy::unused_self, reason = "whoever encodes for an engine asks the engine")]
     pub fn arena(&self) -> &'static Arc<Arena> {
         Arena::global()
     }
@@ -264,24 +263,24 @@ impl Engine {
         call: Call,
         task_flags: u16,
         options: Options,
-    ) -> Result<Arc<Task>, (Call, Refused)> {
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
         if self.fork_generation != windlass_os::process::fork_generation() {
-            return Err((call, Refused::Forked));
+            return Err(Box::new((call, Refused::Forked)));
         }
         let mut core = self.lock();
         match &core.state {
             State::Open => {}
             State::Broken(failure) => {
                 let failure = failure.clone();
-                return Err((call, Refused::Broken(failure)));
+                return Err(Box::new((call, Refused::Broken(failure))));
             }
-            State::Closing | State::Ended => return Err((call, Refused::Closed)),
+            State::Closing | State::Ended => return Err(Box::new((call, Refused::Closed))),
         }
         if let Some(max) = self.config.max_queue
             && core.queued() >= max
         {
             let refused = if self.config.on_full == OnFull::Reject { Refused::Full } else { Refused::Wait };
-            return Err((call, refused));
+            return Err(Box::new((call, refused)));
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let task = Arc::new(Task::new(id, call, task_flags, options, 0));

@@ -3,6 +3,7 @@
 //! A worker trusts its parent, so payloads are read in place. Everything here is for one thread at a time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -194,7 +195,9 @@ pub(crate) fn receive_segment(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> R
 #[derive(Debug)]
 pub struct FdChannel {
     socket: OwnedFd,
-    kept: Mutex<HashMap<u64, Arc<Segment>>>,
+    /// Mapped segments by id, each with how often the parent has passed it less how often it gave it up. A descriptor may
+    /// be read from the socket before the `FORGET` that the parent sent earlier is read from the ring.
+    kept: Mutex<HashMap<u64, (Arc<Segment>, u32)>>,
 }
 
 impl FdChannel {
@@ -223,7 +226,7 @@ impl FdChannel {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(segment) = kept.get(&id) {
+            if let Some((segment, _)) = kept.get(&id) {
                 segment.check(generation)?;
                 return Ok(Arc::clone(segment));
             }
@@ -231,7 +234,7 @@ impl FdChannel {
                 return Ok(segment);
             }
             while let Some(segment) = receive_segment(&self.socket, None)? {
-                kept.insert(segment.id(), segment);
+                kept.entry(segment.id()).or_insert((segment, 0)).1 += 1;
             }
             if kept.contains_key(&id) {
                 continue;
@@ -245,6 +248,12 @@ impl FdChannel {
 
     /// Drops the cached mapping of a segment that its owner has given up.
     pub fn forget(&self, id: u64) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut entry) = kept.entry(id) {
+            entry.get_mut().1 -= 1;
+            if entry.get().1 == 0 {
+                entry.remove();
+            }
+        }
     }
 }

@@ -102,7 +102,7 @@ impl Pool {
     fn try_submit(&self, text: &str, options: Options) -> Result<Arc<Task>, Refused> {
         let payload = Mutex::new(Payload { bytes: text.as_bytes().to_vec(), ..Payload::default() });
         let call = Call::Remote { function: Arc::clone(&self.function), payload };
-        self.engine.submit(call, 0, options).map_err(|(_, refused)| refused)
+        self.engine.submit(call, 0, options).map_err(|refused| refused.1)
     }
 
     fn submit(&self, text: &str) -> Arc<Task> {

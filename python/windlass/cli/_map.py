@@ -6,14 +6,15 @@ calls, inputs that came late, and signals; all of them arrive in one queue.
 
 from __future__ import annotations
 
+import functools
 import queue
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import windlass
 from windlass.cli._errors import (
@@ -33,6 +34,9 @@ from windlass.cli._record import Call, Failure, describe, line_of_failure, line_
 from windlass.cli._report import Tally, show_failures, show_summary
 from windlass.cli._source import Feed, Inputs, open_inputs
 from windlass.cli._target import Target, load_target
+
+if TYPE_CHECKING:
+    from windlass._pool import Kind
 
 _GLANCE = 0.25  # seconds between two looks at the progress when nothing happens
 
@@ -86,7 +90,7 @@ def _make_pool(options: MapOptions) -> windlass.Pool:
     try:
         return windlass.Pool(
             options.workers,
-            kind=options.kind,  # type: ignore[arg-type]
+            kind=cast('Kind', options.kind),
             threads=options.threads,
             preload=options.preload,
             timeout=options.timeout,
@@ -191,8 +195,11 @@ class _Run:
             return True
         future = pool.submit(self._target.function, value)
         self._in_flight += 1
-        future.add_done_callback(lambda done: self._events.put((index, value, done)))
+        future.add_done_callback(functools.partial(self._ended, index, value))
         return True
+
+    def _ended(self, index: int, value: Any, future: windlass.Future[Any]) -> None:
+        self._events.put((index, value, future))
 
     def _take(self, index: int, value: Any, future: windlass.Future[Any]) -> None:
         record = future.task
@@ -222,7 +229,7 @@ class _Run:
             self._tally.add_failed(value, failure, call.seconds)
 
     @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _signals(self) -> Generator[None, None, None]:
         def interrupt(_number: int, _frame: FrameType | None) -> None:
             if self._stop.draining:
                 self._stop.at_once = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -19,9 +18,7 @@ class Progress(Protocol):
     """What shows how a run goes on."""
 
     def __enter__(self) -> Progress: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
 
     def show(self, tally: Tally, in_flight: int, pool: Pool) -> None:
         """May be called at any rate; draws at its own."""
@@ -51,7 +48,7 @@ class _Silent:
     def __enter__(self) -> _Silent:
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def show(self, tally: Tally, in_flight: int, pool: Pool) -> None:
@@ -88,7 +85,7 @@ class _Lines:
     def __enter__(self) -> _Lines:
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
     def show(self, tally: Tally, in_flight: int, pool: Pool) -> None:
@@ -141,7 +138,7 @@ class _Bar:
         self._bar.start()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._bar.stop()
 
     def show(self, tally: Tally, in_flight: int, pool: Pool) -> None:

@@ -133,7 +133,7 @@ def _histogram(ascending: list[float]) -> list[str]:
     if len(keys) < 2:
         return []
     most = max(buckets.values())
-    rows = []
+    rows: list[str] = []
     for key in keys:
         count = buckets.get(key, 0)
         bar = "#" * math.ceil(_BAR * count / most) if count else ""

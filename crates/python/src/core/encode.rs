@@ -124,6 +124,7 @@ pub(crate) fn place(
         .iter()
         .map(|view| match view.len_bytes() {
             0 => &[][..],
+            // SAFETY: as said above.
             len => unsafe { std::slice::from_raw_parts(view.buf_ptr().cast::<u8>(), len) },
         })
         .collect();

@@ -90,14 +90,15 @@ impl PoolInner {
         options: Options,
     ) -> PyResult<Arc<Task>> {
         loop {
-            match self.engine.submit(call, task_flags, options) {
+            let (back, refused) = match self.engine.submit(call, task_flags, options) {
                 Ok(task) => return Ok(task),
-                Err((back, Refused::Wait)) => {
-                    call = back;
-                    future::wait(py, self, &Sleeper::Space, None)?;
-                }
-                Err((_, refused)) => return Err(errors::refused(py, &refused)),
+                Err(refused) => *refused,
+            };
+            if !matches!(refused, Refused::Wait) {
+                return Err(errors::refused(py, &refused));
             }
+            call = back;
+            future::wait(py, self, &Sleeper::Space, None)?;
         }
     }
 
@@ -155,8 +156,10 @@ struct Settings<'py> {
     future: Bound<'py, PyType>,
     start_collector: Py<PyAny>,
     /// `(program, args, env, spec)` of a process pool.
-    spawn: Option<(String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>)>,
+    spawn: Option<SpawnSettings>,
 }
+
+type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>);
 
 pub(crate) fn options(timeout: Option<f64>, retries: u32, priority: i32) -> PyResult<Options> {
     let timeout = match timeout {

@@ -198,7 +198,7 @@ unsafe extern "C" fn reduce(object: *mut ffi::PyObject, _protocol: *mut ffi::PyO
     // SAFETY: our object, and a method of a module of ours.
     let result = unsafe {
         Object::own(ffi::PyImport_ImportModule(c"windlass.shared".as_ptr()))
-            .and_then(|module| module.attribute(c"_reduce_buffer"))
+            .and_then(|module| module.attribute(c"reduce_buffer"))
             .and_then(|reduce| reduce.call(&[object]))
     };
     result.map_or(ptr::null_mut(), Object::into_ptr)

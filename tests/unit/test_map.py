@@ -1,0 +1,262 @@
+"""`map` is lazy, ordered and bounded; `map_unordered` is lazy and bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests import tasks
+from tests.polling import until
+from tests.tasks import Gate
+
+import windlass
+
+
+class Counted:
+    """Inputs without end, which tell how many were taken."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        self.taken += 1
+        return self.taken - 1
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100, 3000])
+@pytest.mark.parametrize("chunksize", [None, 1, 3, 5000])
+def test_results_are_in_order(pool: Any, count: int, chunksize: int | None) -> None:
+    expected = [n * n for n in range(count)]
+    assert list(pool.map(tasks.square, range(count), chunksize=chunksize)) == expected
+    assert list(pool.map(tasks.square, iter(range(count)), chunksize=chunksize)) == expected
+    assert sorted(pool.map_unordered(tasks.square, range(count), chunksize=chunksize)) == expected
+
+
+def test_slow_first_inputs_stay_first(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(2, kind=kind)
+    results = pool.map(_first_holds, [gate] * 20, range(20), chunksize=1)
+    until(gate.marks)
+    gate.open()
+    assert list(results) == list(range(20))
+
+
+def test_unordered_results_pass_a_slow_one(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(2, kind=kind)
+    results = pool.map_unordered(_first_holds, [gate] * 20, range(20), chunksize=1)
+    early = {next(results) for _ in range(15)}
+    assert 0 not in early
+    gate.open()
+    assert early | set(results) == set(range(20))
+
+
+def _first_holds(gate: Gate, number: int) -> int:
+    if number == 0:
+        gate.hold()
+    return number
+
+
+def test_several_iterables(pool: Any) -> None:
+    assert list(pool.map(pow, [2, 3, 4], [5, 2, 1, 9])) == [32, 9, 4]
+    assert list(pool.map(tasks.capture, "ab", [1, 2], chunksize=2)) == [(("a", 1), {}), (("b", 2), {})]
+    assert list(pool.map(tasks.capture, [(1, 2)])) == [(((1, 2),), {})], "a tuple is one argument"
+    assert list(pool.map(tasks.square, [])) == []
+    assert list(pool.map(tasks.square)) == []
+
+
+@pytest.mark.parametrize("method", ["map", "map_unordered"])
+@pytest.mark.parametrize("chunksize", [None, 10])
+def test_inputs_without_end(pool: Any, method: str, chunksize: int | None) -> None:
+    inputs = Counted()
+    results = getattr(pool, method)(tasks.square, inputs, chunksize=chunksize)
+    some = list(itertools.islice(results, 5000))
+    assert len(set(some)) == 5000
+    if method == "map":
+        assert some == [n * n for n in range(5000)]
+    # Far ahead of the results is never where the inputs are; a learned chunk may be a few thousand.
+    assert inputs.taken < 500_000
+
+
+def test_nothing_is_taken_ahead_of_a_stuck_pool(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(2, kind=kind)
+    inputs = Counted()
+    results = pool.map(lambda n: gate.hold("task", n + 1), inputs, chunksize=1)
+    until(lambda: len(gate.marks()) == 2)
+    bound = inputs.taken
+    assert bound < 200
+    gate.open()
+    assert list(itertools.islice(results, 50)) == list(range(1, 51))
+    assert inputs.taken <= bound + 50 + 1
+
+
+def test_a_bounded_buffer(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(2, kind=kind)
+    inputs = Counted()
+    results = pool.map(tasks.square, inputs, buffersize=3)
+    assert inputs.taken == 3
+    assert next(results) == 0
+    assert inputs.taken <= 5
+    for size in (1, 2, 10):
+        assert list(pool.map(tasks.square, range(10), buffersize=size)) == [n * n for n in range(10)]
+    for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), ("x", TypeError)):
+        with pytest.raises(error):
+            pool.map(tasks.square, [1], buffersize=wrong)
+
+
+def test_an_input_that_fails_fails_alone(pool: Any) -> None:
+    for chunksize in (None, 1, 4):
+        results = pool.map(_inverse, [1, 2, 0, 4, 0], chunksize=chunksize)
+        assert next(results) == 1
+        assert next(results) == 0.5
+        with pytest.raises(ZeroDivisionError) as caught:
+            next(results)
+        assert "_inverse" in str(caught.value.__cause__) or pool.kind == "thread"
+        assert next(results) == 0.25
+        with pytest.raises(ZeroDivisionError):
+            next(results)
+        for _ in range(3):
+            with pytest.raises(StopIteration):
+                next(results)
+
+
+def _inverse(number: int) -> float:
+    return 1 / number
+
+
+def test_an_input_iterator_that_raises(pool: Any) -> None:
+    def inputs() -> Iterator[int]:
+        yield from range(40)
+        raise KeyError("no more")
+
+    seen = []
+    with pytest.raises(KeyError, match="no more"):  # noqa: PT012
+        for value in pool.map(tasks.square, inputs(), chunksize=7):
+            seen.append(value)  # noqa: PERF402
+    assert seen == [n * n for n in range(len(seen))]
+
+
+def test_results_that_raise_stop_iteration(pool: Any) -> None:
+    future = pool.submit(next, iter(()))
+    assert isinstance(future.exception(60), StopIteration)
+
+
+def test_a_timeout(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(1, kind=kind)
+    results = pool.map(_first_holds, [gate] * 3, [1, 0, 2], timeout=0.5, chunksize=1)
+    assert next(results) == 1
+    with pytest.raises(TimeoutError):
+        next(results)
+    gate.open()
+
+
+def test_closing_cancels_what_waits(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(1, kind=kind)
+    held = pool.submit(gate.hold)
+    until(gate.marks)
+    with contextlib.closing(pool.map(gate.mark, ["late"] * 5, chunksize=1)) as results:
+        assert results is not None
+    gate.open()
+    held.result(60)
+    assert pool.submit(tasks.square, 2).result(60) == 4
+    assert gate.marks("late") == []
+    assert list(results) == []
+
+
+def test_dropping_an_iterator_that_was_used_cancels_what_waits(
+    make_pool: Callable[..., Any], gate: Gate, kind: str
+) -> None:
+    pool = make_pool(1, kind=kind)
+    results = pool.map(_mark_or_hold, [gate] * 10, range(10), chunksize=1)
+    assert next(results) == 0
+    until(lambda: gate.marks("held"))
+    del results
+    gate.open()
+    assert pool.submit(tasks.square, 2).result(60) == 4
+    assert len(gate.marks("held")) <= 2
+
+
+def _mark_or_hold(gate: Gate, number: int) -> int:
+    if number:
+        gate.hold("held")
+    return number
+
+
+def test_an_iterator_that_nobody_looks_at_is_run(
+    make_pool: Callable[..., Any], gate: Gate, kind: str
+) -> None:
+    pool = make_pool(2, kind=kind)
+    pool.map(gate.mark, [f"n{n}" for n in range(100)])
+    pool.shutdown()
+    assert all(gate.marks(f"n{n}") for n in range(100))
+
+
+def test_inputs_of_known_length_are_run_though_the_pool_shuts_down(
+    make_pool: Callable[..., Any], kind: str
+) -> None:
+    pool = make_pool(2, kind=kind)
+    results = pool.map(tasks.square, range(500), chunksize=1)
+    assert next(results) == 0
+    pool.shutdown(wait=False)
+    assert list(results) == [n * n for n in range(1, 500)]
+
+
+def test_many_maps_at_once(pool: Any) -> None:
+    maps = [pool.map(tasks.square, range(start, start + 100)) for start in range(0, 1000, 100)]
+    assert [n for results in itertools.zip_longest(*maps) for n in results] == [
+        (start + n) ** 2 for n in range(100) for start in range(0, 1000, 100)
+    ]
+
+
+def test_one_map_shared_by_threads(pool: Any) -> None:
+    results = pool.map_unordered(tasks.square, range(2000), chunksize=7)
+    seen: list[int] = []
+    lock = threading.Lock()
+
+    def consume() -> None:
+        while True:
+            with lock:
+                try:
+                    seen.append(next(results))
+                except StopIteration:
+                    return
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(seen) == [n * n for n in range(2000)]
+
+
+def test_a_map_in_a_full_pool(make_pool: Callable[..., Any], kind: str) -> None:
+    pool = make_pool(1, kind=kind, max_queue=2)
+    assert list(pool.map(tasks.square, range(200), chunksize=1)) == [n * n for n in range(200)]
+
+
+def test_a_chunk_is_one_call_to_a_worker_and_the_size_is_learned(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(2, kind="process")
+    assert len(list(pool.map(tasks.square, range(1000), chunksize=100))) == 1000
+    assert pool.statistics().submitted == 10
+    assert sum(pool.map(tasks.identity, itertools.repeat(1, 20_000))) == 20_000
+    assert pool.statistics().submitted < 2000, "tiny inputs are sent many at a time"
+
+
+def test_slow_inputs_are_not_piled_up_in_one_worker(make_pool: Callable[..., Any], gate: Gate) -> None:
+    pool = make_pool(2, kind="process")
+    results = pool.map(gate.hold, [f"n{n}" for n in range(2)])
+    until(lambda: gate.marks("n0") and gate.marks("n1"))
+    gate.open()
+    assert len(set(results)) == 2
+
+
+def test_map_of_a_function_that_cannot_be_sent(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(1, kind="process")
+    lock = threading.Lock()
+    with pytest.raises(windlass.EncodeError):
+        list(pool.map(lambda n: lock, [1]))
