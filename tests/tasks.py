@@ -216,5 +216,9 @@ def write_to_both(text: str) -> int:
     return len(text)
 
 
+def write_line(number: int) -> None:
+    os.write(1, b"%d\n" % number)
+
+
 def read_input() -> str:
     return sys.stdin.read()

@@ -212,7 +212,7 @@ def test_blas_threads_are_set(make_pool: Callable[..., Any], count: int) -> None
     threadpoolctl = pytest.importorskip("threadpoolctl")
     assert threadpoolctl
     assert set(pool.submit(_blas_threads).result(60)) == {count}
-    assert pool.submit(os.environ.get, "OMP_NUM_THREADS").result(60) == str(count)
+    assert pool.submit(os.getenv, "OMP_NUM_THREADS").result(60) == str(count)
 
 
 def _blas_threads() -> list[int]:

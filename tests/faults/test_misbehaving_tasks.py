@@ -53,14 +53,18 @@ def test_a_task_that_starts_a_program(processes: Any) -> None:
     assert done.stdout == b""
 
 
-def test_what_a_task_prints_is_the_programs_output(make_pool: Callable[..., Any], capfd: Any) -> None:
-    pool = make_pool(1, kind="process")
-    assert pool.submit(tasks.write_to_both, "from the worker").result(60) == 15
-    pool.submit(tasks.write_to_both, "again").result(60)
-    pool.shutdown()
-    out, err = capfd.readouterr()
-    assert out == "from the worker\nagain\n"
-    assert err == "from the worker\nagain\n"
+def test_what_a_task_prints_is_the_programs_output(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import windlass\n"
+        "from tests import tasks\n"
+        "with windlass.Pool(1, kind='process') as pool:\n"
+        "    assert pool.submit(tasks.write_to_both, 'from the worker').result(60) == 15\n"
+        "    pool.submit(tasks.write_to_both, 'again').result(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0
+    assert done.stdout == done.stderr == "from the worker\nagain\n"
 
 
 def test_a_task_has_no_input(processes: Any) -> None:

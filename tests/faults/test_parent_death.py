@@ -124,7 +124,7 @@ def test_a_program_that_forgets_to_shut_down_finishes_its_tasks(kind: str, tmp_p
         f"import windlass, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from tests import tasks\n"
         f"pool = windlass.Pool(2, kind={kind!r})\n"
-        "for n in range(20): pool.submit(print, n, flush=True)\n"
+        "for n in range(20): pool.submit(tasks.write_line, n)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, cwd=tmp_path, check=False, timeout=60

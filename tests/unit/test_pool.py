@@ -386,7 +386,7 @@ def test_environment_and_path_reach_the_workers(
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "only_in_tmp_path.py").write_text("def f():\n    return 'imported'\n")
     pool = make_pool(1, kind="process")
-    assert pool.submit(os.environ.get, "WINDLASS_TEST_VALUE").result(60) == "seen"
+    assert pool.submit(os.getenv, "WINDLASS_TEST_VALUE").result(60) == "seen"
     assert pool.submit(os.getcwd).result(60) == str(tmp_path)
     import only_in_tmp_path  # type: ignore[import-not-found]
 
@@ -395,7 +395,7 @@ def test_environment_and_path_reach_the_workers(
     finally:
         del sys.modules["only_in_tmp_path"]
     monkeypatch.delenv("WINDLASS_TEST_VALUE")
-    assert make_pool(1, kind="process").submit(os.environ.get, "WINDLASS_TEST_VALUE").result(60) is None
+    assert make_pool(1, kind="process").submit(os.getenv, "WINDLASS_TEST_VALUE").result(60) is None
 
 
 def test_workers_have_random_numbers_of_their_own(make_pool: Callable[..., Any], gate: Gate) -> None:

@@ -613,6 +613,9 @@ impl Engine {
     /// Cancels a task. One that has not started is simply dropped; one that is running is ended, with its worker, if
     /// `running` says so and it runs in a worker process. True if the task is cancelled now.
     pub fn cancel(&self, task: &Arc<Task>, running: bool) -> bool {
+        if self.fork_generation != windlass_os::process::fork_generation() {
+            return false; // The task, and the worker that would be killed, are the parent's.
+        }
         let mut core = self.lock();
         let cancelled = self.end_early(&mut core, task, running, |_| Outcome::Cancelled);
         if cancelled {

@@ -377,11 +377,17 @@ impl MapIterator {
 
 impl Drop for MapIterator {
     fn drop(&mut self) {
-        // An iterator that was never looked at is how people say "run all these": as in the standard library.
         if self.started {
             for flight in self.flight.drain(..) {
                 self.pool.engine.cancel(&flight.task, false);
             }
+        } else if self.remaining.is_some() && self.buffersize.is_none() {
+            // One that was never looked at is how people say "run all these": as in the standard library.
+            Python::try_attach(|py| {
+                if let Err(error) = self.refill(py, true) {
+                    error.write_unraisable(py, None);
+                }
+            });
         }
     }
 }
