@@ -167,7 +167,7 @@ pub(crate) fn segment_message(segment: &Segment, given: bool) -> [u8; SEGMENT_ME
 }
 
 /// Reads one segment from a socket; `Ok(None)` when there is none yet, or the peer is gone. One that is given away goes
-/// to `arena` in the end, if there is one.
+/// to `arena` in the end, if there is one. Without an arena the generation is left to whoever uses a handle.
 pub(crate) fn receive_segment(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Option<Arc<Segment>>> {
     let mut message = [0; SEGMENT_MESSAGE];
     let mut fds = Vec::new();
@@ -185,9 +185,10 @@ pub(crate) fn receive_segment(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> R
         return Err(Error::new(Code::ShmCorrupt, "a segment's message is malformed"));
     };
     let given = message[4..8] == 1_u32.to_le_bytes();
-    match arena.filter(|_| given) {
-        Some(arena) => Segment::adopt(fd, field(8), field(16), arena).map(Some),
-        None => Segment::attach(fd, field(8), field(16)).map(Some),
+    match arena {
+        Some(arena) if given => Segment::adopt(fd, field(8), field(16), arena).map(Some),
+        Some(_) => Segment::attach(fd, field(8), field(16)).map(Some),
+        None => Segment::attach_any(fd, field(8)).map(Some),
     }
 }
 

@@ -163,7 +163,17 @@ impl Segment {
     /// `Code::ShmCorrupt` when it is not the segment that was announced or its size is not sealed,
     /// `Code::ShmStale` for another generation.
     pub fn attach(fd: OwnedFd, id: u64, generation: u64) -> Result<Arc<Self>> {
-        Self::attach_as(fd, id, generation, None)
+        Self::attach_as(fd, id, Some(generation), None)
+    }
+
+    /// As [`attach`](Self::attach), whatever the generation is by now: for a descriptor that may have waited while the
+    /// memory went to another use. Each handle's own generation is [checked](Self::check) when it is used.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmCorrupt` as [`attach`](Self::attach).
+    pub fn attach_any(fd: OwnedFd, id: u64) -> Result<Arc<Self>> {
+        Self::attach_as(fd, id, None, None)
     }
 
     /// As [`attach`](Self::attach), for a segment that its maker gives away: this process becomes its owner,
@@ -174,11 +184,18 @@ impl Segment {
     ///
     /// As [`attach`](Self::attach).
     pub fn adopt(fd: OwnedFd, id: u64, generation: u64, arena: &Arc<Arena>) -> Result<Arc<Self>> {
-        Self::attach_as(fd, id, generation, Some(Arc::downgrade(arena)))
+        Self::attach_as(fd, id, Some(generation), Some(Arc::downgrade(arena)))
     }
 
-    fn attach_as(fd: OwnedFd, id: u64, generation: u64, arena: Option<Weak<Arena>>) -> Result<Arc<Self>> {
-        if let Some(known) = Self::lookup(id, generation)? {
+    fn attach_as(
+        fd: OwnedFd,
+        id: u64,
+        generation: Option<u64>,
+        arena: Option<Weak<Arena>>,
+    ) -> Result<Arc<Self>> {
+        let known = registry().get(&id).and_then(Weak::upgrade);
+        if let Some(known) = known {
+            generation.map_or(Ok(()), |generation| known.check(generation))?;
             return Ok(known);
         }
         let corrupt =
@@ -191,7 +208,7 @@ impl Segment {
         let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)
             .context("could not map a segment's header")?;
         let size = bytes - HEADER;
-        let store = Store { fd, header, data: OnceLock::new(), id, size, generation };
+        let mut store = Store { fd, header, data: OnceLock::new(), id, size, generation: 0 };
         let page = store.page();
         let right = page.magic.load(Ordering::Acquire) == MAGIC
             && page.version.load(Ordering::Relaxed) == VERSION
@@ -200,9 +217,11 @@ impl Segment {
         if !right {
             return Err(corrupt());
         }
-        if id == 0 || page.generation.load(Ordering::Acquire) != generation {
+        let now = page.generation.load(Ordering::Acquire);
+        if id == 0 || generation.is_some_and(|generation| generation != now) {
             return Err(stale());
         }
+        store.generation = now;
         let mut segment = Self::from_store(store);
         segment.owned = arena.is_some();
         Ok(segment.publish(arena))
