@@ -12,7 +12,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 PROTOCOL = 5
 _MAIN = b"__main__"
@@ -146,8 +146,7 @@ def _constant(value: object, found: list[object], seen: set[int]) -> bool:
     if isinstance(value, _IMMUTABLE):
         return True
     if isinstance(value, (tuple, frozenset)):
-        items: Iterable[object] = value
-        return all(_constant(item, found, seen) for item in items)
+        return all(_constant(item, found, seen) for item in cast("Iterable[object]", value))
     if isinstance(value, types.FunctionType):
         return _is_importable(value) or _collect(value, found, seen)
     return False

@@ -62,7 +62,9 @@ def test_what_a_task_prints_is_the_programs_output(tmp_path: Path) -> None:
         "    assert pool.submit(tasks.write_to_both, 'from the worker').result(60) == 15\n"
         "    pool.submit(tasks.write_to_both, 'again').result(60)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0
     assert done.stdout == done.stderr == "from the worker\nagain\n"
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import windlass
 from tests import tasks
 from tests.polling import is_alive, until
 from tests.tasks import Gate
+
+import windlass
 
 
 def test_run_in_executor(pool: Any) -> None:
@@ -87,6 +88,9 @@ def _fail_when_held(gate: Gate) -> None:
 
 def test_as_completed(pool: Any) -> None:
     async def main() -> set[int]:
-        return {await coroutine for coroutine in asyncio.as_completed([pool.run(tasks.square, n) for n in range(30)])}
+        return {
+            await coroutine
+            for coroutine in asyncio.as_completed([pool.run(tasks.square, n) for n in range(30)])
+        }
 
     assert asyncio.run(main()) == {n * n for n in range(30)}

@@ -51,4 +51,7 @@ def test_arrays(pool: Any) -> None:
 
 def test_bags(processes: Any) -> None:
     bag = pytest.importorskip("dask.bag")
-    assert bag.from_sequence(range(100), npartitions=5).map(tasks.square).sum().compute(scheduler=processes) == 328350
+    assert (
+        bag.from_sequence(range(100), npartitions=5).map(tasks.square).sum().compute(scheduler=processes)
+        == 328350
+    )

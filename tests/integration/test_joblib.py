@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import windlass
 from tests import tasks
+
+import windlass
 
 joblib = pytest.importorskip("joblib")
 pytest.importorskip("windlass.joblib")
@@ -21,7 +22,9 @@ def _square(number: int) -> int:
 @pytest.mark.parametrize("n_jobs", [1, 2, -1])
 def test_results_are_in_order(n_jobs: int) -> None:
     with joblib.parallel_config(backend="windlass", n_jobs=n_jobs):
-        assert joblib.Parallel()(joblib.delayed(_square)(n) for n in range(300)) == [n * n for n in range(300)]
+        assert joblib.Parallel()(joblib.delayed(_square)(n) for n in range(300)) == [
+            n * n for n in range(300)
+        ]
 
 
 def test_it_runs_in_workers() -> None:
@@ -33,9 +36,9 @@ def test_it_runs_in_workers() -> None:
 
 
 def test_by_name_in_parallel_itself() -> None:
-    assert joblib.Parallel(n_jobs=2, backend="windlass")(joblib.delayed(lambda n: n + 1)(n) for n in range(9)) == list(
-        range(1, 10)
-    )
+    assert joblib.Parallel(n_jobs=2, backend="windlass")(
+        joblib.delayed(lambda n: n + 1)(n) for n in range(9)
+    ) == list(range(1, 10))
 
 
 def test_a_reused_parallel() -> None:
@@ -57,7 +60,10 @@ def test_an_exception() -> None:
 
 
 def test_a_crash() -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process"), pytest.raises(windlass.WorkerCrashed):
+    with (
+        joblib.parallel_config(backend="windlass", n_jobs=2, kind="process"),
+        pytest.raises(windlass.WorkerCrashed),
+    ):
         joblib.Parallel()(joblib.delayed(tasks.leave)(3) for _ in range(3))
 
 

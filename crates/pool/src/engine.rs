@@ -387,6 +387,10 @@ impl Engine {
         if any_change {
             core.change_waiters -= 1;
         }
+        if !core.leader {
+            // The nudge of a leader that left may have come to us, who need it no more.
+            self.promote(&mut core);
+        }
         if interrupted { Waited::Interrupted } else { Waited::Ready }
     }
 
@@ -618,9 +622,8 @@ impl Engine {
         }
         let mut core = self.lock();
         let cancelled = self.end_early(&mut core, task, running, |_| Outcome::Cancelled);
-        if cancelled {
-            self.after_outside_change(&mut core);
-        }
+        // Also when it was too late: the look at the rings may have ended what another thread sleeps for.
+        self.after_outside_change(&mut core);
         cancelled
     }
 

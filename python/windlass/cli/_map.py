@@ -90,7 +90,7 @@ def _make_pool(options: MapOptions) -> windlass.Pool:
     try:
         return windlass.Pool(
             options.workers,
-            kind=cast('Kind', options.kind),
+            kind=cast("Kind", options.kind),
             threads=options.threads,
             preload=options.preload,
             timeout=options.timeout,
