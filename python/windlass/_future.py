@@ -62,6 +62,10 @@ class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: 
 
     _shared: _Shared | None = None
 
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        """Raises `RuntimeError`: a future is made by a pool, which does not come this way."""
+        raise RuntimeError("a windlass.Future is made by a pool, not by hand")
+
     # --- what the standard library's functions look at --------------------------------------------------------------
 
     def _share(self) -> _Shared:

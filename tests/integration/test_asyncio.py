@@ -69,7 +69,7 @@ def test_a_crash_is_an_exception_like_any(processes: Any) -> None:
 
 def test_a_task_group(processes: Any, gate: Gate) -> None:
     async def main() -> None:
-        with pytest.raises(ExceptionGroup) as caught:
+        with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
             async with asyncio.TaskGroup() as group:
                 group.create_task(processes.run(gate.hold))
                 group.create_task(processes.run(_fail_when_held, gate))

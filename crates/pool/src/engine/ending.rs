@@ -1,0 +1,189 @@
+//! How tasks end: answered, retried, cancelled, out of time. And the supervisor's look that ends the overdue ones.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use windlass_shm::ring::Retract;
+
+use super::{Core, Engine, State, lock};
+use crate::dispatch::STEAL_AFTER;
+use crate::task::{Failure, Outcome, Payload, Phase, Record, Stage, Task};
+use crate::wire::flags;
+
+impl Engine {
+    /// Ends a task, frees what it held, and tells whoever wants to know.
+    pub(crate) fn finish(&self, core: &mut Core, task: &Arc<Task>, outcome: Outcome, mut record: Record) {
+        if task.is_done() {
+            return;
+        }
+        let counters = &mut core.counters;
+        match &outcome {
+            Outcome::Replied(reply) if reply.flags & flags::ERROR == 0 => counters.completed += 1,
+            Outcome::Local { raised: false, .. } => counters.completed += 1,
+            Outcome::Cancelled => counters.cancelled += 1,
+            Outcome::Failed(Failure::TimedOut(_)) => {
+                counters.timed_out += 1;
+                counters.failed += 1;
+            }
+            _ => counters.failed += 1,
+        }
+        counters.busy_ns += record.busy_ns;
+        record.total_ns = u64::try_from(task.submitted.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if let Some(mut payload) = task.payload() {
+            *payload = Payload::default();
+        }
+        if task.finish(outcome, record) {
+            lock(&self.completed).push(Arc::clone(task));
+            Self::bump(&self.completed_word);
+        }
+        if core.change_waiters > 0 {
+            Self::bump(&self.change_word);
+        }
+    }
+
+    /// Runs a task again if it may be, else ends it.
+    pub(crate) fn retry_or_finish(
+        &self,
+        core: &mut Core,
+        task: &Arc<Task>,
+        outcome: Outcome,
+        record: Record,
+    ) {
+        if task.is_done() {
+            return;
+        }
+        let open = matches!(core.state, State::Open | State::Closing);
+        if open && task.attempt() <= task.options.retries {
+            core.counters.retried += 1;
+            task.set_stage(Stage::Queued);
+            core.queue.push_front(Arc::clone(task));
+            if !self.is_remote() && core.local_idle > 0 {
+                self.local_ready.notify_one();
+            }
+        } else {
+            self.finish(core, task, outcome, record);
+        }
+    }
+
+    /// Watched tasks that have ended since the last call.
+    pub fn take_completed(&self) -> Vec<Arc<Task>> {
+        std::mem::take(&mut *lock(&self.completed))
+    }
+
+    /// True for the first caller: the pool needs one collector.
+    pub fn start_collecting(&self) -> bool {
+        !self.collecting.swap(true, Ordering::AcqRel)
+    }
+
+    /// Makes the collector look, whatever there is: for a pool's end.
+    pub fn nudge_collector(&self) {
+        Self::bump(&self.completed_word);
+        self.control.wake_sleeper();
+    }
+
+    /// Cancels a task. One that has not started is simply dropped; one that is running is ended, with its worker, if
+    /// `running` says so and it runs in a worker process. True if the task is cancelled now.
+    pub fn cancel(&self, task: &Arc<Task>, running: bool) -> bool {
+        if self.fork_generation != windlass_os::process::fork_generation() {
+            return false; // The task, and the worker that would be killed, are the parent's.
+        }
+        let mut core = self.lock();
+        let cancelled = self.end_early(&mut core, task, running, |_| Outcome::Cancelled);
+        // Also when it was too late: the look at the rings may have ended what another thread sleeps for.
+        self.after_outside_change(&mut core);
+        cancelled
+    }
+
+    /// Whether the task is being run right now.
+    pub fn is_running(&self, task: &Arc<Task>) -> bool {
+        let mut core = self.lock();
+        match task.stage() {
+            Stage::Running => true,
+            Stage::Sent => core.sent_started(task).unwrap_or(false),
+            Stage::Queued | Stage::Done => false,
+        }
+    }
+
+    pub(super) fn end_early(
+        &self,
+        core: &mut Core,
+        task: &Arc<Task>,
+        running: bool,
+        outcome: impl FnOnce(Phase) -> Outcome,
+    ) -> bool {
+        match task.stage() {
+            Stage::Done => false,
+            Stage::Queued => {
+                core.queue.forget_one();
+                self.finish(core, task, outcome(Phase::Queued), Record::default());
+                true
+            }
+            Stage::Running => {
+                // A thread cannot be ended from outside: the caller is told, the call goes on.
+                if running && matches!(outcome(Phase::Running), Outcome::Failed(_)) {
+                    let timed_out = Outcome::Failed(Failure::TimedOut(Phase::Running));
+                    self.finish(core, task, timed_out, Record::default());
+                    return true;
+                }
+                false
+            }
+            Stage::Sent => {
+                if self.poll(core) && task.is_done() {
+                    return false;
+                }
+                if task.stage() == Stage::Queued {
+                    return self.end_early(core, task, running, outcome);
+                }
+                match core.retract(task) {
+                    Some(Retract::Taken) => {
+                        self.finish(core, task, outcome(Phase::Queued), Record::default());
+                        true
+                    }
+                    Some(Retract::Started) if running => {
+                        let pid = self.kill_worker_of(core, task);
+                        self.finish(core, task, outcome(Phase::Running), Record { pid, ..Record::default() });
+                        true
+                    }
+                    Some(Retract::Started) | None => false,
+                }
+            }
+        }
+    }
+
+    /// After a change made by a thread that may not be the leader.
+    pub(super) fn after_outside_change(&self, core: &mut Core) {
+        if self.is_remote() {
+            self.dispatch(core);
+        }
+        if core.leader {
+            self.control.wake_sleeper();
+        } else {
+            self.rest(core);
+        }
+        self.check_end(core);
+    }
+
+    /// One look by the supervisor; gives the time of the next one.
+    pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
+        let mut core = self.lock();
+        self.poll(&mut core);
+        while let Some(first) = core.deadlines.peek() {
+            if first.at > now {
+                break;
+            }
+            let Some(due) = core.deadlines.pop() else { break };
+            if let Some(task) = due.task.upgrade() {
+                self.end_early(&mut core, &task, true, |phase| Outcome::Failed(Failure::TimedOut(phase)));
+            }
+        }
+        self.expire_deaths(&mut core, now);
+        let sweep = self.sweep_segments(&mut core, now);
+        self.after_outside_change(&mut core);
+        let first = core.deadlines.peek().map(|d| d.at);
+        let steal = core.steal_pending().then(|| now + STEAL_AFTER);
+        let wakes = [first, core.next_death(), sweep, steal].into_iter().flatten().min();
+        core.supervisor_wakes = wakes;
+        wakes
+    }
+}
