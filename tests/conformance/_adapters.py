@@ -25,6 +25,8 @@ import windlass
 
 _NUMBERS = itertools.count()
 _PATIENCE = 30.0
+#: What the workers import before they are forked.
+PRELOAD: tuple[str, ...] = ()
 
 
 def _wait_for(condition: Callable[[], object]) -> None:
@@ -126,6 +128,7 @@ class ProcessPoolExecutor(_Adapter):
             initializer=initializer,
             initargs=initargs,
             on_crash="break",
+            preload=PRELOAD,
         )
 
     @property

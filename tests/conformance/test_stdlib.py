@@ -6,18 +6,16 @@ executor. What is left out stands in `exclusions.py`.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
-import types
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance import _adapters
+from tests.conformance import _adapters, _trimmed
 from tests.conformance.exclusions import EXCLUSIONS
 
 if sys.version_info < (3, 13):
@@ -44,43 +42,11 @@ MODULES = (
 )
 #: Of the three ways in which multiprocessing starts processes, one stands for all: ours has a way of its own.
 _START_METHOD = "fork"
+#: Workers import the tests, and with them what a trimmed `test` package lacks.
+_adapters.PRELOAD = (_trimmed.__name__,)
 _HERE = str(Path(__file__).resolve().parent)
 
-
-def _parameterize(*sets: dict[str, Any]) -> Callable[[Any], Any]:
-    """Stands in for CPython's own decorator where an interpreter's `test` package was trimmed of its home."""
-
-    def decorate(test: Any) -> Any:
-        @functools.wraps(test)
-        def run(self: unittest.TestCase) -> None:
-            for parameters in sets:
-                with self.subTest(**parameters):
-                    test(self, **parameters)
-
-        return run
-
-    return decorate
-
-
-def _load(name: str) -> types.ModuleType:
-    try:
-        return importlib.import_module(f"{_package.__name__}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != "test.test_importlib":
-            raise
-    home = "test.test_importlib.metadata.fixtures"
-    names = [home.rsplit(".", dots)[0] for dots in (2, 1, 0)]
-    for missing in names:
-        sys.modules[missing] = types.ModuleType(missing)
-    sys.modules[home].parameterize = _parameterize  # type: ignore[attr-defined]
-    try:
-        return importlib.import_module(f"{_package.__name__}.{name}")
-    finally:
-        for missing in names:
-            del sys.modules[missing]
-
-
-_loaded = {name: _load(name) for name in MODULES}
+_loaded = {name: importlib.import_module(f"{_package.__name__}.{name}") for name in MODULES}
 _stdlib = _adapters.concurrent.futures
 _futures = _adapters.Futures()
 
