@@ -129,6 +129,37 @@ def test_no_room_for_data() -> None:
     assert done.stdout.splitlines() == ["False True", str(1 << 20), "False True", "argument", "buffer", "9 0"]
 
 
+FEW_DESCRIPTORS = """
+import os, resource, sys
+sys.path.insert(0, {root!r})
+import windlass
+from tests import tasks
+
+with windlass.Pool(2, kind="process") as pool:
+    pool.submit(tasks.square, 2).result(60)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    for size in (100 << 10, 3 << 20):
+        for _ in range(20):
+            for future in [pool.submit(tasks.pattern, size) for _ in range(20)]:
+                assert len(future.result(60)) == size
+            for future in [pool.submit(len, bytes(size)) for _ in range(20)]:
+                assert future.result(60) == size
+    assert len(os.listdir("/proc/self/fd")) < 100
+    print(pool.statistics().crashed)
+"""
+
+
+def test_results_that_were_looked_at_hold_no_descriptors() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_DESCRIPTORS.format(root=str(ROOT))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 def test_a_full_queue_rejects(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
     pool = make_pool(1, kind=kind, max_queue=3, on_full="reject")
     running = pool.submit(gate.hold)

@@ -113,7 +113,7 @@ def test_pools_that_come_and_go_leave_no_process(make_pool: Callable[..., Any]) 
 def test_pools_that_come_and_go_leave_no_descriptor(make_pool: Callable[..., Any]) -> None:
     def once() -> None:
         with windlass.Pool(2, kind="process") as pool:
-            assert pool.submit(tasks.pattern, 1 << 20).result(60)
+            assert pool.submit(tasks.pattern, 1 << 18).result(60)
             assert pool.submit(len, bytes(1 << 20)).result(60)
 
     for _ in range(3):

@@ -18,6 +18,8 @@ const ALIGN: usize = 64;
 const SLAB: usize = 8 << 20;
 const LARGEST_IN_SLAB: usize = 1 << 20;
 const GRAIN: usize = 64 << 10;
+/// Segments that are kept at most: each has a descriptor, of which a process often has 1,024.
+const MOST_KEPT: usize = 32;
 
 /// Limits of an arena.
 #[derive(Clone, Copy, Debug)]
@@ -255,14 +257,15 @@ impl Arena {
     /// Takes the memory of a segment that has ended.
     pub(crate) fn keep(&self, store: Store) {
         let mut inner = self.lock();
-        if store.size() > self.config.keep {
+        // No put would take a small one: those go into slabs.
+        if store.size() > self.config.keep || store.size() <= LARGEST_IN_SLAB {
             drop(inner);
             return;
         }
         inner.kept_bytes += store.size();
         inner.kept.push(store);
         let mut dropped = Vec::new();
-        while inner.kept_bytes > self.config.keep {
+        while inner.kept_bytes > self.config.keep || inner.kept.len() > MOST_KEPT {
             // The oldest first.
             let oldest = inner.kept.remove(0);
             inner.kept_bytes -= oldest.size();
