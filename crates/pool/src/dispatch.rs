@@ -11,7 +11,7 @@ use windlass_shm::ring::{Header, PushError, Retract};
 use windlass_shm::segment::Segment;
 
 use crate::engine::{Core, Engine};
-use crate::frame::Table;
+use crate::frame::{self, Part, Table};
 use crate::lane::Sent;
 use crate::task::{Call, Failure, Function, Outcome, Record, Reply, Stage, Task};
 use crate::wire::{flags, kind};
@@ -29,6 +29,8 @@ pub(crate) struct Load {
 /// Enough waiting work to outlast the parent's next look at the rings.
 const COVER_NS: u64 = 400_000;
 const MOST_IN_LANE: usize = 32;
+/// Bytes of a result that are copied out of its segment.
+const MOST_COPIED: u64 = 1 << 20;
 /// Records that are read from one lane before the others are looked at.
 const MOST_AT_ONCE: usize = 4096;
 /// Tasks shorter than this are not worth being carried to another lane,
@@ -301,13 +303,13 @@ impl Engine {
                 worker.completed += 1;
                 worker.busy_ns += header.aux;
                 let pid = worker.pid;
-                let segments = if header.flags & flags::DESCRIBED == 0 {
-                    Ok(Vec::new())
+                let body = if header.flags & flags::DESCRIBED == 0 {
+                    Ok((bytes, Vec::new()))
                 } else {
-                    Table::parse(&bytes).and_then(|table| worker.segments_of(&table))
+                    worker.receive_frame(bytes)
                 };
-                let segments = match segments {
-                    Ok(segments) => segments,
+                let (bytes, segments) = match body {
+                    Ok(body) => body,
                     Err(error) => {
                         // The answer is lost with the worker, and the task must not be.
                         let failure =
@@ -402,6 +404,32 @@ impl crate::workers::Worker {
             self.segments.insert(segment.id(), Arc::downgrade(segment));
         }
         sent
+    }
+
+    /// A described frame with the segments that it refers to. Parts that are not large are copied out of theirs: each
+    /// segment that is held costs a descriptor, and a program may keep thousands of results.
+    fn receive_frame(&mut self, bytes: Vec<u8>) -> Result<(Vec<u8>, Vec<Arc<Segment>>)> {
+        let table = Table::parse(&bytes)?;
+        let segments = self.segments_of(&table)?;
+        let placed =
+            table.entries().filter(|entry| entry.segment != 0).map(|entry| entry.length).sum::<u64>();
+        if table.handles() > 0 || placed > MOST_COPIED {
+            return Ok((bytes, segments));
+        }
+        let mut copies = Vec::with_capacity(table.len());
+        for entry in table.entries() {
+            copies.push(match table.inline(&entry) {
+                Some(inline) => inline.to_vec(),
+                None => match segments.iter().find(|segment| segment.id() == entry.segment) {
+                    Some(segment) => segment.copy_out(entry.offset, entry.length)?,
+                    None => {
+                        return Err(Error::new(Code::ShmCorrupt, "it named a segment that it did not pass"));
+                    }
+                },
+            });
+        }
+        let parts: Vec<Part<'_>> = copies.iter().map(|copy| Part::Inline(copy)).collect();
+        Ok((frame::encode(0, &parts, &[]), Vec::new()))
     }
 
     /// The segments that a reply's table names, received from the worker if they are new.

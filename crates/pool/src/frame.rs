@@ -99,6 +99,11 @@ impl<'a> Table<'a> {
         (1..self.count - self.handles).filter_map(|index| self.entry(index))
     }
 
+    /// How many entries at the end name segments of shared arrays.
+    pub fn handles(&self) -> usize {
+        self.handles
+    }
+
     /// Whether there is no entry; never true of a parsed table.
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -365,6 +365,21 @@ impl Segment {
         Ok(())
     }
 
+    /// A copy of part of the data.
+    ///
+    /// # Errors
+    ///
+    /// As [`data`](Self::data), and `Code::ShmCorrupt` outside the segment.
+    pub fn copy_out(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        self.check_range(offset, length)?;
+        let data = self.data()?;
+        let mut copy = vec![0; length as usize];
+        // SAFETY: the range was checked, the memory is set aside and its size sealed. A peer that still writes
+        // to it garbles what it sent, and nothing else.
+        unsafe { std::ptr::copy_nonoverlapping(data.add(offset as usize), copy.as_mut_ptr(), copy.len()) };
+        Ok(copy)
+    }
+
     /// Somebody else may keep looking into it: its memory is not used again for other data.
     pub fn lend_for_good(&self) {
         self.lent_for_good.store(true, Ordering::Relaxed);
