@@ -100,7 +100,8 @@ def test_a_late_task_is_not_tried_again(processes: Any, gate: Gate) -> None:
 
 
 def test_a_late_input_of_map(processes: Any, gate: Gate) -> None:
-    results = processes.options(timeout=1.0).map(_hold_if, [0, gate, 0])
+    assert processes.submit(tasks.square, 2).result(60) == 4
+    results = processes.options(timeout=2.0).map(_hold_if, [0, gate, 0])
     assert next(results) == 0
     with pytest.raises(windlass.TaskTimeout):
         next(results)
