@@ -127,7 +127,7 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--retries",),
         "workers",
-        "try again an input whose worker died, up to N times; the function must bear that.",
+        "try again an input that failed or whose worker died, up to N times; the function must bear that.",
         {"metavar": "N", "type": _count(0), "default": 0},
     ),
     Flag(("--out", "-o"), "results", "write the results to FILE.", {"metavar": "FILE"}),

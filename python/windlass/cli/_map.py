@@ -7,9 +7,12 @@ calls, inputs that came late, and signals; all of them arrive in one queue.
 from __future__ import annotations
 
 import functools
+import importlib.util
+import os
 import queue
 import signal
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +31,7 @@ from windlass.cli._errors import (
     OutputClosed,
 )
 from windlass.cli._flags import MapOptions
-from windlass.cli._output import Earlier, ResultFile, StandardOutput
+from windlass.cli._output import Earlier, ResultFile, StandardOutput, key_of
 from windlass.cli._progress import Progress, make_progress
 from windlass.cli._record import Call, Failure, describe, line_of_failure, line_of_result
 from windlass.cli._report import Tally, show_failures, show_summary
@@ -38,6 +41,7 @@ from windlass.cli._target import Target, load_target
 if TYPE_CHECKING:
     from windlass._pool import Kind
 
+_PATIENCE = 2.0  # seconds that a run which is told to stop now may take for it
 _GLANCE = 0.25  # seconds between two looks at the progress when nothing happens
 
 
@@ -78,6 +82,7 @@ def run_map(options: MapOptions) -> Outcome:
             file = ResultFile(options.out, target.name, resume=options.resume, overwrite=options.overwrite)
             outputs.append(file)
             earlier = file.earlier
+            _check_same_inputs(options.out, earlier, inputs)
         if options.print:
             outputs.append(StandardOutput())
         return _Run(options, target, inputs, outputs, earlier).go()
@@ -86,7 +91,21 @@ def run_map(options: MapOptions) -> Outcome:
             output.close()
 
 
+def _check_same_inputs(path: str, earlier: Earlier, inputs: Inputs) -> None:
+    """Refuses to go on with a file that has none of the inputs, where all of them are known."""
+    if not earlier.done or inputs.stream is not None:
+        return
+    if not any(key_of(value) in earlier.done for value in inputs.known()):
+        raise CommandError(
+            f"--out {path!r} has results for {earlier.total} inputs, and none of them was given now",
+            "another file for these inputs, or --overwrite if those results may go",
+        )
+
+
 def _make_pool(options: MapOptions) -> windlass.Pool:
+    for module in options.preload:
+        if importlib.util.find_spec(module.partition(".")[0]) is None:
+            raise CommandError(f"--preload: there is no module {module!r}", "check the name, or PYTHONPATH")
     try:
         return windlass.Pool(
             options.workers,
@@ -122,13 +141,18 @@ class _Run:
         self._stop = _Stop()
         self._tally = Tally()
         self._in_flight = 0
+        self._handed: set[windlass.Future[Any]] = set()
         self._index = 0
 
     def go(self) -> Outcome:
         """Feed, collect, report."""
         options = self._options
         pool = _make_pool(options)
-        progress = make_progress(self._total, enabled=options.progress, every=options.progress_every)
+        # A bar and result lines on one terminal would get into each other.
+        shared = any(isinstance(output, StandardOutput) and output.is_terminal for output in self._outputs)
+        progress = make_progress(
+            self._total, enabled=options.progress, every=options.progress_every, bar=not shared
+        )
         self._tally.start()
         problem: CommandError | None = None
         closed = False
@@ -169,7 +193,12 @@ class _Run:
         # With a budget for each input the clock starts when it is handed over, so none is handed over early.
         lanes = (self._options.workers or windlass_cores()) * self._options.threads
         window = lanes if self._options.timeout is not None else 3 * lanes + 4
+        dropped = False
         while not self._stop.at_once:
+            if self._stop.draining and not dropped:
+                dropped = True
+                for future in list(self._handed):
+                    future.cancel()  # What has not started does not start.
             while not self._stop.draining and self._in_flight < window and self._next(pool):
                 pass
             if not self._in_flight and (self._stop.draining or self._feed.exhausted):
@@ -193,15 +222,27 @@ class _Run:
         if self._earlier is not None and self._earlier.take(value):
             self._tally.skipped += 1
             return True
-        future = pool.submit(self._target.function, value)
+        try:
+            future = pool.submit(self._target.function, value)
+        except windlass.WindlassError as error:
+            raise CommandError(f"the pool takes no more inputs: {error}") from error
         self._in_flight += 1
+        self._handed.add(future)
         future.add_done_callback(functools.partial(self._ended, index, value))
         return True
 
     def _ended(self, index: int, value: Any, future: windlass.Future[Any]) -> None:
         self._events.put((index, value, future))
 
+    def _end_soon(self) -> None:
+        """Stops now; by force if this thread cannot, because whoever reads the results has stopped reading."""
+        self._stop.at_once = True
+        force = threading.Timer(_PATIENCE, os._exit, (self._stop.status,))
+        force.daemon = True
+        force.start()
+
     def _take(self, index: int, value: Any, future: windlass.Future[Any]) -> None:
+        self._handed.discard(future)
         record = future.task
         ran = record is not None and record.worker_pid != 0
         call = Call(
@@ -232,7 +273,7 @@ class _Run:
     def _signals(self) -> Generator[None, None, None]:
         def interrupt(_number: int, _frame: FrameType | None) -> None:
             if self._stop.draining:
-                self._stop.at_once = True
+                self._end_soon()
             else:
                 self._stop.draining = True
                 sys.stderr.write(
@@ -241,13 +282,16 @@ class _Run:
             self._events.put(None)
 
         def terminate(_number: int, _frame: FrameType | None) -> None:
-            self._stop.at_once = True
             self._stop.status = TERMINATED
+            self._end_soon()
             self._events.put(None)
 
-        before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-        signal.signal(signal.SIGINT, interrupt)
-        signal.signal(signal.SIGTERM, terminate)
+        handlers = ((signal.SIGINT, interrupt), (signal.SIGTERM, terminate))
+        # One that is ignored stays so: nohup and a shell's background jobs mean it.
+        wanted = [
+            (number, handler) for number, handler in handlers if signal.getsignal(number) != signal.SIG_IGN
+        ]
+        before = [(number, signal.signal(number, handler)) for number, handler in wanted]
         try:
             yield
         finally:

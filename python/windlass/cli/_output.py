@@ -69,7 +69,10 @@ class ResultFile:
         self.path = path
         self.earlier = Earlier(Counter())
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            # Opened for reading as well, a pipe would have us for its reader, and never break.
+            plain = not os.path.exists(path) or os.path.isfile(path)
+            access = os.O_RDWR | os.O_CREAT if plain else os.O_WRONLY
+            self._fd = os.open(path, access | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except OSError as error:
             if error.errno != errno.EACCES and error.errno != errno.ENXIO:
                 raise CommandError(f"--out {path!r} cannot be opened: {error.strerror}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,11 +26,11 @@ class Progress(Protocol):
         ...
 
 
-def make_progress(total: int | None, *, enabled: bool, every: float) -> Progress:
-    """The progress that suits standard error; `every` is the seconds between plain lines."""
+def make_progress(total: int | None, *, enabled: bool, every: float, bar: bool = True) -> Progress:
+    """The progress that suits standard error; `every` is the seconds between plain lines, `bar` allows for a bar."""
     if not enabled:
         return _Silent()
-    if sys.stderr.isatty():
+    if bar and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         return _Bar(total)
     return _Lines(total, every)
 

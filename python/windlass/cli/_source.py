@@ -174,7 +174,7 @@ def _json_values(path: str) -> Iterator[Any]:
                 if line.isspace():
                     continue
                 try:
-                    yield json.loads(line)
+                    yield json.loads(line, parse_constant=_no_constant)
                 except (ValueError, RecursionError) as error:
                     raise CommandError(
                         f"line {number} of --jsonl {shown} is not JSON: {error}",
@@ -182,6 +182,10 @@ def _json_values(path: str) -> Iterator[Any]:
                     ) from None
     except OSError as error:
         raise CommandError(f"--jsonl {shown} cannot be read: {error.strerror}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"JSON has no {name}")
 
 
 def _lines() -> Iterator[str]:

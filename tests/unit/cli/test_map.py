@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 from pathlib import Path
@@ -103,6 +104,40 @@ def test_a_file_with_results_is_not_overwritten_by_accident(run: Run, folder: Pa
     assert len(records((folder / "out.jsonl").read_text())) == 1
     assert run("map", f"{FILE}:double", "2", "--out", "out.jsonl", "--overwrite").returncode == 0
     assert [record["input"] for record in records((folder / "out.jsonl").read_text())] == ["2"]
+
+
+def test_a_file_of_other_inputs_is_not_resumed(run: Run) -> None:
+    assert run("map", f"{FILE}:double", "1", "--out", "out.jsonl").returncode == 0
+    refused = run("map", f"{FILE}:double", "7", "8", "--out", "out.jsonl", "--resume")
+    assert refused.returncode == 2
+    assert "none of them was given" in refused.stderr
+
+
+def test_a_preload_that_is_not_there(run: Run) -> None:
+    refused = run("map", f"{FILE}:double", "1", "--preload", "no_such_module_at_all")
+    assert refused.returncode == 2
+    assert "no_such_module_at_all" in refused.stderr
+
+
+def test_numbers_that_json_does_not_have(run: Run, folder: Path) -> None:
+    (folder / "values.jsonl").write_text("NaN\n")
+    refused = run("map", f"{FILE}:whole", "--jsonl", "values.jsonl")
+    assert refused.returncode == 2
+    assert "NaN" in refused.stderr
+
+
+def test_a_reader_that_has_stopped_reading_does_not_hold_us(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    program = _start(
+        folder, "map", f"{FILE}:whole", *(f"{n:01000}" for n in range(300)), "--out", "pipe", "--workers", "1"
+    )
+    until(lambda: b"\n" in os.read(reader, 1) if select.select([reader], [], [], 0)[0] else False)
+    # The pipe holds 64 KiB, and there are 300 results of a kilobyte and more.
+    program.send_signal(signal.SIGTERM)
+    program.communicate(timeout=60)
+    os.close(reader)
+    assert program.returncode == 143
 
 
 def test_a_dead_worker_costs_its_input_or_is_tried_again(run: Run) -> None:
