@@ -28,7 +28,8 @@ def blur(image: Image) -> Image:
     padded = np.pad(image, EDGE, mode="edge")
     rows = sum(weight * padded[i : i + image.shape[0], :] for i, weight in enumerate(KERNEL))
     assert not isinstance(rows, int)
-    return sum(weight * rows[:, i : i + image.shape[1]] for i, weight in enumerate(KERNEL))  # type: ignore[return-value]
+    columns = (weight * rows[:, i : i + image.shape[1]] for i, weight in enumerate(KERNEL))
+    return sum(columns)  # type: ignore[return-value]
 
 
 def blur_strip(source: Image, target: Image, number: int, first: int, last: int) -> None:

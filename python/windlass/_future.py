@@ -1,5 +1,8 @@
 """`Future`: the standard library's, with its condition made only when somebody looks."""
 
+# The standard library's attributes are properties here.
+# pyright: reportIncompatibleVariableOverride=false
+
 from __future__ import annotations
 
 import concurrent.futures
@@ -104,15 +107,15 @@ class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: 
             shared.condition.notify_all()
 
     @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
         return self._share().condition
 
     @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
         return self._share().waiters
 
     @property
-    def _state(self) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _state(self) -> str:  # type: ignore[override]
         shared = self._shared
         if shared is not None:
             if shared.state is not None:
@@ -122,11 +125,11 @@ class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: 
         return RUNNING if self._is_running() else PENDING
 
     @property
-    def _result(self) -> Any:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _result(self) -> Any:  # type: ignore[override]
         return None if self._exception is not None else self.result()
 
     @property
-    def _exception(self) -> BaseException | None:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
         return None if not self.done() or self.cancelled() else self.exception()
 
     def _get_snapshot(self) -> tuple[bool, bool, Any, BaseException | None]:

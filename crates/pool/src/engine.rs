@@ -383,8 +383,9 @@ impl Core {
         self.busy.iter().filter_map(|i| self.lanes.get(*i)?.as_ref()).any(ready)
     }
 
-    /// Whether tasks wait while a lane has nothing to do: behind others in another lane, or in the queue because the idle
-    /// lane's ring is full of records that were taken back, which its worker skips without a word.
+    /// Whether tasks wait while a lane has nothing to do: behind others in another lane, or in the queue
+    /// because the idle lane's ring is full of records that were taken back, which its worker skips without a
+    /// word.
     fn steal_pending(&self) -> bool {
         !self.idle.is_empty() && (self.outstanding > self.busy.len() || !self.queue.is_empty())
     }

@@ -3,9 +3,9 @@
 //! A frame is a pickle-5 stream and the buffers that travel out of band. Where one of them lies in a segment, the
 //! payload is a table: `{count: u32, handles: u32, lease: u64}` then `count` entries
 //! `{segment: u64, generation: u64, offset: u64, length: u64}`, little-endian, then the inline bytes. Entry 0 is the
-//! stream, the others are the buffers in order. Segment 0 means "inline, at `offset` from the payload's start". The last
-//! `handles` entries are not buffers: they name the segments of shared arrays inside the stream, so that the reader has
-//! them before it unpickles.
+//! stream, the others are the buffers in order. Segment 0 means "inline, at `offset` from the payload's
+//! start". The last `handles` entries are not buffers: they name the segments of shared arrays inside the
+//! stream, so that the reader has them before it unpickles.
 //!
 //! Source: [PEP 574](https://peps.python.org/pep-0574/) for out-of-band buffers.
 
