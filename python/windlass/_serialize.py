@@ -6,6 +6,7 @@ cloudpickle takes what pickle refuses and whatever belongs to ``__main__``, whic
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 import sys
@@ -16,6 +17,12 @@ from typing import Any, NoReturn, cast
 
 PROTOCOL = 5
 _MAIN = b"__main__"
+#: As in the compiled part: buffers that one encoding may leave out of its stream, and how many of them may be small.
+_MOST_BUFFERS = 1024
+_MOST_SMALL = 64
+_SMALL = 4096
+#: Characters of an exception that stand in for it.
+_LONGEST_TEXT = 4096
 #: Values that a pickled function may refer to and still be good for the next call, if they are the same objects.
 _IMMUTABLE = (
     int,
@@ -39,19 +46,38 @@ def _errors() -> Any:
     return _errors
 
 
+def _keeper(
+    buffers: list[pickle.PickleBuffer] | None,
+) -> Callable[[pickle.PickleBuffer], object] | None:
+    """The pickler's ``buffer_callback``: it leaves what is too small or too much in the stream, as the compiled one."""
+    if buffers is None:
+        return None
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        if len(buffers) >= _MOST_SMALL and (
+            len(buffers) >= _MOST_BUFFERS or memoryview(buffer).nbytes < _SMALL
+        ):
+            return True
+        buffers.append(buffer)
+        return False
+
+    return keep
+
+
 def _cloudpickle(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
     import cloudpickle
 
     with io.BytesIO() as out:
-        callback = None if buffers is None else buffers.append
-        pickler: Any = cloudpickle.Pickler(out, protocol=PROTOCOL, buffer_callback=callback)
+        pickler: Any = cloudpickle.Pickler(out, protocol=PROTOCOL, buffer_callback=_keeper(buffers))
         pickler.dump(value)
         return out.getvalue()
 
 
 def _describe(value: object) -> str:
+    import reprlib  # It does not write out the million elements of a list.
+
     try:
-        text = repr(value)
+        text = reprlib.repr(value)
     except Exception:
         text = f"a {type(value).__qualname__}"
     return text if len(text) <= 120 else f"{text[:117]}..."
@@ -69,13 +95,62 @@ def _is_importable(function: object) -> bool:
     found: Any = sys.modules.get(module)
     if found is None:
         return False
-    if module != "builtins" and getattr(found, "__spec__", None) is None:
-        return False  # Made by hand: no worker can import it.
+    if not _is_findable(module, found):
+        return False
     for part in name.split("."):
         found = getattr(found, part, None)
         if found is None:
             return False
     return found is function
+
+
+_FINDABLE: dict[str, tuple[object, bool]] = {}
+
+
+def _is_findable(name: str, module: Any) -> bool:
+    """Whether an import by this name, done afresh in a worker, finds the same module.
+
+    It does not for one that was made by hand, or loaded from a file that is not on ``sys.path``.
+    """
+    if name in sys.builtin_module_names or name in sys.stdlib_module_names:
+        return True
+    spec = getattr(module, "__spec__", None)
+    if spec is None:
+        return False
+    known = _FINDABLE.get(name)
+    if known is None or known[0] is not spec:
+        known = _FINDABLE[name] = (spec, _finds(name, spec))
+    return known[1]
+
+
+def _finds(name: str, spec: Any) -> bool:
+    path = None
+    package, _, _ = name.rpartition(".")
+    if package:
+        parent = sys.modules.get(package)
+        if parent is None or not _is_findable(package, parent):
+            return False
+        path = getattr(parent, "__path__", None)
+    for finder in sys.meta_path:
+        with contextlib.suppress(Exception):  # Some finders of old have no find_spec.
+            found = finder.find_spec(name, path)
+            if found is not None:
+                return bool(found.origin == spec.origin)
+    return False
+
+
+def _by_value(function: Callable[..., Any]) -> bytes:
+    """The pickle of a function whose module no worker finds, with all of that module that it uses."""
+    import cloudpickle
+
+    module = sys.modules[function.__module__]
+    if module.__name__ in cloudpickle.list_registry_pickle_by_value():
+        return _cloudpickle(function, None)
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return _cloudpickle(function, None)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
@@ -91,7 +166,17 @@ def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
     try:
         if _is_importable(function):
             return pickle.dumps(function, PROTOCOL), True, None
-        stream = encode_object(function, None)
+        home = getattr(function, "__module__", None)
+        module = sys.modules.get(home) if isinstance(home, str) and home != "__main__" else None
+        if (
+            isinstance(function, types.FunctionType)
+            and module is not None
+            and module.__name__ == home
+            and not _is_findable(home, module)
+        ):
+            stream = _by_value(function)
+        else:
+            stream = encode_object(function, None)
     except _errors().EncodeError:
         raise
     except Exception as error:
@@ -204,7 +289,7 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
         EncodeError: if neither pickle nor cloudpickle takes it.
     """
     try:
-        stream = pickle.dumps(value, PROTOCOL, buffer_callback=None if buffers is None else buffers.append)
+        stream = pickle.dumps(value, PROTOCOL, buffer_callback=_keeper(buffers))
         if _MAIN not in stream:
             return stream
     except Exception:
@@ -217,9 +302,25 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
         return _cloudpickle(value, buffers)
     except Exception as error:
         raise _errors().EncodeError(
-            f"cannot pickle {_describe(value)}: {type(error).__name__}: {error}. Send something that can be "
+            f"cannot pickle {_culprit(value)}: {type(error).__name__}: {error}. Send something that can be "
             f"pickled, or make it in the worker."
         ) from error
+
+
+def _culprit(value: object) -> str:
+    """What of a call, or of anything else, it is that cannot be pickled."""
+    match value:
+        case (tuple() as positional, dict() as named):
+            arguments: dict[str, object] = {f"argument {at}": item for at, item in enumerate(positional, 1)}
+            arguments.update((f"argument {name}", item) for name, item in named.items())
+        case _:
+            arguments = {}
+    for name, item in arguments.items():
+        try:
+            _cloudpickle(item, None)
+        except Exception:
+            return f"{name}, {_describe(item)}"
+    return _describe(value)
 
 
 def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
@@ -269,9 +370,9 @@ def decode_described(payload: bytes) -> Any:
     """Parent: a result whose buffers lie outside the stream; arrays over them are the caller's own, and writable."""
     try:
         return _open(payload, True, writable=True)
-    except MemoryError:
+    except (MemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise undecodable("result", error) from error
 
 
@@ -298,7 +399,7 @@ def portable_error(error: BaseException) -> tuple[BaseException, str]:
 
     One that cannot be pickled, or not be unpickled again, is stood in for by a `RemoteError`.
     """
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    text = _traceback(error)
     try:
         if error.__traceback__ is not None:
             # Frames hold on to the task's arguments, and are not sent.
@@ -306,26 +407,43 @@ def portable_error(error: BaseException) -> tuple[BaseException, str]:
         stream = encode_object(error, None)
         if not isinstance(pickle.loads(stream), BaseException):
             raise TypeError("it unpickles as something else")
-    except Exception as problem:
-        kind = type(error)
-        stand_in: BaseException = _errors().RemoteError(
-            f"{kind.__module__}.{kind.__qualname__}: {_describe_error(error)} (the exception itself could not be sent: "
-            f"{type(problem).__name__}: {problem})"
-        )
-        return stand_in, text
+    except BaseException as problem:
+        return _stand_in(error, f"{type(problem).__name__}: {_text(problem)}"), text
     return error, text
 
 
-def _describe_error(error: BaseException) -> str:
+def _traceback(error: BaseException) -> str:
     try:
-        return str(error)
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception as problem:  # Notes that are no strings, a __str__ that fails in its own way.
+        return (
+            f"{type(error).__qualname__}: {_text(error)} (its traceback could not be had: {_text(problem)})\n"
+        )
+
+
+def _stand_in(error: BaseException, why: str) -> BaseException:
+    kind = type(error)
+    made: BaseException = _errors().RemoteError(
+        f"{kind.__module__}.{kind.__qualname__}: {_text(error)} (the exception itself could not be sent: {why})"
+    )
+    return made
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
     except Exception:
         return "its text cannot be had"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
-def encode_error(error: BaseException) -> bytes:
-    """The payload of an error: the exception and its traceback's text."""
-    return encode_object(portable_error(error), None)
+def encode_error(error: BaseException, most: int | None = None) -> bytes:
+    """The payload of an error: the exception and its traceback's text, shortened to `most` bytes if it must be."""
+    error, text = portable_error(error)
+    stream = encode_object((error, text), None)
+    if most is not None and len(stream) > most:
+        stream = encode_object((_stand_in(error, "it is too large"), text[-_LONGEST_TEXT:]), None)
+    return stream
 
 
 def revive(pair: tuple[BaseException, str]) -> BaseException:
@@ -342,5 +460,7 @@ def decode_error(payload: bytes, described: bool) -> BaseException:
         return failed
     try:
         return revive(_open(payload, described, writable=True))
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return undecodable("exception", error)

@@ -25,12 +25,19 @@ BLAS_VARIABLES = (
 )
 
 
+#: Bytes that the record of a failed initializer may have.
+_LARGEST_ERROR = 32 * 1024
+
+
 def run(lanes: int, spec: bytes, zygote: int) -> None:
     """Sets the process up, serves its lanes, and leaves. Does not return."""
     worker.die_with_parent(zygote)
     status = 1
     try:
         status = _serve(lanes, pickle.loads(spec))
+    except SystemExit as leaving:
+        # A signal's handler asked for it between two tasks.
+        status = _status(leaving)
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
@@ -38,14 +45,14 @@ def run(lanes: int, spec: bytes, zygote: int) -> None:
 
 
 def _serve(lanes: int, settings: dict[str, Any]) -> int:
-    _set_up(settings)
     try:
+        _set_up(settings)
         _initialize(settings)
     except BaseException as error:
         import logging
 
         logging.getLogger("concurrent.futures").critical("Exception in initializer:", exc_info=True)
-        worker.init_failed(_serialize.encode_error(error))
+        worker.init_failed(_serialize.encode_error(error, most=_LARGEST_ERROR))
         return 1
     threads = [
         threading.Thread(target=_lane, args=(lane,), name=f"windlass-lane-{lane}", daemon=True)
@@ -137,6 +144,26 @@ def _initialize(settings: dict[str, Any]) -> None:
     pickle.loads(function)(*arguments)
 
 
+def leave_fork(error: BaseException | None) -> None:
+    """Ends the child of a task that forked and let its child come back: there is nothing for it to come back to."""
+    status = 0
+    try:
+        if isinstance(error, SystemExit):
+            status = _status(error)
+        elif error is not None:
+            status = 1
+            sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def _status(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    return leaving.code & 0xFF if isinstance(leaving.code, int) else 1
+
+
 def _leave(status: int) -> None:
     """Runs what was registered to run at exit, and goes without the rest: the heap is the zygote's."""
     import atexit
@@ -147,9 +174,13 @@ def _leave(status: int) -> None:
         if multiprocessing is not None:
             multiprocessing._exit_function()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                continue
+        _flush()
         os._exit(status)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # Closed, its reader gone, or taken away altogether.
+            continue

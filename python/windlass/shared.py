@@ -131,8 +131,10 @@ def _make_array_class(np: Any) -> Any:
             handle = None if memory is None else memory._lend()
             if memory is None or handle is None:
                 return self.view(np.ndarray).__reduce_ex__(protocol)
+            if not self.size:
+                return _attach, (handle, self.shape, self.dtype, None, 0, self.flags.writeable)
             start = self.__array_interface__["data"][0] - _address(np, memory)
-            return _attach, (handle, self.shape, self.dtype, self.strides, start)
+            return _attach, (handle, self.shape, self.dtype, self.strides, start, self.flags.writeable)
 
     SharedArray.__module__ = __name__
     SharedArray.__qualname__ = "SharedArray"
@@ -154,17 +156,29 @@ def _memory(data: Any) -> SharedBuffer | None:
     return None
 
 
-def _attach(handle: tuple[int, int, int, int], shape: Any, kind: Any, strides: Any, start: int) -> Any:
+def _attach(
+    handle: tuple[int, int, int, int], shape: Any, kind: Any, strides: Any, start: int, writable: bool
+) -> Any:
     """The far side of a shared array's pickle."""
-    return _view(worker.shared_attach(*handle), shape, kind, strides, start)
+    made = _view(worker.shared_attach(*handle), shape, kind, strides, start)
+    if not writable:
+        made.flags.writeable = False
+    return made
+
+
+def _attach_buffer(*handle: int) -> SharedBuffer:
+    """The far side of a shared buffer's pickle. Not the compiled function itself, whose module no import finds."""
+    return worker.shared_attach(*handle)
+
+
+def _copy_in(data: bytes) -> SharedBuffer:
+    return worker.shared_from(data)
 
 
 def reduce_buffer(memory: SharedBuffer) -> Any:
     """How a shared buffer is pickled: called by the compiled part."""
     handle = memory._lend()
-    if handle is None:
-        return worker.shared_from, (bytes(memory),)
-    return worker.shared_attach, handle
+    return (_copy_in, (bytes(memory),)) if handle is None else (_attach_buffer, handle)
 
 
 if TYPE_CHECKING:

@@ -164,8 +164,8 @@ def test_a_function_whose_module_is_not_there(still_works: Any, tmp_path: Path) 
     exec("def f(): return 1", module.__dict__)
     sys.modules["made_of_thin_air"] = module
     try:
-        with pytest.raises(windlass.FunctionLoadError):
-            still_works.submit(module.f).result(60)
+        # No worker can import it: it goes by value, as a function of __main__ does.
+        assert still_works.submit(module.f).result(60) == 1
     finally:
         del sys.modules["made_of_thin_air"]
 

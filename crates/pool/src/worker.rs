@@ -196,8 +196,9 @@ pub(crate) fn receive_segment(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> R
 #[derive(Debug)]
 pub struct FdChannel {
     socket: OwnedFd,
-    /// Mapped segments by id, each with how often the parent has passed it less how often it gave it up. A descriptor may
-    /// be read from the socket before the `FORGET` that the parent sent earlier is read from the ring.
+    /// Mapped segments by id, each with how often the parent has passed it less how often it gave it up. A
+    /// descriptor may be read from the socket before the `FORGET` that the parent sent earlier is read from
+    /// the ring.
     kept: Mutex<HashMap<u64, (Arc<Segment>, u32)>>,
 }
 
@@ -234,9 +235,7 @@ impl FdChannel {
             if let Some(segment) = Segment::lookup(id, generation)? {
                 return Ok(segment);
             }
-            while let Some(segment) = receive_segment(&self.socket, None)? {
-                kept.entry(segment.id()).or_insert((segment, 0)).1 += 1;
-            }
+            self.take_in(&mut kept)?;
             if kept.contains_key(&id) {
                 continue;
             }
@@ -247,9 +246,30 @@ impl FdChannel {
         }
     }
 
+    fn take_in(&self, kept: &mut HashMap<u64, (Arc<Segment>, u32)>) -> Result<()> {
+        while let Some(segment) = receive_segment(&self.socket, None)? {
+            kept.entry(segment.id()).or_insert((segment, 0)).1 += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads what has come, if nobody else is at it: descriptors for tasks that were taken back again fill the socket,
+    /// and the parent feeds no task whose descriptors do not fit.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be mapped.
+    pub fn drain(&self) -> Result<()> {
+        self.kept.try_lock().map_or(Ok(()), |mut kept| self.take_in(&mut kept))
+    }
+
     /// Drops the cached mapping of a segment that its owner has given up.
     pub fn forget(&self, id: u64) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.contains_key(&id) {
+            // Its descriptor was sent before this, and nobody has needed it. One that cannot be mapped is no loss here.
+            let _ = self.take_in(&mut kept);
+        }
         if let Entry::Occupied(mut entry) = kept.entry(id) {
             entry.get_mut().1 -= 1;
             if entry.get().1 == 0 {

@@ -28,10 +28,16 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The pickler's `buffer_callback`: keeps the buffer for the frame.
+/// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
 #[pyfunction]
-fn keep_buffer(buffer: Py<PyAny>) {
-    BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
+fn keep_buffer(buffer: Py<PyAny>) -> bool {
+    let kept = BUFFERS.with_borrow(Vec::len);
+    // SAFETY: a live argument.
+    let stays = unsafe { lending::stays_in_stream(kept, buffer.as_ptr()) };
+    if !stays {
+        BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
+    }
+    stays
 }
 
 struct Pickle {

@@ -6,13 +6,15 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pyo3_ffi as ffi;
+use windlass_base::{Code, Error};
 use windlass_shm::segment::Segment;
 
 use super::object::{Object, Raised, raise};
-use crate::lending;
+use crate::lending::{self, Lent};
 
 /// What the object holds beside its head.
 struct Content {
@@ -36,33 +38,48 @@ struct Layout {
 struct Watch {
     leases: HashMap<u64, usize>,
     segments: HashMap<u64, usize>,
-    /// Leases that outlived their task: the parent waits to be told.
-    retained: Vec<u64>,
-    /// To be told at the next opportunity.
-    released: Vec<u64>,
+    /// Leases that outlived their task, by the lane that ran it: the parent waits to be told.
+    retained: HashMap<u64, usize>,
+    /// To be told at the next opportunity, with their lanes. It is the task's own lane that tells, after the task's
+    /// answer: told by another, it might arrive before the answer that speaks of it.
+    released: Vec<(usize, u64)>,
 }
 
 static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
+/// Length of `Watch::released`, so that a look at it between two tasks takes no lock. Written under the lock, and a
+/// value that is out of date only delays: hence relaxed.
+static RELEASED: AtomicUsize = AtomicUsize::new(0);
 
 fn watch() -> MutexGuard<'static, Watch> {
     WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks what outlives a task; true if anything does.
-pub(crate) fn outlives(lease: u64, handles: &[u64]) -> bool {
+/// Marks what outlives a task of this lane; true if anything does.
+pub(crate) fn outlives(lane: usize, lease: u64, handles: &[u64]) -> bool {
     let mut watch = watch();
     let mut any = handles.iter().any(|id| watch.segments.contains_key(id));
     if lease != 0 && watch.leases.contains_key(&lease) {
-        watch.retained.push(lease);
+        watch.retained.insert(lease, lane);
         any = true;
     }
     any
 }
 
-/// Leases whose last buffer has died since the last call.
-pub(crate) fn take_released() -> Vec<u64> {
+/// Leases of this lane's tasks whose last buffer has died since the last call.
+pub(crate) fn take_released(lane: usize) -> Vec<u64> {
+    if RELEASED.load(Ordering::Relaxed) == 0 {
+        return Vec::new();
+    }
     let mut watch = watch();
-    if watch.released.is_empty() { Vec::new() } else { std::mem::take(&mut watch.released) }
+    let mut leases = Vec::new();
+    watch.released.retain(|&(owner, lease)| {
+        if owner == lane {
+            leases.push(lease);
+        }
+        owner != lane
+    });
+    RELEASED.store(watch.released.len(), Ordering::Relaxed);
+    leases
 }
 
 fn count_in(content: &Content) {
@@ -90,10 +107,10 @@ fn count_out(content: &Content) {
     }
     map.remove(&key);
     if content.lease != 0
-        && let Some(at) = watch.retained.iter().position(|lease| *lease == content.lease)
+        && let Some(lane) = watch.retained.remove(&content.lease)
     {
-        watch.retained.swap_remove(at);
-        watch.released.push(content.lease);
+        watch.released.push((lane, content.lease));
+        RELEASED.store(watch.released.len(), Ordering::Relaxed);
     }
 }
 
@@ -180,9 +197,17 @@ unsafe extern "C" fn lend(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     // SAFETY: our object; Py_BuildValue gets four integers of the sizes that its format says.
     unsafe {
         let content = content(object);
-        let Some(segment) = content.segment.as_ref().filter(|segment| lending::lend(segment)) else {
-            return Object::none().into_ptr();
-        };
+        let Some(segment) = content.segment.as_ref() else { return Object::none().into_ptr() };
+        match lending::lend(segment) {
+            Lent::Yes => {}
+            Lent::Closed => return Object::none().into_ptr(),
+            Lent::TooMany => {
+                let text = "a call or a result refers to more than 128 pieces of shared memory; put the data into one, \
+                            or send several tasks";
+                let _ = raise(&Error::new(Code::TooLarge, text));
+                return ptr::null_mut();
+            }
+        }
         ffi::Py_BuildValue(
             c"(KKKK)".as_ptr(),
             segment.id(),

@@ -169,6 +169,7 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
         let module = unsafe { Object::share(module)? };
         let mut server = serve::Server {
             end,
+            lane: usize::try_from(index).unwrap_or(0),
             channel: &link.channel,
             tools: serve::Tools::load(&module)?,
             functions: HashMap::new(),
@@ -181,9 +182,10 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
 
 unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live argument.
-    finish(unsafe { Object::share(buffer) }.map(|buffer| {
-        serve::keep_buffer(buffer);
-        Object::none()
+    let stays = unsafe { Object::share(buffer) }.map(serve::keep_buffer);
+    finish(stays.and_then(|stays| {
+        // SAFETY: the thread is attached.
+        unsafe { Object::own(ffi::PyBool_FromLong(stays.into())) }
     }))
 }
 
@@ -227,9 +229,10 @@ unsafe extern "C" fn shared_from(module: *mut ffi::PyObject, args: *mut ffi::PyO
 
 /// The segment behind a handle: known to this process, or on its way from the parent.
 fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
-    let found = match LINK.get() {
-        Some(link) => link.channel.segment(id, generation).map(Some),
-        None => Segment::lookup(id, generation),
+    let found = match (Segment::lookup(id, generation), LINK.get()) {
+        // It may have to be waited for.
+        (Ok(None), Some(link)) => detached(|| link.channel.segment(id, generation).map(Some)),
+        (found, _) => found,
     };
     match found {
         Ok(Some(segment)) => Ok(segment),
@@ -363,7 +366,8 @@ static METHODS: Methods = Methods([
 
 unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
     let Ok(kind) = buffer::make_type(module) else { return -1 };
-    // SAFETY: our fresh module with room for its state, which takes over the type; AddObjectRef takes its own reference.
+    // SAFETY: our fresh module with room for its state, which takes over the type; AddObjectRef takes its own
+    // reference.
     unsafe {
         if ffi::PyModule_AddObjectRef(module, c"SharedBuffer".as_ptr(), kind.as_ptr()) != 0 {
             return -1;

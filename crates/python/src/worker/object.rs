@@ -105,6 +105,7 @@ impl Drop for Object {
 }
 
 /// Takes the exception that is set in this thread, with its traceback in it.
+#[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
 pub(crate) fn take_exception() -> Object {
     // SAFETY: the C API's own way; the three references are ours afterwards.
     unsafe {

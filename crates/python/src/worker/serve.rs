@@ -1,7 +1,7 @@
 //! A lane's life: take a record, run it, answer.
 //!
-//! The way of a usual task stays in this file. Whatever is out of the ordinary (a function that has to be loaded, buffers
-//! beside the stream, an exception) is handed to `windlass._serialize`.
+//! The way of a usual task stays in this file. Whatever is out of the ordinary (a function that has to be
+//! loaded, buffers beside the stream, an exception) is handed to `windlass._serialize`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,9 +30,19 @@ thread_local! {
     static ATTACHED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The pickler's `buffer_callback`.
-pub(crate) fn keep_buffer(buffer: Object) {
-    BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
+/// Looked for at first, then less often: an idle worker costs next to nothing.
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LONG_REST: Duration = Duration::from_secs(10);
+
+/// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
+pub(crate) fn keep_buffer(buffer: Object) -> bool {
+    let kept = BUFFERS.with_borrow(Vec::len);
+    // SAFETY: a live object.
+    let stays = unsafe { lending::stays_in_stream(kept, buffer.as_ptr()) };
+    if !stays {
+        BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
+    }
+    stays
 }
 
 /// A handle was resolved in this thread.
@@ -48,6 +58,7 @@ pub(crate) struct Tools {
     protocol: Object,
     keywords: Object,
     serialize: Object,
+    leave_fork: Object,
 }
 
 impl Tools {
@@ -63,6 +74,8 @@ impl Tools {
                 protocol: Object::own(ffi::PyLong_FromLong(5))?,
                 keywords: Object::own(ffi::PyTuple_Pack(1, name.as_ptr()))?,
                 serialize: Object::own(ffi::PyImport_ImportModule(c"windlass._serialize".as_ptr()))?,
+                leave_fork: Object::own(ffi::PyImport_ImportModule(c"windlass._worker_main".as_ptr()))?
+                    .attribute(c"leave_fork")?,
             })
         }
     }
@@ -96,6 +109,7 @@ enum Body {
 /// One thread of a worker.
 pub(crate) struct Server<'a> {
     pub(crate) end: WorkerEnd,
+    pub(crate) lane: usize,
     pub(crate) channel: &'a FdChannel,
     pub(crate) tools: Tools,
     pub(crate) functions: HashMap<u64, Result<Object, Object>>,
@@ -103,20 +117,25 @@ pub(crate) struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Runs until the parent says to leave.
+    /// Runs until the parent says to leave, or a signal's handler raises `SystemExit` between two tasks.
     pub(crate) fn run(&mut self) -> Result<(), Raised> {
+        let mut looks = 0;
         loop {
+            self.tell_released()?;
             let next = self.end.try_next().map_err(|error| raise(&error))?;
             let Some(record) = next else {
-                self.tell_released()?;
-                // SAFETY: the thread is attached; a handler's exception ends nothing but this look.
-                if unsafe { ffi::PyErr_CheckSignals() } != 0 {
-                    drop(take_exception());
+                run_signal_handlers()?;
+                if looks == 1 {
+                    // One that cannot be mapped is no loss before a task names it.
+                    let _ = self.channel.drain();
                 }
                 let end = &mut self.end;
-                detached(|| end.wait(Some(Duration::from_secs(10))));
+                let rest = if looks == 0 { FIRST_REST } else { LONG_REST };
+                detached(|| end.wait(Some(rest)));
+                looks = (looks + 1).min(2);
                 continue;
             };
+            looks = 0;
             match record.kind {
                 kind::TASK => self.task(record)?,
                 kind::FUNCTION => self.load_function(record)?,
@@ -162,10 +181,6 @@ impl Server<'_> {
             Err(Raised) => self.undecodable(),
             Ok(arguments) => {
                 let outcome = self.call(record, &arguments, &mut busy, &mut extra);
-                if windlass_os::process::fork_generation() != self.forks {
-                    // The task forked, and this is its child, which has come back: it is nobody's worker.
-                    windlass_os::process::exit_now(0);
-                }
                 drop(arguments);
                 match outcome {
                     Ok(value) => self.encode(value, &mut extra),
@@ -174,7 +189,7 @@ impl Server<'_> {
             }
         };
         let attached = ATTACHED.take();
-        if (lease != 0 || !attached.is_empty()) && buffer::outlives(lease, &attached) {
+        if (lease != 0 || !attached.is_empty()) && buffer::outlives(self.lane, lease, &attached) {
             extra |= flags::RETAINED;
         }
         answer.flags |= extra;
@@ -191,8 +206,8 @@ impl Server<'_> {
         if described {
             *lease = Table::parse(payload).map_or(0, |table| table.lease());
         }
-        // The unpickler looks into the ring itself if the stream is long; a short one is copied faster than a view of it
-        // is made. Nothing that is unpickled keeps a part of a plain stream.
+        // Copied, for the parent can then use the ring while this is unpickled; a view of it costs more than a
+        // short copy.
         let bytes = Object::bytes(payload);
         self.end.finish();
         let bytes = bytes?;
@@ -223,7 +238,7 @@ impl Server<'_> {
         };
         let start = Instant::now();
         let result = if record.flags & flags::BATCH != 0 {
-            batch(&self.tools, function, arguments, record.flags & flags::STAR != 0, extra)
+            batch(&self.tools, self.forks, function, arguments, record.flags & flags::STAR != 0, extra)
         } else if arguments.is_none() {
             // SAFETY: a live callable.
             unsafe { Object::own(ffi::PyObject_CallNoArgs(function.as_ptr())) }
@@ -244,6 +259,7 @@ impl Server<'_> {
             }
         };
         *busy = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        leave_if_forked(&self.tools, self.forks, &result);
         result
     }
 
@@ -345,6 +361,10 @@ impl Server<'_> {
         };
         let written = if total > LONG_COPY { detached(write) } else { write() };
         let (_segment, parts) = written.map_err(|error| raise(&error))?;
+        debug_assert!(
+            frame::encoded_len(&parts, entries.len()) <= self.end.max_inline(),
+            "`lending` sees to that"
+        );
         Ok(Answer { flags: flags::DESCRIBED, body: Body::Frame(frame::encode(0, &parts, &entries)) })
     }
 
@@ -390,16 +410,48 @@ impl Server<'_> {
     }
 
     fn tell_released(&mut self) -> Result<(), Raised> {
-        for lease in buffer::take_released() {
+        for lease in buffer::take_released(self.lane) {
             self.send(kind::RELEASE, 0, lease, Answer { flags: flags::EMPTY, body: Body::Empty })?;
         }
         Ok(())
     }
 }
 
+/// Runs the handlers of signals that have come. `SystemExit` is raised; anything else ends nothing but this look.
+fn run_signal_handlers() -> Result<(), Raised> {
+    // SAFETY: the thread is attached, and an exception is set where it is asked for or reported.
+    unsafe {
+        if ffi::PyErr_CheckSignals() == 0 {
+            return Ok(());
+        }
+        if ffi::PyErr_ExceptionMatches(ffi::PyExc_SystemExit) != 0 {
+            return Err(Raised);
+        }
+        if ffi::PyErr_ExceptionMatches(ffi::PyExc_KeyboardInterrupt) != 0 {
+            // There is no task to interrupt.
+            ffi::PyErr_Clear();
+        } else {
+            ffi::PyErr_WriteUnraisable(ptr::null_mut());
+        }
+    }
+    Ok(())
+}
+
+/// Ends this process if the task forked and this is its child, come back from the task: it is nobody's worker.
+fn leave_if_forked(tools: &Tools, forks: u64, result: &Result<Object, Raised>) {
+    if windlass_os::process::fork_generation() == forks {
+        return;
+    }
+    let error = if result.is_err() { take_exception() } else { Object::none() };
+    let _ = tools.leave_fork.call(&[error.as_ptr()]);
+    // It has not returned, unless printing failed.
+    windlass_os::process::exit_now(1);
+}
+
 /// Calls the function on each item of a list. Failures are kept beside the results, so that none is lost.
 fn batch(
     tools: &Tools,
+    forks: u64,
     function: &Object,
     items: &Object,
     star: bool,
@@ -421,6 +473,7 @@ fn batch(
             } else {
                 Object::own(ffi::PyObject_Vectorcall(function.as_ptr(), &raw const item, 1, ptr::null_mut()))
             };
+            leave_if_forked(tools, forks, &result);
             let value = match result {
                 Ok(value) => value,
                 Err(Raised) => {
