@@ -141,16 +141,16 @@ def test_a_reader_that_has_stopped_reading_does_not_hold_us(folder: Path) -> Non
 
 
 def test_a_dead_worker_costs_its_input_or_is_tried_again(run: Run) -> None:
-    lost = run("map", f"{FILE}:die_once", "flag-a")
+    lost = run("map", f"{FILE}:die_once", "flag-a", "--kind", "process")
     assert lost.returncode == 1
     assert records(lost.stdout)[0]["error"]["code"] == "WL-WORKER-CRASHED"
-    kept = run("map", f"{FILE}:die_once", "flag-b", "--retries", "1")
+    kept = run("map", f"{FILE}:die_once", "flag-b", "--retries", "1", "--kind", "process")
     assert kept.returncode == 0
     assert records(kept.stdout)[0]["attempt"] == 2
 
 
 def test_an_input_that_takes_too_long_is_ended(run: Run) -> None:
-    done = run("map", f"{FILE}:touch_and_wait", "never", "--timeout", "0.5", "--workers", "1")
+    done = run("map", f"{FILE}:touch_and_wait", "never", "--timeout", "0.5", "--kind", "process")
     assert done.returncode == 1
     assert records(done.stdout)[0]["error"]["code"] == "WL-TIMEOUT"
 
