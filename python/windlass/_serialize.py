@@ -177,12 +177,12 @@ def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
             stream = _by_value(function)
         else:
             stream = encode_object(function, None)
-    except _errors().EncodeError:
-        raise
     except Exception as error:
+        cause = error.__cause__ or error
         raise _errors().EncodeError(
-            f"cannot send {_describe(function)} to a worker process: {error}. Define it at the top of a module."
-        ) from error
+            f"cannot send {_describe(function)} to a worker process: {type(cause).__name__}: {cause}. Define it at the "
+            f"top of a module, and hand it as arguments what it works on."
+        ) from cause
     print_ = fingerprint(function)
     return stream, print_ is not None, print_
 
