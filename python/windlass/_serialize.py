@@ -141,8 +141,9 @@ def _finds(name: str, spec: Any) -> bool:
 
 def _by_value(function: Callable[..., Any]) -> bytes:
     """The pickle of a function whose module no worker finds, with all of that module that it uses."""
-    import cloudpickle
+    import cloudpickle as untyped
 
+    cloudpickle: Any = untyped
     module = sys.modules[function.__module__]
     if module.__name__ in cloudpickle.list_registry_pickle_by_value():
         return _cloudpickle(function, None)
@@ -170,6 +171,7 @@ def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
         module = sys.modules.get(home) if isinstance(home, str) and home != "__main__" else None
         if (
             isinstance(function, types.FunctionType)
+            and isinstance(home, str)
             and module is not None
             and module.__name__ == home
             and not _is_findable(home, module)
@@ -309,18 +311,18 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
 
 def _culprit(value: object) -> str:
     """What of a call, or of anything else, it is that cannot be pickled."""
-    match value:
-        case (tuple() as positional, dict() as named):
-            arguments: dict[str, object] = {f"argument {at}": item for at, item in enumerate(positional, 1)}
-            arguments.update((f"argument {name}", item) for name, item in named.items())
-        case _:
-            arguments = {}
+    whole = _describe(value)
+    arguments: dict[str, object] = {}
+    call: list[Any] = list(cast("Iterable[Any]", value)) if type(value) is tuple else []
+    if [type(part) for part in call] == [tuple, dict]:
+        arguments.update((f"argument {at}", item) for at, item in enumerate(call[0], 1))
+        arguments.update((f"argument {name}", item) for name, item in call[1].items())
     for name, item in arguments.items():
         try:
             _cloudpickle(item, None)
         except Exception:
             return f"{name}, {_describe(item)}"
-    return _describe(value)
+    return whole
 
 
 def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
