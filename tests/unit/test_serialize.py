@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests import tasks
 
 import windlass
@@ -206,17 +204,6 @@ def test_a_pool_notices_a_changed_global(processes: Any) -> None:
 
 
 # --- objects ------------------------------------------------------------------------------------------------------
-
-_plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
-    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
-)
-
-
-@given(_plain)
-def test_plain_values_come_back_as_they_were(value: Any) -> None:
-    assert pickle.loads(_serialize.encode_object(value, [])) == value
 
 
 def test_an_instance_of_a_class_of_main_carries_its_class() -> None:

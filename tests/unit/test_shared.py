@@ -11,8 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests import tasks
 
 import windlass
@@ -200,25 +198,6 @@ def test_tasks_write_in_place(processes: Any) -> None:
     buffer = shared.buffer(6)
     assert processes.submit(_fill_buffer, buffer, 9).result(60) == 6
     assert bytes(buffer) == bytes([9] * 6)
-
-
-_slices = st.tuples(
-    st.slices(7) | st.integers(0, 6), st.slices(5), st.sampled_from([lambda a: a, lambda a: a.T])
-)
-
-
-@given(_slices)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_view_is_the_same_memory(processes: Any, view: Any) -> None:
-    rows, columns, turn = view
-    array = shared.array((7, 5), "i4")
-    part = turn(array[rows, columns])
-    back = processes.submit(tasks.identity, part).result(60)
-    assert back.shape == part.shape
-    assert np.shares_memory(back, part) or not part.size
-    processes.submit(_fill, part, 3).result(60)
-    assert (array == 3).sum() == part.size
-    assert (part == 3).all()
 
 
 def test_a_view_arrives_as_it_was(processes: Any) -> None:
