@@ -105,11 +105,8 @@ impl Engine {
     }
 
     fn choose_lane(&self, core: &mut Core) -> Option<usize> {
-        while let Some(index) = core.idle.last().copied() {
-            if core.lanes.get(index).is_some_and(|lane| lane.is_some()) {
-                return Some(index);
-            }
-            core.idle.pop();
+        if let Some(index) = self.choose_idle(core) {
+            return Some(index);
         }
         let limit = core.load.lane_limit();
         let count = core.busy.len();

@@ -19,11 +19,9 @@ impl Engine {
         loop {
             if let Some(task) = core.queue.pop() {
                 let Call::Local(call) = &task.call else { continue };
-                let retries = task.options.retries > 0;
                 let mut slot = lock(call);
                 let Some(work) = slot.take() else { continue };
                 drop(slot);
-                let _ = retries;
                 task.count_attempt();
                 task.set_stage(Stage::Running);
                 core.local_running += 1;
