@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -231,6 +232,15 @@ def test_an_initializer_that_dies(make_pool: Callable[..., Any]) -> None:
     # Forking workers without end that die without end would be no better than hanging.
     with pytest.raises(windlass.PoolBroken):
         pool.submit(tasks.square, 2).result(60)
+
+
+def test_a_few_starts_that_fail_break_nothing(make_pool: Callable[..., Any], tmp_path: Path) -> None:
+    # A killer that hits workers before they are ready, as the kernel does for want of memory: five workers, seven deaths.
+    pool = make_pool(
+        5, kind="process", initializer=tasks.die_until, initargs=(tasks.Gate(tmp_path), 8, signal.SIGKILL)
+    )
+    assert [pool.submit(tasks.square, n).result(60) for n in range(20)] == [n * n for n in range(20)]
+    assert 0 < pool.statistics().crashed < 8
 
 
 def test_an_initializer_that_cannot_be_sent(make_pool: Callable[..., Any]) -> None:

@@ -331,6 +331,7 @@ impl Engine {
                 }
                 core.load.learn(header.aux);
                 core.failed_starts = 0;
+                core.lost_zygotes = 0;
                 let raised = header.flags & flags::ERROR != 0;
                 let outcome = Outcome::Replied(Reply { flags: header.flags, bytes, segments });
                 let record = Record { pid, busy_ns: header.aux, total_ns: 0 };
@@ -351,6 +352,7 @@ impl Engine {
                         if worker.ready == worker.lanes.len() {
                             core.starting = core.starting.saturating_sub(1);
                             core.failed_starts = 0;
+                            core.lost_zygotes = 0;
                         }
                     }
                 }

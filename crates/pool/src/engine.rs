@@ -59,7 +59,10 @@ pub(crate) struct Core {
     pub(crate) cursor: usize,
     /// Workers that have not said READY.
     pub(crate) starting: usize,
+    /// Workers that have died before they were ready, since one was last ready.
     pub(crate) failed_starts: u32,
+    /// Zygotes lost since a worker was last ready.
+    pub(crate) lost_zygotes: u32,
     pub(crate) load: Load,
     leader: bool,
     spin: AdaptiveSpin,
@@ -186,6 +189,7 @@ impl Engine {
             cursor: 0,
             starting: 0,
             failed_starts: 0,
+            lost_zygotes: 0,
             load: Load::default(),
             leader: false,
             spin: AdaptiveSpin::new(),

@@ -21,8 +21,15 @@ use crate::zygote::{SpawnRequest, Zygote};
 const SIGKILL: i32 = 9;
 /// How long a dead worker's wait status may take to come from the zygote.
 const STATUS_PATIENCE: Duration = Duration::from_millis(200);
-/// Workers that may die in a row before any of them was ready.
-const MOST_FAILED_STARTS: u32 = 3;
+/// Zygotes that may be lost in a row before a worker of any of them was ready.
+const MOST_LOST_ZYGOTES: u32 = 3;
+/// Workers that may die in a row before any of them was ready, for each worker of the pool, and the least of it.
+///
+/// A start that always fails must end, and the pool with it. A few unlucky ones must not: whoever kills workers at
+/// random (an operator, the kernel for want of memory) hits many that are not ready yet on a slow machine, where a
+/// start takes longer than a task.
+const FAILED_STARTS_PER_WORKER: u32 = 3;
+const LEAST_FAILED_STARTS: u32 = 8;
 const SWEEP: Duration = Duration::from_millis(500);
 
 /// What every spawn request of a pool has in common.
@@ -172,7 +179,7 @@ impl Engine {
     pub(crate) fn worker_failed(&self, id: u64, reason: &str) {
         let mut core = self.lock();
         if let Some(index) = Self::find(&core, id) {
-            core.failed_starts += MOST_FAILED_STARTS;
+            core.failed_starts = u32::MAX;
             if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
                 worker.condemned = Some(reason.into());
             }
@@ -208,8 +215,8 @@ impl Engine {
         if !ours || matches!(core.state, State::Ended | State::Broken(_)) {
             return;
         }
-        core.failed_starts += 1;
-        let fresh = if core.failed_starts > MOST_FAILED_STARTS {
+        core.lost_zygotes += 1;
+        let fresh = if core.lost_zygotes > MOST_LOST_ZYGOTES {
             Err(reason.to_owned())
         } else {
             restart().map_err(|error| format!("{reason}, and {error}"))
@@ -287,15 +294,13 @@ impl Engine {
         let unasked = !worker.dismissed && !worker.killed || worker.condemned.is_some();
         if unasked {
             core.counters.crashed += 1;
-            if was_ready {
-                core.failed_starts = 0;
-            } else {
-                core.failed_starts += 1;
+            if !was_ready {
+                core.failed_starts = core.failed_starts.saturating_add(1);
             }
         }
         let failure =
             Failure::Crashed { pid: worker.pid, status: worker.status, reason: worker.condemned.clone() };
-        let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= MOST_FAILED_STARTS);
+        let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= self.most_failed_starts());
         for task in victims {
             let record = Record { pid: worker.pid, ..Record::default() };
             if breaks {
@@ -314,6 +319,12 @@ impl Engine {
             self.check_end(core);
         }
         self.control.kick();
+    }
+
+    /// So many starts that failed in a row say that the next will too.
+    fn most_failed_starts(&self) -> u32 {
+        let workers = u32::try_from(self.config.workers).unwrap_or(u32::MAX);
+        workers.saturating_mul(FAILED_STARTS_PER_WORKER).max(LEAST_FAILED_STARTS)
     }
 
     /// Starts a worker in place of one that is gone, if there is work for it or there may be.
