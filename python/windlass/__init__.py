@@ -56,6 +56,9 @@ if TYPE_CHECKING:
         TaskTimeout as TaskTimeout,
     )
     from windlass._errors import (
+        UnwrapError as UnwrapError,
+    )
+    from windlass._errors import (
         WindlassError as WindlassError,
     )
     from windlass._errors import (
@@ -92,6 +95,7 @@ __all__ = [
     "StaleHandle",
     "TaskRecord",
     "TaskTimeout",
+    "UnwrapError",
     "WindlassError",
     "WorkerCrashed",
     "WorkerStatistics",

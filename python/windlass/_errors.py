@@ -28,6 +28,21 @@ class WindlassError(Exception):
     code: ClassVar[str] = "WL-ERROR"
 
 
+class UnwrapError(WindlassError):
+    """A result was unwrapped, and it was the other kind.
+
+    Raised for an `Err` whose error is no exception (one that is gets raised itself), by ``expect``, and by
+    ``unwrap_err`` of an `Ok`.
+    """
+
+    code = "WL-UNWRAP"
+
+    def __init__(self, message: str, error: object = None) -> None:
+        super().__init__(message)
+        #: What the result held.
+        self.error = error
+
+
 class PoolError(WindlassError, RuntimeError):
     """A pool could not do what it was asked to."""
 

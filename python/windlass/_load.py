@@ -1,4 +1,4 @@
-"""Loads `windlass._worker`, the second door of the one extension module."""
+"""Loads the doors of the one extension module that every worker may open: all but `windlass._core`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from os.path import dirname, exists, join
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-_NAME = "windlass._worker"
 
-
-def _load() -> ModuleType:
-    known = sys.modules.get(_NAME)
+def _open(name: str) -> ModuleType:
+    known = sys.modules.get(name)
     if known is not None:
         return known
     # The file is found without importing `_core`, whose own door is for the parent alone.
@@ -27,18 +25,20 @@ def _load() -> ModuleType:
             f"the compiled part of windlass is missing beside {home}. Build it with `make build`, or install windlass "
             f"for this version of Python."
         )
-    spec = spec_from_file_location(_NAME, path, loader=ExtensionFileLoader(_NAME, path))
+    spec = spec_from_file_location(name, path, loader=ExtensionFileLoader(name, path))
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules[_NAME] = module
+    sys.modules[name] = module
     return module
 
 
 if TYPE_CHECKING:
+    from windlass import _foundation as foundation
     from windlass import _worker as worker
 else:
-    worker = _load()
+    worker = _open("windlass._worker")
+    foundation = _open("windlass._foundation")
 
-__all__ = ["worker"]
+__all__ = ["foundation", "worker"]

@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use windlass_base::{Code, Error};
 use windlass_shm::segment::Segment;
 
-use super::object::{Object, Raised, raise};
 use crate::lending::{self, Lent};
+use crate::object::{Object, Raised, raise};
 
 /// What the object holds beside its head.
 struct Content {

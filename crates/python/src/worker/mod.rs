@@ -4,7 +4,6 @@
 //! interpreter of a process.
 
 mod buffer;
-mod object;
 mod serve;
 
 use std::collections::HashMap;
@@ -22,7 +21,8 @@ use windlass_pool::zygote::server;
 use windlass_shm::arena::Arena;
 use windlass_shm::segment::Segment;
 
-use object::{Object, Raised, detached, raise, raise_os};
+use crate::door::{Definition, Door};
+use crate::object::{Object, Raised, detached, raise, raise_os};
 
 /// What a worker process has of its parent; one for each process.
 struct Link {
@@ -402,10 +402,6 @@ unsafe extern "C" fn free(module: *mut c_void) {
     unsafe { clear(module.cast()) };
 }
 
-/// Slot numbers that older headers do not know: they are looked at by interpreters of these versions and later only.
-const MULTIPLE_INTERPRETERS: c_int = 3;
-const GIL: c_int = 4;
-
 /// The module's second door; see the crate.
 ///
 /// # Safety
@@ -414,32 +410,15 @@ const GIL: c_int = 4;
 #[expect(unreachable_pub, reason = "the import system reaches it by its symbol")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PyInit__worker() -> *mut ffi::PyObject {
-    static DEFINITION: OnceLock<usize> = OnceLock::new();
-    let definition = *DEFINITION.get_or_init(|| {
-        // SAFETY: a constant of the running interpreter, set before any module is loaded.
-        let version = unsafe { ffi::Py_Version };
-        let slot = |slot: c_int, value: *mut c_void| ffi::PyModuleDef_Slot { slot, value };
-        let mut slots = vec![slot(ffi::Py_mod_exec, exec as *mut c_void)];
-        if version >= 0x030C_0000 {
-            slots.push(slot(MULTIPLE_INTERPRETERS, ptr::without_provenance_mut(2))); // per-interpreter GIL supported
-        }
-        if version >= 0x030D_0000 {
-            slots.push(slot(GIL, ptr::without_provenance_mut(1))); // GIL not used
-        }
-        slots.push(slot(0, ptr::null_mut()));
-        let definition = ffi::PyModuleDef {
-            m_base: ffi::PyModuleDef_HEAD_INIT,
-            m_name: c"_worker".as_ptr(),
-            m_doc: c"What a worker, and shared memory anywhere, need of the core.".as_ptr(),
-            m_size: size_of::<State>() as ffi::Py_ssize_t,
-            m_methods: METHODS.0.as_ptr().cast_mut(),
-            m_slots: Box::leak(slots.into_boxed_slice()).as_mut_ptr(),
-            m_traverse: Some(traverse),
-            m_clear: Some(clear),
-            m_free: Some(free),
-        };
-        Box::into_raw(Box::new(definition)) as usize
-    });
-    // SAFETY: a complete definition that lives for ever.
-    unsafe { ffi::PyModuleDef_Init(definition as *mut ffi::PyModuleDef) }
+    static DEFINITION: Definition = Definition::new();
+    DEFINITION.init(Door {
+        name: c"_worker",
+        doc: c"What a worker, and shared memory anywhere, need of the core.",
+        state: size_of::<State>(),
+        methods: &METHODS.0,
+        exec,
+        traverse,
+        clear,
+        free,
+    })
 }

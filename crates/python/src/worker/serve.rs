@@ -16,8 +16,8 @@ use windlass_pool::worker::{FdChannel, Incoming, WorkerEnd};
 use windlass_shm::segment::Segment;
 
 use super::buffer;
-use super::object::{Object, Raised, detached, raise, take_exception};
 use crate::lending;
+use crate::object::{Object, Raised, detached, raise, take_exception};
 
 /// Buffers up to this many bytes together are copied into the record.
 const INLINE: usize = 16 * 1024;

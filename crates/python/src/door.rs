@@ -1,0 +1,68 @@
+//! A module's definition as the interpreter at run time wants it.
+//!
+//! One compiled file may be loaded by interpreters that know different module slots, so the array of slots is made when
+//! the module is first asked for.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use pyo3_ffi as ffi;
+
+/// Slot numbers that older headers do not know: they are looked at by interpreters of these versions and later only.
+const MULTIPLE_INTERPRETERS: c_int = 3;
+const GIL: c_int = 4;
+
+/// What a door needs to know of its module: multi-phase, all state in the module, no static types.
+pub(crate) struct Door {
+    pub(crate) name: &'static CStr,
+    pub(crate) doc: &'static CStr,
+    /// Bytes of state, zeroed before `exec` runs.
+    pub(crate) state: usize,
+    /// Ends with zeros, and is never changed.
+    pub(crate) methods: &'static [ffi::PyMethodDef],
+    pub(crate) exec: unsafe extern "C" fn(*mut ffi::PyObject) -> c_int,
+    pub(crate) traverse: ffi::traverseproc,
+    pub(crate) clear: ffi::inquiry,
+    pub(crate) free: ffi::freefunc,
+}
+
+/// The definition, made once and kept for ever.
+pub(crate) struct Definition(OnceLock<usize>);
+
+impl Definition {
+    pub(crate) const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// What a `PyInit_` function returns.
+    pub(crate) fn init(&self, door: Door) -> *mut ffi::PyObject {
+        let definition = *self.0.get_or_init(|| {
+            // SAFETY: a constant of the running interpreter, set before any module is loaded.
+            let version = unsafe { ffi::Py_Version };
+            let slot = |slot: c_int, value: *mut c_void| ffi::PyModuleDef_Slot { slot, value };
+            let mut slots = vec![slot(ffi::Py_mod_exec, door.exec as *mut c_void)];
+            if version >= 0x030C_0000 {
+                slots.push(slot(MULTIPLE_INTERPRETERS, ptr::without_provenance_mut(2))); // per-interpreter GIL supported
+            }
+            if version >= 0x030D_0000 {
+                slots.push(slot(GIL, ptr::without_provenance_mut(1))); // GIL not used
+            }
+            slots.push(slot(0, ptr::null_mut()));
+            let definition = ffi::PyModuleDef {
+                m_base: ffi::PyModuleDef_HEAD_INIT,
+                m_name: door.name.as_ptr(),
+                m_doc: door.doc.as_ptr(),
+                m_size: ffi::Py_ssize_t::try_from(door.state).unwrap_or(0),
+                m_methods: door.methods.as_ptr().cast_mut(),
+                m_slots: Box::leak(slots.into_boxed_slice()).as_mut_ptr(),
+                m_traverse: Some(door.traverse),
+                m_clear: Some(door.clear),
+                m_free: Some(door.free),
+            };
+            Box::into_raw(Box::new(definition)) as usize
+        });
+        // SAFETY: a complete definition that lives for ever.
+        unsafe { ffi::PyModuleDef_Init(definition as *mut ffi::PyModuleDef) }
+    }
+}
