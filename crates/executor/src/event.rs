@@ -1,0 +1,105 @@
+//! Something that threads wait for: a job's end, room in a queue, the end of the last worker.
+//!
+//! The event itself holds no condition. A waiter lists itself, looks at its condition once more, and sleeps;
+//! a notifier makes the condition true, then looks for waiters. Each side has a SeqCst fence between its
+//! write and its look, so at least one of them sees the other: no wake-up is lost, and a notifier that
+//! nobody waits for pays for one fence and one load.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::parker::Parker;
+use crate::sync::{AtomicU32, Mutex, Ordering, fence};
+
+/// The threads that wait for one thing.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// How many are listed. Written under the lock, read without: the fences order it, see above.
+    waiting: AtomicU32,
+    listed: Mutex<Listed>,
+}
+
+/// One waiter is the rule, and costs no allocation.
+#[derive(Debug, Default)]
+struct Listed {
+    first: Option<Arc<Parker>>,
+    more: Vec<Arc<Parker>>,
+}
+
+impl Listed {
+    fn len(&self) -> u32 {
+        u32::from(self.first.is_some()) + u32::try_from(self.more.len()).unwrap_or(u32::MAX - 1)
+    }
+}
+
+impl Event {
+    pub(crate) fn new() -> Self {
+        Self { waiting: AtomicU32::new(0), listed: Mutex::new(Listed::default()) }
+    }
+
+    /// Lists a waiter, which then looks at its condition before it sleeps.
+    pub(crate) fn listen(&self, waiter: &Arc<Parker>) {
+        let mut listed = self.listed.lock();
+        if listed.first.is_none() {
+            listed.first = Some(Arc::clone(waiter));
+        } else {
+            listed.more.push(Arc::clone(waiter));
+        }
+        self.waiting.store(listed.len(), Ordering::Relaxed);
+        drop(listed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes a waiter off the list, if it is there still.
+    pub(crate) fn unlisten(&self, waiter: &Arc<Parker>) {
+        let mut listed = self.listed.lock();
+        if listed.first.as_ref().is_some_and(|first| Arc::ptr_eq(first, waiter)) {
+            listed.first = None;
+        } else {
+            listed.more.retain(|other| !Arc::ptr_eq(other, waiter));
+        }
+        self.waiting.store(listed.len(), Ordering::Relaxed);
+    }
+
+    /// Wakes all who are listed. The caller has made their condition true.
+    #[inline]
+    pub(crate) fn notify(&self) {
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let mut listed = self.listed.lock();
+        let woken = std::mem::take(&mut *listed);
+        self.waiting.store(0, Ordering::Relaxed);
+        drop(listed);
+        for waiter in woken.first.iter().chain(&woken.more) {
+            waiter.unpark();
+        }
+    }
+
+    /// Sleeps until `ready`; false if the deadline passed before. Does not spin: that is the caller's.
+    pub(crate) fn wait(&self, deadline: Option<Instant>, ready: impl Fn() -> bool) -> bool {
+        let parker = crate::parker::mine();
+        loop {
+            self.listen(&parker);
+            let mut is_ready = ready();
+            let mut late = false;
+            if !is_ready {
+                let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                late = left.is_some_and(|left| left.is_zero());
+                if !late {
+                    parker.park(left);
+                    is_ready = ready();
+                }
+            }
+            self.unlisten(&parker);
+            if is_ready || late {
+                return is_ready;
+            }
+        }
+    }
+}

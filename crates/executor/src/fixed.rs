@@ -1,0 +1,74 @@
+//! A pool of a fixed number of workers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::Config;
+use crate::delayed::Delayed;
+use crate::error::Rejected;
+use crate::executor::Executor;
+use crate::job::Job;
+use crate::pool::{Core, Size};
+use crate::report::ShutdownReport;
+use crate::statistics::Statistics;
+
+/// N workers that steal from each other: for jobs that compute.
+///
+/// A worker that joins a job runs others meanwhile, on its own stack. Such a job should not block for long:
+/// the one that was joined would end, and its joiner not. [`DynamicExecutor`](crate::DynamicExecutor) is for
+/// those.
+///
+/// Dropped, it shuts down and does not wait.
+pub struct FixedExecutor(Arc<Core>);
+
+impl FixedExecutor {
+    /// Starts the workers; none is taken for one.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses a thread.
+    pub fn new(workers: usize, config: Config) -> windlass_base::Result<Self> {
+        let workers = workers.max(1);
+        let size = Size { min: workers, max: workers, keep_alive: Duration::MAX, helps: true };
+        Core::start(config, size).map(Self)
+    }
+}
+
+impl Executor for FixedExecutor {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        self.0.execute(job)
+    }
+
+    fn execute_after(&self, delay: Duration, job: Job) -> Result<Delayed, Rejected> {
+        self.0.execute_after(delay, job)
+    }
+
+    fn shutdown(&self) {
+        self.0.shutdown();
+    }
+
+    fn join(&self, deadline: Option<Instant>) -> ShutdownReport {
+        self.0.join(deadline)
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.0.statistics()
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+}
+
+impl Drop for FixedExecutor {
+    fn drop(&mut self) {
+        self.0.shutdown();
+    }
+}
+
+impl fmt::Debug for FixedExecutor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FixedExecutor").field(&self.statistics()).finish()
+    }
+}

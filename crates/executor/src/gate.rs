@@ -1,0 +1,44 @@
+//! The bound on jobs that wait.
+
+use crate::event::Event;
+use crate::sync::{AtomicUsize, Ordering};
+
+/// Counts the places that are taken.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    limit: usize,
+    /// Places taken, exactly: producers add, whoever starts a job takes away.
+    taken: AtomicUsize,
+    /// For producers that wait for a place.
+    pub(crate) room: Event,
+}
+
+impl Gate {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, taken: AtomicUsize::new(0), room: Event::new() }
+    }
+
+    /// Takes a place, if one is free.
+    pub(crate) fn try_enter(&self) -> bool {
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+                (taken < self.limit).then_some(taken + 1)
+            })
+            .is_ok()
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) < self.limit
+    }
+
+    /// Gives a place back.
+    pub(crate) fn leave(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+        self.room.notify();
+    }
+}

@@ -1,0 +1,102 @@
+//! How many jobs were accepted and how many have ended: what tells a pool that it may go.
+//!
+//! Producers outside count in one word that also holds the closed bit, so that a job is accepted or refused,
+//! never something between. Each worker counts for itself what it accepts and ends: no line is shared.
+
+use crate::sync::{AtomicU64, Ordering};
+
+const CLOSED: u64 = 1;
+const ONE: u64 = 2;
+
+/// What one worker has accepted and ended. Written by whoever runs as that worker, read by all.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Jobs that this worker's own jobs handed in.
+    accepted: AtomicU64,
+    /// Jobs that left a queue through this worker and are over: run, or found cancelled. Release, and Acquire
+    /// with the reader: what a job accepted is counted before the job is over.
+    ended: AtomicU64,
+}
+
+impl Tally {
+    /// Counts a job that the caller's running job hands in.
+    pub(crate) fn accept(&self) {
+        self.accepted.store(self.accepted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Counts a job that is over.
+    pub(crate) fn end(&self) {
+        self.ended.store(self.ended.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+}
+
+/// The intake of one pool.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// Jobs accepted from outside, times two, plus the closed bit, which is never taken back.
+    intake: AtomicU64,
+    /// Jobs that ended without a worker: delayed ones that were cancelled.
+    withdrawn: AtomicU64,
+}
+
+/// The answer to a job from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Intake {
+    /// It counts: it must be put into a queue.
+    Accepted,
+    /// The pool is closed.
+    Closed,
+    /// The pool was closed at this moment, and for a moment the count was one too high: the caller makes
+    /// the workers look again.
+    ClosedNow,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        Self { intake: AtomicU64::new(0), withdrawn: AtomicU64::new(0) }
+    }
+
+    /// Accepts a job from outside, or refuses it.
+    pub(crate) fn accept(&self) -> Intake {
+        if self.closed() {
+            return Intake::Closed;
+        }
+        if self.intake.fetch_add(ONE, Ordering::Relaxed) & CLOSED == 0 {
+            return Intake::Accepted;
+        }
+        self.intake.fetch_sub(ONE, Ordering::Relaxed);
+        Intake::ClosedNow
+    }
+
+    /// Counts a job that ended without a worker.
+    pub(crate) fn withdraw(&self) {
+        self.withdrawn.fetch_add(1, Ordering::Release);
+    }
+
+    /// Refuses everything from now on.
+    pub(crate) fn close(&self) {
+        self.intake.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    pub(crate) fn closed(&self) -> bool {
+        self.intake.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    /// Jobs that were accepted and are not over: an upper bound while the pool works, exact when it rests.
+    ///
+    /// The ends are read first. A count of ends that equals a later count of acceptances proves that at the
+    /// moment between nothing was queued and nothing ran (Mattern, "Algorithms for distributed termination
+    /// detection", 1987).
+    pub(crate) fn open<'a>(&self, tallies: impl Iterator<Item = &'a Tally> + Clone) -> u64 {
+        let ended = tallies.clone().map(|tally| tally.ended.load(Ordering::Acquire)).sum::<u64>()
+            + self.withdrawn.load(Ordering::Acquire);
+        let inside = tallies.map(|tally| tally.accepted.load(Ordering::Relaxed)).sum::<u64>();
+        (inside + self.intake.load(Ordering::Relaxed) / ONE).saturating_sub(ended)
+    }
+
+    /// Whether the pool is closed and every job that it accepted is over.
+    pub(crate) fn settled<'a>(&self, tallies: impl Iterator<Item = &'a Tally> + Clone) -> bool {
+        self.closed() && self.open(tallies) == 0
+    }
+}

@@ -1,0 +1,67 @@
+//! Executors: a work-stealing pool, one that grows for jobs that block, one without threads, and a queue that
+//! keeps order on top of any of them.
+//!
+//! | executor | for |
+//! |---|---|
+//! | [`FixedExecutor`] | jobs that compute: N workers |
+//! | [`DynamicExecutor`] | jobs that block: as many workers as it takes |
+//! | [`InlineExecutor`] | tests: no thread, and a clock moved by hand |
+//! | [`Serial`] | jobs that must not overlap: one after another, on any of the above |
+//!
+//! All share one trait, [`Executor`], and its generic half, [`Submit`]. [`background`] is the process's own
+//! `DynamicExecutor`. States, protocols and their proofs stand in this crate's `README.md`.
+
+#[cfg(not(loom))]
+mod background;
+mod config;
+mod delayed;
+#[cfg(not(loom))]
+mod dynamic;
+mod error;
+mod event;
+mod executor;
+#[cfg(not(loom))]
+mod fixed;
+mod gate;
+mod handle;
+#[cfg(not(loom))]
+mod inline;
+mod job;
+mod ledger;
+#[cfg(loom)]
+pub mod model;
+mod panic;
+mod parker;
+#[cfg(not(loom))]
+mod pool;
+mod report;
+mod seat;
+#[cfg(not(loom))]
+mod serial;
+mod sleep;
+#[cfg(not(loom))]
+mod spin;
+mod statistics;
+mod sync;
+mod task;
+mod wait;
+
+#[cfg(not(loom))]
+pub use background::background;
+pub use config::{Config, WhenFull};
+pub use delayed::Delayed;
+#[cfg(not(loom))]
+pub use dynamic::{Bounds, DynamicExecutor};
+pub use error::{JobError, Reason, Rejected};
+pub use executor::{Executor, Submit};
+#[cfg(not(loom))]
+pub use fixed::FixedExecutor;
+pub use handle::JobHandle;
+#[cfg(not(loom))]
+pub use inline::InlineExecutor;
+pub use job::{Job, Priority};
+pub use panic::{PanicHook, PanicReport, Payload};
+pub use report::{RunningJob, ShutdownReport};
+#[cfg(not(loom))]
+pub use serial::Serial;
+pub use statistics::{Statistics, WorkerStatistics};

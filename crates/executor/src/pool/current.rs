@@ -1,0 +1,28 @@
+//! Which worker the calling thread is.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::{Core, Worker};
+
+thread_local!(static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) });
+
+/// The worker that the calling thread is, of whatever pool.
+pub(crate) fn worker() -> Option<Rc<Worker>> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+}
+
+/// Calls `act` with the worker that the calling thread is, if it is one of this pool.
+pub(super) fn with<R>(core: &Core, act: impl FnOnce(Option<&Worker>) -> R) -> R {
+    match worker() {
+        Some(worker) if worker.is_of(core) => act(Some(&worker)),
+        _ => act(None),
+    }
+}
+
+/// Makes the calling thread this worker while `act` runs.
+pub(super) fn be(worker: &Rc<Worker>, act: impl FnOnce()) {
+    CURRENT.set(Some(Rc::clone(worker)));
+    act();
+    CURRENT.set(None);
+}

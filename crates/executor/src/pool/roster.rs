@@ -1,0 +1,120 @@
+//! Who works: threads come, retire and end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+use super::Core;
+use super::worker::Worker;
+use crate::sync::Mutex;
+
+pub(super) struct Roster {
+    /// Workers that live. Changed under the lock, read without by those who can do with an older number.
+    live: AtomicUsize,
+    /// Slots that have ever had a worker: the first so many. Release after the slot is set up.
+    used: AtomicUsize,
+    failed_starts: AtomicU64,
+    places: Mutex<Places>,
+}
+
+struct Places {
+    /// Used slots without a worker.
+    free: Vec<usize>,
+    /// By slot.
+    threads: Vec<Option<JoinHandle<()>>>,
+    /// A worker has ended with its pool: everything is over. A producer whose job was run before it came to
+    /// look for helpers would start one for nothing.
+    over: bool,
+}
+
+impl Roster {
+    pub(super) fn new() -> Self {
+        Self {
+            live: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            failed_starts: AtomicU64::new(0),
+            places: Mutex::new(Places { free: Vec::new(), threads: Vec::new(), over: false }),
+        }
+    }
+
+    pub(super) fn live(&self) -> usize {
+        self.live.load(Ordering::Acquire)
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.used.load(Ordering::Acquire)
+    }
+
+    pub(super) fn failed_starts(&self) -> u64 {
+        self.failed_starts.load(Ordering::Relaxed)
+    }
+
+    /// Starts a worker, unless there are enough or one is on its way that will do.
+    pub(super) fn add(&self, core: &Arc<Core>) -> io::Result<()> {
+        let mut places = self.places.lock();
+        let live = self.live.load(Ordering::Relaxed);
+        if places.over || live >= core.size.max || (live >= core.size.min && core.sleep.searching() > 0) {
+            return Ok(());
+        }
+        let at = places.free.pop().unwrap_or_else(|| {
+            places.threads.push(None);
+            places.threads.len() - 1
+        });
+        self.used.fetch_max(at + 1, Ordering::Release);
+        // It counts as a searcher before it runs, so that the next job does not start another.
+        core.sleep.add_searcher();
+        self.live.store(live + 1, Ordering::Release);
+        let mut builder = Builder::new().name(format!("{}-{at}", core.config.name));
+        if let Some(bytes) = core.config.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        let shared = Arc::clone(core);
+        match builder.spawn(move || Worker::main(shared, at)) {
+            Ok(thread) => {
+                places.threads[at] = Some(thread);
+                Ok(())
+            }
+            Err(error) => {
+                places.free.push(at);
+                self.live.store(live, Ordering::Release);
+                let _ = core.sleep.end_search();
+                self.failed_starts.fetch_add(1, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets the worker of a slot go if there are more than the pool must have.
+    pub(super) fn retire(&self, core: &Core, at: usize) -> bool {
+        let mut places = self.places.lock();
+        let live = self.live.load(Ordering::Relaxed);
+        if live <= core.size.min {
+            return false;
+        }
+        self.live.store(live - 1, Ordering::Release);
+        places.threads[at] = None;
+        true
+    }
+
+    /// The worker of a slot has retired and left its deque there.
+    pub(super) fn vacate(&self, at: usize) {
+        self.places.lock().free.push(at);
+    }
+
+    /// The worker of a slot ends with its pool.
+    pub(super) fn end(&self) {
+        let mut places = self.places.lock();
+        places.over = true;
+        self.live.store(self.live.load(Ordering::Relaxed) - 1, Ordering::Release);
+    }
+
+    /// Waits for threads that have nothing left to do.
+    pub(super) fn join_threads(&self) {
+        let threads: Vec<_> = self.places.lock().threads.iter_mut().filter_map(Option::take).collect();
+        for thread in threads {
+            // A worker contains every panic; if one came through, its message has been printed.
+            let _ = thread.join();
+        }
+    }
+}

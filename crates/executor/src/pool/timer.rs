@@ -1,0 +1,114 @@
+//! The thread that keeps the time: it hands delayed jobs in when they are due, and never before.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use super::Core;
+use crate::delayed::Key;
+use crate::job::Job;
+
+pub(super) struct Timer {
+    state: Mutex<State>,
+    /// The first job has changed, or the pool has been closed.
+    changed: Condvar,
+    /// Jobs kept, for those who only want the number: a forked child must not lock.
+    len: AtomicUsize,
+}
+
+struct State {
+    jobs: BTreeMap<Key, Job>,
+    next: u64,
+    started: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Timer {
+    pub(super) fn new() -> Self {
+        let state = State { jobs: BTreeMap::new(), next: 0, started: false, thread: None };
+        Self { state: Mutex::new(state), changed: Condvar::new(), len: AtomicUsize::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread, if that has not been done: most pools never need it.
+    pub(super) fn start(&self, core: &Arc<Core>) -> io::Result<()> {
+        let mut state = self.lock();
+        if !state.started {
+            let shared = Arc::clone(core);
+            let builder = Builder::new().name(format!("{}-timer", core.config.name));
+            state.thread = Some(builder.spawn(move || shared.timer.run(&shared))?);
+            state.started = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&self, due: Instant, job: Job) -> Key {
+        let mut state = self.lock();
+        let key = (due, state.next);
+        state.next += 1;
+        state.jobs.insert(key, job);
+        self.len.store(state.jobs.len(), Ordering::Relaxed);
+        let is_first = state.jobs.first_key_value().is_some_and(|(first, _)| *first == key);
+        drop(state);
+        if is_first {
+            self.changed.notify_one();
+        }
+        key
+    }
+
+    pub(super) fn remove(&self, key: Key) -> Option<Job> {
+        let mut state = self.lock();
+        let job = state.jobs.remove(&key);
+        self.len.store(state.jobs.len(), Ordering::Relaxed);
+        job
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Makes the thread look again.
+    pub(super) fn poke(&self) {
+        // Under the lock: between its look and its sleep the thread has it.
+        let _state = self.lock();
+        self.changed.notify_one();
+    }
+
+    /// Waits for the thread, which has nothing left to do.
+    pub(super) fn join_thread(&self) {
+        let thread = self.lock().thread.take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    fn run(&self, core: &Core) {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let due = match state.jobs.first_entry() {
+                Some(first) if first.key().0 <= now => first.remove(),
+                Some(first) => {
+                    let left = first.key().0 - now;
+                    state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                    continue;
+                }
+                None if core.ledger.closed() && core.settled() => return,
+                None => {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+            };
+            drop(state);
+            core.enqueue(None, due.priority, due.work);
+            state = self.lock();
+            self.len.store(state.jobs.len(), Ordering::Relaxed);
+        }
+    }
+}

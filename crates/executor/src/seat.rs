@@ -1,0 +1,49 @@
+//! One worker's part in the sleep protocol. The worker and the loom model both go through it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::parker::Parker;
+use crate::sleep::{Sleep, Slept};
+
+pub(crate) struct Seat {
+    bed: Arc<Parker>,
+    /// Whether `Sleep` counts this worker as a searcher.
+    searching: Cell<bool>,
+}
+
+impl Seat {
+    /// For the calling thread, which whoever started it has counted as a searcher.
+    pub(crate) fn of_searcher() -> Self {
+        Self { bed: crate::parker::mine(), searching: Cell::new(true) }
+    }
+
+    pub(crate) fn bed(&self) -> &Arc<Parker> {
+        &self.bed
+    }
+
+    /// Whether the worker is a searcher, or may become one.
+    pub(crate) fn search(&self, sleep: &Sleep) -> bool {
+        if !self.searching.get() {
+            self.searching.set(sleep.try_search());
+        }
+        self.searching.get()
+    }
+
+    /// Ceases to be a searcher. True if it was the last: then the worker notifies for work that is left.
+    #[must_use]
+    pub(crate) fn leave_search(&self, sleep: &Sleep) -> bool {
+        self.searching.replace(false) && sleep.end_search()
+    }
+
+    /// Sleeps unless `ready`; a searcher afterwards.
+    pub(crate) fn sleep(
+        &self,
+        sleep: &Sleep,
+        timeout: Option<Duration>,
+        ready: impl FnOnce() -> bool,
+    ) -> Slept {
+        sleep.sleep(&self.bed, self.searching.replace(true), timeout, ready)
+    }
+}

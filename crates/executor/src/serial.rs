@@ -1,0 +1,251 @@
+//! Jobs one after another, on threads that do other things in between.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use crate::delayed::Delayed;
+use crate::error::{Reason, Rejected};
+use crate::event::Event;
+use crate::executor::Executor;
+use crate::job::{Context, Job, Priority, Ran, Turn, Work};
+use crate::panic::contain;
+use crate::report::{RunningJob, ShutdownReport};
+use crate::statistics::{Statistics, WorkerStatistics};
+use crate::sync::{Mutex, MutexGuard};
+use crate::wait;
+
+/// After so many jobs the queue goes to the back of its executor's.
+const JOBS_A_TURN: usize = 64;
+
+/// Runs its jobs one after another, in the order in which they were accepted, on another executor; holds no
+/// thread while it has none. Known elsewhere as a strand, or a serial queue.
+///
+/// Priorities count for nothing here. A delayed job takes its place when it is due. Jobs that join a job of
+/// the same queue wait for ever: it comes after them. Dropped, it lets its jobs run.
+///
+/// The jobs count as the executor's only by turns of up to 64; each panic is reported to its hook.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use windlass_executor::{Config, FixedExecutor, Serial, Submit};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let events = Serial::new(Arc::new(FixedExecutor::new(2, Config::named("events"))?));
+/// let (send, received) = mpsc::channel();
+/// for number in 0..100 {
+///     let send = send.clone();
+///     events.submit(move || send.send(number))?.detach();
+/// }
+/// drop(send);
+/// assert!(received.into_iter().eq(0..100));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Serial(Arc<Shared>);
+
+struct Shared {
+    executor: Arc<dyn Executor>,
+    state: Mutex<State>,
+    /// For those who wait until nothing is left.
+    rest: Event,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<(u64, Work)>,
+    next: u64,
+    /// The thread whose turn it is, and what it runs.
+    turn: Option<(Thread, &'static str)>,
+    /// Turns that the executor is known to have accepted, and turns that have begun. While more are accepted
+    /// than begun, one is to come. A turn may begin before its acceptance is noted; then one too many is
+    /// handed in later, which finds nothing to do.
+    accepted: u64,
+    begun: u64,
+    delayed: usize,
+    closed: bool,
+    executed: u64,
+    panicked: u64,
+}
+
+impl State {
+    fn at_rest(&self) -> bool {
+        self.jobs.is_empty() && self.turn.is_none() && self.delayed == 0
+    }
+}
+
+/// A delayed job of the queue: counted until it takes its place or is dropped.
+struct Waiting {
+    shared: Arc<Shared>,
+    job: Option<Work>,
+}
+
+impl Serial {
+    /// A queue on this executor.
+    pub fn new(executor: Arc<dyn Executor>) -> Self {
+        Self(Arc::new(Shared { executor, state: Mutex::new(State::default()), rest: Event::new() }))
+    }
+}
+
+impl Shared {
+    /// Hands in a turn; what comes back is why not.
+    fn ask_for_turn(self: &Arc<Self>) -> Result<(), Reason> {
+        let turn = Work::Turn(Arc::clone(self) as Arc<dyn Turn>);
+        self.executor.execute(Job { priority: Priority::Normal, work: turn }).map_err(|it| it.reason)?;
+        self.state.lock().accepted += 1;
+        Ok(())
+    }
+
+    /// Queues a job; its number, and whether a turn must be asked for.
+    fn push(&self, mut state: MutexGuard<'_, State>, work: Work) -> (u64, bool) {
+        let number = state.next;
+        state.next += 1;
+        state.jobs.push_back((number, work));
+        (number, state.turn.is_none() && state.accepted <= state.begun)
+    }
+
+    /// Runs up to so many jobs, if it is nobody else's turn; true if there are more.
+    fn take_turn(&self, context: &dyn Context, limit: usize) -> bool {
+        let mut state = self.state.lock();
+        if state.turn.is_some() {
+            return false;
+        }
+        let me = thread::current();
+        for _ in 0..limit {
+            let Some((_, work)) = state.jobs.pop_front() else { break };
+            state.turn = Some((me.clone(), (work.label())()));
+            drop(state);
+            let mut ran = Ran::Done;
+            let whole = contain(|| ran = work.run(context));
+            state = self.state.lock();
+            state.executed += u64::from(ran != Ran::Skipped);
+            state.panicked += u64::from(ran == Ran::Panicked || !whole);
+        }
+        state.turn = None;
+        let more = !state.jobs.is_empty();
+        drop(state);
+        self.rest.notify();
+        more
+    }
+}
+
+impl Turn for Shared {
+    fn run(self: Arc<Self>, context: &dyn Context) -> Ran {
+        self.state.lock().begun += 1;
+        while self.take_turn(context, JOBS_A_TURN) {
+            // What was accepted must run; an executor that is closed gives no other turn than this.
+            if self.ask_for_turn().is_ok() {
+                break;
+            }
+        }
+        Ran::Done
+    }
+}
+
+/// For jobs that find no executor any more; they are told by their handles.
+struct Unheard;
+
+impl Context for Unheard {
+    fn panicked(&self, _job: &'static str, _payload: &(dyn std::any::Any + Send)) {}
+}
+
+impl Waiting {
+    /// The job is due.
+    fn arrive(mut self) {
+        let Some(job) = self.job.take() else { return };
+        let (_, ask) = self.shared.push(self.shared.state.lock(), job);
+        if ask && self.shared.ask_for_turn().is_err() {
+            while self.shared.take_turn(&Unheard, usize::MAX) {}
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.shared.state.lock().delayed -= 1;
+        self.shared.rest.notify();
+    }
+}
+
+impl Executor for Serial {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        let Job { priority, work } = job;
+        let state = self.0.state.lock();
+        if state.closed {
+            return Err(Rejected { reason: Reason::Closed, job: Job { priority, work } });
+        }
+        let (number, ask) = self.0.push(state, work);
+        if !ask {
+            return Ok(());
+        }
+        let Err(reason) = self.0.ask_for_turn() else { return Ok(()) };
+        let mut state = self.0.state.lock();
+        let at = state.jobs.iter().position(|(other, _)| *other == number);
+        // If it is gone, another thread's turn has run it: accepted after all.
+        match at.and_then(|at| state.jobs.remove(at)) {
+            Some((_, work)) => Err(Rejected { reason, job: Job { priority, work } }),
+            None => Ok(()),
+        }
+    }
+
+    fn execute_after(&self, delay: Duration, job: Job) -> Result<Delayed, Rejected> {
+        let Job { priority, work } = job;
+        let mut state = self.0.state.lock();
+        if state.closed {
+            return Err(Rejected { reason: Reason::Closed, job: Job { priority, work } });
+        }
+        state.delayed += 1;
+        drop(state);
+        let waiting = Waiting { shared: Arc::clone(&self.0), job: Some(work) };
+        self.0.executor.execute_after(delay, Job::new(move || waiting.arrive()))
+    }
+
+    /// Closes this queue only, not the executor below.
+    fn shutdown(&self) {
+        self.0.state.lock().closed = true;
+    }
+
+    fn join(&self, deadline: Option<Instant>) -> ShutdownReport {
+        self.shutdown();
+        if !self.is_current() {
+            wait::for_event(&self.0.rest, deadline, &|| self.0.state.lock().at_rest());
+        }
+        let state = self.0.state.lock();
+        let running = state
+            .turn
+            .iter()
+            .map(|(thread, job)| RunningJob { worker: thread.name().unwrap_or("unnamed").to_owned(), job });
+        ShutdownReport { running: running.collect(), queued: state.jobs.len(), delayed: state.delayed }
+    }
+
+    fn statistics(&self) -> Statistics {
+        let state = self.0.state.lock();
+        let done = WorkerStatistics {
+            executed: state.executed,
+            panicked: state.panicked,
+            ..WorkerStatistics::default()
+        };
+        Statistics {
+            workers: vec![done],
+            running: usize::from(state.turn.is_some()),
+            queued: state.jobs.len(),
+            delayed: state.delayed,
+            ..Statistics::default()
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        let state = self.0.state.lock();
+        state.turn.as_ref().is_some_and(|(thread, _)| thread.id() == thread::current().id())
+    }
+}
+
+impl fmt::Debug for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Serial").field(&self.statistics()).finish()
+    }
+}

@@ -1,0 +1,168 @@
+//! Which workers sleep, which search, and who wakes whom. States, protocol and proof: `README.md`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::parker::Parker;
+use crate::sync::{AtomicU32, Mutex, Ordering, fence};
+
+/// One sleeper in the low half of the counts, one searcher in the high half.
+const SLEEPER: u32 = 1;
+const SEARCHER: u32 = 1 << 16;
+
+fn sleepers(counts: u32) -> u32 {
+    counts & (SEARCHER - 1)
+}
+
+fn searchers(counts: u32) -> u32 {
+    counts >> 16
+}
+
+/// What a producer's look for helpers found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Notified {
+    /// A searcher will find the work; nobody was woken.
+    Searching,
+    /// A sleeper was woken, as a searcher.
+    Woken,
+    /// All workers are busy.
+    AllBusy,
+}
+
+/// How a sleep went; whoever comes back from one is a searcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Slept {
+    /// There was something to do, so it did not sleep.
+    NotAtAll,
+    /// Somebody woke it.
+    Woken,
+    /// Nobody did: the time was up, or it woke by itself.
+    ByItself,
+}
+
+/// The sleepers and searchers of one pool.
+#[derive(Debug)]
+pub(crate) struct Sleep {
+    /// How many workers sleep (low half) and search (high half). The sleepers' half changes only under the
+    /// lock, so that it never differs from the list's length when the lock is free; both in one word, so that
+    /// a producer needs one load.
+    counts: AtomicU32,
+    /// The beds of those who sleep; the last to lie down, whose cache is the warmest, is the first to be
+    /// woken.
+    beds: Mutex<Vec<Arc<Parker>>>,
+    /// No more than so many search of their own accord: the others' cores are wanted for work.
+    search_limit: u32,
+}
+
+impl Sleep {
+    pub(crate) fn new(search_limit: usize) -> Self {
+        let search_limit = u32::try_from(search_limit).unwrap_or(u32::MAX).clamp(1, SEARCHER - 1);
+        Self { counts: AtomicU32::new(0), beds: Mutex::new(Vec::new()), search_limit }
+    }
+
+    /// Sees to it that somebody finds the work that the caller has just put into a queue.
+    #[inline]
+    pub(crate) fn notify(&self) -> Notified {
+        fence(Ordering::SeqCst);
+        let counts = self.counts.load(Ordering::Relaxed);
+        if searchers(counts) > 0 {
+            Notified::Searching
+        } else if sleepers(counts) == 0 {
+            Notified::AllBusy
+        } else {
+            self.wake_one()
+        }
+    }
+
+    #[cold]
+    fn wake_one(&self) -> Notified {
+        let mut beds = self.beds.lock();
+        let Some(bed) = beds.pop() else { return Notified::AllBusy };
+        self.counts.fetch_add(SEARCHER - SLEEPER, Ordering::Relaxed);
+        drop(beds);
+        bed.unpark();
+        Notified::Woken
+    }
+
+    /// Wakes all, as searchers.
+    pub(crate) fn wake_all(&self) {
+        fence(Ordering::SeqCst);
+        let mut beds = self.beds.lock();
+        let woken = std::mem::take(&mut *beds);
+        let count = u32::try_from(woken.len()).unwrap_or(0);
+        self.counts.fetch_add(count.wrapping_mul(SEARCHER - SLEEPER), Ordering::Relaxed);
+        drop(beds);
+        for bed in woken {
+            bed.unpark();
+        }
+    }
+
+    /// Makes the caller a searcher, unless there are enough.
+    pub(crate) fn try_search(&self) -> bool {
+        self.counts
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counts| {
+                (searchers(counts) < self.search_limit).then_some(counts + SEARCHER)
+            })
+            .is_ok()
+    }
+
+    /// Counts a searcher that is on its way: a worker whose thread is being started.
+    pub(crate) fn add_searcher(&self) {
+        self.counts.fetch_add(SEARCHER, Ordering::Relaxed);
+    }
+
+    /// The caller searches no more. If it was the last one, it must look for work that is left and
+    /// [`notify`](Self::notify) for it: producers have relied on it.
+    #[must_use]
+    pub(crate) fn end_search(&self) -> bool {
+        let before = self.counts.fetch_sub(SEARCHER, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        searchers(before) == 1
+    }
+
+    /// Lies down unless `ready` once this is known to all; comes back as a searcher. `searching` tells whether
+    /// the caller came as one.
+    pub(crate) fn sleep(
+        &self,
+        bed: &Arc<Parker>,
+        searching: bool,
+        timeout: Option<Duration>,
+        ready: impl FnOnce() -> bool,
+    ) -> Slept {
+        let mut beds = self.beds.lock();
+        beds.push(Arc::clone(bed));
+        self.counts
+            .fetch_add(if searching { SLEEPER.wrapping_sub(SEARCHER) } else { SLEEPER }, Ordering::Relaxed);
+        drop(beds);
+        fence(Ordering::SeqCst);
+        let is_ready = ready();
+        if !is_ready {
+            bed.park(timeout);
+        }
+        // Every sleep ends under the lock: whether one was woken is asked there, not of the parker's token,
+        // which may be an older one.
+        let mut beds = self.beds.lock();
+        let found = beds.iter().rposition(|other| Arc::ptr_eq(other, bed));
+        if let Some(at) = found {
+            beds.remove(at);
+            self.counts.fetch_add(SEARCHER - SLEEPER, Ordering::Relaxed);
+        }
+        match (is_ready, found) {
+            (true, _) => Slept::NotAtAll,
+            (false, None) => Slept::Woken,
+            (false, Some(_)) => Slept::ByItself,
+        }
+    }
+
+    /// How many sleep now.
+    pub(crate) fn sleeping(&self) -> usize {
+        sleepers(self.counts.load(Ordering::Relaxed)) as usize
+    }
+
+    /// How many search now.
+    pub(crate) fn searching(&self) -> usize {
+        searchers(self.counts.load(Ordering::Relaxed)) as usize
+    }
+}

@@ -1,0 +1,90 @@
+//! How long to look before sleeping.
+//!
+//! Waking a core costs tens of microseconds, looking again costs nothing but the core. So an idle worker, and
+//! a thread that waits for a job, look for a moment first: as long as that has paid lately, and not at all
+//! where there is one core only. `windlass-shm` has the same idea for rings; this one also counts what else
+//! wants the cores.
+//!
+//! Source: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a shared-memory
+//! multiprocessor" (SOSP 1991).
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+const LEAST: Duration = Duration::from_micros(2);
+const MOST: Duration = Duration::from_micros(50);
+/// After so many failures in a row one full try is made: what did not pay before may pay now.
+const PROBE_EVERY: u32 = 8;
+/// Looks between two glances at the clock.
+const LOOKS: u32 = 16;
+
+/// Cores that this process may use, asked once: the answer is read from files.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(windlass_os::cpu::usable_cores)
+}
+
+/// A waiter's memory of how long looking has paid.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    budget: Duration,
+    failures: u32,
+}
+
+impl Spin {
+    /// Starts out patient.
+    pub(crate) const fn new() -> Self {
+        Self { budget: MOST, failures: 0 }
+    }
+
+    /// Looks until `ready`, at most for what has paid lately; true if it became ready.
+    pub(crate) fn spin(&mut self, mut ready: impl FnMut() -> bool) -> bool {
+        if ready() {
+            return true;
+        }
+        if cores() == 1 {
+            return false;
+        }
+        let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
+        let budget = if probe { MOST } else { self.budget };
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if ready() {
+                    self.budget = self.budget.max(start.elapsed() * 4).min(MOST);
+                    self.failures = 0;
+                    return true;
+                }
+            }
+            if start.elapsed() > budget {
+                self.failures = self.failures.wrapping_add(1);
+                self.budget = (self.budget / 2).max(LEAST);
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_pays_is_given_up_quickly_and_what_pays_is_not() {
+        if cores() == 1 {
+            return;
+        }
+        let mut spin = Spin::new();
+        for _ in 0..6 {
+            assert!(!spin.spin(|| false));
+        }
+        assert_eq!(spin.budget, LEAST);
+        let mut looks = 0;
+        assert!(spin.spin(|| {
+            looks += 1;
+            looks > 3
+        }));
+        assert_eq!(spin.failures, 0);
+    }
+}

@@ -1,0 +1,179 @@
+//! A job with a result: who runs it, who ends it, who gets the result.
+//!
+//! ```text
+//!              claim                       settle                  take
+//!   WAITING ───────────▶ RUNNING ──────────────────────▶ OVER ─────────────▶ TAKEN
+//!            (to run, to cancel, to give up)    (result, panic, cancelled, dropped)
+//! ```
+//!
+//! Each arrow but `settle` is a compare-and-swap, so one thread makes it; whoever made it has the cell until
+//! the next. `settle` is the claimant's store. The queue holds its half of the task until it comes to it, also
+//! when it was run or cancelled meanwhile.
+
+use std::any::type_name;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::JobError;
+use crate::event::Event;
+use crate::job::{Context, Label, Ran};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, Turns};
+
+const WAITING: u32 = 0;
+const RUNNING: u32 = 1;
+const OVER: u32 = 2;
+const TAKEN: u32 = 3;
+
+/// Home of a task that no joiner may run: it is not due, its order matters, or it is in no queue.
+const NOWHERE: usize = 0;
+
+pub(crate) struct Task<F, T> {
+    /// See above. Release with `settle`, Acquire with `take`: the result is written before it is seen.
+    state: AtomicU32,
+    /// The pool whose workers may run it when they join it, by its address; or `NOWHERE`. Written by whoever
+    /// queues it. Only compared, so Relaxed.
+    home: AtomicUsize,
+    /// For those who wait for the end, or for leave to run it.
+    news: Event,
+    /// Belongs to whoever made the last step of the state.
+    stage: Turns<Stage<F, T>>,
+}
+
+enum Stage<F, T> {
+    Unrun(F),
+    Over(Result<T, JobError>),
+    Empty,
+}
+
+/// The half of whoever runs it.
+pub(crate) trait Runnable: Send + Sync {
+    fn run(&self, context: &dyn Context) -> Ran;
+    /// Nobody will run it.
+    fn abandon(&self);
+    fn bind(&self, home: usize);
+    fn label(&self) -> Label;
+}
+
+/// The half of whoever waits for it.
+pub(crate) trait Outcome<T>: Runnable {
+    fn is_over(&self) -> bool;
+    /// Whether a worker of the pool `home` that joins it may run it.
+    fn may_run_at(&self, home: usize) -> bool;
+    fn news(&self) -> &Event;
+    /// Ends it unstarted; false if it has started.
+    fn cancel(&self) -> bool;
+    /// The result, once, when it is over.
+    fn take(&self) -> Option<Result<T, JobError>>;
+}
+
+impl<F, T> Task<F, T> {
+    pub(crate) fn new(run: F) -> Self {
+        Self {
+            state: AtomicU32::new(WAITING),
+            home: AtomicUsize::new(NOWHERE),
+            news: Event::new(),
+            stage: Turns::new(Stage::Unrun(run)),
+        }
+    }
+
+    fn step(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn claim(&self) -> Option<F> {
+        if !self.step(WAITING, RUNNING) {
+            return None;
+        }
+        // SAFETY: this thread made the step out of WAITING, the only one that leads there; before it nobody
+        // but the maker has touched the cell, and the maker has handed the task over since.
+        match unsafe { self.stage.with(|stage| std::mem::replace(stage, Stage::Empty)) } {
+            Stage::Unrun(run) => Some(run),
+            Stage::Over(_) | Stage::Empty => None,
+        }
+    }
+
+    /// Only after `claim`.
+    fn settle(&self, result: Result<T, JobError>) {
+        // SAFETY: this thread has claimed the task and not settled it; others touch the cell after OVER only.
+        unsafe { self.stage.with(|stage| *stage = Stage::Over(result)) };
+        self.state.store(OVER, Ordering::Release);
+        self.news.notify();
+    }
+
+    fn give_up(&self, why: JobError) -> bool {
+        let Some(run) = self.claim() else { return false };
+        self.settle(Err(why));
+        // Last: what the closure captured may panic when it is dropped.
+        drop(run);
+        true
+    }
+}
+
+impl<F, T> Runnable for Task<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn run(&self, context: &dyn Context) -> Ran {
+        let Some(run) = self.claim() else { return Ran::Skipped };
+        let (result, ran) = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(value) => (Ok(value), Ran::Done),
+            Err(payload) => {
+                context.panicked(type_name::<F>(), &*payload);
+                (Err(JobError::Panicked(payload)), Ran::Panicked)
+            }
+        };
+        self.settle(result);
+        ran
+    }
+
+    fn abandon(&self) {
+        if self.state.load(Ordering::Relaxed) == WAITING {
+            self.give_up(JobError::Dropped);
+        }
+    }
+
+    fn bind(&self, home: usize) {
+        // Only a task that was held back can have somebody wait for this news; a new one's handle is not yet
+        // given out.
+        self.home.store(home, Ordering::Relaxed);
+        self.news.notify();
+    }
+
+    fn label(&self) -> Label {
+        type_name::<F>
+    }
+}
+
+impl<F, T> Outcome<T> for Task<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn is_over(&self) -> bool {
+        self.state.load(Ordering::Acquire) >= OVER
+    }
+
+    fn may_run_at(&self, home: usize) -> bool {
+        self.home.load(Ordering::Relaxed) == home && self.state.load(Ordering::Relaxed) == WAITING
+    }
+
+    fn news(&self) -> &Event {
+        &self.news
+    }
+
+    fn cancel(&self) -> bool {
+        self.give_up(JobError::Cancelled)
+    }
+
+    fn take(&self) -> Option<Result<T, JobError>> {
+        if !self.step(OVER, TAKEN) {
+            return None;
+        }
+        // SAFETY: this thread made the only step out of OVER; the claimant's last turn happens before it, by
+        // Release and Acquire on the state.
+        match unsafe { self.stage.with(|stage| std::mem::replace(stage, Stage::Empty)) } {
+            Stage::Over(result) => Some(result),
+            Stage::Unrun(_) | Stage::Empty => None,
+        }
+    }
+}

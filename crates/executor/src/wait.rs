@@ -1,0 +1,44 @@
+//! Waiting for a job: by looking, by running it, by running others, by sleeping.
+
+use std::time::Instant;
+
+use crate::task::Outcome;
+
+/// Waits for a task's end, at most until the deadline; true if it is over.
+#[cfg(not(loom))]
+pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<Instant>) -> bool {
+    use std::cell::RefCell;
+
+    use crate::pool::current;
+    use crate::spin::Spin;
+
+    thread_local!(static PATIENCE: RefCell<Spin> = const { RefCell::new(Spin::new()) });
+
+    if task.is_over() {
+        return true;
+    }
+    if let Some(worker) = current::worker() {
+        return worker.wait_for_task(task, deadline);
+    }
+    let seen = PATIENCE.try_with(|patience| patience.borrow_mut().spin(|| task.is_over()));
+    seen == Ok(true) || task.news().wait(deadline, || task.is_over())
+}
+
+/// The model's threads are no workers, and do not spin.
+#[cfg(loom)]
+pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<Instant>) -> bool {
+    task.news().wait(deadline, || task.is_over())
+}
+
+/// Waits for an event whose notifier makes `ready` true; false if the deadline passed before.
+#[cfg(not(loom))]
+pub(crate) fn for_event(
+    event: &crate::event::Event,
+    deadline: Option<Instant>,
+    ready: &dyn Fn() -> bool,
+) -> bool {
+    match crate::pool::current::worker() {
+        Some(worker) if worker.helps() => worker.help_until(event, deadline, ready),
+        _ => event.wait(deadline, ready),
+    }
+}

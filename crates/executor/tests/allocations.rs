@@ -1,0 +1,70 @@
+//! One allocation a job: counted.
+
+#![cfg(not(loom))]
+
+mod waiting;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use waiting::{fixed, soon};
+use windlass_executor::{Executor, Job, Priority, Submit};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: it is the system's allocator, and a count.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const JOBS: usize = 10_000;
+/// A block of the shared queue holds 63 jobs; deques double, and their old buffers go by and by.
+const QUEUES: usize = JOBS / 63 + 200;
+
+fn allocations(act: impl FnOnce()) -> usize {
+    let before = COUNT.load(Ordering::Relaxed);
+    act();
+    COUNT.load(Ordering::Relaxed) - before
+}
+
+/// One test: the count is the process's.
+#[test]
+fn a_job_takes_one_allocation() {
+    let pool = fixed(1);
+    pool.submit(|| ()).expect("open").join().expect("ran");
+
+    for priority in [Priority::High, Priority::Normal, Priority::Low] {
+        let executed = allocations(|| {
+            for number in 0..JOBS {
+                let job = Job::new(move || {
+                    std::hint::black_box(number);
+                });
+                pool.execute(job.priority(priority)).expect("open");
+            }
+            pool.submit_with(Priority::Low, || ()).expect("open").join().expect("ran");
+        });
+        assert!((JOBS..=JOBS + QUEUES).contains(&executed), "{priority:?}: {executed}");
+    }
+
+    let joined = allocations(|| {
+        for number in 0..JOBS {
+            assert_eq!(pool.submit(move || number).expect("open").join().expect("ran"), number);
+        }
+    });
+    assert!((JOBS..=JOBS + QUEUES).contains(&joined), "{joined}");
+    assert!(pool.join(soon()).is_complete());
+}

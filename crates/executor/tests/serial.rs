@@ -1,0 +1,119 @@
+//! Jobs one after another.
+
+#![cfg(not(loom))]
+
+mod waiting;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use waiting::{Door, counting, fixed, soon};
+use windlass_executor::{
+    Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Serial, Submit, WhenFull,
+};
+
+fn serial(pool: &Arc<FixedExecutor>) -> Serial {
+    Serial::new(Arc::clone(pool) as Arc<dyn Executor>)
+}
+
+#[test]
+fn jobs_of_many_threads_never_overlap_and_keep_each_thread_s_order() {
+    let pool = Arc::new(fixed(3));
+    let (queue, busy, seen) = (serial(&pool), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(vec![])));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (queue, busy, seen) = (&queue, &busy, &seen);
+            scope.spawn(move || {
+                for number in 0..2000 {
+                    let (busy, seen) = (Arc::clone(busy), Arc::clone(seen));
+                    let run = move || {
+                        assert!(!busy.swap(true, Ordering::Acquire), "two at a time");
+                        seen.lock().expect("no panic").push((thread, number));
+                        busy.store(false, Ordering::Release);
+                    };
+                    queue.execute(Job::new(run)).expect("open");
+                }
+            });
+        }
+    });
+    assert!(queue.join(soon()).is_complete());
+    assert_eq!((queue.statistics().executed(), queue.statistics().panicked()), (8000, 0));
+    let seen = seen.lock().expect("no panic");
+    for thread in 0..4 {
+        assert!(seen.iter().filter(|(by, _)| *by == thread).map(|(_, number)| *number).eq(0..2000));
+    }
+}
+
+#[test]
+fn an_idle_queue_holds_no_thread_and_a_busy_one_holds_one() {
+    let pool = Arc::new(fixed(2));
+    let queues: Vec<_> = (0..50).map(|_| serial(&pool)).collect();
+    for queue in &queues {
+        queue.submit(|| ()).expect("open").join().expect("ran");
+    }
+    let door = Door::default();
+    door.hold(&queues[0]);
+    queues[0].execute(Job::new(|| {})).expect("open");
+    // The other worker serves all the others.
+    for queue in &queues[1..] {
+        queue.submit(|| ()).expect("open").join().expect("ran");
+    }
+    assert_eq!(queues[0].statistics().queued, 1);
+    door.open();
+    assert!(queues[0].join(soon()).is_complete());
+}
+
+#[test]
+fn a_refused_turn_gives_the_job_back_and_the_queue_goes_on_later() {
+    let config = Config { max_queue: Some(1), when_full: WhenFull::Reject, ..Config::named("full") };
+    let pool = Arc::new(FixedExecutor::new(1, config).expect("threads"));
+    let (queue, door, ran) = (serial(&pool), Door::default(), Arc::new(AtomicUsize::new(0)));
+    door.hold(&*pool);
+    pool.execute(Job::new(counting(&ran))).expect("room for one");
+    let rejected = queue.execute(Job::new(counting(&ran))).expect_err("no room");
+    assert_eq!((rejected.reason, queue.statistics().queued), (Reason::Full, 0));
+    door.open();
+    waiting::eventually("there is room", || pool.statistics().queued == 0);
+    queue.execute(rejected.job).expect("room");
+    assert!(queue.join(soon()).is_complete());
+    assert!(pool.join(soon()).is_complete());
+    assert_eq!(ran.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_queue_that_is_dropped_runs_its_jobs_and_one_on_a_queue_keeps_both_orders() {
+    let bounds = Bounds { min: 1, max: 3, keep_alive: waiting::LONG };
+    let pool = Arc::new(DynamicExecutor::new(bounds, Config::named("dynamic")).expect("threads"));
+    let outer = Arc::new(Serial::new(pool as Arc<dyn Executor>));
+    let inner = Serial::new(Arc::clone(&outer) as Arc<dyn Executor>);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..500 {
+        let seen = Arc::clone(&seen);
+        inner.execute(Job::new(move || seen.lock().expect("no panic").push(number))).expect("open");
+    }
+    drop(inner);
+    waiting::eventually("all have run", || seen.lock().expect("no panic").len() == 500);
+    assert!(seen.lock().expect("no panic").is_sorted());
+    assert!(outer.join(soon()).is_complete());
+}
+
+#[test]
+fn a_worker_that_joins_a_queued_job_does_not_run_it_out_of_turn() {
+    let pool = Arc::new(fixed(2));
+    let (queue, door, seen) = (serial(&pool), Door::default(), Arc::new(Mutex::new(Vec::new())));
+    door.hold(&queue);
+    let note = |number: u32| {
+        let seen = Arc::clone(&seen);
+        move || seen.lock().expect("no panic").push(number)
+    };
+    queue.execute(Job::new(note(1))).expect("open");
+    let second = queue.submit(note(2)).expect("open");
+    let joiner = pool.submit(move || second.join()).expect("open");
+    waiting::eventually("the joiner waits", || {
+        pool.statistics().running == 2 || pool.statistics().sleeping > 0
+    });
+    assert!(seen.lock().expect("no panic").is_empty());
+    door.open();
+    joiner.join().expect("ran").expect("ran");
+    assert_eq!(*seen.lock().expect("no panic"), [1, 2]);
+}

@@ -1,0 +1,72 @@
+//! How the tests wait: for conditions, with a deadline that only a failure reaches.
+
+#![allow(dead_code, reason = "each test binary uses some of it")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use windlass_executor::{Config, Executor, FixedExecutor, Submit};
+
+/// Longer than anything here takes on a machine that does other things, too.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Looks until it holds.
+pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) fn soon() -> Option<Instant> {
+    Some(Instant::now() + LONG)
+}
+
+pub(crate) fn fixed(workers: usize) -> FixedExecutor {
+    FixedExecutor::new(workers, Config::named("test")).expect("threads")
+}
+
+/// What adds one when it is run.
+pub(crate) fn counting(count: &Arc<AtomicUsize>) -> impl FnOnce() + Send + use<> {
+    let count = Arc::clone(count);
+    move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A door that jobs wait behind.
+#[derive(Clone, Default)]
+pub(crate) struct Door(Arc<(Mutex<(bool, usize)>, Condvar)>);
+
+impl Door {
+    /// Waits until it is open.
+    pub(crate) fn pass(&self) {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().expect("no panic under the lock");
+        state.1 += 1;
+        while !state.0 {
+            state = changed.wait(state).expect("no panic under the lock");
+        }
+        state.1 -= 1;
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.0.lock().expect("no panic under the lock").0 = true;
+        self.0.1.notify_all();
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.0.lock().expect("no panic under the lock").1
+    }
+}
+
+impl Door {
+    /// Makes one worker of the executor wait behind it, and returns when it does.
+    pub(crate) fn hold(&self, executor: &(impl Executor + ?Sized)) {
+        let (door, before) = (self.clone(), self.waiting());
+        executor.submit(move || door.pass()).expect("accepted").detach();
+        eventually("the worker waits", || self.waiting() > before);
+    }
+}
