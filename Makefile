@@ -3,8 +3,8 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: build, test-rust, test-python, lint, bench, doc, clean. `make test-python PYTHON=/path/to/python3.14`
-# tests another interpreter, in a virtual environment of its own.
+# Others: build, test-rust, test-python, lint, bench, bench-foundation, doc, clean.
+# `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -37,7 +37,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 COMMA := ,
 
-.PHONY: demo test build test-rust test-python bench doc clean check-tools
+.PHONY: demo test build test-rust test-python bench bench-foundation doc clean check-tools
 .PHONY: format lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
@@ -117,6 +117,10 @@ bench: build $(VENV)/.bench
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
+
+# Needs no extension: two programs in Rust and C++, and the standard library's Python around them.
+bench-foundation: check-tools
+	@$(PYTHON) benchmarks/foundation/measure.py $(BENCH_ARGS)
 
 doc: check-tools
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items

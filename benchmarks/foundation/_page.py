@@ -1,0 +1,69 @@
+"""The run as Markdown, as JSON, and as the part of ``docs/foundation.md`` that holds figures."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from _report import ABSENT, FAILED, MISS, PASS, SHOWN, as_json, number, spread, tally, troubles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from _report import Figure, Section
+
+__all__ = ["as_json", "markdown", "publish"]
+
+HEADINGS = ("figure", "goal", "Windlass", "peer", "its value", "ratio", "")
+VERDICTS = {PASS: "met", MISS: "**MISSED**", FAILED: "**FAILED**", ABSENT: "absent", SHOWN: ""}
+BEGIN, END = "<!-- figures: written by make bench-foundation -->", "<!-- end of figures -->"
+
+
+def _cells(line: Figure) -> tuple[str, ...]:
+    goal = ""
+    if line.goal:
+        of = f" of {line.peer}" if line.goal.of == "ratio" and line.goal.sense == "at most" else ""
+        goal = line.goal.text(line.unit).strip() + (of or (" faster" if line.goal.of == "ratio" else ""))
+    unit = f", {line.unit}" if line.unit else ""
+    theirs = spread(line.theirs) if line.peer else ""
+    ratio = "" if line.ratio is None else f"{number(line.ratio)}×"
+    return (line.what + unit, goal, spread(line.ours), line.peer, theirs, ratio, VERDICTS[line.verdict])
+
+
+def _table(section: Section) -> list[str]:
+    rows, above = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)], ""
+    for cells in map(_cells, section.figures):
+        rows.append("| " + " | ".join(("" if cells[0] == above else cells[0], *cells[1:])) + " |")
+        above = cells[0]
+    return rows
+
+
+def markdown(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
+    """The whole run."""
+    counts = tally(sections)
+    lines = [
+        f"{counts[PASS]} goals met, {counts[MISS]} missed; {counts[FAILED]} contenders failed, {counts[ABSENT]} "
+        "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. A ratio "
+        "says how many times better than the peer Windlass is; under a goal of the form “≤ n× of a peer” it is "
+        "Windlass's value over the peer's.",
+        "",
+        *(f"- {name}: {value}" for name, value in surroundings.items()),
+    ]
+    for section in sections:
+        lines += ["", f"### {section.title}", "", section.includes, "", *_table(section)]
+        lines += ["", *(f"- {trouble}" for trouble in troubles(section))] if troubles(section) else []
+    return "\n".join(lines) + "\n"
+
+
+def publish(page: Path, table: str) -> None:
+    """Replace what stands between the marks of a page.
+
+    Raises:
+        ValueError: The page has no such marks.
+    """
+    text = page.read_text(encoding="utf-8")
+    marks = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    if not marks.search(text):
+        raise ValueError(f"{page} has no place for figures")
+    page.write_text(marks.sub(lambda _: f"{BEGIN}\n\n{table}\n{END}", text), encoding="utf-8")

@@ -1,0 +1,17 @@
+//! What the benchmark of the foundation measures, and the peers it measures beside it.
+//!
+//! A *contest* times one thing; a *contender* takes part in it. `contest CONTEST CONTENDER` plays one round in a
+//! process of its own and prints its figures as JSON; `peers.cpp` does the same in C++. `measure.py` runs both in turn.
+
+pub mod clock;
+pub mod countdown;
+pub mod counting;
+pub mod frames;
+pub mod latency;
+pub mod mutexed;
+pub mod pools;
+pub mod publish;
+pub mod shapes;
+pub mod submit;
+pub mod swapped;
+pub mod topics;
