@@ -10,6 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from windlass import shared as shared
+    from windlass._bus import Bus as Bus
+    from windlass._errors import (
+        BusClosed as BusClosed,
+    )
+    from windlass._errors import (
+        BusEmpty as BusEmpty,
+    )
+    from windlass._errors import (
+        BusError as BusError,
+    )
+    from windlass._errors import (
+        BusFull as BusFull,
+    )
     from windlass._errors import (
         DecodeError as DecodeError,
     )
@@ -23,6 +36,12 @@ if TYPE_CHECKING:
         InitializerFailed as InitializerFailed,
     )
     from windlass._errors import (
+        InvalidTopic as InvalidTopic,
+    )
+    from windlass._errors import (
+        Lagged as Lagged,
+    )
+    from windlass._errors import (
         OutOfMemory as OutOfMemory,
     )
     from windlass._errors import (
@@ -33,6 +52,9 @@ if TYPE_CHECKING:
     )
     from windlass._errors import (
         PoolError as PoolError,
+    )
+    from windlass._errors import (
+        PublishTooDeep as PublishTooDeep,
     )
     from windlass._errors import (
         QueueFull as QueueFull,
@@ -64,22 +86,33 @@ if TYPE_CHECKING:
     from windlass._errors import (
         WorkerCrashed as WorkerCrashed,
     )
+    from windlass._foundation import Subscription as Subscription
     from windlass._future import Future as Future
     from windlass._future import TaskRecord as TaskRecord
     from windlass._pool import Pool as Pool
     from windlass._pool import PoolOptions as PoolOptions
+    from windlass._statistics import BusStatistics as BusStatistics
     from windlass._statistics import PoolStatistics as PoolStatistics
+    from windlass._statistics import SubscriptionStatistics as SubscriptionStatistics
     from windlass._statistics import WorkerStatistics as WorkerStatistics
     from windlass.shared import share as share
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bus",
+    "BusClosed",
+    "BusEmpty",
+    "BusError",
+    "BusFull",
+    "BusStatistics",
     "DecodeError",
     "EncodeError",
     "FunctionLoadError",
     "Future",
     "InitializerFailed",
+    "InvalidTopic",
+    "Lagged",
     "OutOfMemory",
     "Pool",
     "PoolBroken",
@@ -87,12 +120,15 @@ __all__ = [
     "PoolError",
     "PoolOptions",
     "PoolStatistics",
+    "PublishTooDeep",
     "QueueFull",
     "RemoteError",
     "RemoteTraceback",
     "ResultEncodeError",
     "SharedMemoryError",
     "StaleHandle",
+    "Subscription",
+    "SubscriptionStatistics",
     "TaskRecord",
     "TaskTimeout",
     "UnwrapError",
@@ -110,6 +146,10 @@ _HOMES = {
     "PoolOptions": "_pool",
     "PoolStatistics": "_statistics",
     "WorkerStatistics": "_statistics",
+    "Bus": "_bus",
+    "Subscription": "_bus",
+    "BusStatistics": "_statistics",
+    "SubscriptionStatistics": "_statistics",
     "Future": "_future",
     "TaskRecord": "_future",
     "share": "shared",

@@ -178,3 +178,58 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return self.tb
+
+
+class BusError(WindlassError, RuntimeError):
+    """A bus could not do what it was asked to."""
+
+    code = "WL-BUS"
+
+
+class BusClosed(BusError):
+    """The bus, or the subscription, was closed, and everything in it was received."""
+
+    code = "WL-BUS-CLOSED"
+
+
+class BusFull(BusError, queue.Full):
+    """A subscription has no room, and its publisher is not to wait, or not any longer."""
+
+    code = "WL-BUS-FULL"
+
+
+class BusEmpty(BusError, queue.Empty, TimeoutError):
+    """There is no message, or there was none in time."""
+
+    code = "WL-BUS-EMPTY"
+
+
+class Lagged(BusError):
+    """Messages were dropped before the next one, because the receiver was slower than its publishers.
+
+    It is raised once for each gap, at the place of the gap; the next call receives what comes after it.
+    """
+
+    code = "WL-BUS-LAGGED"
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"{count} message{'s were' if count != 1 else ' was'} dropped here: the receiver is too slow"
+        )
+        #: How many messages were dropped.
+        self.count = count
+
+    def __reduce__(self) -> tuple[type[Lagged], tuple[int]]:
+        return type(self), (self.count,)
+
+
+class PublishTooDeep(BusError, RecursionError):
+    """Handlers publish to handlers without end."""
+
+    code = "WL-BUS-DEPTH"
+
+
+class InvalidTopic(WindlassError, ValueError):
+    """A topic or a pattern is malformed; the message says where."""
+
+    code = "WL-TOPIC"

@@ -1,5 +1,135 @@
 """Results and the event bus: the compiled part."""
 
+from collections.abc import Awaitable, Callable, Iterable
+from types import GenericAlias, TracebackType
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, final, type_check_only
+
+from windlass._statistics import SubscriptionStatistics
+
+_T_co = TypeVar("_T_co", covariant=True)
+
 # --- results -----------------------------------------------------------------
 
 # --- signals -----------------------------------------------------------------
+
+def matches(pattern: str, topic: str, /) -> bool:
+    """Whether a topic matches a pattern."""
+
+class Bus:
+    """The compiled part of `windlass.Bus`."""
+
+    def __new__(
+        cls,
+        dispatch: Callable[[list[Callable[[Any], object]], object, Any, str], None],
+        nothing: Callable[[Any], None],
+        report: Callable[[BaseException, Any, str], object],
+        depth: int,
+        /,
+    ) -> Self: ...
+    def publish(self, topic: str, message: object, timeout: float | None = None) -> None:
+        """Gives a message to everybody who listens to its topic.
+
+        Handlers have been called and queues filled when it returns. Where a subscription with ``overflow="block"`` has
+        no room it waits, at most `timeout` seconds; everybody else is served first.
+
+        Raises:
+            BusFull: there was no room in time, or waiting for it would stop this thread's event loop, or a
+                subscription's overflow is ``"error"``.
+            BusClosed: the bus was closed.
+            InvalidTopic: the topic is malformed.
+            PublishTooDeep: handlers publish to handlers without end.
+        """
+
+    def publish_many(self, topic: str, messages: Iterable[object], /) -> int:
+        """Publishes each of the messages, in order; how many there were."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+
+    def _begin(self, topic: str, message: object, /) -> list[Awaitable[None]]: ...
+    def _on(self, pattern: str, handler: object, where: object, priority: int, topics: bool, /) -> int: ...
+    def _subscribe(
+        self, pattern: str, capacity: int, overflow: int, where: object, priority: int, topics: bool, /
+    ) -> Subscription[Any]: ...
+    def _off(self, number: int, /) -> bool: ...
+    def _handlers(self) -> list[tuple[int, Any]]: ...
+    def _counters(self) -> tuple[int, int, int, int, int, int, int, int]: ...
+    def _close(self) -> None: ...
+    def _publish_except(self, subscription: Subscription[Any], topic: str, message: object, /) -> int: ...
+    def _report(self, error: BaseException, handler: object, topic: str, /) -> None: ...
+
+@final
+class Subscription(Generic[_T_co]):
+    """The receiving end of a subscription, made by `Bus.subscribe`.
+
+    An iterator and an asynchronous iterator over what was published since. Any number of threads and coroutines may
+    receive from it; each message goes to one of them. It ends when it, or its bus, is closed and everything in it was
+    received. A subscription that nothing refers to any more is closed.
+    """
+
+    def recv(self, timeout: float | None = None) -> _T_co:
+        """The next message, waited for at most `timeout` seconds. Its asynchronous twin is `recv_async`.
+
+        Raises:
+            BusEmpty: there was none in time; it is a `TimeoutError`.
+            Lagged: messages were dropped before the next one.
+            BusClosed: the subscription has ended.
+        """
+
+    def recv_nowait(self) -> _T_co:
+        """The next message if there is one; else `BusEmpty`, as `recv`."""
+
+    def recv_many(self, n: int, timeout: float | None = None) -> list[_T_co]:
+        """Up to `n` messages; waits for the first only, as `recv` does. Its asynchronous twin is `recv_many_async`."""
+
+    def recv_async(self) -> _Waiting[_T_co]:
+        """The next message, awaited. Cancelling it loses no message.
+
+        Raises: as `recv`.
+        """
+
+    def recv_many_async(self, n: int, /) -> _Waiting[list[_T_co]]:
+        """Up to `n` messages; awaits the first only."""
+
+    def close(self) -> None:
+        """Ends it: no more messages come, and what is there can still be received."""
+
+    def statistics(self) -> SubscriptionStatistics:
+        """Its counters, as they are now."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it, or its bus, was closed."""
+
+    @property
+    def capacity(self) -> int:
+        """How many messages may wait in it."""
+
+    @property
+    def overflow(self) -> Literal["block", "drop_oldest", "drop_newest", "error"]:
+        """What happens to a message for which there is no room."""
+
+    @property
+    def pattern(self) -> str:
+        """The topics that it listens to."""
+
+    def _counters(self) -> tuple[int, int, int, int, int, int]: ...
+    def _set_patterns(self, patterns: Iterable[str], /) -> None: ...
+    def _others(self) -> list[str]: ...
+    def _put(self, message: object, /) -> None: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> _T_co: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> _Waiting[_T_co]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+    def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
+
+@type_check_only
+class _Waiting(Awaitable[_T_co], Protocol[_T_co]):
+    """To be awaited, once."""

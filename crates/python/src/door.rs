@@ -35,6 +35,17 @@ impl Definition {
         Self(OnceLock::new())
     }
 
+    /// The module that a type, or the nearest of its bases, was made for, borrowed.
+    ///
+    /// # Safety
+    ///
+    /// `kind` is a live heap type.
+    pub(crate) unsafe fn module_of(&self, kind: *mut ffi::PyTypeObject) -> *mut ffi::PyObject {
+        let Some(&definition) = self.0.get() else { return ptr::null_mut() };
+        // SAFETY: the caller's; the definition lives for ever.
+        unsafe { ffi::PyType_GetModuleByDef(kind, definition as *mut ffi::PyModuleDef) }
+    }
+
     /// What a `PyInit_` function returns.
     pub(crate) fn init(&self, door: Door) -> *mut ffi::PyObject {
         let definition = *self.0.get_or_init(|| {

@@ -7,6 +7,8 @@
 mod core;
 mod door;
 mod foundation;
+mod guarded;
+mod heap;
 mod lending;
 mod object;
 mod worker;

@@ -1,6 +1,8 @@
 //! References into the interpreter, owned: the little that this module needs of what pyo3 would give.
 
 use std::ffi::CStr;
+#[cfg(not(any(Py_3_13, Py_3_14)))]
+use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use pyo3_ffi as ffi;
@@ -97,6 +99,14 @@ impl Object {
     }
 }
 
+impl Clone for Object {
+    fn clone(&self) -> Self {
+        // SAFETY: a live object, and the thread is attached.
+        unsafe { ffi::Py_INCREF(self.as_ptr()) };
+        Self(self.0)
+    }
+}
+
 impl Drop for Object {
     fn drop(&mut self) {
         // SAFETY: we own one reference, and the thread is attached.
@@ -133,20 +143,38 @@ pub(crate) fn raise(error: &windlass_base::Error) -> Raised {
         Code::ShmStale => c"StaleHandle",
         _ => c"SharedMemoryError",
     };
-    let text = error.report();
+    match text(&error.report()) {
+        Ok(text) => raise_class(class, &[text.as_ptr()]),
+        Err(Raised) => Raised,
+    }
+}
+
+/// Raises a `RuntimeError`.
+pub(crate) fn fail(text: &CStr) -> Raised {
+    // SAFETY: a live exception class and a C string, which is copied.
+    unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
+    Raised
+}
+
+/// Raises an exception of a class of `windlass._errors`, made with these arguments.
+pub(crate) fn raise_class(class: &CStr, arguments: &[*mut ffi::PyObject]) -> Raised {
     // SAFETY: live objects throughout; PyErr_SetObject takes its own references.
     unsafe {
-        let Ok(module) = Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr())) else {
-            return Raised;
-        };
-        let Ok(class) = module.attribute(class) else { return Raised };
-        let length = ffi::Py_ssize_t::try_from(text.len()).unwrap_or(0);
-        let Ok(text) = Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) else {
-            return Raised;
-        };
-        ffi::PyErr_SetObject(class.as_ptr(), text.as_ptr());
+        let made = Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr()))
+            .and_then(|module| module.attribute(class))
+            .and_then(|class| class.call(arguments));
+        if let Ok(error) = made {
+            ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr());
+        }
     }
     Raised
+}
+
+/// A string.
+pub(crate) fn text(text: &str) -> Result<Object, Raised> {
+    let length = ffi::Py_ssize_t::try_from(text.len()).map_err(|_| Raised)?;
+    // SAFETY: the characters are copied.
+    unsafe { Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) }
 }
 
 /// Raises an `OSError` of a system call.
@@ -162,7 +190,27 @@ pub(crate) fn detached<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the thread is attached, and is so again before anything of the interpreter is touched.
     let state = unsafe { ffi::PyEval_SaveThread() };
     let result = work();
+    // Before 3.14 a thread that comes back to an interpreter which is leaving is ended by unwinding it, which Rust's
+    // frames do not survive. It waits for the end of the process instead, as it does from 3.14 on.
+    #[cfg(not(Py_3_14))]
+    while is_finalizing() {
+        std::thread::park();
+    }
     // SAFETY: the state that SaveThread gave.
     unsafe { ffi::PyEval_RestoreThread(state) };
     result
+}
+
+/// Whether the interpreter is leaving, and this is not the thread that takes it apart: that one does not come here.
+#[cfg(not(Py_3_14))]
+fn is_finalizing() -> bool {
+    #[cfg(Py_3_13)]
+    use ffi::Py_IsFinalizing as is_finalizing;
+    #[cfg(not(Py_3_13))]
+    unsafe extern "C" {
+        #[link_name = "_Py_IsFinalizing"]
+        fn is_finalizing() -> c_int;
+    }
+    // SAFETY: allowed without being attached.
+    unsafe { is_finalizing() != 0 }
 }

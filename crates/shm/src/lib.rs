@@ -11,4 +11,6 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;
 pub mod spin;
+#[cfg(not(loom))]
+pub mod switchboard;
 mod sync;

@@ -12,12 +12,17 @@
 //! cached indices are from FastForward and MCRingBuffer.
 
 use std::fmt;
+#[cfg(not(loom))]
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_base::{Code, Error, Result};
 #[cfg(not(loom))]
 use windlass_os::mmap::Mapping;
+
+#[cfg(not(loom))]
+use crate::segment::Segment;
 
 pub use crate::spin::AdaptiveSpin;
 use crate::sync::{AtomicU64, Futex, Ordering, fence};
@@ -138,14 +143,31 @@ unsafe impl Sync for Model {}
 /// A ring's memory: the shared words, then `capacity` bytes of records.
 #[derive(Clone)]
 pub struct RingMemory {
+    /// Keeps the memory mapped.
     #[cfg(not(loom))]
-    map: Arc<Mapping>,
+    _owner: Owner,
+    /// Aligned to a cache line; `required(capacity)` bytes from here are the owner's.
     #[cfg(not(loom))]
-    offset: usize,
+    start: NonNull<u8>,
     #[cfg(loom)]
     model: Arc<Model>,
     capacity: usize,
 }
+
+/// Whose memory a ring lies in.
+#[cfg(not(loom))]
+#[derive(Clone)]
+enum Owner {
+    Mapping { _held: Arc<Mapping> },
+    Segment { _held: Arc<Segment> },
+}
+
+// SAFETY: the pointer is into memory that the owner keeps mapped, and that is touched through atomics only.
+#[cfg(not(loom))]
+unsafe impl Send for RingMemory {}
+// SAFETY: as above.
+#[cfg(not(loom))]
+unsafe impl Sync for RingMemory {}
 
 impl fmt::Debug for RingMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -167,12 +189,31 @@ impl RingMemory {
     /// `Code::TooLarge` when it does not fit, or the capacity is not a power of two of 128 at least.
     #[cfg(not(loom))]
     pub fn new(map: Arc<Mapping>, offset: usize, capacity: usize) -> Result<Self> {
+        let (start, len) = (map.as_ptr(), map.len());
+        Self::over(Owner::Mapping { _held: map }, start, len, offset, capacity)
+    }
+
+    /// The same over the data of a segment.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and when the segment cannot be mapped.
+    #[cfg(not(loom))]
+    pub fn in_segment(segment: Arc<Segment>, offset: usize, capacity: usize) -> Result<Self> {
+        let (start, len) = (segment.data()?, usize::try_from(segment.size()).unwrap_or(0));
+        Self::over(Owner::Segment { _held: segment }, start, len, offset, capacity)
+    }
+
+    #[cfg(not(loom))]
+    fn over(owner: Owner, start: *mut u8, len: usize, offset: usize, capacity: usize) -> Result<Self> {
         let end = offset.checked_add(Self::required(capacity));
-        let fits = end.is_some_and(|end| end <= map.len());
+        let fits = end.is_some_and(|end| end <= len);
         if !fits || !capacity.is_power_of_two() || capacity < 128 || !offset.is_multiple_of(64) {
             return Err(Error::new(Code::TooLarge, "a ring does not fit into its memory"));
         }
-        Ok(Self { map, offset, capacity })
+        // SAFETY: the offset was checked to lie inside the memory.
+        let start = unsafe { NonNull::new_unchecked(start.add(offset)) };
+        Ok(Self { _owner: owner, start, capacity })
     }
 
     /// A ring in the model checker's memory.
@@ -191,18 +232,18 @@ impl RingMemory {
 
     #[cfg(not(loom))]
     fn shared(&self) -> &Shared {
-        // SAFETY: `new` has checked that size_of::<Shared>() bytes lie inside the mapping at an aligned
-        // offset; Shared is atomics only, for which any bit pattern is valid, and the mapping lives as long
-        // as self.
-        unsafe { &*self.map.as_ptr().add(self.offset).cast::<Shared>() }
+        // SAFETY: `over` has checked that size_of::<Shared>() bytes lie inside the memory at an aligned
+        // offset; Shared is atomics only, for which any bit pattern is valid, and the owner keeps the memory
+        // mapped for as long as self lives.
+        unsafe { self.start.cast::<Shared>().as_ref() }
     }
 
     #[cfg(not(loom))]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `new` has checked that `capacity` bytes follow the shared words inside the mapping; both
+        // SAFETY: `over` has checked that `capacity` bytes follow the shared words inside the memory; both
         // are multiples of 8 from a page-aligned start, and any bit pattern is a valid atomic.
         unsafe {
-            let start = self.map.as_ptr().add(self.offset + size_of::<Shared>());
+            let start = self.start.as_ptr().add(size_of::<Shared>());
             std::slice::from_raw_parts(start.cast::<AtomicU64>(), self.capacity / 8)
         }
     }

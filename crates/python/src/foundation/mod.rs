@@ -21,6 +21,18 @@ struct State {
     signals: signals::State,
 }
 
+static DEFINITION: Definition = Definition::new();
+
+/// The module that a type of it, or a subtype of one, belongs to, borrowed.
+///
+/// # Safety
+///
+/// `kind` is a live heap type.
+unsafe fn module_of(kind: *mut ffi::PyTypeObject) -> *mut ffi::PyObject {
+    // SAFETY: the caller's.
+    unsafe { DEFINITION.module_of(kind) }
+}
+
 /// The state of a module that `PyInit__foundation` made.
 ///
 /// # Safety
@@ -71,10 +83,16 @@ unsafe extern "C" fn free(module: *mut c_void) {
     unsafe { clear(module.cast()) };
 }
 
-struct Methods([ffi::PyMethodDef; 1]);
+struct Methods([ffi::PyMethodDef; 2]);
 // SAFETY: a constant table of constant pointers.
 unsafe impl Sync for Methods {}
 static METHODS: Methods = Methods([
+    ffi::PyMethodDef {
+        ml_name: c"matches".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunctionFast: signals::matches },
+        ml_flags: ffi::METH_FASTCALL,
+        ml_doc: c"matches(pattern, topic) -> whether a topic matches a pattern".as_ptr(),
+    },
     // SAFETY: a table ends with zeros.
     unsafe { std::mem::zeroed() },
 ]);
@@ -87,7 +105,6 @@ static METHODS: Methods = Methods([
 #[expect(unreachable_pub, reason = "the import system reaches it by its symbol")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PyInit__foundation() -> *mut ffi::PyObject {
-    static DEFINITION: Definition = Definition::new();
     DEFINITION.init(Door {
         name: c"_foundation",
         doc: c"Results and the event bus.",

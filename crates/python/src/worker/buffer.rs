@@ -153,6 +153,16 @@ unsafe fn content<'a>(object: *mut ffi::PyObject) -> &'a Content {
     unsafe { &(*object.cast::<Layout>()).content }
 }
 
+/// The segment that an object of our type lies in.
+///
+/// # Safety
+///
+/// `object` is a `SharedBuffer`.
+pub(crate) unsafe fn segment(object: *mut ffi::PyObject) -> Option<Arc<Segment>> {
+    // SAFETY: the caller's.
+    unsafe { content(object) }.segment.clone()
+}
+
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once, with the last reference gone; a heap type's object holds its type.
     unsafe {

@@ -5,6 +5,7 @@
 
 mod buffer;
 mod serve;
+mod switchboard;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_long, c_ulonglong, c_void};
@@ -20,9 +21,10 @@ use windlass_pool::worker::{FdChannel, WorkerEnd};
 use windlass_pool::zygote::server;
 use windlass_shm::arena::Arena;
 use windlass_shm::segment::Segment;
+use windlass_shm::switchboard::Switchboard;
 
 use crate::door::{Definition, Door};
-use crate::object::{Object, Raised, detached, raise, raise_os};
+use crate::object::{Object, Raised, detached, fail, raise, raise_os};
 
 /// What a worker process has of its parent; one for each process.
 struct Link {
@@ -35,16 +37,29 @@ static LINK: OnceLock<Link> = OnceLock::new();
 #[repr(C)]
 struct State {
     buffer_type: *mut ffi::PyObject,
+    hub_type: *mut ffi::PyObject,
+    port_type: *mut ffi::PyObject,
+}
+
+impl State {
+    /// Every reference in it, for the garbage collector.
+    fn objects(&mut self) -> [&mut *mut ffi::PyObject; 3] {
+        [&mut self.buffer_type, &mut self.hub_type, &mut self.port_type]
+    }
+}
+
+/// The state of a module that `PyInit__worker` made; none before it has room for it.
+///
+/// # Safety
+///
+/// `module` is such a module, and alive for as long as the state is used.
+unsafe fn state<'a>(module: *mut ffi::PyObject) -> Option<&'a mut State> {
+    // SAFETY: the interpreter made room for a `State`, zeroed, which is valid.
+    unsafe { ffi::PyModule_GetState(module).cast::<State>().as_mut() }
 }
 
 fn finish(result: Result<Object, Raised>) -> *mut ffi::PyObject {
     result.map_or(ptr::null_mut(), Object::into_ptr)
-}
-
-fn fail(text: &std::ffi::CStr) -> Raised {
-    // SAFETY: a live exception class and a C string, which is copied.
-    unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
-    Raised
 }
 
 fn link() -> Result<&'static Link, Raised> {
@@ -191,7 +206,55 @@ unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObje
 
 fn buffer_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
     // SAFETY: our module, whose state holds the type from its first moment on.
-    unsafe { (*ffi::PyModule_GetState(module).cast::<State>()).buffer_type.cast() }
+    unsafe { state(module) }.map_or(ptr::null_mut(), |state| state.buffer_type.cast())
+}
+
+/// The segment of a `SharedBuffer`, whole.
+fn segment_of(module: *mut ffi::PyObject, object: *mut ffi::PyObject) -> Result<Arc<Segment>, Raised> {
+    // SAFETY: a live object; checked to be of our type before it is looked into.
+    let segment = unsafe {
+        if ffi::PyObject_TypeCheck(object, buffer_type(module)) == 0 {
+            return Err(fail(c"a switchboard lies in a SharedBuffer"));
+        }
+        buffer::segment(object)
+    };
+    segment.ok_or_else(|| fail(c"a switchboard lies in shared memory"))
+}
+
+unsafe extern "C" fn switchboard_required(
+    _: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let (mut slots, mut ring): (ffi::Py_ssize_t, ffi::Py_ssize_t) = (0, 0);
+    parse!(args, c"nn:switchboard_required", slots, ring);
+    let number = |value| usize::try_from(value).unwrap_or(0);
+    // SAFETY: the thread is attached.
+    unsafe { ffi::PyLong_FromSize_t(Switchboard::required(number(slots), number(ring))) }
+}
+
+unsafe extern "C" fn switchboard_new(
+    module: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let mut memory: *mut ffi::PyObject = ptr::null_mut();
+    let (mut slots, mut ring): (ffi::Py_ssize_t, ffi::Py_ssize_t) = (0, 0);
+    parse!(args, c"Onn:switchboard", memory, slots, ring);
+    // SAFETY: our module.
+    let kind = unsafe { state(module) }.map_or(ptr::null_mut(), |state| state.hub_type.cast());
+    let number = |value| usize::try_from(value).unwrap_or(0);
+    finish(
+        segment_of(module, memory)
+            .and_then(|segment| switchboard::make_hub(kind, segment, number(slots), number(ring))),
+    )
+}
+
+unsafe extern "C" fn switchboard_port(
+    module: *mut ffi::PyObject,
+    memory: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: our module.
+    let kind = unsafe { state(module) }.map_or(ptr::null_mut(), |state| state.port_type.cast());
+    finish(segment_of(module, memory).and_then(|segment| switchboard::make_port(kind, segment)))
 }
 
 unsafe extern "C" fn shared_new(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
@@ -324,7 +387,7 @@ const fn method(
     }
 }
 
-struct Methods([ffi::PyMethodDef; 12]);
+struct Methods([ffi::PyMethodDef; 15]);
 // SAFETY: a constant table of constant pointers.
 unsafe impl Sync for Methods {}
 
@@ -359,39 +422,70 @@ static METHODS: Methods = Methods([
         ffi::METH_VARARGS,
         c"open_frame(payload, writable) -> [stream, *buffers]",
     ),
+    method(
+        c"switchboard_required",
+        switchboard_required,
+        ffi::METH_VARARGS,
+        c"switchboard_required(slots, ring) -> bytes",
+    ),
+    method(
+        c"switchboard",
+        switchboard_new,
+        ffi::METH_VARARGS,
+        c"switchboard(buffer, slots, ring) -> Switchboard over a buffer of zeros",
+    ),
+    method(
+        c"switchboard_port",
+        switchboard_port,
+        ffi::METH_O,
+        c"switchboard_port(buffer) -> Port of the switchboard in it",
+    ),
     method(c"die_with_parent", die_with_parent, ffi::METH_VARARGS, c"die_with_parent(parent_pid)"),
     // SAFETY: a table ends with zeros.
     unsafe { std::mem::zeroed() },
 ]);
 
 unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
-    let Ok(kind) = buffer::make_type(module) else { return -1 };
-    // SAFETY: our fresh module with room for its state, which takes over the type; AddObjectRef takes its own
-    // reference.
-    unsafe {
-        if ffi::PyModule_AddObjectRef(module, c"SharedBuffer".as_ptr(), kind.as_ptr()) != 0 {
+    // SAFETY: our fresh module, which nobody else sees yet.
+    let Some(state) = (unsafe { state(module) }) else { return -1 };
+    let Ok((hub, port)) = switchboard::make_types(module) else { return -1 };
+    let Ok(buffer) = buffer::make_type(module) else { return -1 };
+    state.buffer_type = buffer.into_ptr();
+    state.hub_type = hub.into_ptr();
+    state.port_type = port.into_ptr();
+    for (name, kind) in
+        [(c"SharedBuffer", state.buffer_type), (c"Switchboard", state.hub_type), (c"Port", state.port_type)]
+    {
+        // SAFETY: a live module and a live type, of which it takes its own reference.
+        if unsafe { ffi::PyModule_AddObjectRef(module, name.as_ptr(), kind) } != 0 {
             return -1;
         }
-        (*ffi::PyModule_GetState(module).cast::<State>()).buffer_type = kind.into_ptr();
     }
     0
 }
 
 unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: our module; its state may not be there yet.
-    unsafe {
-        let state = ffi::PyModule_GetState(module).cast::<State>();
-        if state.is_null() || (*state).buffer_type.is_null() { 0 } else { visit((*state).buffer_type, arg) }
+    let Some(state) = (unsafe { state(module) }) else { return 0 };
+    for object in state.objects() {
+        if !(*object).is_null() {
+            // SAFETY: a live reference that the state holds.
+            let answer = unsafe { visit(*object, arg) };
+            if answer != 0 {
+                return answer;
+            }
+        }
     }
+    0
 }
 
 unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
-    // SAFETY: our module; the reference is dropped once.
+    // SAFETY: our module; each reference is dropped once.
     unsafe {
-        let state = ffi::PyModule_GetState(module).cast::<State>();
-        if !state.is_null() {
-            let kind = std::mem::replace(&mut (*state).buffer_type, ptr::null_mut());
-            ffi::Py_XDECREF(kind);
+        if let Some(state) = state(module) {
+            for object in state.objects() {
+                ffi::Py_XDECREF(std::mem::replace(object, ptr::null_mut()));
+            }
         }
     }
     0

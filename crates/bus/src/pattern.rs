@@ -1,0 +1,272 @@
+//! Topics, and the patterns that match them.
+//!
+//! A topic is one segment or more, separated by dots: `orders.new.eu`. A pattern may have `*` in place of a segment, for
+//! any one, and `**`, for any number of segments, none included.
+
+use std::fmt;
+
+/// What is wrong with a topic or a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// There is nothing at all.
+    Empty,
+    /// Two dots in a row, or one at an end.
+    EmptySegment,
+    /// A wildcard in a topic.
+    Wildcard,
+    /// A wildcard that is not a whole segment.
+    PartialWildcard,
+}
+
+impl Fault {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Empty => "it is empty; name at least one segment",
+            Self::EmptySegment => "a segment is empty; take out the dot before or after it",
+            Self::Wildcard => {
+                "messages are published to one topic; use `*` in the patterns of subscriptions only"
+            }
+            Self::PartialWildcard => {
+                "a wildcard stands for whole segments; use `*` for one or `**` for any number"
+            }
+        }
+    }
+}
+
+macro_rules! malformed {
+    ($(#[$meta:meta])* $name:ident, $what:literal) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name {
+            text: String,
+            fault: Fault,
+            at: usize,
+        }
+
+        impl $name {
+            /// The byte at which the fault is.
+            pub fn offset(&self) -> usize {
+                self.at
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($what, " {:?} is malformed at byte {}: {}"), self.text, self.at, self.fault.text())
+            }
+        }
+
+        impl std::error::Error for $name {}
+    };
+}
+
+malformed! {
+    /// A topic is malformed.
+    TopicError, "the topic"
+}
+malformed! {
+    /// A pattern is malformed.
+    PatternError, "the pattern"
+}
+
+/// The first fault, and where it is.
+fn find_fault(text: &str, wildcards: bool) -> Option<(Fault, usize)> {
+    if text.is_empty() {
+        return Some((Fault::Empty, 0));
+    }
+    let mut at = 0;
+    for segment in text.split('.') {
+        let star = segment.find('*');
+        let fault = match star {
+            _ if segment.is_empty() => Some((Fault::EmptySegment, at)),
+            Some(star) if !wildcards => Some((Fault::Wildcard, at + star)),
+            Some(star) if segment != "*" && segment != "**" => Some((Fault::PartialWildcard, at + star)),
+            _ => None,
+        };
+        if fault.is_some() {
+            return fault;
+        }
+        at += segment.len() + 1;
+    }
+    None
+}
+
+/// Whether messages can be published to a topic.
+///
+/// # Errors
+///
+/// When it is empty, has an empty segment or a wildcard.
+///
+/// ```
+/// assert!(windlass_bus::check_topic("orders.new").is_ok());
+/// assert_eq!(windlass_bus::check_topic("orders..new").unwrap_err().offset(), 7);
+/// ```
+pub fn check_topic(topic: &str) -> Result<(), TopicError> {
+    match find_fault(topic, false) {
+        None => Ok(()),
+        Some((fault, at)) => Err(TopicError { text: topic.to_owned(), fault, at }),
+    }
+}
+
+/// Which topics somebody listens to.
+///
+/// ```
+/// use windlass_bus::Pattern;
+///
+/// let pattern = Pattern::parse("orders.*.eu")?;
+/// assert!(pattern.matches("orders.new.eu"));
+/// assert!(!pattern.matches("orders.eu"));
+/// assert!(Pattern::parse("orders.**")?.matches("orders"));
+/// # Ok::<(), windlass_bus::PatternError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    text: Box<str>,
+    literal: bool,
+}
+
+impl Pattern {
+    /// Parses a pattern.
+    ///
+    /// # Errors
+    ///
+    /// When it is empty, has an empty segment, or a wildcard in a segment with something else.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        match find_fault(text, true) {
+            None => Ok(Self { text: text.into(), literal: !text.contains('*') }),
+            Some((fault, at)) => Err(PatternError { text: text.to_owned(), fault, at }),
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it has no wildcard, and matches the topic of the same name only.
+    pub fn is_literal(&self) -> bool {
+        self.literal
+    }
+
+    /// Whether a topic matches. Takes at most a time of the product of both lengths, whatever the pattern.
+    pub fn matches(&self, topic: &str) -> bool {
+        if self.literal {
+            return *self.text == *topic;
+        }
+        // The usual way to match globs: only the last `**` is ever gone back to, because what an earlier one could take
+        // instead the last one can take as well.
+        let (mut pattern, mut rest) = (Segments(Some(&self.text)), Segments(Some(topic)));
+        let mut back: Option<(Segments<'_>, Segments<'_>)> = None;
+        loop {
+            let before = rest;
+            match (pattern.next(), rest.next()) {
+                (Some("**"), _) => {
+                    rest = before;
+                    back = Some((pattern, rest));
+                    continue;
+                }
+                (None, None) => return true,
+                (Some(wanted), Some(segment)) if wanted == "*" || wanted == segment => continue,
+                _ => {}
+            }
+            // The last `**` takes one segment more.
+            let Some((after, mut taken)) = back else { return false };
+            if taken.next().is_none() {
+                return false;
+            }
+            (pattern, rest) = (after, taken);
+            back = Some((after, taken));
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What is left of a topic or a pattern.
+#[derive(Clone, Copy)]
+struct Segments<'a>(Option<&'a str>);
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let text = self.0?;
+        let (segment, rest) = match text.split_once('.') {
+            Some((segment, rest)) => (segment, Some(rest)),
+            None => (text, None),
+        };
+        self.0 = rest;
+        Some(segment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, topic: &str) -> bool {
+        Pattern::parse(pattern).expect("a sound pattern").matches(topic)
+    }
+
+    /// The definition, as plainly as can be.
+    fn reference(pattern: &[&str], topic: &[&str]) -> bool {
+        match (pattern, topic) {
+            ([], []) => true,
+            (["**", rest @ ..], _) => (0..=topic.len()).any(|taken| reference(rest, &topic[taken..])),
+            (["*", rest @ ..], [_, topic @ ..]) => reference(rest, topic),
+            ([wanted, rest @ ..], [segment, topic @ ..]) => wanted == segment && reference(rest, topic),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn every_short_pattern_matches_as_it_is_defined() {
+        let words = ["a", "b", "*", "**"];
+        let mut patterns: Vec<Vec<&str>> = vec![Vec::new()];
+        for length in 0..4 {
+            let longer: Vec<Vec<&str>> = patterns
+                .iter()
+                .filter(|pattern| pattern.len() == length)
+                .flat_map(|pattern| words.iter().map(|word| [pattern, &[*word][..]].concat()))
+                .collect();
+            patterns.extend(longer);
+        }
+        let topics: Vec<&Vec<&str>> = patterns
+            .iter()
+            .filter(|topic| !topic.is_empty() && topic.iter().all(|word| !word.contains('*')))
+            .collect();
+        let mut matched = 0;
+        for pattern in patterns.iter().filter(|pattern| !pattern.is_empty()) {
+            for topic in &topics {
+                let expected = reference(pattern, topic);
+                assert_eq!(matches(&pattern.join("."), &topic.join(".")), expected, "{pattern:?} {topic:?}");
+                matched += usize::from(expected);
+            }
+        }
+        assert!(matched > 1000);
+    }
+
+    #[test]
+    fn an_adversary_s_pattern_takes_no_exponential_time() {
+        let pattern = ["a", "**"].repeat(200).join(".") + ".b";
+        assert!(!matches(&pattern, &["a"; 2000].join(".")));
+    }
+
+    #[test]
+    fn faults_are_told_with_their_places() {
+        let fault = |text: &str| Pattern::parse(text).err().map(|error| (error.fault, error.at));
+        assert_eq!(fault(""), Some((Fault::Empty, 0)));
+        assert_eq!(fault("."), Some((Fault::EmptySegment, 0)));
+        assert_eq!(fault("a."), Some((Fault::EmptySegment, 2)));
+        assert_eq!(fault("a.b*"), Some((Fault::PartialWildcard, 3)));
+        assert_eq!(fault("***"), Some((Fault::PartialWildcard, 0)));
+        assert_eq!(fault("é.*.**"), None);
+        let error = check_topic("a.*").expect_err("a wildcard");
+        assert_eq!((error.fault, error.offset()), (Fault::Wildcard, 2));
+        assert!(error.to_string().starts_with("the topic \"a.*\" is malformed at byte 2: "), "{error}");
+    }
+}

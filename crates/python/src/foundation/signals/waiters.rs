@@ -1,0 +1,234 @@
+//! Coroutines that wait at one end of a queue, and how their loops are woken: once for a burst.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+
+use pyo3_ffi as ffi;
+use windlass_os::process;
+
+use super::queue::{Queue, Side};
+use crate::heap;
+use crate::object::{Object, Raised};
+
+/// The coroutines of one loop, by the futures that they wait for.
+pub(super) struct Group {
+    event_loop: Object,
+    /// The thread that the loop runs in.
+    thread: ThreadId,
+    /// The loop's `call_soon_threadsafe`.
+    call_soon: Object,
+    /// A `Waker` for this loop.
+    waker: Object,
+    /// The waker has been scheduled and has not run.
+    pending: bool,
+    futures: VecDeque<Object>,
+    /// The process that the loop belongs to, as a count of forks: a loop does not survive one.
+    forks: u64,
+}
+
+/// The loops whose coroutines wait at one end.
+#[derive(Default)]
+pub(super) struct Loops(Vec<Group>);
+
+/// Loops to be woken: what to call, with what, and from where it may be called at once.
+#[derive(Default)]
+pub(super) struct Wakers(Vec<(Object, Object, ThreadId)>);
+
+fn current_thread() -> ThreadId {
+    std::thread::current().id()
+}
+
+impl Loops {
+    /// Whether any loop has to be woken when something happens.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.0.iter().any(|group| !group.pending && !group.futures.is_empty())
+    }
+
+    /// Marks every loop that has to be woken as pending.
+    pub(super) fn to_wake(&mut self) -> Wakers {
+        let mut wakers = Vec::new();
+        for group in &mut self.0 {
+            if !group.pending && !group.futures.is_empty() && group.forks == process::fork_generation() {
+                group.pending = true;
+                wakers.push((group.call_soon.clone(), group.waker.clone(), group.thread));
+            }
+        }
+        Wakers(wakers)
+    }
+
+    fn find(&mut self, event_loop: *mut ffi::PyObject) -> Option<&mut Group> {
+        self.0.iter_mut().find(|group| group.event_loop.as_ptr() == event_loop)
+    }
+
+    /// Takes a future away, unless somebody has taken it to wake it.
+    fn remove(&mut self, future: *mut ffi::PyObject) -> Option<Object> {
+        self.0.iter_mut().find_map(|group| {
+            let at = group.futures.iter().position(|known| known.as_ptr() == future)?;
+            group.futures.remove(at)
+        })
+    }
+
+    /// Everything that is referred to, for the garbage collector.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.0.iter().flat_map(|group| {
+            [&group.event_loop, &group.call_soon, &group.waker].into_iter().chain(&group.futures)
+        })
+    }
+
+    /// Everything, for whoever has the queue to itself.
+    pub(super) fn take(&mut self) -> Vec<Group> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Wakers {
+    /// Wakes the loops. The thread is attached and holds no guard.
+    pub(super) fn wake(self) {
+        for (call_soon, waker, thread) in self.0 {
+            let woken =
+                if thread == current_thread() { waker.call(&[]) } else { call_soon.call(&[waker.as_ptr()]) };
+            if woken.is_err() {
+                // The loop is closed: nobody waits there any more.
+                // SAFETY: the thread is attached.
+                unsafe { ffi::PyErr_Clear() };
+            }
+        }
+    }
+}
+
+/// What a loop calls to wake the coroutines that wait at one end of a queue.
+struct Waker {
+    /// Weak, because the queue refers to the waker.
+    queue: Weak<Queue>,
+    side: Side,
+    /// Compared only: the queue holds the loop for as long as it knows the waker.
+    event_loop: *mut ffi::PyObject,
+}
+
+unsafe extern "C" fn call(
+    waker: *mut ffi::PyObject,
+    _arguments: *mut ffi::PyObject,
+    _names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: an object of the type that this is a slot of.
+    let waker = unsafe { heap::content::<Waker>(waker) };
+    if let Some(queue) = waker.queue.upgrade() {
+        queue.wake_loop(waker.side, waker.event_loop);
+    }
+    Object::none().into_ptr()
+}
+
+unsafe extern "C" fn traverse(
+    waker: *mut ffi::PyObject,
+    visit: ffi::visitproc,
+    arg: *mut std::ffi::c_void,
+) -> std::ffi::c_int {
+    // SAFETY: an object of a heap type.
+    unsafe { heap::visit_type(waker, visit, arg) }
+}
+
+/// Makes the type of wakers.
+pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
+    heap::make_type::<Waker>(
+        module,
+        heap::Type {
+            name: c"windlass._foundation._Waker",
+            doc: c"Wakes the coroutines of one loop that wait for a subscription.",
+            flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
+            methods: Vec::new(),
+            getters: Vec::new(),
+            slots: &[
+                (ffi::Py_tp_call, call as *mut _),
+                (ffi::Py_tp_traverse, traverse as *mut _),
+                (ffi::Py_tp_dealloc, heap::dealloc::<Waker> as *mut _),
+            ],
+        },
+    )
+}
+
+/// `future.set_result(None)`, unless it is done; true if this woke somebody.
+fn resolve(future: &Object) -> Result<bool, Raised> {
+    let done = future.attribute(c"done")?.call(&[])?;
+    // SAFETY: a live object.
+    if unsafe { ffi::PyObject_IsTrue(done.as_ptr()) } != 0 {
+        return Ok(false);
+    }
+    future.attribute(c"set_result")?.call(&[Object::none().as_ptr()])?;
+    Ok(true)
+}
+
+impl Queue {
+    /// Wakes as many coroutines of a loop as may find something. Called in the loop's thread.
+    fn wake_loop(&self, side: Side, event_loop: *mut ffi::PyObject) {
+        let mut most = self.worth_waking(side);
+        loop {
+            let future = {
+                let mut state = self.lock();
+                let loops = state.loops(side);
+                let Some(group) = loops.find(event_loop) else { return };
+                group.pending = false;
+                if most == 0 { None } else { group.futures.pop_front() }
+            };
+            let Some(future) = future else { return };
+            match resolve(&future) {
+                Ok(true) => most -= 1,
+                Ok(false) => {}
+                Err(Raised) => {
+                    // SAFETY: an exception is set, the object is live.
+                    unsafe { ffi::PyErr_WriteUnraisable(future.as_ptr()) };
+                }
+            }
+        }
+    }
+
+    /// Has a coroutine of the running loop wait at one end: its future, or `None` if it need not wait.
+    pub(super) fn wait_in_loop(
+        self: &Arc<Self>,
+        side: Side,
+        waker_type: *mut ffi::PyTypeObject,
+    ) -> Result<Option<Object>, Raised> {
+        // SAFETY: plain calls of the C API.
+        let asyncio = unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio".as_ptr()))? };
+        let event_loop = asyncio.attribute(c"get_running_loop")?.call(&[])?;
+        let future = event_loop.attribute(c"create_future")?.call(&[])?;
+        let known = self.lock().loops(side).find(event_loop.as_ptr()).is_some();
+        let mut fresh = None;
+        if !known {
+            let waker = Waker { queue: Arc::downgrade(self), side, event_loop: event_loop.as_ptr() };
+            fresh = Some(Group {
+                thread: current_thread(),
+                call_soon: event_loop.attribute(c"call_soon_threadsafe")?,
+                // SAFETY: the type of wakers.
+                waker: unsafe { heap::make(waker_type, waker)? },
+                event_loop: event_loop.clone(),
+                pending: false,
+                futures: VecDeque::new(),
+                forks: process::fork_generation(),
+            });
+        }
+        let mut state = self.lock();
+        if state.is_open(side, self.capacity) {
+            drop(state);
+            return Ok(None); // What was made goes here, without the guard.
+        }
+        let loops = state.loops(side);
+        if loops.find(event_loop.as_ptr()).is_none() {
+            loops.0.extend(fresh.take());
+        }
+        if let Some(group) = loops.find(event_loop.as_ptr()) {
+            group.futures.push_back(future.clone());
+        }
+        drop(state);
+        Ok(Some(future))
+    }
+
+    /// Forgets a coroutine that waits no more. If it was woken already, another is woken in its place.
+    pub(super) fn leave_loop(&self, side: Side, future: *mut ffi::PyObject) {
+        let removed = self.lock().loops(side).remove(future);
+        if removed.is_none() {
+            self.pass_on(side);
+        }
+    }
+}
