@@ -119,7 +119,7 @@ CONTESTS: Sequence[Contest] = (
     Contest(
         "submit",
         "Submit an empty task and drain, from outside the pool",
-        "One thread submits 50,000 tasks (`std::async`: 5,000) to a pool of one worker for each core, and waits until "
+        "One thread submits 50,000 tasks (`std::async`: 2,500) to a pool of one worker for each core, and waits until "
         "the last one ran. Each task counts down one shared counter. Making the task is in the time, starting the "
         "pool is not; `std::async` starts a thread for each task.",
         [

@@ -20,15 +20,32 @@ VERDICTS = {PASS: "met", MISS: "**MISSED**", FAILED: "**FAILED**", ABSENT: "abse
 BEGIN, END = "<!-- figures: written by make bench-foundation -->", "<!-- end of figures -->"
 
 
+def _ratio(line: Figure, *, share: bool) -> str:
+    if line.ratio is None:
+        return ""
+    if share:
+        return f"{number(line.ratio)}× of it"
+    if 0 < line.ratio < 1:
+        return f"{number(1 / line.ratio)}× worse"
+    return f"{number(line.ratio)}× better"
+
+
 def _cells(line: Figure) -> tuple[str, ...]:
-    goal = ""
+    goal, share = "", bool(line.goal and line.goal.of == "ratio" and line.goal.sense == "at most")
     if line.goal:
-        of = f" of {line.peer}" if line.goal.of == "ratio" and line.goal.sense == "at most" else ""
-        goal = line.goal.text(line.unit).strip() + (of or (" faster" if line.goal.of == "ratio" else ""))
+        kind = " of it" if share else " better" if line.goal.of == "ratio" else ""
+        goal = line.goal.text(line.unit).strip() + kind
     unit = f", {line.unit}" if line.unit else ""
     theirs = spread(line.theirs) if line.peer else ""
-    ratio = "" if line.ratio is None else f"{number(line.ratio)}×"
-    return (line.what + unit, goal, spread(line.ours), line.peer, theirs, ratio, VERDICTS[line.verdict])
+    return (
+        line.what + unit,
+        goal,
+        spread(line.ours),
+        line.peer,
+        theirs,
+        _ratio(line, share=share),
+        VERDICTS[line.verdict],
+    )
 
 
 def _table(section: Section) -> list[str]:
@@ -44,9 +61,8 @@ def markdown(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
     counts = tally(sections)
     lines = [
         f"{counts[PASS]} goals met, {counts[MISS]} missed; {counts[FAILED]} contenders failed, {counts[ABSENT]} "
-        "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. A ratio "
-        "says how many times better than the peer Windlass is; under a goal of the form “≤ n× of a peer” it is "
-        "Windlass's value over the peer's.",
+        "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. “2× better” "
+        "is half the peer's value, or twice its gain; “0.9× of it” is Windlass's value over the peer's.",
         "",
         *(f"- {name}: {value}" for name, value in surroundings.items()),
     ]

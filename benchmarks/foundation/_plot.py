@@ -1,4 +1,4 @@
-"""The figures as a picture: every contender's time beside ours, on a scale of factors."""
+"""The figures as a picture: every contender's median and range beside ours, on a scale of factors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from _measure import Sample
     from _report import Figure, Section
 
 #: The panels: a title and the lines that they show, by contest and beginning.
@@ -19,21 +20,21 @@ PANELS = (
     ("Publish to 10 subscribers (ns)", "publish-10", "publish to 10 subscribers, through"),
     ("Error through ten frames (ns)", "frames", "error made"),
 )
-OURS, THEIRS = "#1f6f8b", "#b8b8b8"
+OURS, THEIRS = "#1f6f8b", "#8a8a8a"
 
 
-def _bars(sections: Sequence[Section], contest: str, beginning: str) -> list[tuple[str, float]]:
+def _samples(sections: Sequence[Section], contest: str, beginning: str) -> list[tuple[str, Sample]]:
     lines: list[Figure] = [
         line
         for section in sections
         if section.name == contest
         for line in section.figures
-        if line.what.startswith(beginning) and line.ours
+        if line.what.startswith(beginning)
     ]
-    bars = {line.peer: line.theirs.median for line in lines if line.theirs}
+    found = {line.peer: line.theirs for line in lines if line.theirs}
     if lines and lines[0].ours:
-        bars["Windlass"] = lines[0].ours.median
-    return sorted(bars.items(), key=lambda bar: -bar[1])
+        found["Windlass"] = lines[0].ours
+    return sorted(found.items(), key=lambda item: -item[1].median)
 
 
 def draw(sections: Sequence[Section], path: Path) -> None:
@@ -47,20 +48,27 @@ def draw(sections: Sequence[Section], path: Path) -> None:
     mpl.rcParams.update({"svg.hashsalt": "windlass", "font.size": 9})
     from matplotlib import pyplot
 
-    panels = [(title, bars) for title, *which in PANELS if (bars := _bars(sections, *which))]
+    panels = [(title, samples) for title, *which in PANELS if (samples := _samples(sections, *which))]
     if not panels:
         print("nothing that was measured has a panel: no plot", file=sys.stderr)
         return
-    drawing, axes = pyplot.subplots(len(panels), 1, figsize=(7, 1.9 * len(panels)), squeeze=False)
-    for axis, (title, bars) in zip(axes[:, 0], panels, strict=True):
-        names, values = zip(*bars, strict=True)
-        colours = [OURS if name == "Windlass" else THEIRS for name in names]
-        labels = [f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in values]
-        axis.bar_label(axis.barh(names, values, color=colours), labels=labels, padding=3)
+    drawing, axes = pyplot.subplots(len(panels), 1, figsize=(7, 1.8 * len(panels)), squeeze=False)
+    for axis, (title, samples) in zip(axes[:, 0], panels, strict=True):
+        for row, (name, sample) in enumerate(samples):
+            colour, middle = OURS if name == "Windlass" else THEIRS, sample.median
+            axis.hlines(row, sample.least, sample.greatest, color=colour, linewidth=2)
+            axis.plot(middle, row, "o", color=colour)
+            text = f"{middle:,.3g}" if middle < 1000 else f"{middle:,.0f}"
+            axis.annotate(
+                text, (middle, row), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=8
+            )
+        axis.set_yticks(range(len(samples)), [name for name, _ in samples])
+        axis.set_ylim(-0.5, len(samples) - 0.2)
         axis.set_xscale("log")
-        axis.set_xlim(min(values) / 2, max(values) * 3)
+        axis.grid(axis="x", color="#eeeeee")
+        axis.set_axisbelow(True)
         axis.set_title(f"{title}; less is better", loc="left")
         axis.spines[["top", "right"]].set_visible(False)
     drawing.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, metadata={"Date": None})
+    drawing.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

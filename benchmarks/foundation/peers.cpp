@@ -431,7 +431,7 @@ template <class Contender> Figures with(Figures (*contest)(std::string_view, Con
 Figures play(std::string_view contest, std::string_view contender, std::size_t less) {
     if (contender == "std::async") {
         Async pool;
-        return tasks(contest, pool, less, 10);
+        return tasks(contest, pool, less, 20);
     }
 #ifdef HAS_TASKFLOW
     if (contender == "taskflow") {

@@ -15,3 +15,8 @@ pub mod shapes;
 pub mod submit;
 pub mod swapped;
 pub mod topics;
+
+/// The examples of the page that shows these figures, run by `cargo test`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/foundation.md")]
+pub struct Page;
