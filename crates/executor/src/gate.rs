@@ -3,8 +3,9 @@
 use crate::event::Event;
 use crate::sync::{AtomicUsize, Ordering};
 
-/// Counts the places that are taken.
+/// Counts the places that are taken. Alone on its cache lines: all write to it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Gate {
     limit: usize,
     /// Places taken, exactly: producers add, whoever starts a job takes away.

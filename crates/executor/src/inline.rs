@@ -12,11 +12,12 @@ use crate::config::Config;
 use crate::delayed::{Delayed, Keeper, Key, due};
 use crate::error::{Reason, Rejected};
 use crate::executor::Executor;
-use crate::job::{Context, Job, Ran, Work};
+use crate::job::{Context, Job, Ran};
 use crate::panic::{PanicReport, contain, message_of};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::sync::Mutex;
+use crate::work::Work;
 
 /// Runs each job in the thread that hands it in, before `execute` returns: for tests, and for what must be
 /// deterministic.

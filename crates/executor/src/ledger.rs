@@ -30,8 +30,10 @@ impl Tally {
     }
 }
 
-/// The intake of one pool.
+/// The intake of one pool. Alone on its cache lines: producers outside write to it with every job, and what
+/// workers read all the time stands around it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Ledger {
     /// Jobs accepted from outside, times two, plus the closed bit, which is never taken back.
     intake: AtomicU64,

@@ -45,6 +45,7 @@ mod statistics;
 mod sync;
 mod task;
 mod wait;
+mod work;
 
 #[cfg(not(loom))]
 pub use background::background;

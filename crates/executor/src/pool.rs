@@ -19,13 +19,14 @@ use crate::delayed::{Delayed, Keeper, Key};
 use crate::error::{Reason, Rejected};
 use crate::event::Event;
 use crate::gate::Gate;
-use crate::job::{Job, Priority, Work};
+use crate::job::{Job, Priority};
 use crate::ledger::{Intake, Ledger, Tally};
 use crate::panic::{PanicReport, contain, message_of};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::sleep::{Notified, Sleep};
 use crate::statistics::Statistics;
 use crate::sync::Ordering;
+use crate::work::Work;
 use queues::Queues;
 use roster::Roster;
 use slot::Slot;
@@ -119,6 +120,12 @@ impl Core {
 
     fn has_work(&self) -> bool {
         self.queues.any() || self.used().iter().any(Slot::has_work)
+    }
+
+    /// Whether there is work that is not in this slot's deque, which its worker can look at for less.
+    fn has_work_beside(&self, at: usize) -> bool {
+        self.queues.any()
+            || self.used().iter().enumerate().any(|(other, slot)| other != at && slot.has_work())
     }
 
     pub(crate) fn execute(&self, job: Job) -> Result<(), Rejected> {

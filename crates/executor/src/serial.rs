@@ -1,5 +1,6 @@
 //! Jobs one after another, on threads that do other things in between.
 
+use std::any::type_name;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +11,13 @@ use crate::delayed::Delayed;
 use crate::error::{Reason, Rejected};
 use crate::event::Event;
 use crate::executor::Executor;
-use crate::job::{Context, Job, Priority, Ran, Turn, Work};
+use crate::job::{Context, Job, Priority, Ran, Unobserved};
 use crate::panic::contain;
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wait;
+use crate::work::{Runnable, Work};
 
 /// After so many jobs the queue goes to the back of its executor's.
 const JOBS_A_TURN: usize = 64;
@@ -94,7 +96,7 @@ impl Serial {
 impl Shared {
     /// Hands in a turn; what comes back is why not.
     fn ask_for_turn(self: &Arc<Self>) -> Result<(), Reason> {
-        let turn = Work::Turn(Arc::clone(self) as Arc<dyn Turn>);
+        let turn = Work::new(Turn(Arc::clone(self)));
         self.executor.execute(Job { priority: Priority::Normal, work: turn }).map_err(|it| it.reason)?;
         self.state.lock().accepted += 1;
         Ok(())
@@ -133,24 +135,26 @@ impl Shared {
     }
 }
 
-impl Turn for Shared {
-    fn run(self: Arc<Self>, context: &dyn Context) -> Ran {
-        self.state.lock().begun += 1;
-        while self.take_turn(context, JOBS_A_TURN) {
+/// The queue's turn on its executor, to which it reports its jobs' panics.
+struct Turn(Arc<Shared>);
+
+impl Runnable for Turn {
+    fn run(self, context: &dyn Context) -> Ran {
+        self.0.state.lock().begun += 1;
+        while self.0.take_turn(context, JOBS_A_TURN) {
             // What was accepted must run; an executor that is closed gives no other turn than this.
-            if self.ask_for_turn().is_ok() {
+            if self.0.ask_for_turn().is_ok() {
                 break;
             }
         }
         Ran::Done
     }
-}
 
-/// For jobs that find no executor any more; they are told by their handles.
-struct Unheard;
+    fn name() -> &'static str {
+        type_name::<Self>()
+    }
 
-impl Context for Unheard {
-    fn panicked(&self, _job: &'static str, _payload: &(dyn std::any::Any + Send)) {}
+    fn bind(&self, _home: usize) {}
 }
 
 impl Waiting {
@@ -159,7 +163,7 @@ impl Waiting {
         let Some(job) = self.job.take() else { return };
         let (_, ask) = self.shared.push(self.shared.state.lock(), job);
         if ask && self.shared.ask_for_turn().is_err() {
-            while self.shared.take_turn(&Unheard, usize::MAX) {}
+            while self.shared.take_turn(&Unobserved, usize::MAX) {}
         }
     }
 }

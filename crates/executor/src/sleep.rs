@@ -42,8 +42,9 @@ pub(crate) enum Slept {
     ByItself,
 }
 
-/// The sleepers and searchers of one pool.
+/// The sleepers and searchers of one pool. Alone on its cache lines: producers read it with every job.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Sleep {
     /// How many workers sleep (low half) and search (high half). The sleepers' half changes only under the
     /// lock, so that it never differs from the list's length when the lock is free; both in one word, so that

@@ -12,7 +12,6 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 const LEAST: Duration = Duration::from_micros(2);
-const MOST: Duration = Duration::from_micros(50);
 /// After so many failures in a row one full try is made: what did not pay before may pay now.
 const PROBE_EVERY: u32 = 8;
 /// Looks between two glances at the clock.
@@ -27,14 +26,35 @@ pub(crate) fn cores() -> usize {
 /// A waiter's memory of how long looking has paid.
 #[derive(Debug)]
 pub(crate) struct Spin {
+    most: Duration,
     budget: Duration,
     failures: u32,
 }
 
 impl Spin {
+    /// For a worker that looks for a job: up to 50 µs, in which a caller that has got one result may come with
+    /// its next job. It does not yield: on a busy machine its core would be away for milliseconds.
+    pub(crate) const fn for_worker() -> Self {
+        Self::new(Duration::from_micros(50))
+    }
+
+    /// For a thread that waits for a result: up to 10 µs, because the worker that is to bring it may stand in
+    /// line for this very core.
+    pub(crate) const fn for_waiter() -> Self {
+        Self::new(Duration::from_micros(10))
+    }
+
     /// Starts out patient.
-    pub(crate) const fn new() -> Self {
-        Self { budget: MOST, failures: 0 }
+    const fn new(most: Duration) -> Self {
+        Self { most, budget: most, failures: 0 }
+    }
+
+    /// It became ready. The clock is read only where there is something to learn: this time is in every job's.
+    fn paid(&mut self, start: Instant) {
+        self.failures = 0;
+        if self.budget < self.most {
+            self.budget = self.budget.max(start.elapsed() * 4).min(self.most);
+        }
     }
 
     /// Looks until `ready`, at most for what has paid lately; true if it became ready.
@@ -46,14 +66,13 @@ impl Spin {
             return false;
         }
         let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
-        let budget = if probe { MOST } else { self.budget };
+        let budget = if probe { self.most } else { self.budget };
         let start = Instant::now();
         loop {
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
                 if ready() {
-                    self.budget = self.budget.max(start.elapsed() * 4).min(MOST);
-                    self.failures = 0;
+                    self.paid(start);
                     return true;
                 }
             }
@@ -75,7 +94,7 @@ mod tests {
         if cores() == 1 {
             return;
         }
-        let mut spin = Spin::new();
+        let mut spin = Spin::for_worker();
         for _ in 0..6 {
             assert!(!spin.spin(|| false));
         }

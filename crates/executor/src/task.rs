@@ -12,11 +12,13 @@
 
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use crate::error::JobError;
 use crate::event::Event;
-use crate::job::{Context, Label, Ran};
+use crate::job::{Context, Ran};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, Turns};
+use crate::work::{Label, Runnable};
 
 const WAITING: u32 = 0;
 const RUNNING: u32 = 1;
@@ -44,20 +46,17 @@ enum Stage<F, T> {
     Empty,
 }
 
-/// The half of whoever runs it.
-pub(crate) trait Runnable: Send + Sync {
-    fn run(&self, context: &dyn Context) -> Ran;
-    /// Nobody will run it.
-    fn abandon(&self);
-    fn bind(&self, home: usize);
-    fn label(&self) -> Label;
-}
+/// The queue's half: dropped unrun, it tells the handle.
+pub(crate) struct Tracked<F, T>(pub(crate) Arc<Task<F, T>>);
 
-/// The half of whoever waits for it.
-pub(crate) trait Outcome<T>: Runnable {
+/// The handle's half.
+pub(crate) trait Outcome<T>: Send + Sync {
     fn is_over(&self) -> bool;
     /// Whether a worker of the pool `home` that joins it may run it.
     fn may_run_at(&self, home: usize) -> bool;
+    /// Runs it here, if nobody has begun to.
+    fn run(&self, context: &dyn Context) -> Ran;
+    fn label(&self) -> Label;
     fn news(&self) -> &Event;
     /// Ends it unstarted; false if it has started.
     fn cancel(&self) -> bool;
@@ -108,39 +107,32 @@ impl<F, T> Task<F, T> {
     }
 }
 
-impl<F, T> Runnable for Task<F, T>
+impl<F, T> Runnable for Tracked<F, T>
 where
-    F: FnOnce() -> T + Send,
-    T: Send,
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
 {
-    fn run(&self, context: &dyn Context) -> Ran {
-        let Some(run) = self.claim() else { return Ran::Skipped };
-        let (result, ran) = match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(value) => (Ok(value), Ran::Done),
-            Err(payload) => {
-                context.panicked(type_name::<F>(), &*payload);
-                (Err(JobError::Panicked(payload)), Ran::Panicked)
-            }
-        };
-        self.settle(result);
-        ran
+    fn run(self, context: &dyn Context) -> Ran {
+        self.0.run(context)
     }
 
-    fn abandon(&self) {
-        if self.state.load(Ordering::Relaxed) == WAITING {
-            self.give_up(JobError::Dropped);
-        }
+    fn name() -> &'static str {
+        type_name::<F>()
     }
 
     fn bind(&self, home: usize) {
         // Only a task that was held back can have somebody wait for this news; a new one's handle is not yet
         // given out.
-        self.home.store(home, Ordering::Relaxed);
-        self.news.notify();
+        self.0.home.store(home, Ordering::Relaxed);
+        self.0.news.notify();
     }
+}
 
-    fn label(&self) -> Label {
-        type_name::<F>
+impl<F, T> Drop for Tracked<F, T> {
+    fn drop(&mut self) {
+        if self.0.state.load(Ordering::Relaxed) == WAITING {
+            self.0.give_up(JobError::Dropped);
+        }
     }
 }
 
@@ -155,6 +147,23 @@ where
 
     fn may_run_at(&self, home: usize) -> bool {
         self.home.load(Ordering::Relaxed) == home && self.state.load(Ordering::Relaxed) == WAITING
+    }
+
+    fn run(&self, context: &dyn Context) -> Ran {
+        let Some(run) = self.claim() else { return Ran::Skipped };
+        let (result, ran) = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(value) => (Ok(value), Ran::Done),
+            Err(payload) => {
+                context.panicked(type_name::<F>(), &*payload);
+                (Err(JobError::Panicked(payload)), Ran::Panicked)
+            }
+        };
+        self.settle(result);
+        ran
+    }
+
+    fn label(&self) -> Label {
+        type_name::<F>
     }
 
     fn news(&self) -> &Event {

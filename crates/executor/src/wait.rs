@@ -12,7 +12,7 @@ pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<In
     use crate::pool::current;
     use crate::spin::Spin;
 
-    thread_local!(static PATIENCE: RefCell<Spin> = const { RefCell::new(Spin::new()) });
+    thread_local!(static PATIENCE: RefCell<Spin> = const { RefCell::new(Spin::for_waiter()) });
 
     if task.is_over() {
         return true;

@@ -2,7 +2,8 @@
 
 use crossbeam_deque::{Injector, Steal, Worker as Deque};
 
-use crate::job::{Priority, Work};
+use crate::job::Priority;
+use crate::work::Work;
 
 pub(super) struct Queues {
     high: Injector<Work>,

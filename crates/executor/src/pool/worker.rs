@@ -12,18 +12,22 @@ use super::queues::steal;
 use super::slot::Slot;
 use super::{Core, current};
 use crate::event::Event;
-use crate::job::{Context, Ran, Work};
+use crate::job::{Context, Ran};
 use crate::panic::contain;
 use crate::seat::Seat;
 use crate::sleep::Slept;
 use crate::spin::Spin;
 use crate::task::Outcome;
+use crate::work::{Label, Work};
 
 /// A worker that has started so many jobs of other priorities looks at the low ones first.
 const LOW_AFTER: u32 = 60;
 /// On every so many looks a worker fetches from outside before it looks at its own deque. A prime, so that it
 /// does not fall into step with jobs that come in rounds.
 const FETCH_EVERY: u32 = 61;
+
+/// On every so many looks a searcher looks at other workers' deques, too.
+const ROB_EVERY: u32 = 8;
 
 pub(crate) struct Worker {
     core: Arc<Core>,
@@ -56,7 +60,7 @@ impl Worker {
             looks: Cell::new(0),
             since_low: Cell::new(0),
             victim: Cell::new(at),
-            patience: RefCell::new(Spin::new()),
+            patience: RefCell::new(Spin::for_worker()),
         });
         let mut retired = false;
         current::be(&worker, || retired = worker.work());
@@ -160,7 +164,7 @@ impl Worker {
     }
 
     /// Shows, contains and counts the run of a job.
-    fn observed(&self, label: crate::job::Label, run: impl FnOnce() -> Ran) {
+    fn observed(&self, label: Label, run: impl FnOnce() -> Ran) {
         let slot = self.slot();
         let before = slot.show(Some(label));
         let mut ran = Ran::Done;
@@ -177,7 +181,9 @@ impl Worker {
 
     /// Ceases to be a searcher; if it was the last, sees to what producers have left to it.
     fn leave_search(&self) {
-        if self.seat.leave_search(&self.core.sleep) && self.core.has_work() {
+        if self.seat.leave_search(&self.core.sleep)
+            && (!self.deque.is_empty() || self.core.has_work_beside(self.at))
+        {
             self.core.notify();
         }
     }
@@ -185,15 +191,11 @@ impl Worker {
     /// Looks for a while, then sleeps.
     fn rest(&self) -> Rest {
         let core = &*self.core;
-        if !core.ledger.closed() && self.seat.search(&self.core.sleep) {
-            let mut found = None;
-            self.patience.borrow_mut().spin(|| {
-                found = self.next();
-                found.is_some()
-            });
-            if let Some(work) = found {
-                return Rest::Found(work);
-            }
+        if !core.ledger.closed()
+            && self.seat.search(&core.sleep)
+            && let Some(work) = self.look_out(|| false)
+        {
+            return Rest::Found(work);
         }
         let keep_alive = (core.roster.live() > core.size.min).then_some(core.size.keep_alive);
         let since = Instant::now();
@@ -207,6 +209,20 @@ impl Worker {
             return Rest::Retired;
         }
         Rest::LookAgain
+    }
+
+    /// Looks for a job until there is one, or `ready`, or patience ends. Most looks are at the shared queues
+    /// only: those at another worker's deque cost a fence each.
+    fn look_out(&self, ready: impl Fn() -> bool) -> Option<Work> {
+        let (mut found, mut looks) = (None, 0_u32);
+        self.patience.borrow_mut().spin(|| {
+            looks += 1;
+            if looks.is_multiple_of(ROB_EVERY) || self.core.queues.any() {
+                found = self.next();
+            }
+            found.is_some() || ready()
+        });
+        found
     }
 
     fn sleep(&self, timeout: Option<Duration>, ready: impl FnOnce() -> bool) -> Slept {
@@ -232,10 +248,7 @@ impl Worker {
             }
             let mut found = self.next();
             if found.is_none() && self.seat.search(&self.core.sleep) {
-                self.patience.borrow_mut().spin(|| {
-                    found = self.next();
-                    found.is_some() || ready()
-                });
+                found = self.look_out(ready);
             }
             if let Some(work) = found {
                 self.run(work);
