@@ -26,7 +26,7 @@ use crate::work::Work;
 /// [`drain`](Self::drain) moves the clock past their time, in the order of their times and, at one time, in
 /// that of their acceptance. Of the settings, `max_queue` bounds the delayed jobs, and a job too many is
 /// refused whatever `when_full` says: nobody would make room. Priorities decide nothing here: nothing waits
-/// beside something else.
+/// beside something else. Dropped, it drops the jobs that are delayed still, and their handles tell so.
 pub struct InlineExecutor(Arc<Shared>);
 
 struct Shared {

@@ -8,7 +8,7 @@
 //! | [`InlineExecutor`] | tests: no thread, and a clock moved by hand |
 //! | [`Serial`] | jobs that must not overlap: one after another, on any of the above |
 //!
-//! All share one trait, [`Executor`], and its generic half, [`Submit`]. [`background`] is the process's own
+//! All share one trait, [`Executor`], and its generic half, [`Submit`]. [`background()`] is the process's own
 //! `DynamicExecutor`. States, protocols and their proofs stand in this crate's `README.md`.
 
 #[cfg(not(loom))]

@@ -25,7 +25,8 @@ const JOBS_A_TURN: usize = 64;
 /// Runs its jobs one after another, in the order in which they were accepted, on another executor; holds no
 /// thread while it has none. Known elsewhere as a strand, or a serial queue.
 ///
-/// Priorities count for nothing here. A delayed job takes its place when it is due. Jobs that join a job of
+/// Priorities count for nothing here. A delayed job takes its place when it is due; one that is refused, or
+/// taken back, comes back as a job that takes its place in this queue when it is run. Jobs that join a job of
 /// the same queue wait for ever: it comes after them. Dropped, it lets its jobs run.
 ///
 /// The jobs count as the executor's only by turns of up to 64; each panic is reported to its hook.

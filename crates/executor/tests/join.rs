@@ -50,6 +50,18 @@ fn a_worker_may_join_a_delayed_job() {
 }
 
 #[test]
+fn joins_within_joins_do_not_use_up_the_stack() {
+    let pool = Arc::new(fixed(1));
+    let outer: Vec<_> = (0..3000)
+        .map(|number| {
+            let late = pool.submit_after(Duration::from_millis(20), move || number).expect("open");
+            pool.submit(move || late.join().expect("ran")).expect("open")
+        })
+        .collect();
+    assert!(outer.into_iter().map(|handle| handle.join().expect("ran")).eq(0..3000));
+}
+
+#[test]
 fn a_fixed_worker_that_waits_runs_what_it_waits_for_indirectly() {
     let pool = Arc::new(fixed(2));
     let (inner, (send, receive)) = (Arc::clone(&pool), mpsc::channel());

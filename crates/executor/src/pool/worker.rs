@@ -26,6 +26,8 @@ const LOW_AFTER: u32 = 60;
 /// does not fall into step with jobs that come in rounds.
 const FETCH_EVERY: u32 = 61;
 
+/// Joins within joins in which a worker runs other jobs. Beyond that it blocks: each takes its part of the stack.
+const HELP_DEPTH: u32 = 64;
 /// On every so many looks a searcher looks at other workers' deques, too.
 const ROB_EVERY: u32 = 8;
 
@@ -39,6 +41,8 @@ pub(crate) struct Worker {
     /// Whom it robbed last.
     victim: Cell<usize>,
     patience: RefCell<Spin>,
+    /// Joins within joins.
+    depth: Cell<u32>,
 }
 
 enum Rest {
@@ -61,6 +65,7 @@ impl Worker {
             since_low: Cell::new(0),
             victim: Cell::new(at),
             patience: RefCell::new(Spin::for_worker()),
+            depth: Cell::new(0),
         });
         let mut retired = false;
         current::be(&worker, || retired = worker.work());
@@ -282,8 +287,12 @@ impl Worker {
                 self.observed(task.label(), || task.run(self));
             }
             let ready = || task.is_over() || task.may_run_at(home);
-            let woken = if self.helps() {
-                self.help_until(task.news(), deadline, &ready)
+            let depth = self.depth.get();
+            let woken = if self.helps() && depth < HELP_DEPTH {
+                self.depth.set(depth + 1);
+                let woken = self.help_until(task.news(), deadline, &ready);
+                self.depth.set(depth);
+                woken
             } else {
                 self.patience.borrow_mut().spin(ready) || task.news().wait(deadline, ready)
             };
