@@ -1,11 +1,23 @@
 //! A pool's protocols without its threads and queues, for the loom models: the ledger, the sleep protocol, a
 //! worker's seat and the gate are the real ones; the queue is a number.
 
+use crate::event::Event;
 use crate::gate::Gate;
 use crate::ledger::{Intake, Ledger, Tally};
 use crate::seat::Seat;
 use crate::sleep::Sleep;
 use crate::sync::{AtomicU32, Ordering};
+
+/// What the jobs of a model do.
+#[derive(Clone, Copy, Debug)]
+pub enum Jobs {
+    /// Nothing.
+    Plain,
+    /// The first that a worker runs hands in another.
+    HandIn,
+    /// Each waits until two have started: for a second worker, if it is the first.
+    Meet,
+}
 
 /// A pool whose queue is a count of jobs, kept with Relaxed only: what order there is comes from the
 /// protocols.
@@ -16,6 +28,7 @@ pub struct Pool {
     ledger: Ledger,
     tallies: Vec<Tally>,
     gate: Option<Gate>,
+    met: Event,
 }
 
 impl Pool {
@@ -30,6 +43,7 @@ impl Pool {
             ledger: Ledger::new(),
             tallies: (0..workers).map(|_| Tally::default()).collect(),
             gate: max_queue.map(Gate::new),
+            met: Event::new(),
         }
     }
 
@@ -62,6 +76,11 @@ impl Pool {
         self.sleep.wake_all();
     }
 
+    /// Waits until so many jobs ran, of those that tell: [`Jobs::Meet`].
+    pub fn wait_until_ran(&self, jobs: u32) {
+        self.met.wait(None, || self.ran() >= jobs);
+    }
+
     /// Jobs that ran.
     pub fn ran(&self) -> u32 {
         self.ran.load(Ordering::Relaxed)
@@ -80,8 +99,8 @@ impl Pool {
     }
 
     /// The life of a worker, as `Worker::work` lives it: until the pool is closed and everything has run.
-    /// Each of the first `nested` jobs that it runs hands in another.
-    pub fn work(&self, at: usize, mut nested: u32) {
+    pub fn work(&self, at: usize, jobs: Jobs) {
+        let mut first = true;
         let seat = Seat::of_searcher();
         let leave_search = || {
             if seat.leave_search(&self.sleep) && self.has_work() {
@@ -95,15 +114,27 @@ impl Pool {
                     gate.leave();
                 }
                 self.ran.fetch_add(1, Ordering::Relaxed);
-                if nested > 0 && !self.ledger.closed() {
-                    nested -= 1;
-                    self.tallies[at].accept();
-                    self.enqueue();
+                match jobs {
+                    Jobs::Plain => {}
+                    Jobs::HandIn if !first || self.ledger.closed() => {}
+                    Jobs::HandIn => {
+                        self.tallies[at].accept();
+                        self.enqueue();
+                    }
+                    Jobs::Meet => {
+                        self.met.notify();
+                        self.wait_until_ran(2);
+                    }
                 }
+                first = false;
                 self.tallies[at].end();
             }
+            // A searcher looks again before it sleeps, in the real thing; here its next look is that in `sleep`.
+            let _ = seat.search(&self.sleep);
             let _ = seat.sleep(&self.sleep, None, || self.has_work() || self.settled());
             if self.settled() {
+                // Read by a change, which sees the latest value: a settled pool has nothing queued.
+                assert_eq!(self.queued.fetch_add(0, Ordering::Relaxed), 0, "settled too early");
                 self.sleep.wake_all();
                 leave_search();
                 return;

@@ -87,9 +87,9 @@ impl Sleep {
         Notified::Woken
     }
 
-    /// Wakes all, as searchers.
+    /// Wakes all, as searchers. Needs no fence: whoever lies down after this takes the lock after this, and
+    /// looks then.
     pub(crate) fn wake_all(&self) {
-        fence(Ordering::SeqCst);
         let mut beds = self.beds.lock();
         let woken = std::mem::take(&mut *beds);
         let count = u32::try_from(woken.len()).unwrap_or(0);

@@ -20,6 +20,17 @@ fn the_result_reaches_whoever_waits() {
 }
 
 #[test]
+fn a_look_finds_the_whole_result_or_none() {
+    loom::model(|| {
+        let (job, handle) = Job::with_handle(|| 7);
+        let worker = thread::spawn(move || job.run());
+        let result = handle.try_join().unwrap_or_else(|handle| handle.join());
+        assert_eq!(result.expect("it ran"), 7);
+        worker.join().expect("no panic");
+    });
+}
+
+#[test]
 fn a_cancellation_and_a_start_have_one_winner() {
     loom::model(|| {
         let (job, handle) = Job::with_handle(|| 7);

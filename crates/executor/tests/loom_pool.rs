@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use loom::thread;
-use windlass_executor::model::Pool;
+use windlass_executor::model::{Jobs, Pool};
 
 /// All schedules with at most so many forced switches of threads.
 fn bounded(switches: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -17,11 +17,11 @@ fn bounded(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-fn workers(pool: &Arc<Pool>, count: usize, nested: u32) -> Vec<thread::JoinHandle<()>> {
+fn workers(pool: &Arc<Pool>, count: usize, jobs: Jobs) -> Vec<thread::JoinHandle<()>> {
     (0..count)
         .map(|at| {
             let pool = Arc::clone(pool);
-            thread::spawn(move || pool.work(at, nested))
+            thread::spawn(move || pool.work(at, jobs))
         })
         .collect()
 }
@@ -36,7 +36,7 @@ fn all_end(workers: Vec<thread::JoinHandle<()>>) {
 fn one_worker_misses_no_job_and_no_shutdown() {
     bounded(4, || {
         let pool = Arc::new(Pool::new(1, None));
-        let workers = workers(&pool, 1, 0);
+        let workers = workers(&pool, 1, Jobs::Plain);
         assert!(pool.execute());
         assert!(pool.execute());
         pool.shutdown();
@@ -49,9 +49,25 @@ fn one_worker_misses_no_job_and_no_shutdown() {
 fn two_workers_miss_no_job_and_no_shutdown() {
     bounded(2, || {
         let pool = Arc::new(Pool::new(2, None));
-        let workers = workers(&pool, 2, 0);
+        let workers = workers(&pool, 2, Jobs::Plain);
         assert!(pool.execute());
         assert!(pool.execute());
+        pool.shutdown();
+        all_end(workers);
+        assert_eq!(pool.ran(), 2);
+    });
+}
+
+/// A worker that runs a job wakes another for the next one: not to do so would lose no job, but a core.
+#[test]
+fn two_jobs_that_wait_for_each_other_get_a_worker_each() {
+    bounded(1, || {
+        let pool = Arc::new(Pool::new(2, None));
+        let workers = workers(&pool, 2, Jobs::Meet);
+        assert!(pool.execute());
+        assert!(pool.execute());
+        // A shutdown wakes all, so it must not come to help.
+        pool.wait_until_ran(2);
         pool.shutdown();
         all_end(workers);
         assert_eq!(pool.ran(), 2);
@@ -62,7 +78,7 @@ fn two_workers_miss_no_job_and_no_shutdown() {
 fn what_is_accepted_while_another_closes_runs_and_what_is_refused_does_not() {
     bounded(3, || {
         let pool = Arc::new(Pool::new(1, None));
-        let workers = workers(&pool, 1, 0);
+        let workers = workers(&pool, 1, Jobs::Plain);
         let producer = {
             let pool = Arc::clone(&pool);
             thread::spawn(move || u32::from(pool.execute()) + u32::from(pool.execute()))
@@ -78,7 +94,7 @@ fn what_is_accepted_while_another_closes_runs_and_what_is_refused_does_not() {
 fn what_a_job_hands_in_is_not_lost_to_a_shutdown() {
     bounded(2, || {
         let pool = Arc::new(Pool::new(2, None));
-        let workers = workers(&pool, 2, 1);
+        let workers = workers(&pool, 2, Jobs::HandIn);
         assert!(pool.execute());
         pool.shutdown();
         all_end(workers);
@@ -91,7 +107,7 @@ fn what_a_job_hands_in_is_not_lost_to_a_shutdown() {
 fn a_job_that_waits_for_room_gets_it() {
     bounded(3, || {
         let pool = Arc::new(Pool::new(1, Some(1)));
-        let workers = workers(&pool, 1, 0);
+        let workers = workers(&pool, 1, Jobs::Plain);
         for _ in 0..3 {
             assert!(pool.execute());
         }
