@@ -1,0 +1,339 @@
+//! The bus itself.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+
+use crate::channel::{AnyChannel, Channel, domain, with_local};
+use crate::config::Config;
+use crate::error::{PublishError, SubscribeError};
+use crate::handler::{Filtered, Handle, Mark, Plain};
+use crate::pattern::{Pattern, check_topic};
+use crate::registry::{Leftovers, Record, Registry};
+use crate::snapshot::Snapshot;
+use crate::statistics::Statistics;
+use crate::sync::{Mutex, lock};
+
+/// Topics that `Bus::publish` finds without a lock. Each new one copies the directory, so there must be an end to it.
+const MOST_LISTED: usize = 4096;
+
+/// Channels by type and name.
+type Directory = HashMap<TypeId, HashMap<Arc<str>, Arc<dyn AnyChannel>>>;
+
+struct Shared {
+    registry: Mutex<Registry>,
+    directory: Snapshot<Directory>,
+    config: Arc<Config>,
+}
+
+/// Publish and subscribe inside a process: events of any type, by topic.
+///
+/// Handlers run in the thread that publishes, those of a greater priority first, equal ones in their order of arrival.
+/// Publishing takes no lock and allocates nothing; whoever comes and goes meanwhile makes nobody wait. A handler may
+/// subscribe, unsubscribe anybody (itself too) and publish; see [`Subscription`] for what that means for a delivery
+/// that is under way. Cloning gives another handle of the same bus.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use windlass_bus::Bus;
+///
+/// struct Order { id: u64 }
+///
+/// let bus = Bus::new();
+/// let seen = Arc::new(Mutex::new(Vec::new()));
+/// let subscription = bus.subscribe("orders.*", {
+///     let seen = Arc::clone(&seen);
+///     move |order: &Order| seen.lock().unwrap().push(order.id)
+/// })?;
+/// let new_orders = bus.topic::<Order>("orders.new")?;
+/// new_orders.publish(&Order { id: 1 })?;
+/// bus.publish("orders.paid", &Order { id: 2 })?;
+/// drop(subscription);
+/// new_orders.publish(&Order { id: 3 })?;
+/// assert_eq!(*seen.lock().unwrap(), [1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Bus(Arc<Shared>);
+
+impl Default for Bus {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Bus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bus").field("config", &self.0.config).finish_non_exhaustive()
+    }
+}
+
+/// Somebody about to listen: see [`Bus::listen`].
+#[must_use]
+pub struct Listen<'a, E: ?Sized, P = fn(&E) -> bool> {
+    bus: &'a Bus,
+    pattern: &'a str,
+    priority: i32,
+    filter: Option<P>,
+    event: PhantomData<fn(&E)>,
+}
+
+impl Bus {
+    /// A bus with the usual configuration.
+    pub fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    /// A bus.
+    pub fn with(mut config: Config) -> Self {
+        config.max_depth = config.max_depth.clamp(1, 64);
+        Self(Arc::new(Shared {
+            registry: Mutex::new(Registry::default()),
+            directory: Snapshot::new(Directory::new()),
+            config: Arc::new(config),
+        }))
+    }
+
+    /// Has a handler called for each event of type `E` that is published to a topic which matches the pattern, until
+    /// the subscription is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the pattern is malformed or the bus closed.
+    pub fn subscribe<E: ?Sized + 'static>(
+        &self,
+        pattern: &str,
+        handler: impl Fn(&E) + Send + Sync + 'static,
+    ) -> Result<Subscription, SubscribeError> {
+        self.listen(pattern).call(handler)
+    }
+
+    /// The same with a priority and a filter:
+    ///
+    /// ```
+    /// # let bus = windlass_bus::Bus::new();
+    /// let subscription = bus
+    ///     .listen::<u64>("numbers.**")
+    ///     .priority(10)
+    ///     .filter(|number| number % 2 == 0)
+    ///     .call(|number| println!("{number} is even"))?;
+    /// # Ok::<(), windlass_bus::SubscribeError>(())
+    /// ```
+    pub fn listen<'a, E: ?Sized + 'static>(&'a self, pattern: &'a str) -> Listen<'a, E> {
+        Listen { bus: self, pattern, priority: 0, filter: None, event: PhantomData }
+    }
+
+    fn add<E: ?Sized + 'static>(
+        &self,
+        pattern: &str,
+        priority: i32,
+        handler: Arc<dyn Handle<E>>,
+    ) -> Result<Subscription, SubscribeError> {
+        let pattern = Pattern::parse(pattern).map_err(SubscribeError::Pattern)?;
+        let (retired, asked) = (Arc::clone(&handler), Arc::clone(&handler));
+        let mut leftovers = Leftovers::new();
+        let mut registry = lock(&self.0.registry);
+        if registry.closed {
+            return Err(SubscribeError::Closed);
+        }
+        let make = |id| Record {
+            id,
+            kind: TypeId::of::<E>(),
+            pattern,
+            priority,
+            handler: Box::new(handler),
+            retire: Box::new(move || retired.mark().retire()),
+            filtered: Box::new(move || asked.mark().filtered()),
+        };
+        let id = registry.add(make, &mut leftovers);
+        drop(registry);
+        drop(leftovers);
+        Ok(Subscription { bus: Arc::downgrade(&self.0), id })
+    }
+
+    /// A topic to publish events of type `E` to: the fastest way, for whoever publishes more than once.
+    ///
+    /// # Errors
+    ///
+    /// When the name is malformed.
+    pub fn topic<E: ?Sized + 'static>(&self, name: &str) -> Result<Topic<E>, PublishError> {
+        check_topic(name).map_err(PublishError::Topic)?;
+        Ok(Topic { channel: self.channel(name) })
+    }
+
+    fn channel<E: ?Sized + 'static>(&self, name: &str) -> Arc<Channel<E>> {
+        let mut registry = lock(&self.0.registry);
+        let key = (TypeId::of::<E>(), Arc::from(name));
+        let known = registry.channels.get(&key).cloned();
+        if let Some(channel) = known.and_then(|known| (known as Arc<dyn Any + Send + Sync>).downcast().ok()) {
+            return channel;
+        }
+        let config = Arc::clone(&self.0.config);
+        let made =
+            Arc::new(Channel::<E>::new(Arc::clone(&key.1), config, &registry.records, registry.closed));
+        registry.channels.insert(key, Arc::clone(&made) as Arc<dyn AnyChannel>);
+        let mut leftovers = Vec::new();
+        if registry.channels.len() <= MOST_LISTED {
+            let mut directory = Directory::new();
+            for ((kind, name), channel) in &registry.channels {
+                directory.entry(*kind).or_default().insert(Arc::clone(name), Arc::clone(channel));
+            }
+            leftovers = self.0.directory.replace(domain(), directory);
+        }
+        drop(registry);
+        drop(leftovers);
+        made
+    }
+
+    /// Publishes an event to a topic by its name.
+    ///
+    /// # Errors
+    ///
+    /// When the bus is closed, the name malformed, or handlers publish to handlers too deep.
+    pub fn publish<E: ?Sized + 'static>(&self, topic: &str, event: &E) -> Result<(), PublishError> {
+        let published = with_local(|local| {
+            let most = self.0.config.max_depth;
+            let Ok(directory) = self.0.directory.read(&local.reader) else {
+                return Some(Err(PublishError::TooDeep { most }));
+            };
+            let channel = directory.value().get(&TypeId::of::<E>()).and_then(|topics| topics.get(topic));
+            let channel: Option<&dyn Any> = channel.map(|channel| &**channel as &dyn Any);
+            let published = channel
+                .and_then(|channel| channel.downcast_ref::<Channel<E>>())
+                .map(|channel| channel.publish(local, event));
+            directory.finish(domain());
+            published
+        });
+        match published {
+            Some(result) => result,
+            None => self.topic::<E>(topic)?.publish(event),
+        }
+    }
+
+    /// Ends it: every subscription ends, and publishing gives an error.
+    pub fn close(&self) {
+        let mut leftovers = Leftovers::new();
+        let records = lock(&self.0.registry).close(&mut leftovers);
+        drop((records, leftovers));
+    }
+
+    /// The counters, as they are now. Those of topics may be of slightly different moments.
+    pub fn statistics(&self) -> Statistics {
+        let registry = lock(&self.0.registry);
+        let mut topics: Vec<_> =
+            registry.channels.values().map(|channel| channel.statistics(&registry.records)).collect();
+        topics.sort_by(|one, other| one.topic.cmp(&other.topic));
+        Statistics {
+            published: topics.iter().map(|topic| topic.published).sum(),
+            reached: topics.iter().map(|topic| topic.reached).sum(),
+            panicked: topics.iter().map(|topic| topic.panicked).sum(),
+            filtered: registry.records.iter().map(|record| (record.filtered)()).sum(),
+            subscribers: registry.records.len(),
+            topics,
+        }
+    }
+}
+
+impl<'a, E: ?Sized + 'static, P> Listen<'a, E, P> {
+    /// Handlers of a greater priority are called first; 0 unless it is said.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Only events for which the filter is true reach the handler.
+    pub fn filter<Q: Fn(&E) -> bool + Send + Sync + 'static>(self, filter: Q) -> Listen<'a, E, Q> {
+        let Self { bus, pattern, priority, .. } = self;
+        Listen { bus, pattern, priority, filter: Some(filter), event: PhantomData }
+    }
+}
+
+impl<E: ?Sized + 'static, P: Fn(&E) -> bool + Send + Sync + 'static> Listen<'_, E, P> {
+    /// Adds the handler.
+    ///
+    /// # Errors
+    ///
+    /// When the pattern is malformed or the bus closed.
+    pub fn call(self, handler: impl Fn(&E) + Send + Sync + 'static) -> Result<Subscription, SubscribeError> {
+        let mark = Mark::new();
+        let handler: Arc<dyn Handle<E>> = match self.filter {
+            Some(filter) => Arc::new(Filtered { mark, filter, handler }),
+            None => Arc::new(Plain { mark, handler }),
+        };
+        self.bus.add(self.pattern, self.priority, handler)
+    }
+}
+
+/// One topic of a bus, for events of type `E`.
+pub struct Topic<E: ?Sized> {
+    channel: Arc<Channel<E>>,
+}
+
+impl<E: ?Sized> Clone for Topic<E> {
+    fn clone(&self) -> Self {
+        Self { channel: Arc::clone(&self.channel) }
+    }
+}
+
+impl<E: ?Sized> fmt::Debug for Topic<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Topic").finish_non_exhaustive()
+    }
+}
+
+impl<E: ?Sized + 'static> Topic<E> {
+    /// Publishes an event: every handler has been called when it returns.
+    ///
+    /// # Errors
+    ///
+    /// When the bus is closed, or handlers publish to handlers too deep.
+    #[inline]
+    pub fn publish(&self, event: &E) -> Result<(), PublishError> {
+        with_local(|local| self.channel.publish(local, event))
+    }
+
+    /// Whether anybody listens at the moment: for publishers to whom making the event is work.
+    pub fn is_heard(&self) -> bool {
+        self.channel.is_heard()
+    }
+}
+
+/// Listens until it is dropped.
+///
+/// Once it is dropped the handler is not called any more by this thread, also not by a delivery that this thread is in
+/// the middle of. A delivery that another thread is in the middle of may still call it once. Who subscribes during a
+/// delivery gets the next event first.
+#[must_use = "it listens until it is dropped; `detach` has it listen for as long as the bus lives"]
+#[derive(Debug)]
+pub struct Subscription {
+    bus: Weak<Shared>,
+    id: u64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Subscription {
+    /// Listens for as long as the bus lives.
+    pub fn detach(mut self) {
+        self.bus = Weak::new();
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(bus) = self.bus.upgrade() {
+            let mut leftovers = Leftovers::new();
+            let record = lock(&bus.registry).remove(self.id, &mut leftovers);
+            // Without the lock: what a handler owns may come back to the bus when it is dropped.
+            drop((record, leftovers));
+        }
+    }
+}

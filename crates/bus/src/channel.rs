@@ -1,0 +1,176 @@
+//! The handlers of one topic and one type of events.
+
+use std::any::{Any, TypeId};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use crate::config::{Config, PanicReport};
+use crate::counter::Counter;
+use crate::error::PublishError;
+use crate::handler::Handle;
+use crate::hazard::{Domain, Reader};
+use crate::registry::Record;
+use crate::snapshot::Snapshot;
+use crate::statistics::TopicStatistics;
+
+/// Where all readers of all buses of this process are known.
+static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::default);
+
+thread_local! {
+    static READER: Local = Local { reader: DOMAIN.join(), level: Cell::new(0) };
+}
+
+/// What a thread needs to publish.
+pub(crate) struct Local {
+    pub(crate) reader: Reader,
+    /// How deep it is in handlers.
+    level: Cell<usize>,
+}
+
+/// One level less deep when dropped, also by a panic.
+struct Level<'a>(&'a Cell<usize>);
+
+impl Drop for Level<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Runs with what this thread has; where its thread-locals are gone, because it ends, with something made for once.
+#[inline]
+pub(crate) fn with_local<T>(work: impl FnOnce(&Local) -> T) -> T {
+    let mut work = Some(work);
+    let run = |local: &Local| work.take().map(|work| work(local));
+    match READER.try_with(run) {
+        Ok(Some(value)) => value,
+        _ => {
+            let local = Local { reader: DOMAIN.join(), level: Cell::new(0) };
+            match work.take() {
+                Some(work) => work(&local),
+                None => unreachable!("the first attempt did not run"),
+            }
+        }
+    }
+}
+
+pub(crate) fn domain() -> &'static Domain {
+    &DOMAIN
+}
+
+/// The handlers in the order of service.
+struct List<E: ?Sized> {
+    handlers: Box<[Arc<dyn Handle<E>>]>,
+    closed: bool,
+}
+
+/// See the module.
+pub(crate) struct Channel<E: ?Sized> {
+    name: Arc<str>,
+    config: Arc<Config>,
+    list: Snapshot<List<E>>,
+    counter: Counter,
+    panicked: AtomicU64,
+}
+
+impl<E: ?Sized + 'static> Channel<E> {
+    pub(crate) fn new(name: Arc<str>, config: Arc<Config>, records: &[Record], closed: bool) -> Self {
+        let list = Snapshot::new(Self::select(&name, records, closed));
+        Self { name, config, list, counter: Counter::default(), panicked: AtomicU64::new(0) }
+    }
+
+    fn select(name: &str, records: &[Record], closed: bool) -> List<E> {
+        let ours =
+            records.iter().filter(|record| record.kind == TypeId::of::<E>() && record.pattern.matches(name));
+        let handlers = ours.filter_map(|record| record.handler.downcast_ref::<Arc<dyn Handle<E>>>().cloned());
+        List { handlers: handlers.collect(), closed }
+    }
+
+    /// Whether anybody listens.
+    pub(crate) fn is_heard(&self) -> bool {
+        with_local(|local| self.list.read(&local.reader).is_ok_and(|list| !list.value().handlers.is_empty()))
+    }
+
+    /// Calls every handler.
+    #[inline]
+    pub(crate) fn publish(&self, local: &Local, event: &E) -> Result<(), PublishError> {
+        let most = self.config.max_depth;
+        let level = local.level.get();
+        if level >= most {
+            return Err(PublishError::TooDeep { most });
+        }
+        let Ok(reading) = self.list.read(&local.reader) else { return Err(PublishError::TooDeep { most }) };
+        let list = reading.value();
+        if list.closed {
+            return Err(PublishError::Closed);
+        }
+        local.level.set(level + 1);
+        let level = Level(&local.level);
+        self.counter.count(local.reader.index(), list.handlers.len());
+        // Where to go on after a handler that panicked.
+        let next = Cell::new(0);
+        loop {
+            let walk = AssertUnwindSafe(|| {
+                while let Some(handler) = list.handlers.get(next.get()) {
+                    next.set(next.get() + 1);
+                    // While nobody came or went, nobody has to be asked.
+                    if reading.is_current() || handler.mark().is_active() {
+                        handler.call(event);
+                    }
+                }
+            });
+            match catch_unwind(walk) {
+                Ok(()) => break,
+                Err(payload) => self.report(payload),
+            }
+        }
+        drop(level);
+        reading.finish(domain());
+        Ok(())
+    }
+
+    #[cold]
+    fn report(&self, payload: Box<dyn Any + Send>) {
+        self.panicked.fetch_add(1, Ordering::Relaxed);
+        self.config.report(&PanicReport { topic: &self.name, payload: &*payload });
+        // What was thrown may panic when it is dropped; it is not worth a process.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(again);
+        }
+    }
+}
+
+/// A channel of any type of events.
+pub(crate) trait AnyChannel: Any + Send + Sync {
+    /// Takes up a change of the records; what is left over is dropped by the caller, without a lock.
+    fn refresh(&self, records: &[Record], closed: bool) -> Box<dyn Any>;
+
+    fn kind(&self) -> TypeId;
+
+    fn name(&self) -> &Arc<str>;
+
+    fn statistics(&self, records: &[Record]) -> TopicStatistics;
+}
+
+impl<E: ?Sized + 'static> AnyChannel for Channel<E> {
+    fn refresh(&self, records: &[Record], closed: bool) -> Box<dyn Any> {
+        Box::new(self.list.replace(domain(), Self::select(&self.name, records, closed)))
+    }
+
+    fn kind(&self) -> TypeId {
+        TypeId::of::<E>()
+    }
+
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn statistics(&self, records: &[Record]) -> TopicStatistics {
+        let (published, reached) = self.counter.sums();
+        let subscribers = Self::select(&self.name, records, false).handlers.len();
+        let panicked = self.panicked.load(Ordering::Relaxed);
+        TopicStatistics { topic: self.name.to_string(), published, reached, panicked, subscribers }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who is called.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What every handler has.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    /// False once it listens no more. Relaxed: a thread that unsubscribes it sees that itself, and for others a moment
+    /// more or less makes no difference.
+    active: AtomicBool,
+    /// Events that its filter kept away.
+    filtered: AtomicU64,
+}
+
+impl Mark {
+    pub(crate) fn new() -> Self {
+        Self { active: AtomicBool::new(true), filtered: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn retire(&self) {
+        self.active.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn filtered(&self) -> u64 {
+        self.filtered.load(Ordering::Relaxed)
+    }
+}
+
+/// A handler of one type of events.
+pub(crate) trait Handle<E: ?Sized>: Send + Sync {
+    fn call(&self, event: &E);
+
+    fn mark(&self) -> &Mark;
+}
+
+pub(crate) struct Plain<F> {
+    pub(crate) mark: Mark,
+    pub(crate) handler: F,
+}
+
+impl<E: ?Sized, F: Fn(&E) + Send + Sync> Handle<E> for Plain<F> {
+    #[inline]
+    fn call(&self, event: &E) {
+        (self.handler)(event);
+    }
+
+    fn mark(&self) -> &Mark {
+        &self.mark
+    }
+}
+
+/// One with a filter, which is a type of its own, so that the others do not ask whether there is one.
+pub(crate) struct Filtered<P, F> {
+    pub(crate) mark: Mark,
+    pub(crate) filter: P,
+    pub(crate) handler: F,
+}
+
+impl<E: ?Sized, P: Fn(&E) -> bool + Send + Sync, F: Fn(&E) + Send + Sync> Handle<E> for Filtered<P, F> {
+    fn call(&self, event: &E) {
+        if (self.filter)(event) {
+            (self.handler)(event);
+        } else {
+            self.mark.filtered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn mark(&self) -> &Mark {
+        &self.mark
+    }
+}

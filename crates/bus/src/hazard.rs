@@ -1,0 +1,154 @@
+//! Hazard pointers: who reads which snapshot, so that nobody frees it meanwhile.
+//!
+//! A reader writes down the snapshot that it is about to read, in a place of its own, and looks whether it is still the
+//! current one. A writer that has put another in its place looks through all such places before it frees the old one.
+//! Readers write to their own cache line only, and pay no barrier: the writer makes them all pass one.
+//!
+//! Source: M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects", IEEE TPDS 15(6), 2004; the
+//! asymmetric barrier as in liburcu (M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS
+//! 23(2), 2012).
+
+use std::cell::Cell;
+use std::ptr;
+#[cfg(not(loom))]
+use std::sync::Arc;
+
+#[cfg(loom)]
+use loom::sync::Arc;
+
+use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, lock};
+
+/// How many things a thread may read at once: two for each level of handlers that publish to handlers.
+const MOST: usize = if cfg!(loom) { 2 } else { 128 };
+
+/// The places of one thread.
+#[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// What the thread reads at each depth; null for nothing. Written by the thread that owns it (release when it is
+    /// done), read by writers.
+    reading: [AtomicPtr<()>; MOST],
+    /// Some thread has these places. Taken by compare and exchange; given back (release) when the thread ends.
+    taken: AtomicBool,
+    /// A number among all places, for what is kept by thread.
+    pub(crate) index: usize,
+}
+
+/// All places, of threads that live and threads that did.
+#[derive(Debug, Default)]
+pub(crate) struct Domain {
+    places: Mutex<Vec<Arc<Places>>>,
+}
+
+impl Domain {
+    /// Places for this thread.
+    pub(crate) fn join(&self) -> Reader {
+        let asymmetric = barrier::is_asymmetric();
+        let mut all = lock(&self.places);
+        let free = all
+            .iter()
+            .find(|places| {
+                places.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            })
+            .cloned();
+        let places = free.unwrap_or_else(|| {
+            let fresh = Arc::new(Places {
+                reading: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+                taken: AtomicBool::new(true),
+                index: all.len(),
+            });
+            all.push(Arc::clone(&fresh));
+            fresh
+        });
+        Reader { places, depth: Cell::new(0), asymmetric }
+    }
+
+    /// Of these pointers, which have been taken out of circulation, those that nobody reads.
+    ///
+    /// The caller has a heavy barrier between taking them out and this.
+    pub(crate) fn unread<T>(&self, retired: &mut Vec<*mut T>) -> Vec<*mut T> {
+        let mut read: Vec<*mut ()> = Vec::new();
+        for places in lock(&self.places).iter() {
+            for place in &places.reading {
+                // Acquire: pairs with the release of a reader that is done with what it read.
+                let pointer = place.load(Ordering::Acquire);
+                if !pointer.is_null() {
+                    read.push(pointer);
+                }
+            }
+        }
+        let (kept, free) = retired.iter().partition(|pointer| read.contains(&pointer.cast()));
+        *retired = kept;
+        free
+    }
+}
+
+/// A thread's way to read.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    places: Arc<Places>,
+    depth: Cell<usize>,
+    asymmetric: bool,
+}
+
+/// The thread reads as many things as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooDeep;
+
+impl Reader {
+    /// A number of this thread's own while it lives.
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.places.index
+    }
+
+    /// Protects what a pointer points to, for as long as the guard lives.
+    #[inline]
+    pub(crate) fn protect<'a, T>(&'a self, source: &AtomicPtr<T>) -> Result<Protected<'a, T>, TooDeep> {
+        let depth = self.depth.get();
+        let Some(place) = self.places.reading.get(depth) else { return Err(TooDeep) };
+        let mut current = source.load(Ordering::Relaxed);
+        loop {
+            place.store(current.cast(), Ordering::Relaxed);
+            // Either a writer that takes `current` out now sees our place, or we see below that it is out.
+            barrier::light(self.asymmetric);
+            let again = source.load(Ordering::Acquire);
+            if again == current {
+                break;
+            }
+            current = again;
+        }
+        self.depth.set(depth + 1);
+        Ok(Protected { reader: self, place, pointer: current })
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.places.taken.store(false, Ordering::Release);
+    }
+}
+
+/// What cannot be freed while this lives.
+pub(crate) struct Protected<'a, T> {
+    reader: &'a Reader,
+    place: &'a AtomicPtr<()>,
+    pointer: *mut T,
+}
+
+impl<T> Protected<'_, T> {
+    /// Null if the source was.
+    #[inline]
+    pub(crate) fn pointer(&self) -> *mut T {
+        self.pointer
+    }
+}
+
+impl<T> Drop for Protected<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: what we read, we read before.
+        self.place.store(ptr::null_mut(), Ordering::Release);
+        self.reader.depth.set(self.reader.depth.get() - 1);
+    }
+}

@@ -1,0 +1,118 @@
+//! A value that is read often and replaced as a whole: read, copy, update.
+
+use std::fmt;
+use std::ptr;
+
+use crate::hazard::{Domain, Protected, Reader, TooDeep};
+use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, lock};
+
+/// Readers never wait, and never write to memory that another thread reads or writes. Writers take turns.
+pub(crate) struct Snapshot<T> {
+    /// From `Box::into_raw`. Written by writers under the lock (release), read by readers.
+    current: AtomicPtr<T>,
+    /// What was current before and may still be read.
+    retired: Mutex<Vec<*mut T>>,
+    /// Whether there is any of that: a hint for readers that are done. Written under the lock.
+    leftover: AtomicBool,
+}
+
+// SAFETY: the pointers are to values that this owns; readers get shared references to a value, in any thread, and the
+// last owner drops it in any thread.
+unsafe impl<T: Send + Sync> Send for Snapshot<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Snapshot<T> {}
+
+impl<T> fmt::Debug for Snapshot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
+}
+
+/// A reader's hold of one value.
+pub(crate) struct Reading<'a, T> {
+    snapshot: &'a Snapshot<T>,
+    protected: Protected<'a, T>,
+}
+
+impl<T> Snapshot<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self {
+            current: AtomicPtr::new(Box::into_raw(Box::new(value))),
+            retired: Mutex::new(Vec::new()),
+            leftover: AtomicBool::new(false),
+        }
+    }
+
+    /// The current value, which stays as it is for as long as it is held.
+    #[inline]
+    pub(crate) fn read<'a>(&'a self, reader: &'a Reader) -> Result<Reading<'a, T>, TooDeep> {
+        Ok(Reading { snapshot: self, protected: reader.protect(&self.current)? })
+    }
+
+    /// Puts a value in place of the current one. Gives back what nobody reads any more, to be dropped where whatever
+    /// its parts do when they are dropped does no harm.
+    #[must_use]
+    pub(crate) fn replace(&self, domain: &Domain, value: T) -> Vec<Box<T>> {
+        let fresh = Box::into_raw(Box::new(value));
+        let mut retired = lock(&self.retired);
+        let old = self.current.swap(fresh, Ordering::AcqRel);
+        retired.push(old);
+        self.sort(domain, &mut retired)
+    }
+
+    /// Frees what nobody reads any more. Does not wait for another thread that is at it.
+    #[cold]
+    fn tidy(&self, domain: &Domain) {
+        let Ok(mut retired) = self.retired.try_lock() else { return };
+        let free = self.sort(domain, &mut retired);
+        drop(retired);
+        drop(free);
+    }
+
+    fn sort(&self, domain: &Domain, retired: &mut Vec<*mut T>) -> Vec<Box<T>> {
+        barrier::heavy();
+        let free = domain.unread(retired);
+        self.leftover.store(!retired.is_empty(), Ordering::Relaxed);
+        free.into_iter().map(Self::own).collect()
+    }
+
+    fn own(pointer: *mut T) -> Box<T> {
+        // SAFETY: from Box::into_raw in `new` or `replace`; taken out of circulation and out of `retired`, both under the
+        // lock or by the only owner, so nobody else frees it, and nobody reads it.
+        unsafe { Box::from_raw(pointer) }
+    }
+}
+
+impl<T> Drop for Snapshot<T> {
+    fn drop(&mut self) {
+        let mut all = std::mem::take(&mut *lock(&self.retired));
+        all.push(self.current.swap(ptr::null_mut(), Ordering::AcqRel));
+        // A reader borrows the snapshot, so nobody reads.
+        drop(all.into_iter().map(Self::own).collect::<Vec<_>>());
+    }
+}
+
+impl<T> Reading<'_, T> {
+    /// The value.
+    #[inline]
+    pub(crate) fn value(&self) -> &T {
+        // SAFETY: never null while the snapshot lives, and protected from being freed for as long as self lives.
+        unsafe { &*self.protected.pointer() }
+    }
+
+    /// Whether it is still the current one.
+    #[inline]
+    pub(crate) fn is_current(&self) -> bool {
+        self.snapshot.current.load(Ordering::Relaxed) == self.protected.pointer()
+    }
+
+    /// Ends the reading; frees what a writer had to leave because of it.
+    #[inline]
+    pub(crate) fn finish(self, domain: &Domain) {
+        let snapshot = self.snapshot;
+        drop(self);
+        if snapshot.leftover.load(Ordering::Relaxed) {
+            snapshot.tidy(domain);
+        }
+    }
+}

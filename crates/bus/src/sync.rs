@@ -1,0 +1,92 @@
+//! The one seam for atomics and locks: swapped for loom's under `--cfg loom`.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::Mutex;
+#[cfg(not(loom))]
+#[cfg_attr(not(any(loom, miri)), allow(unused_imports, reason = "for the barrier of models"))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::Mutex;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+
+use std::sync::PoisonError;
+
+#[cfg(not(loom))]
+pub(crate) type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
+#[cfg(loom)]
+pub(crate) type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
+
+/// Locks; what a panic left behind is whole, for nothing that may panic runs under these locks.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The two halves of an asymmetric barrier: the light one for readers, who are many, the heavy one for writers.
+///
+/// Between a store and a load before and behind a light barrier in one thread, and a store and a load before and
+/// behind a heavy one in another, at least one of the loads sees the other's store: as with two `SeqCst` fences, which
+/// is what they are where the kernel has no `membarrier`, and under loom.
+#[cfg(not(any(loom, miri)))]
+pub(crate) mod barrier {
+    use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+
+    use windlass_os::membarrier;
+
+    const UNKNOWN: u8 = 0;
+    const ASYMMETRIC: u8 = 1;
+    const SYMMETRIC: u8 = 2;
+
+    /// One of the above; goes from the first to one of the others once, before the first reader reads. Relaxed: a
+    /// reader that has learnt its mode has it from a call of `mode` of its own.
+    static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+    /// Whether this process has the asymmetric barrier. Every thread asks before it reads for the first time.
+    pub(crate) fn is_asymmetric() -> bool {
+        let mode = MODE.load(Ordering::Relaxed);
+        if mode != UNKNOWN {
+            return mode == ASYMMETRIC;
+        }
+        let found = if membarrier::register().is_ok() { ASYMMETRIC } else { SYMMETRIC };
+        match MODE.compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => found == ASYMMETRIC,
+            Err(other) => other == ASYMMETRIC,
+        }
+    }
+
+    /// `asymmetric` is what `is_asymmetric` said.
+    #[inline]
+    pub(crate) fn light(asymmetric: bool) {
+        if asymmetric {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn heavy() {
+        fence(Ordering::SeqCst);
+        // A forked child may have to register anew. If that fails there, it has one thread, and no reader but itself.
+        if is_asymmetric() && membarrier::everywhere().is_err() && membarrier::register().is_ok() {
+            let _ = membarrier::everywhere();
+        }
+    }
+}
+
+#[cfg(any(loom, miri))]
+pub(crate) mod barrier {
+    use super::{Ordering, fence};
+
+    pub(crate) fn is_asymmetric() -> bool {
+        false
+    }
+
+    pub(crate) fn light(_asymmetric: bool) {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy() {
+        fence(Ordering::SeqCst);
+    }
+}
