@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ BEGIN, END = "<!-- figures: written by make bench-foundation -->", "<!-- end of 
 
 
 def _ratio(line: Figure, *, share: bool) -> str:
-    if line.ratio is None:
+    if line.ratio is None or not math.isfinite(line.ratio):
         return ""
     if share:
         return f"{number(line.ratio)}× of it"

@@ -10,7 +10,9 @@ use windlass_foundation_bench::countdown::Countdown;
 use windlass_foundation_bench::frames::{Bottom, ByHand, Made, through_ten};
 use windlass_foundation_bench::pools::{Pool, Rayon, Windlass};
 use windlass_foundation_bench::publish::fill;
-use windlass_foundation_bench::topics::{Alone, Event, Mutexed, Publish, SwappedHandle, SwappedName};
+use windlass_foundation_bench::topics::{
+    Alone, Event, Mutexed, Publish, SwappedHandle, SwappedName, WindlassHandle, WindlassName,
+};
 
 /// Tasks of a batch: enough that its one wake-up does not show.
 const TASKS: usize = 10_000;
@@ -45,6 +47,8 @@ fn publish(criterion: &mut Criterion) {
         }
         group.finish();
     }
+    contender::<WindlassHandle>(criterion, "windlass, handle");
+    contender::<WindlassName>(criterion, "windlass, name");
     contender::<Alone>(criterion, "handlers alone");
     contender::<SwappedHandle>(criterion, "arc-swap, handle");
     contender::<SwappedName>(criterion, "arc-swap, name");

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use windlass_bus::{Bus, Topic};
+
 use crate::{mutexed, swapped};
 
 /// What is published. The size of a small message; all contenders pass it by reference.
@@ -92,5 +94,45 @@ impl Publish for SwappedName {
     #[inline]
     fn publish(&self, event: &Event) {
         self.0.publish(TOPIC, event);
+    }
+}
+
+/// Windlass's bus, through a topic's handle.
+pub struct WindlassHandle {
+    bus: Bus,
+    topic: Topic<Event>,
+}
+
+impl Default for WindlassHandle {
+    fn default() -> Self {
+        let bus = Bus::new();
+        let topic = bus.topic(TOPIC).expect("the name is well-formed");
+        Self { bus, topic }
+    }
+}
+
+impl Publish for WindlassHandle {
+    fn subscribe(&mut self, handler: impl Fn(&Event) + Send + Sync + 'static) {
+        self.bus.subscribe(TOPIC, handler).expect("the bus is open").detach();
+    }
+
+    #[inline]
+    fn publish(&self, event: &Event) {
+        self.topic.publish(event).expect("the bus is open");
+    }
+}
+
+/// Windlass's bus, by the topic's name.
+#[derive(Default)]
+pub struct WindlassName(Bus);
+
+impl Publish for WindlassName {
+    fn subscribe(&mut self, handler: impl Fn(&Event) + Send + Sync + 'static) {
+        self.0.subscribe(TOPIC, handler).expect("the bus is open").detach();
+    }
+
+    #[inline]
+    fn publish(&self, event: &Event) {
+        self.0.publish(TOPIC, event).expect("the bus is open");
     }
 }

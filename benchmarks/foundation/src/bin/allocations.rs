@@ -6,7 +6,9 @@ use windlass_foundation_bench::countdown::Countdown;
 use windlass_foundation_bench::counting::Counting;
 use windlass_foundation_bench::pools::{Pool, Rayon, Windlass};
 use windlass_foundation_bench::publish::fill;
-use windlass_foundation_bench::topics::{Event, Publish, SwappedHandle, SwappedName};
+use windlass_foundation_bench::topics::{
+    Event, Publish, SwappedHandle, SwappedName, WindlassHandle, WindlassName,
+};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
@@ -19,6 +21,8 @@ fn main() -> ExitCode {
     let blocks = match contender.as_str() {
         "windlass, fixed" => tasks(&Windlass::fixed()),
         "rayon" => tasks(&Rayon::new()),
+        "windlass, handle" => events(WindlassHandle::default()),
+        "windlass, name" => events(WindlassName::default()),
         "arc-swap, handle" => events(SwappedHandle::default()),
         "arc-swap, name" => events(SwappedName::default()),
         _ => {

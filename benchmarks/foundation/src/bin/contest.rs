@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use windlass_base::{Error, Result};
 use windlass_foundation_bench::latency::{self, Around};
 use windlass_foundation_bench::pools::{Pool, Rayon, Windlass};
-use windlass_foundation_bench::topics::{Alone, Mutexed, Publish, SwappedHandle, SwappedName};
+use windlass_foundation_bench::topics::{
+    Alone, Mutexed, Publish, SwappedHandle, SwappedName, WindlassHandle, WindlassName,
+};
 use windlass_foundation_bench::{frames, publish, submit};
 
 /// The figures of one round, by name.
@@ -34,6 +36,8 @@ fn play(contest: &str, contender: &str, less: usize) -> Option<Figures> {
         "windlass, fixed" => tasks(contest, Windlass::fixed(), less),
         "windlass, dynamic" => tasks(contest, Windlass::dynamic(), less),
         "rayon" => tasks(contest, Rayon::new(), less),
+        "windlass, handle" => events(contest, &mut WindlassHandle::default(), less),
+        "windlass, name" => events(contest, &mut WindlassName::default(), less),
         "handlers alone" => events(contest, &mut Alone::default(), less),
         "mutexed" => events(contest, &mut Mutexed::default(), less),
         "arc-swap, handle" => events(contest, &mut SwappedHandle::default(), less),
