@@ -15,7 +15,8 @@ pub enum Jobs {
     Plain,
     /// The first that a worker runs hands in another.
     HandIn,
-    /// Each waits until two have started: for a second worker, if it is the first.
+    /// Each waits until two have started: for a second worker, if it is the first. The worker ends with it, so
+    /// that no shutdown need come, which would wake all.
     Meet,
 }
 
@@ -76,11 +77,6 @@ impl Pool {
         self.sleep.wake_all();
     }
 
-    /// Waits until so many jobs ran, of those that tell: [`Jobs::Meet`].
-    pub fn wait_until_ran(&self, jobs: u32) {
-        self.met.wait(None, || self.ran() >= jobs);
-    }
-
     /// Jobs that ran.
     pub fn ran(&self) -> u32 {
         self.ran.load(Ordering::Relaxed)
@@ -123,7 +119,8 @@ impl Pool {
                     }
                     Jobs::Meet => {
                         self.met.notify();
-                        self.wait_until_ran(2);
+                        self.met.wait(None, || self.ran() >= 2);
+                        return;
                     }
                 }
                 first = false;
