@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use waiting::{Door, counting, fixed, soon};
 use windlass_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Serial, Submit, WhenFull,
+    background,
 };
 
 fn serial(pool: &Arc<FixedExecutor>) -> Serial {
@@ -116,4 +117,15 @@ fn a_worker_that_joins_a_queued_job_does_not_run_it_out_of_turn() {
     door.open();
     joiner.join().expect("ran").expect("ran");
     assert_eq!(*seen.lock().expect("no panic"), [1, 2]);
+}
+
+#[test]
+fn a_queue_on_the_background_needs_no_pool_of_its_own() {
+    let queue = Serial::new(Arc::new(background().expect("threads")));
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..100 {
+        queue.execute(Job::new(counting(&ran))).expect("open");
+    }
+    assert!(queue.join(soon()).is_complete());
+    assert_eq!(ran.load(Ordering::Relaxed), 100);
 }
