@@ -103,8 +103,9 @@ def _publishers(subscribers: int) -> Contest:
     return Contest(
         f"publishers-{subscribers}",
         f"Two publishers on one topic, {subscribers} subscriber{'s' if subscribers > 1 else ''}",
-        "The rate of two threads together over that of one, measured one after the other within a round. “Handlers "
-        "alone” shares nothing that is written: its gain is the machine's.",
+        "The rate of two threads together over that of one: the fastest of ten turns of each, in turn, from when the "
+        "first begins until the last is done. “Handlers alone” shares nothing that is written: its gain is the "
+        "machine's.",
         [
             Line(
                 "gain of a second publisher", "×", HANDLE, "gain", at_least(1.7),

@@ -45,7 +45,7 @@ def draw(sections: Sequence[Section], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "windlass", "font.size": 9})
+    mpl.rcParams.update({"svg.hashsalt": "windlass", "svg.fonttype": "none", "font.size": 9})
     from matplotlib import pyplot
 
     panels = [(title, samples) for title, *which in PANELS if (samples := _samples(sections, *which))]

@@ -15,6 +15,7 @@
 #include <exception>
 #include <functional>
 #include <future>
+#include <limits>
 #include <memory>
 #include <semaphore>
 #include <stdexcept>
@@ -302,31 +303,33 @@ template <class Bus> void publish_many(Bus &bus, std::size_t events) {
     }
 }
 
-template <class Bus> double slowest_of(unsigned publishers, Bus &bus, std::size_t events) {
+// Nanoseconds from the moment that the first of so many publishers begins until the last is done.
+template <class Bus> double side_by_side(unsigned publishers, Bus &bus, std::size_t events) {
     std::atomic<unsigned> missing{publishers};
-    std::vector<double> times(publishers);
+    std::vector<Clock::time_point> begins(publishers), ends(publishers);
     {
         std::vector<std::jthread> threads;
         for (unsigned index = 0; index < publishers; ++index) {
             threads.emplace_back([&, index] {
-                missing.fetch_sub(1);
-                while (missing.load() != 0) spin_hint();
-                auto begin = Clock::now();
+                missing.fetch_sub(1, std::memory_order_acq_rel);
+                while (missing.load(std::memory_order_acquire) != 0) spin_hint();
+                begins[index] = Clock::now();
                 publish_many(bus, events);
-                times[index] = nanoseconds(Clock::now() - begin);
+                ends[index] = Clock::now();
             });
         }
     }
-    return *std::max_element(times.begin(), times.end());
+    return nanoseconds(*std::max_element(ends.begin(), ends.end()) - *std::min_element(begins.begin(), begins.end()));
 }
 
 template <class Bus> double scaling(Bus &bus, std::size_t events) {
-    std::vector<double> gains;
-    for (int turn = 0; turn < 5; ++turn) {
-        double alone = slowest_of(1, bus, events);
-        gains.push_back(2.0 * alone / slowest_of(2, bus, events));
+    constexpr int turns = 10;
+    double alone = std::numeric_limits<double>::max(), together = alone;
+    for (int turn = 0; turn < turns; ++turn) {
+        alone = std::min(alone, side_by_side(1, bus, events));
+        together = std::min(together, side_by_side(2, bus, events));
     }
-    return percentile(gains, 0.5);
+    return 2.0 * alone / together;
 }
 
 template <class Bus> Figures events(std::string_view contest, Bus &bus, std::size_t less) {
@@ -340,7 +343,7 @@ template <class Bus> Figures events(std::string_view contest, Bus &bus, std::siz
         auto count = 1'000'000 / subscribers / less;
         return {{"event", per_batch(count, [&] { publish_many(bus, count); })}};
     }
-    if (name == "publishers") return {{"gain", scaling(bus, 2'000'000 / subscribers / less)}};
+    if (name == "publishers") return {{"gain", scaling(bus, 1'000'000 / subscribers / less)}};
     throw NoPart{};
 }
 

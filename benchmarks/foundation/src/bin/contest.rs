@@ -77,7 +77,7 @@ fn events(contest: &str, bus: &mut impl Publish, less: usize) -> Option<Figures>
     match name {
         "publish" => Some(vec![("event", publish::cost(bus, subscribers, 1_000_000 / subscribers / less))]),
         "publishers" => {
-            Some(vec![("gain", publish::scaling(bus, subscribers, 2_000_000 / subscribers / less))])
+            Some(vec![("gain", publish::scaling(bus, subscribers, 1_000_000 / subscribers / less))])
         }
         _ => None,
     }
