@@ -86,6 +86,8 @@ if TYPE_CHECKING:
     from windlass._errors import (
         WorkerCrashed as WorkerCrashed,
     )
+    from windlass._events import PoolEvent as PoolEvent
+    from windlass._events import events as events
     from windlass._foundation import Subscription as Subscription
     from windlass._future import Future as Future
     from windlass._future import TaskRecord as TaskRecord
@@ -118,6 +120,7 @@ __all__ = [
     "PoolBroken",
     "PoolClosed",
     "PoolError",
+    "PoolEvent",
     "PoolOptions",
     "PoolStatistics",
     "PublishTooDeep",
@@ -136,6 +139,7 @@ __all__ = [
     "WorkerCrashed",
     "WorkerStatistics",
     "__version__",
+    "events",
     "share",
     "shared",
 ]
@@ -146,6 +150,8 @@ _HOMES = {
     "PoolOptions": "_pool",
     "PoolStatistics": "_statistics",
     "WorkerStatistics": "_statistics",
+    "PoolEvent": "_events",
+    "events": "_events",
     "Bus": "_bus",
     "Subscription": "_bus",
     "BusStatistics": "_statistics",

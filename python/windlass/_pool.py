@@ -245,6 +245,7 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             spawn = _spawn_settings(modules, initializer, tuple(initargs), threads, blas, name)
         collector = _Collector(name)
         settings = {
+            "name": name,
             "workers": count,
             "threads": threads if chosen == "process" else 1,
             "max_queue": None if max_queue is None else _checked_count("max_queue", max_queue, 1),

@@ -36,6 +36,8 @@ pub struct Spawn {
 /// A pool's configuration, checked by whoever makes it.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// What its events call it.
+    pub name: Arc<str>,
     /// Worker processes, at least 1.
     pub workers: usize,
     /// Lanes of each: threads that run tasks.

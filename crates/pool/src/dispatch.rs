@@ -11,6 +11,7 @@ use windlass_shm::ring::{Header, PushError, Retract};
 use windlass_shm::segment::Segment;
 
 use crate::engine::{Core, Engine};
+use crate::events::{self, What};
 use crate::frame::{self, Part, Table};
 use crate::lane::Sent;
 use crate::task::{Call, Failure, Function, Outcome, Record, Reply, Stage, Task};
@@ -351,6 +352,7 @@ impl Engine {
                         worker.ready += 1;
                         if worker.ready == worker.lanes.len() {
                             core.starting = core.starting.saturating_sub(1);
+                            events::tell(&self.config.name, What::WorkerStarted { pid: worker.pid });
                             core.failed_starts = 0;
                             core.lost_zygotes = 0;
                         }

@@ -22,6 +22,7 @@ use windlass_shm::ring::{AdaptiveSpin, Retract};
 use crate::config::{Config, OnCrash, OnFull};
 use crate::control::Control;
 use crate::dispatch::Load;
+use crate::events::{self, What};
 use crate::lane::Lane;
 use crate::queue::Queue;
 use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
@@ -286,6 +287,7 @@ impl Engine {
         if let Some(max) = self.config.max_queue
             && core.queued() >= max
         {
+            events::tell(&self.config.name, What::Saturated { queued: core.queued() });
             let refused = if self.config.on_full == OnFull::Reject { Refused::Full } else { Refused::Wait };
             return Err(Box::new((call, refused)));
         }

@@ -7,6 +7,7 @@ mod config;
 pub mod control;
 mod dispatch;
 mod engine;
+pub mod events;
 pub mod frame;
 pub mod lane;
 mod queue;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_executor::{Executor, Job, background};
 use windlass_os::epoll::{Epoll, Interest};
 use windlass_os::eventfd::EventFd;
 use windlass_os::process;
@@ -98,11 +99,9 @@ impl Supervisor {
             next: AtomicU64::new(1),
             fork_generation: process::fork_generation(),
         }));
-        std::thread::Builder::new()
-            .name(String::from("windlass-supervisor"))
-            .stack_size(256 * 1024)
-            .spawn(move || supervisor.run())
-            .context("could not start the supervisor's thread")?;
+        let executor = background()?;
+        let accepted = executor.execute(Job::new(move || supervisor.run()));
+        accepted.map_err(|refused| Error::caused(Code::Os, "could not start the supervisor", refused))?;
         CURRENT.store(std::ptr::from_ref(supervisor).cast_mut(), Ordering::Release);
         Ok(supervisor)
     }

@@ -12,6 +12,7 @@ use windlass_shm::ring::{Header, Producer};
 use windlass_shm::segment::Segment;
 
 use crate::engine::{Core, Engine, State, lock};
+use crate::events::{self, What};
 use crate::lane::Lane;
 use crate::supervisor::Supervisor;
 use crate::task::{Failure, Outcome, Record, Stage, Task};
@@ -308,6 +309,12 @@ impl Engine {
             } else {
                 self.retry_or_finish(core, &task, Outcome::Failed(failure.clone()), record);
             }
+        }
+        let (pid, status, reason) = (worker.pid, worker.status, worker.condemned.clone());
+        if unasked {
+            events::tell(&self.config.name, What::WorkerCrashed { pid, status, reason });
+        } else if worker.killed && matches!(core.state, State::Open | State::Closing) {
+            events::tell(&self.config.name, What::WorkerRecycled { pid });
         }
         drop(worker);
         if breaks {

@@ -71,6 +71,7 @@ fn config(workers: usize) -> Config {
     let program = std::env::current_exe().expect("this binary");
     let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];
     Config {
+        name: "engine".into(),
         workers,
         threads: 1,
         max_queue: None,

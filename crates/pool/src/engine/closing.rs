@@ -1,8 +1,10 @@
 //! The end of a pool: closed, broken, joined.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Core, Engine, Sleeper, State, lock};
+use crate::events::{self, What};
 use crate::task::{Failure, Outcome, Record};
 
 impl Engine {
@@ -56,6 +58,13 @@ impl Engine {
             return;
         }
         core.state = State::Broken(failure.clone());
+        let reason = match failure {
+            Failure::Broken(reason) => Arc::clone(reason),
+            Failure::Crashed { pid, .. } => format!("worker {pid} died").into(),
+            Failure::Initializer(_) => "an initializer failed".into(),
+            Failure::TimedOut(_) => "its time was up".into(),
+        };
+        events::tell(&self.config.name, What::Broken { reason });
         let mut waiting = core.queue.drain();
         waiting.extend(self.kill_everything(core));
         for task in waiting {
@@ -84,6 +93,7 @@ impl Engine {
         }
         if !broken {
             core.state = State::Ended;
+            events::tell(&self.config.name, What::Ended);
         }
         self.local_ready.notify_all();
         self.ended.notify_all();

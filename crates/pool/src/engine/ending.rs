@@ -8,6 +8,7 @@ use windlass_shm::ring::Retract;
 
 use super::{Core, Engine, State, lock};
 use crate::dispatch::STEAL_AFTER;
+use crate::events::{self, How, What};
 use crate::task::{Failure, Outcome, Payload, Phase, Record, Stage, Task};
 use crate::wire::flags;
 
@@ -29,6 +30,7 @@ impl Engine {
             _ => counters.failed += 1,
         }
         counters.busy_ns += record.busy_ns;
+        self.tell_failure(task, &outcome, record.pid);
         record.total_ns = u64::try_from(task.submitted.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if let Some(mut payload) = task.payload() {
             *payload = Payload::default();
@@ -40,6 +42,19 @@ impl Engine {
         if core.change_waiters > 0 {
             Self::bump(&self.change_word);
         }
+    }
+
+    /// Tells of a task that has no result, to whoever listens.
+    fn tell_failure(&self, task: &Task, outcome: &Outcome, pid: i32) {
+        let how = match outcome {
+            Outcome::Replied(reply) if reply.flags & flags::ERROR != 0 => How::Raised,
+            Outcome::Local { raised: true, .. } => How::Raised,
+            Outcome::Failed(Failure::TimedOut(_)) => How::TimedOut,
+            Outcome::Failed(Failure::Crashed { .. }) => How::Crashed,
+            Outcome::Failed(_) => How::Broken,
+            Outcome::Replied(_) | Outcome::Local { .. } | Outcome::Cancelled => return,
+        };
+        events::tell(&self.config.name, What::TaskFailed { task: task.id, pid, how });
     }
 
     /// Runs a task again if it may be, else ends it.

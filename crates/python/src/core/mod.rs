@@ -2,6 +2,7 @@
 
 mod encode;
 mod errors;
+mod events;
 mod functions;
 mod future;
 mod local;
@@ -38,6 +39,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<pool::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;
     m.add_class::<map::MapIterator>()?;
+    m.add_class::<events::EventFeed>()?;
     m.add_function(wrap_pyfunction!(usable_cores, m)?)?;
     m.add_function(wrap_pyfunction!(private_bytes, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -145,6 +145,7 @@ pub(crate) struct PoolBase {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Settings<'py> {
+    name: String,
     workers: usize,
     threads: usize,
     max_queue: Option<usize>,
@@ -190,6 +191,7 @@ impl PoolBase {
             spec: spec.into(),
         });
         let config = Config {
+            name: settings.name.into(),
             workers: settings.workers,
             threads: settings.threads,
             max_queue: settings.max_queue,

@@ -1,0 +1,178 @@
+//! What pools tell of their lives, on a bus of this process.
+//!
+//! Pools tell with their locks held, so nobody is called then: the events are handed to the process's executor, which
+//! delivers them in order, one at a time. While nobody listens nothing is made and nothing handed over.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use windlass_bus::{Bus, Topic};
+use windlass_executor::{Executor, Job, Serial, background};
+use windlass_os::process;
+
+/// Something happened in a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The pool's name.
+    pub pool: Arc<str>,
+    /// What happened.
+    pub what: What,
+}
+
+/// What can happen in a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// A worker process is ready to run tasks.
+    WorkerStarted {
+        /// Its process id.
+        pid: i32,
+    },
+    /// The pool has ended a worker that was not to go on, and puts another in its place: its task was cancelled or out
+    /// of time.
+    WorkerRecycled {
+        /// Its process id.
+        pid: i32,
+    },
+    /// A worker has ended by itself, or by somebody else's hand.
+    WorkerCrashed {
+        /// Its process id.
+        pid: i32,
+        /// Its wait status, if it could be had.
+        status: Option<i32>,
+        /// Why the pool gave it up, if it did.
+        reason: Option<Arc<str>>,
+    },
+    /// A task was not taken because the queue is full: its caller waits, or was refused.
+    Saturated {
+        /// Tasks in the queue.
+        queued: usize,
+    },
+    /// A task has ended without a result: it raised, was out of time, or went down with its worker.
+    TaskFailed {
+        /// Its number.
+        task: u64,
+        /// The process that ran it; 0 if none did.
+        pid: i32,
+        /// How it failed.
+        how: How,
+    },
+    /// The pool runs nothing any more, for something went wrong.
+    Broken {
+        /// What.
+        reason: Arc<str>,
+    },
+    /// The pool has ended as it was told to.
+    Ended,
+}
+
+/// How a task failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Its function raised.
+    Raised,
+    /// Its time was up.
+    TimedOut,
+    /// Its worker died.
+    Crashed,
+    /// The pool broke.
+    Broken,
+}
+
+impl What {
+    /// The topic that it is told on.
+    pub fn topic(&self) -> &'static str {
+        TOPICS[self.index()]
+    }
+
+    fn index(&self) -> usize {
+        match self {
+            Self::WorkerStarted { .. } => 0,
+            Self::WorkerRecycled { .. } => 1,
+            Self::WorkerCrashed { .. } => 2,
+            Self::Saturated { .. } => 3,
+            Self::TaskFailed { .. } => 4,
+            Self::Broken { .. } => 5,
+            Self::Ended => 6,
+        }
+    }
+}
+
+/// The topics, in the order of `What::index`.
+pub const TOPICS: [&str; 7] = [
+    "pool.worker.started",
+    "pool.worker.recycled",
+    "pool.worker.crashed",
+    "pool.saturated",
+    "pool.task.failed",
+    "pool.broken",
+    "pool.ended",
+];
+
+struct Teller {
+    bus: Bus,
+    topics: [Topic<Event>; TOPICS.len()],
+}
+
+fn teller() -> &'static Teller {
+    static TELLER: OnceLock<Teller> = OnceLock::new();
+    TELLER.get_or_init(|| {
+        let bus = Bus::new();
+        let topics = TOPICS.map(|name| match bus.topic(name) {
+            Ok(topic) => topic,
+            Err(error) => unreachable!("{error}"),
+        });
+        Teller { bus, topics }
+    })
+}
+
+/// The bus that the pools of this process tell their events on, as [`Event`]s on [`TOPICS`].
+///
+/// Handlers are called one at a time, in a thread of [`windlass_executor::background`]. One that blocks delays the
+/// events behind it, and no pool. A forked child has the handlers of its parent.
+pub fn bus() -> &'static Bus {
+    &teller().bus
+}
+
+/// Where the events wait for their delivery: of this process, for a fork leaves its parent's threads behind.
+fn queue() -> Option<&'static Serial> {
+    /// Null, or leaked: the fork generation that it was made in, and the queue. Release and Acquire carry its contents.
+    static CURRENT: AtomicPtr<(u64, Serial)> = AtomicPtr::new(ptr::null_mut());
+    let generation = process::fork_generation();
+    let found = CURRENT.load(Ordering::Acquire);
+    // SAFETY: it is null or was published below, and what was published is neither freed nor changed.
+    if let Some((made_in, queue)) = unsafe { found.as_ref() }
+        && *made_in == generation
+    {
+        return Some(queue);
+    }
+    let fresh = Box::into_raw(Box::new((generation, Serial::new(Arc::new(background().ok()?)))));
+    match CURRENT.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: it is published now, and never freed.
+        Ok(_) => Some(unsafe { &(*fresh).1 }),
+        Err(other) => {
+            // SAFETY: ours was not published, so it is ours to free; another thread of this process has published
+            // `other`, which is not null and never freed.
+            unsafe {
+                drop(Box::from_raw(fresh));
+                Some(&(*other).1)
+            }
+        }
+    }
+}
+
+/// Tells an event to whoever listens; takes no time if nobody does, and calls nobody.
+pub(crate) fn tell(pool: &Arc<str>, what: What) {
+    let topic = &teller().topics[what.index()];
+    if !topic.is_heard() {
+        return;
+    }
+    let event = Event { pool: Arc::clone(pool), what };
+    if let Some(queue) = queue() {
+        // Refused only by a process that cannot start a thread; there is nobody left to tell.
+        let _ = queue.execute(Job::new(move || {
+            let _ = topic.publish(&event);
+        }));
+    }
+}
