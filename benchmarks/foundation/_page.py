@@ -26,6 +26,8 @@ def _ratio(line: Figure, *, share: bool) -> str:
         return ""
     if share:
         return f"{number(line.ratio)}× of it"
+    if line.ratio == 1:
+        return "equal"
     if 0 < line.ratio < 1:
         return f"{number(1 / line.ratio)}× worse"
     return f"{number(line.ratio)}× better"

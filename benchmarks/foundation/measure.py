@@ -31,7 +31,7 @@ DOCS = HERE.parents[1] / "docs"
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures the foundation beside its peers.")
     parser.add_argument("--only", default="", metavar="WORD", help="contests whose name holds this word")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each contest (default: 5)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each contest (default: 7)")
     parser.add_argument("--quick", action="store_true", help="one small round: does everything run?")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every round's values")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table")
