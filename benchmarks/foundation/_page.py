@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
 from _report import ABSENT, FAILED, MISS, PASS, SHOWN, as_json, number, spread, tally, troubles
@@ -63,14 +64,17 @@ def markdown(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
     """The whole run."""
     counts = tally(sections)
     lines = [
-        f"{counts[PASS]} goals met, {counts[MISS]} missed; {counts[FAILED]} contenders failed, {counts[ABSENT]} "
-        "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. “2× better” "
-        "is half the peer's value, or twice its gain; “0.9× of it” is Windlass's value over the peer's.",
+        textwrap.fill(
+            f"{counts[PASS]} goals met, {counts[MISS]} missed; {counts[FAILED]} contenders failed, {counts[ABSENT]} "
+            "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. “2× better” "
+            "is half the peer's value, or twice its gain; “0.9× of it” is Windlass's value over the peer's.",
+            120,
+        ),
         "",
         *(f"- {name}: {value}" for name, value in surroundings.items()),
     ]
     for section in sections:
-        lines += ["", f"### {section.title}", "", section.includes, "", *_table(section)]
+        lines += ["", f"### {section.title}", "", textwrap.fill(section.includes, 120), "", *_table(section)]
         lines += ["", *(f"- {trouble}" for trouble in troubles(section))] if troubles(section) else []
     return "\n".join(lines) + "\n"
 
