@@ -66,8 +66,8 @@ def markdown(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
     lines = [
         textwrap.fill(
             f"{counts[PASS]} goals met, {counts[MISS]} missed; {counts[FAILED]} contenders failed, {counts[ABSENT]} "
-            "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. “2× better” "
-            "is half the peer's value, or twice its gain; “0.9× of it” is Windlass's value over the peer's.",
+            "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. “2× "
+            "better” is half the peer's value, or twice its gain; “0.9× of it” is Windlass's value over the peer's.",
             120,
         ),
         "",
