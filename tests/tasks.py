@@ -80,6 +80,12 @@ def spin() -> None:
         pass
 
 
+def spin_if(wanted: bool) -> None:
+    """`spin`, if it is wanted."""
+    if wanted:
+        spin()
+
+
 class Gate:
     """Lets a test hold tasks where it wants them: each tells that it has started, and waits until it may go on."""
 

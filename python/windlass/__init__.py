@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from windlass import result as result
     from windlass import shared as shared
     from windlass._bus import Bus as Bus
     from windlass._errors import (
@@ -93,6 +94,9 @@ if TYPE_CHECKING:
     from windlass._future import TaskRecord as TaskRecord
     from windlass._pool import Pool as Pool
     from windlass._pool import PoolOptions as PoolOptions
+    from windlass._results import Err as Err
+    from windlass._results import Ok as Ok
+    from windlass._results import Result as Result
     from windlass._statistics import BusStatistics as BusStatistics
     from windlass._statistics import PoolStatistics as PoolStatistics
     from windlass._statistics import SubscriptionStatistics as SubscriptionStatistics
@@ -110,11 +114,13 @@ __all__ = [
     "BusStatistics",
     "DecodeError",
     "EncodeError",
+    "Err",
     "FunctionLoadError",
     "Future",
     "InitializerFailed",
     "InvalidTopic",
     "Lagged",
+    "Ok",
     "OutOfMemory",
     "Pool",
     "PoolBroken",
@@ -127,6 +133,7 @@ __all__ = [
     "QueueFull",
     "RemoteError",
     "RemoteTraceback",
+    "Result",
     "ResultEncodeError",
     "SharedMemoryError",
     "StaleHandle",
@@ -140,6 +147,7 @@ __all__ = [
     "WorkerStatistics",
     "__version__",
     "events",
+    "result",
     "share",
     "shared",
 ]
@@ -150,6 +158,9 @@ _HOMES = {
     "PoolOptions": "_pool",
     "PoolStatistics": "_statistics",
     "WorkerStatistics": "_statistics",
+    "Ok": "_results",
+    "Err": "_results",
+    "Result": "_results",
     "PoolEvent": "_events",
     "events": "_events",
     "Bus": "_bus",
@@ -165,8 +176,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name == "shared":
-        return import_module("windlass.shared")
+    if name in ("result", "shared"):
+        return import_module(f"windlass.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'windlass' has no attribute {name!r}")
     value = getattr(import_module(f"windlass.{_HOMES.get(name, '_errors')}"), name)

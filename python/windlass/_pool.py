@@ -14,11 +14,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from windlass import _core
 from windlass._core import private_bytes, usable_cores
 from windlass._future import Future, LoopMail
+from windlass._results import Err, Ok
 from windlass._statistics import PoolStatistics, WorkerStatistics
 
 P = ParamSpec("P")
@@ -119,6 +120,26 @@ class PoolOptions:
         future: Future[T] = self._pool._submit(fn, args, kwargs, self._timeout, self._retries, self._priority)
         return future
 
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[False] = ...,
+    ) -> Iterator[T]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[True],
+    ) -> Iterator[Ok[T] | Err[Exception]]: ...
     def map(
         self,
         fn: Callable[..., T],
@@ -126,10 +147,31 @@ class PoolOptions:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
-    ) -> Iterator[T]:
+        results: bool = False,
+    ) -> Iterator[Any]:
         """As `Pool.map`."""
-        return self._pool._map(fn, iterables, True, timeout, chunksize, buffersize, self)
+        return self._pool._map(fn, iterables, True, timeout, chunksize, buffersize, results, self)
 
+    @overload
+    def map_unordered(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[False] = ...,
+    ) -> Iterator[T]: ...
+    @overload
+    def map_unordered(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[True],
+    ) -> Iterator[Ok[T] | Err[Exception]]: ...
     def map_unordered(
         self,
         fn: Callable[..., T],
@@ -137,9 +179,10 @@ class PoolOptions:
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
-    ) -> Iterator[T]:
+        results: bool = False,
+    ) -> Iterator[Any]:
         """As `Pool.map_unordered`."""
-        return self._pool._map(fn, iterables, False, timeout, chunksize, buffersize, self)
+        return self._pool._map(fn, iterables, False, timeout, chunksize, buffersize, results, self)
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """As `Pool.run`."""
@@ -311,6 +354,26 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             timeout=timeout, retries=retries, priority=priority
         )
 
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[False] = ...,
+    ) -> Iterator[T]: ...
+    @overload
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[True],
+    ) -> Iterator[Ok[T] | Err[Exception]]: ...
     def map(
         self,
         fn: Callable[..., T],
@@ -318,7 +381,8 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
-    ) -> Iterator[T]:
+        results: bool = False,
+    ) -> Iterator[Any]:
         """Results of `fn` over the inputs, in their order.
 
         Inputs are taken as results are, a bounded number ahead, so they may be without end. An input that fails raises
@@ -330,9 +394,33 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             timeout: seconds from now in which a result must have come, else `TimeoutError`.
             chunksize: inputs sent to a worker process at once; by default it is learned from how long they take.
             buffersize: tasks that may be ahead of the results taken; each is one input, or `chunksize` of them.
+            results: yield a `Result` for each input, `Ok` of what `fn` returned or `Err` of the exception, so that one
+                bad input never ends the map. What is no input's fault still raises: the iterables, the time limit of
+                the map, a pool that is shut down. If a worker dies, every input of its chunk comes as an
+                `Err`; ``chunksize=1`` confines that to one.
         """
-        return self._map(fn, iterables, True, timeout, chunksize, buffersize, self._defaults)
+        return self._map(fn, iterables, True, timeout, chunksize, buffersize, results, self._defaults)
 
+    @overload
+    def map_unordered(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[False] = ...,
+    ) -> Iterator[T]: ...
+    @overload
+    def map_unordered(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = ...,
+        chunksize: int | None = ...,
+        buffersize: int | None = ...,
+        results: Literal[True],
+    ) -> Iterator[Ok[T] | Err[Exception]]: ...
     def map_unordered(
         self,
         fn: Callable[..., T],
@@ -340,9 +428,10 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         timeout: float | None = None,
         chunksize: int | None = None,
         buffersize: int | None = None,
-    ) -> Iterator[T]:
+        results: bool = False,
+    ) -> Iterator[Any]:
         """As `map`, but results come as they are done."""
-        return self._map(fn, iterables, False, timeout, chunksize, buffersize, self._defaults)
+        return self._map(fn, iterables, False, timeout, chunksize, buffersize, results, self._defaults)
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs one task and waits for it in asyncio.
@@ -378,8 +467,9 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
         timeout: float | None,
         chunksize: int | None,
         buffersize: int | None,
+        results: bool,
         options: PoolOptions,
-    ) -> Iterator[T]:
+    ) -> Iterator[Any]:
         if not callable(fn):
             raise TypeError(f"map needs a callable, not {fn!r}")
         if chunksize is not None:
@@ -408,10 +498,11 @@ class Pool(_core.PoolBase, concurrent.futures.Executor):
             "task_timeout": options._timeout,
             "retries": options._retries,
             "priority": options._priority,
+            "results": (Ok, Err) if results else None,
         }
-        results = _core.MapIterator(self, fn, source, settings)
-        self._maps.add(results)
-        return results
+        made = _core.MapIterator(self, fn, source, settings)
+        self._maps.add(made)
+        return made
 
     # --- the pool itself --------------------------------------------------------------------------------------------
 

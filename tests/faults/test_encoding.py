@@ -235,7 +235,7 @@ def test_an_initializer_that_dies(make_pool: Callable[..., Any]) -> None:
 
 
 def test_a_few_starts_that_fail_break_nothing(make_pool: Callable[..., Any], tmp_path: Path) -> None:
-    # A killer that hits workers before they are ready, as the kernel does for want of memory: five workers, seven deaths.
+    # A killer that hits workers before they are ready, as the kernel does for want of memory.
     pool = make_pool(
         5, kind="process", initializer=tasks.die_until, initargs=(tasks.Gate(tmp_path), 8, signal.SIGKILL)
     )

@@ -64,6 +64,8 @@ pub(crate) struct MapIterator {
     /// An exception of the input iterator, kept until the results before it are out.
     input_error: Option<PyErr>,
     started: bool,
+    /// `Ok` and `Err`, if what comes of each input is to be told as one of them.
+    results: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
 /// What `Pool.map` has made of its arguments.
@@ -80,6 +82,7 @@ struct MapSettings {
     task_timeout: Option<f64>,
     retries: u32,
     priority: i32,
+    results: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
 #[pymethods]
@@ -129,6 +132,7 @@ impl MapIterator {
             failed: None,
             input_error: None,
             started: false,
+            results: settings.results,
         };
         if let Some(error) = failure {
             iterator.source = None;
@@ -154,7 +158,8 @@ impl MapIterator {
                 if current.at < values.len() {
                     let item = values.get_item(current.at)?;
                     current.at += 1;
-                    return if current.mixed { mixed_item(&item) } else { Ok(Some(item.unbind())) };
+                    let came = if current.mixed { mixed_item(&item) } else { Ok(item.unbind()) };
+                    return self.told(py, came).map(Some);
                 }
                 self.current = None;
             }
@@ -163,7 +168,7 @@ impl MapIterator {
                 if left > 1 {
                     self.failed = Some((exception, left - 1));
                 }
-                return Err(error);
+                return self.told(py, Err(error)).map(Some);
             }
             self.refill(py, false)?;
             if self.flight.is_empty() {
@@ -179,7 +184,7 @@ impl MapIterator {
                 Some(Err(error)) if done.items > 1 => {
                     self.failed = Some((error.into_value(py).into_any(), done.items));
                 }
-                Some(result) => return result.map(Some),
+                Some(came) => return self.told(py, came).map(Some),
                 None => {}
             }
         }
@@ -203,16 +208,25 @@ impl MapIterator {
 }
 
 /// One `(ok, value or error)` of a batch in which some failed.
-fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
     let (ok, value): (bool, Bound<'_, PyAny>) = item.extract()?;
     if ok {
-        return Ok(Some(value.unbind()));
+        return Ok(value.unbind());
     }
     let exception = item.py().import("windlass._serialize")?.getattr("revive")?.call1((value,))?;
     Err(PyErr::from_value(exception))
 }
 
 impl MapIterator {
+    /// What came of one input, as it is or as a result.
+    fn told(&self, py: Python<'_>, came: PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+        match (&self.results, came) {
+            (None, came) => came,
+            (Some((ok, _)), Ok(value)) => ok.call1(py, (value,)),
+            (Some((_, err)), Err(error)) => err.call1(py, (error.into_value(py),)),
+        }
+    }
+
     fn most_tasks(&self) -> usize {
         match self.buffersize {
             Some(size) => size,

@@ -1,0 +1,107 @@
+"""`map(..., results=True)`: one bad input ends no map."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests import tasks
+
+import windlass
+from windlass import Err, Ok, result
+
+
+def reciprocal(number: int) -> float:
+    return 1 / number
+
+
+def die_at(number: int, at: int) -> int:
+    if number == at:
+        tasks.killed_by(9)
+    return number
+
+
+def unpicklable_at(number: int) -> Any:
+    return tasks.Unpicklable() if number == 3 else number
+
+
+@pytest.fixture(params=["process", "thread"])
+def pool(request: Any, make_pool: Callable[..., Any]) -> Any:
+    return make_pool(2, kind=request.param)
+
+
+@pytest.mark.parametrize("chunksize", [None, 1, 7])
+@pytest.mark.parametrize("way", ["map", "map_unordered"])
+def test_an_error_is_its_own_input_s(pool: Any, way: str, chunksize: int | None) -> None:
+    numbers = [n % 10 for n in range(1000)]
+    came = list(getattr(pool, way)(reciprocal, numbers, chunksize=chunksize, results=True))
+    values, errors = result.partition(came)
+    assert (len(values), len(errors)) == (900, 100)
+    assert all(isinstance(error, ZeroDivisionError) for error in errors)
+    if way == "map":
+        assert [it.is_err() for it in came] == [n == 0 for n in numbers]
+    if pool.kind == "process":
+        assert all("in reciprocal" in str(error.__cause__) for error in errors)
+
+
+def test_several_iterables_and_options(pool: Any) -> None:
+    came = list(pool.options(retries=1).map(divmod, [7, 8], [2, 0], results=True))
+    assert came[0] == Ok((3, 1))
+    assert isinstance(came[1].err(), ZeroDivisionError)
+
+
+def test_a_time_out_is_its_own_input_s(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(2, kind="process")
+    came = list(pool.options(timeout=0.2).map(tasks.spin_if, [False, True, False], results=True))
+    assert [it.is_ok() for it in came] == [True, False, True]
+    assert isinstance(came[1].err(), windlass.TaskTimeout)
+
+
+@pytest.mark.parametrize("chunksize", [1, 5])
+def test_what_cannot_be_sent_is_its_own_input_s(make_pool: Callable[..., Any], chunksize: int) -> None:
+    pool = make_pool(2, kind="process")
+    inputs = [1, 2, tasks.Unpicklable(), 4, 5, 6]
+    came = list(pool.map(tasks.identity, inputs, chunksize=chunksize, results=True))
+    assert [it.is_ok() for it in came] == [True, True, False, True, True, True]
+    assert isinstance(came[2].err(), windlass.EncodeError)
+
+
+@pytest.mark.parametrize("chunksize", [1, 5])
+def test_what_cannot_be_sent_back_is_its_own_input_s(make_pool: Callable[..., Any], chunksize: int) -> None:
+    pool = make_pool(2, kind="process")
+    came = list(pool.map(unpicklable_at, range(6), chunksize=chunksize, results=True))
+    assert [it.is_ok() for it in came] == [True, True, True, False, True, True]
+    assert isinstance(came[3].err(), windlass.ResultEncodeError)
+
+
+def test_a_worker_that_dies_costs_its_chunk(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(2, kind="process")
+    alone = list(pool.map(die_at, range(20), [11] * 20, chunksize=1, results=True))
+    assert [n for n, it in enumerate(alone) if it.is_err()] == [11]
+    assert isinstance(alone[11].err(), windlass.WorkerCrashed)
+    chunks = list(pool.map(die_at, range(20), [11] * 20, chunksize=5, results=True))
+    assert [n for n, it in enumerate(chunks) if it.is_err()] == [10, 11, 12, 13, 14]
+
+
+def test_it_is_lazy(pool: Any) -> None:
+    came = pool.map(reciprocal, itertools.count(), results=True)
+    assert next(came).is_err()
+    assert next(came) == Ok(1.0)
+    came.close()
+
+
+def test_an_input_that_raises_still_raises(pool: Any) -> None:
+    def inputs() -> Iterator[int]:
+        yield from [1] * 1000
+        raise KeyError("broken")
+
+    came = pool.map(reciprocal, inputs(), results=True)
+    assert [next(came) for _ in range(1000)] == [Ok(1.0)] * 1000
+    with pytest.raises(KeyError, match="broken"):
+        next(came)
+
+
+def test_results_of_results_are_held_as_they_are(pool: Any) -> None:
+    assert list(pool.map(tasks.identity, [Ok(1), Err("no")], results=True)) == [Ok(Ok(1)), Ok(Err("no"))]
