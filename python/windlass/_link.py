@@ -16,6 +16,7 @@ import itertools
 import os
 import pickle
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -207,11 +208,15 @@ class Uplink:
         """
         with self._lock:
             number = self._tell()
-            if number and not self._port.wait_acknowledged(number, _SETTLE):
-                raise BusError(
-                    f"the process that made the bus has not answered for {_SETTLE:.0f} s; it may be stopped, or one of "
-                    "its subscriptions is full and nobody receives from it"
-                )
+            deadline = time.monotonic() + _SETTLE
+            while number and not self._port.wait_acknowledged(number, _TICK):
+                if self.bus.closed:
+                    return  # The hub has said goodbye; what was subscribed to is closed.
+                if time.monotonic() > deadline:
+                    raise BusError(
+                        f"the process that made the bus has not answered for {_SETTLE:.0f} s; it may be stopped, or one "
+                        "of its subscriptions is full and nobody receives from it"
+                    )
 
     def _tell(self) -> int:
         patterns = tuple(dict.fromkeys(self._outgoing._others()))
