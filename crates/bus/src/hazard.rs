@@ -18,8 +18,9 @@ use loom::sync::Arc;
 
 use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, lock};
 
-/// How many things a thread may read at once: two for each level of handlers that publish to handlers.
-const MOST: usize = if cfg!(loom) { 2 } else { 128 };
+/// How many things a thread may read at once: two for each level of handlers that publish to handlers, and one for who
+/// asks at the deepest whether a topic is heard.
+const MOST: usize = if cfg!(loom) { 2 } else { 129 };
 
 /// The places of one thread.
 #[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
@@ -109,7 +110,8 @@ impl Reader {
         let Some(place) = self.places.reading.get(depth) else { return Err(TooDeep) };
         let mut current = source.load(Ordering::Relaxed);
         loop {
-            place.store(current.cast(), Ordering::Relaxed);
+            // Release: a writer that sees this frees what stood here before, which we have read.
+            place.store(current.cast(), Ordering::Release);
             // Either a writer that takes `current` out now sees our place, or we see below that it is out.
             barrier::light(self.asymmetric);
             let again = source.load(Ordering::Acquire);

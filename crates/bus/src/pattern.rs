@@ -1,7 +1,7 @@
 //! Topics, and the patterns that match them.
 //!
-//! A topic is one segment or more, separated by dots: `orders.new.eu`. A pattern may have `*` in place of a segment, for
-//! any one, and `**`, for any number of segments, none included.
+//! A topic is one segment or more, separated by dots: `orders.new.eu`. A pattern may have `*` in place of a segment,
+//! for any one, and `**`, for any number of segments, none included.
 
 use std::fmt;
 

@@ -77,8 +77,8 @@ impl<T> Snapshot<T> {
     }
 
     fn own(pointer: *mut T) -> Box<T> {
-        // SAFETY: from Box::into_raw in `new` or `replace`; taken out of circulation and out of `retired`, both under the
-        // lock or by the only owner, so nobody else frees it, and nobody reads it.
+        // SAFETY: from Box::into_raw in `new` or `replace`; taken out of circulation and out of `retired`, both under
+        // the lock or by the only owner, so nobody else frees it, and nobody reads it.
         unsafe { Box::from_raw(pointer) }
     }
 }
@@ -114,5 +114,147 @@ impl<T> Reading<'_, T> {
         if snapshot.leftover.load(Ordering::Relaxed) {
             snapshot.tidy(domain);
         }
+    }
+}
+
+/// On every schedule that loom finds: nobody reads what was freed, and everything is freed once.
+#[cfg(all(test, loom))]
+mod tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    use super::*;
+
+    /// Counts the values that are alive; reading one that was dropped is an access that loom reports.
+    struct Value {
+        number: usize,
+        alive: Arc<AtomicUsize>,
+        cell: loom::cell::UnsafeCell<usize>,
+    }
+
+    impl Value {
+        fn new(number: usize, alive: &Arc<AtomicUsize>) -> Self {
+            alive.fetch_add(1, Ordering::Relaxed);
+            Self { number, alive: Arc::clone(alive), cell: loom::cell::UnsafeCell::new(number) }
+        }
+
+        fn check(&self) -> usize {
+            // SAFETY: loom checks that no write comes beside this.
+            self.cell.with(|cell| assert_eq!(unsafe { *cell }, self.number));
+            self.number
+        }
+    }
+
+    impl Drop for Value {
+        fn drop(&mut self) {
+            // SAFETY: as above: a reader that has not ended is a race with this write.
+            self.cell.with_mut(|cell| unsafe { *cell = usize::MAX });
+            self.alive.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Model {
+        domain: Domain,
+        snapshot: Snapshot<Value>,
+    }
+
+    fn model(alive: &Arc<AtomicUsize>) -> Arc<Model> {
+        Arc::new(Model { domain: Domain::default(), snapshot: Snapshot::new(Value::new(0, alive)) })
+    }
+
+    fn read(model: &Model, reader: &Reader) -> usize {
+        let reading = model.snapshot.read(reader).expect("not deep");
+        let number = reading.value().check();
+        reading.finish(&model.domain);
+        number
+    }
+
+    #[test]
+    fn a_reader_and_a_writer() {
+        loom::model(|| {
+            let alive = Arc::new(AtomicUsize::new(0));
+            let model = model(&alive);
+            let reader = {
+                let model = Arc::clone(&model);
+                thread::spawn(move || {
+                    let reader = model.domain.join();
+                    let first = read(&model, &reader);
+                    assert!(first <= read(&model, &reader));
+                })
+            };
+            drop(model.snapshot.replace(&model.domain, Value::new(1, &alive)));
+            reader.join().expect("no panic");
+            assert_eq!(read(&model, &model.domain.join()), 1);
+            drop(model);
+            assert_eq!(alive.load(Ordering::Relaxed), 0);
+        });
+    }
+
+    #[test]
+    fn two_writers_and_a_reader() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let alive = Arc::new(AtomicUsize::new(0));
+            let model = model(&alive);
+            let other = {
+                let (model, alive) = (Arc::clone(&model), Arc::clone(&alive));
+                thread::spawn(move || drop(model.snapshot.replace(&model.domain, Value::new(1, &alive))))
+            };
+            let reader = {
+                let model = Arc::clone(&model);
+                thread::spawn(move || {
+                    read(&model, &model.domain.join());
+                })
+            };
+            drop(model.snapshot.replace(&model.domain, Value::new(2, &alive)));
+            other.join().expect("no panic");
+            reader.join().expect("no panic");
+            drop(model);
+            assert_eq!(alive.load(Ordering::Relaxed), 0);
+        });
+    }
+
+    #[test]
+    fn what_a_reader_kept_it_frees() {
+        loom::model(|| {
+            let alive = Arc::new(AtomicUsize::new(0));
+            let model = model(&alive);
+            let reader = model.domain.join();
+            let reading = model.snapshot.read(&reader).expect("not deep");
+            let writer = {
+                let (model, alive) = (Arc::clone(&model), Arc::clone(&alive));
+                thread::spawn(move || drop(model.snapshot.replace(&model.domain, Value::new(1, &alive))))
+            };
+            reading.value().check();
+            writer.join().expect("no panic");
+            assert!(!reading.is_current());
+            assert_eq!(alive.load(Ordering::Relaxed), 2);
+            reading.finish(&model.domain);
+            assert_eq!(alive.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    #[test]
+    fn places_are_handed_on() {
+        loom::model(|| {
+            let alive = Arc::new(AtomicUsize::new(0));
+            let model = model(&alive);
+            let indices = Arc::new(AtomicUsize::new(0));
+            let threads = [(); 2].map(|()| {
+                let (model, indices) = (Arc::clone(&model), Arc::clone(&indices));
+                thread::spawn(move || {
+                    let reader = model.domain.join();
+                    indices.fetch_or(1 << reader.index(), Ordering::Relaxed);
+                    read(&model, &reader);
+                })
+            });
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            let reader = model.domain.join();
+            assert!(indices.load(Ordering::Relaxed) & (1 << reader.index()) != 0);
+        });
     }
 }
