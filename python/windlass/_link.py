@@ -214,8 +214,8 @@ class Uplink:
                     return  # The hub has said goodbye; what was subscribed to is closed.
                 if time.monotonic() > deadline:
                     raise BusError(
-                        f"the process that made the bus has not answered for {_SETTLE:.0f} s; it may be stopped, or one "
-                        "of its subscriptions is full and nobody receives from it"
+                        f"the process that made the bus has not answered for {_SETTLE:.0f} s; it may be stopped, or "
+                        "one of its subscriptions is full and nobody receives from it"
                     )
 
     def _tell(self) -> int:

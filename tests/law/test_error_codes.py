@@ -39,6 +39,7 @@ def test_every_error_is_what_the_page_says() -> None:
         **vars(builtins),
         **_classes(),
         "queue.Full": queue.Full,
+        "queue.Empty": queue.Empty,
         "pickle.PicklingError": pickle.PicklingError,
         "BrokenProcessPool": concurrent.futures.process.BrokenProcessPool,
     }

@@ -15,9 +15,9 @@ use crate::statistics::Statistics;
 
 /// N workers that steal from each other: for jobs that compute.
 ///
-/// A worker that joins a job runs others meanwhile, on its own stack, up to 64 joins deep. Such a job should not block for long:
-/// the one that was joined would end, and its joiner not. [`DynamicExecutor`](crate::DynamicExecutor) is for
-/// those.
+/// A worker that joins a job runs others meanwhile, on its own stack, up to 64 joins deep. Such a job should not
+/// block for long: the one that was joined would end, and its joiner not.
+/// [`DynamicExecutor`](crate::DynamicExecutor) is for those.
 ///
 /// Dropped, it shuts down and does not wait.
 pub struct FixedExecutor(Arc<Core>);

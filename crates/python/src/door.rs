@@ -54,10 +54,12 @@ impl Definition {
             let slot = |slot: c_int, value: *mut c_void| ffi::PyModuleDef_Slot { slot, value };
             let mut slots = vec![slot(ffi::Py_mod_exec, door.exec as *mut c_void)];
             if version >= 0x030C_0000 {
-                slots.push(slot(MULTIPLE_INTERPRETERS, ptr::without_provenance_mut(2))); // per-interpreter GIL supported
+                // 2: supported with a GIL for each interpreter.
+                slots.push(slot(MULTIPLE_INTERPRETERS, ptr::without_provenance_mut(2)));
             }
             if version >= 0x030D_0000 {
-                slots.push(slot(GIL, ptr::without_provenance_mut(1))); // GIL not used
+                // 1: not used.
+                slots.push(slot(GIL, ptr::without_provenance_mut(1)));
             }
             slots.push(slot(0, ptr::null_mut()));
             let definition = ffi::PyModuleDef {

@@ -76,8 +76,8 @@ pub(super) fn make_port(kind: *mut ffi::PyTypeObject, segment: Arc<Segment>) -> 
     unsafe { heap::make(kind, Port { port, stopping: AtomicBool::new(false) }) }
 }
 
-/// `hear(timeout)`: what was said, as a list of pairs of a port and what: a process id that joined, bytes, or `None` for
-/// a port whose memory makes no sense.
+/// `hear(timeout)`: what was said, as a list of pairs of a port and what: a process id that joined, bytes, or `None`
+/// for a port whose memory makes no sense.
 unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
     let (hub, timeout) = unsafe { (heap::content::<Hub>(object), ffi::PyFloat_AsDouble(timeout)) };

@@ -443,9 +443,9 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
 }
 
 const DOC: &CStr = c"The receiving end of a subscription, made by `Bus.subscribe`.\n\n\
-An iterator and an asynchronous iterator over what was published since. Any number of threads and coroutines may receive \
-from it; each message goes to one of them. It ends when it, or its bus, is closed and everything in it was received. A \
-subscription that nothing refers to any more is closed.";
+An iterator and an asynchronous iterator over what was published since. Any number of threads and coroutines may \
+receive from it; each message goes to one of them. It ends when it, or its bus, is closed and everything in it was \
+received. A subscription that nothing refers to any more is closed.";
 
 /// Makes a subscription.
 ///
