@@ -131,3 +131,15 @@ def kernels(shared: Any, shared_out: Any, repeats: int) -> dict[str, list[float]
                 times.setdefault(f"elementwise {place}", []).append(middle - began)
                 times.setdefault(f"rows {place}", []).append(ended - middle)
     return times
+
+
+def publish(bus: object, messages: int) -> None:
+    """Publishes so many integers, one by one."""
+    for number in range(messages):
+        bus.publish("numbers", number)  # type: ignore[attr-defined]
+
+
+def put_all(target: object, messages: int) -> None:
+    """Puts so many integers into a queue, one by one."""
+    for number in range(messages):
+        target.put(number)  # type: ignore[attr-defined]
