@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use windlass_base::{Code, Error};
+use windlass_base::{Code, Error, error};
 
 use crate::clock::per_call;
 
@@ -26,7 +26,7 @@ impl Bottom for Made {
 
     #[inline(never)]
     fn ask(&mut self, number: u64) -> Result<u64, Error> {
-        if number & 1 == 0 { Ok(number) } else { Err(Error::new(Code::TooLarge, "odd numbers do not fit")) }
+        if number & 1 == 0 { Ok(number) } else { Err(error!(Code::TooLarge, "odd numbers do not fit")) }
     }
 }
 
@@ -119,7 +119,7 @@ pub fn error<B: Bottom>(bottom: &mut B, calls: usize) -> f64 {
 
 /// Nanoseconds for an error that is neither made nor dropped on the way.
 pub fn error_at_hand(calls: usize) -> f64 {
-    let mut bottom = AtHand(Some(Error::new(Code::TooLarge, "odd numbers do not fit")));
+    let mut bottom = AtHand(Some(error!(Code::TooLarge, "odd numbers do not fit")));
     per_call(calls, |index| {
         let answer = black_box(through_ten(&mut bottom, black_box(2 * index as u64 + 1)));
         bottom.0 = answer.err();
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_error_at_hand_is_handed_over_and_can_be_given_back() {
-        let mut bottom = AtHand(Some(Error::new(Code::Os, "it failed")));
+        let mut bottom = AtHand(Some(error!(Code::Os, "it failed")));
         assert_eq!(through_ten(&mut bottom, 2).expect("2 is even"), 12);
         bottom.0 = through_ten(&mut bottom, 1).err();
         assert_eq!(bottom.0.as_ref().map(Error::code), Some(Code::Os));

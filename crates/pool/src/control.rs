@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_base::{Code, Result, ResultExt, error};
 use windlass_os::eventfd::EventFd;
 use windlass_os::futex::{self, Scope};
 use windlass_os::memfd;
@@ -84,7 +84,7 @@ impl Control {
             .context("could not map a control page")?;
         let control = Self { map, event: EventFd::from_owned(event) };
         if control.page().magic.0.load(Ordering::Acquire) != MAGIC {
-            return Err(Error::new(Code::ShmCorrupt, "a control page has the wrong magic number"));
+            return Err(error!(Code::ShmCorrupt, "a control page has the wrong magic number"));
         }
         Ok(Arc::new(control))
     }

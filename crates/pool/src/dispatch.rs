@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Error, Result};
+use windlass_base::{Code, Result, error};
 use windlass_os::socket;
 use windlass_shm::arena::Arena;
 use windlass_shm::ring::{Header, PushError, Retract};
@@ -291,7 +291,7 @@ impl Engine {
         match header.kind {
             kind::DONE => {
                 if lane.outstanding.front().is_none_or(|sent| sent.task.id != header.id) {
-                    return Err(Error::new(Code::ShmCorrupt, "it answered a task that it was not given"));
+                    return Err(error!(Code::ShmCorrupt, "it answered a task that it was not given"));
                 }
                 let Some(sent) = lane.outstanding.pop_front() else { return Ok(()) };
                 lane.front_since = Instant::now();
@@ -368,7 +368,7 @@ impl Engine {
                     worker.retained.remove(&header.aux);
                 }
             }
-            _ => return Err(Error::new(Code::ShmCorrupt, "it sent a record of an unknown kind")),
+            _ => return Err(error!(Code::ShmCorrupt, "it sent a record of an unknown kind")),
         }
         Ok(())
     }
@@ -424,7 +424,7 @@ impl crate::workers::Worker {
                 None => match segments.iter().find(|segment| segment.id() == entry.segment) {
                     Some(segment) => segment.copy_out(entry.offset, entry.length)?,
                     None => {
-                        return Err(Error::new(Code::ShmCorrupt, "it named a segment that it did not pass"));
+                        return Err(error!(Code::ShmCorrupt, "it named a segment that it did not pass"));
                     }
                 },
             });
@@ -443,7 +443,7 @@ impl crate::workers::Worker {
                     break;
                 }
                 let Some(segment) = receive_segment(&self.socket, Some(Arena::global()))? else {
-                    return Err(Error::new(Code::ShmCorrupt, "it named a segment that it did not pass"));
+                    return Err(error!(Code::ShmCorrupt, "it named a segment that it did not pass"));
                 };
                 self.received.insert(segment.id(), segment);
             }

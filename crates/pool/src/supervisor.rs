@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_base::{Code, Error, Result, ResultExt, error};
 use windlass_executor::{Executor, Job, background};
 use windlass_os::epoll::{Epoll, Interest};
 use windlass_os::eventfd::EventFd;
@@ -131,7 +131,7 @@ impl Supervisor {
             watched.wanted.push((command.clone(), answer));
         }
         self.wake.signal();
-        answered.recv().map_err(|_| Error::new(Code::Zygote, "the supervisor's thread is gone"))?
+        answered.recv().map_err(|_| error!(Code::Zygote, "the supervisor's thread is gone"))?
     }
 
     pub(crate) fn new_worker_id(&self, engine: &Weak<Engine>) -> u64 {
@@ -280,7 +280,7 @@ impl Supervisor {
 
     fn restart(&self, engine: &Arc<Engine>) -> Result<Arc<Zygote>> {
         let Some(spawn) = &engine.config.spawn else {
-            return Err(Error::new(Code::Zygote, "the pool has no worker processes"));
+            return Err(error!(Code::Zygote, "the pool has no worker processes"));
         };
         let existing = lock(&self.watched).zygotes.get(&spawn.zygote).map(Arc::clone);
         existing.map_or_else(|| self.start_zygote(&spawn.zygote), Ok)

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_base::{Code, Error, Result, ResultExt, error};
 use windlass_os::mmap::{Mapping, Protection};
 use windlass_os::socket;
 use windlass_shm::arena::Arena;
@@ -115,12 +115,8 @@ impl WorkerEnd {
                 self.control.ring(self.control.mode());
                 Ok(false)
             }
-            Err(PushError::TooLarge) => {
-                Err(Error::new(Code::TooLarge, "a reply is larger than its ring takes"))
-            }
-            Err(PushError::Corrupt) => {
-                Err(Error::new(Code::ShmCorrupt, "a result ring's head makes no sense"))
-            }
+            Err(PushError::TooLarge) => Err(error!(Code::TooLarge, "a reply is larger than its ring takes")),
+            Err(PushError::Corrupt) => Err(error!(Code::ShmCorrupt, "a result ring's head makes no sense")),
         }
     }
 
@@ -182,7 +178,7 @@ pub(crate) fn receive_segment(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> R
     let field =
         |at: usize| message.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
     let Some(fd) = fds.pop().filter(|_| got == SEGMENT_MESSAGE && fds.is_empty()) else {
-        return Err(Error::new(Code::ShmCorrupt, "a segment's message is malformed"));
+        return Err(error!(Code::ShmCorrupt, "a segment's message is malformed"));
     };
     let given = message[4..8] == 1_u32.to_le_bytes();
     match arena {
@@ -240,7 +236,7 @@ impl FdChannel {
                 continue;
             }
             if Instant::now() > deadline {
-                return Err(Error::new(Code::ShmStale, "a segment was named but its descriptor never came"));
+                return Err(error!(Code::ShmStale, "a segment was named but its descriptor never came"));
             }
             windlass_os::process::wait_readable(self.socket.as_fd(), Duration::from_millis(100));
         }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_base::{Code, Result, ResultExt, error};
 use windlass_os::socket;
 
 pub mod server;
@@ -141,10 +141,10 @@ impl Zygote {
         let mut buffer = [0; LARGEST];
         let mut fds = Vec::new();
         match socket::recv(self.socket.as_fd(), &mut buffer, &mut fds, false) {
-            Ok(0) => Err(Error::new(Code::Zygote, "the zygote is gone")),
+            Ok(0) => Err(error!(Code::Zygote, "the zygote is gone")),
             Ok(got) => match Message::parse(buffer.get(..got).unwrap_or_default(), &mut fds) {
                 Some(message) => Ok(Some(message)),
-                None => Err(Error::new(Code::Zygote, "the zygote sent a message that makes no sense")),
+                None => Err(error!(Code::Zygote, "the zygote sent a message that makes no sense")),
             },
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
             Err(e) => Err(e).context("the zygote is gone"),

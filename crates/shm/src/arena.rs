@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use windlass_base::{Code, Error, Result};
+use windlass_base::{Code, Result, error};
 use windlass_os::process;
 
 use crate::per_process::PerProcess;
@@ -211,8 +211,7 @@ impl Arena {
     /// `Code::NoMemory` when there is no room.
     pub fn zeroed(&self, size: usize) -> Result<Arc<Segment>> {
         let size = size.max(ALIGN).checked_next_multiple_of(ALIGN);
-        let size =
-            size.ok_or_else(|| Error::new(Code::NoMemory, "an array would be larger than any memory"))?;
+        let size = size.ok_or_else(|| error!(Code::NoMemory, "an array would be larger than any memory"))?;
         Ok(Segment::create(size, true)?.publish(self.home()))
     }
 

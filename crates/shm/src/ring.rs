@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_base::{Code, Error, Result};
+use windlass_base::{Code, Error, Result, error};
 #[cfg(not(loom))]
 use windlass_os::mmap::Mapping;
 
@@ -209,7 +209,7 @@ impl RingMemory {
         let end = offset.checked_add(Self::required(capacity));
         let fits = end.is_some_and(|end| end <= len);
         if !fits || !capacity.is_power_of_two() || capacity < 128 || !offset.is_multiple_of(64) {
-            return Err(Error::new(Code::TooLarge, "a ring does not fit into its memory"));
+            return Err(error!(Code::TooLarge, "a ring does not fit into its memory"));
         }
         // SAFETY: the offset was checked to lie inside the memory.
         let start = unsafe { NonNull::new_unchecked(start.add(offset)) };

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use windlass_base::{Code, Error, Result, ResultExt};
+use windlass_base::{Code, Error, Result, ResultExt, error};
 use windlass_os::mmap::{Mapping, Protection};
 use windlass_os::{memfd, process};
 
@@ -115,9 +115,8 @@ impl Segment {
     /// `Code::NoMemory` when there is no room.
     pub fn create(size: usize, zeroed: bool) -> Result<Self> {
         let bytes = HEADER.checked_add(size).filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes
-            .ok_or_else(|| Error::new(Code::NoMemory, "a segment would be larger than any memory"))?
-            as u64;
+        let bytes =
+            bytes.ok_or_else(|| error!(Code::NoMemory, "a segment would be larger than any memory"))? as u64;
         let make = if zeroed {
             memfd::create(c"windlass-segment", bytes, true)
         } else {
@@ -199,7 +198,7 @@ impl Segment {
             return Ok(known);
         }
         let corrupt =
-            || Error::new(Code::ShmCorrupt, "a descriptor is not that of the segment it was announced as");
+            || error!(Code::ShmCorrupt, "a descriptor is not that of the segment it was announced as");
         let bytes = memfd::size(fd.as_fd()).context("could not measure a segment")?;
         let bytes = usize::try_from(bytes).map_err(|_| corrupt())?;
         if bytes < HEADER || !memfd::is_size_sealed(fd.as_fd()) {
@@ -293,7 +292,7 @@ impl Segment {
         if offset.checked_add(length).is_some_and(|end| end <= self.size()) {
             return Ok(());
         }
-        Err(Error::new(Code::ShmCorrupt, "a handle points outside its segment"))
+        Err(error!(Code::ShmCorrupt, "a handle points outside its segment"))
     }
 
     /// Where the data start: 4096-byte aligned, `size` bytes, mapped at the first call.
@@ -387,7 +386,7 @@ impl Segment {
 }
 
 fn stale() -> Error {
-    Error::new(Code::ShmStale, "a handle names shared memory that has been given back")
+    error!(Code::ShmStale, "a handle names shared memory that has been given back")
 }
 
 impl Drop for Segment {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Error, Result};
+use windlass_base::{Code, Result, error};
 use windlass_os::process;
 
 use crate::ring::{AdaptiveSpin, Consumer, Corrupt, Header, Producer, PushError, RingMemory};
@@ -72,7 +72,7 @@ impl Layout {
 
     fn slot(&self, at: usize) -> Result<&Slot> {
         if at >= self.slots {
-            return Err(Error::new(Code::TooLarge, "a switchboard has no such port"));
+            return Err(error!(Code::TooLarge, "a switchboard has no such port"));
         }
         let start = self.segment.data()?;
         // SAFETY: as above, with the index checked; Slot is atomics only, and as aligned as Head.
@@ -123,7 +123,7 @@ fn send(
     mut goes_on: impl FnMut() -> bool,
 ) -> Result<bool> {
     if message.len() > LONGEST {
-        return Err(Error::new(Code::TooLarge, "a message between processes is longer than 1 GiB"));
+        return Err(error!(Code::TooLarge, "a message between processes is longer than 1 GiB"));
     }
     let most = ring.max_record();
     let count = message.len().div_ceil(most).max(1);
@@ -138,7 +138,7 @@ fn send(
                     }
                 }
                 Err(PushError::TooLarge) => {
-                    return Err(Error::new(Code::TooLarge, "a message does not fit into its ring"));
+                    return Err(error!(Code::TooLarge, "a message does not fit into its ring"));
                 }
                 Err(PushError::Corrupt) => return Err(Corrupt.into()),
             }
@@ -210,7 +210,7 @@ impl Switchboard {
     pub fn create(segment: Arc<Segment>, slots: usize, ring: usize) -> Result<Self> {
         let fits = usize::try_from(segment.size()).is_ok_and(|size| size >= Layout::required(slots, ring));
         if !fits || slots == 0 {
-            return Err(Error::new(Code::TooLarge, "a switchboard does not fit into its segment"));
+            return Err(error!(Code::TooLarge, "a switchboard does not fit into its segment"));
         }
         let layout = Layout { segment, slots, ring };
         for at in 0..slots {
@@ -232,10 +232,7 @@ impl Switchboard {
         if self.forks == process::fork_generation() {
             Ok(())
         } else {
-            Err(Error::new(
-                Code::ShmStale,
-                "a switchboard belongs to the process that made it, not to its forks",
-            ))
+            Err(error!(Code::ShmStale, "a switchboard belongs to the process that made it, not to its forks"))
         }
     }
 
@@ -401,7 +398,7 @@ impl Port {
     /// When the segment holds no switchboard, or no port of it is free.
     pub fn take(segment: Arc<Segment>) -> Result<Self> {
         let size = usize::try_from(segment.size()).unwrap_or(0);
-        let corrupt = || Error::new(Code::ShmCorrupt, "a segment holds no switchboard");
+        let corrupt = || error!(Code::ShmCorrupt, "a segment holds no switchboard");
         if size < size_of::<Head>() {
             return Err(corrupt());
         }
@@ -426,14 +423,14 @@ impl Port {
                 return Ok(port);
             }
         }
-        Err(Error::new(Code::TooLarge, "every port of a switchboard is taken"))
+        Err(error!(Code::TooLarge, "every port of a switchboard is taken"))
     }
 
     fn check(&self) -> Result<()> {
         if self.forks == process::fork_generation() {
             Ok(())
         } else {
-            Err(Error::new(Code::ShmStale, "a port belongs to the process that took it, not to its forks"))
+            Err(error!(Code::ShmStale, "a port belongs to the process that took it, not to its forks"))
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use windlass_base::{Code, Error, Result};
+use windlass_base::{Code, Result, error};
 
 use super::{Engine, State, lock};
 use crate::task::{Call, Opaque, Outcome, Record, Stage, Task};
@@ -31,7 +31,7 @@ impl Engine {
                 return Ok(Some((task, work)));
             }
             if !matches!(core.state, State::Open) {
-                return Err(Error::new(Code::PoolClosed, "the pool has no more tasks"));
+                return Err(error!(Code::PoolClosed, "the pool has no more tasks"));
             }
             core.local_idle += 1;
             let (again, result) =
