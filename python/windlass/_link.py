@@ -92,7 +92,10 @@ class Hub:
             self._patterns[port] = ()  # It joined.
             return
         if said is None:
-            self._forget(port)
+            # What it wrote makes no sense. It gets nothing more, and its port is freed when it is gone.
+            self._patterns[port] = ()
+            self._listen()
+            self.bus._report(BusError(f"the shared memory of worker port {port} is corrupt"), None, "")
             return
         if said[:1] == _PATTERNS:
             number, patterns = pickle.loads(said[1:])

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -157,6 +158,9 @@ struct Ends {
     pid: u32,
     up: Mutex<Receiver>,
     down: Mutex<Producer>,
+    /// Its ring up made no sense: nothing more is read from it. Written by the thread that hears; relaxed, for it reads
+    /// it, too.
+    corrupt: AtomicBool,
 }
 
 /// The hub: made by one process, for those that it gives the segment to.
@@ -253,12 +257,16 @@ impl Switchboard {
                 None => {
                     let (up, down) = self.layout.rings(port)?;
                     let up = Mutex::new(Receiver { ring: up.consumer(), parts: Vec::new() });
-                    let line = Arc::new(Ends { pid, up, down: Mutex::new(down.producer()) });
+                    let down = Mutex::new(down.producer());
+                    let line = Arc::new(Ends { pid, up, down, corrupt: AtomicBool::new(false) });
                     lock(&self.lines)[port] = Some(Arc::clone(&line));
                     heard.push_back(Heard::Joined { port, pid });
                     line
                 }
             };
+            if line.corrupt.load(Ordering::Relaxed) {
+                continue;
+            }
             let mut up = lock(&line.up);
             // Bounded, so that one port that never rests does not keep the others from being heard.
             for _ in 0..64 {
@@ -266,6 +274,7 @@ impl Switchboard {
                     Ok(Some(message)) => heard.push_back(Heard::Message { port, message }),
                     Ok(None) => break,
                     Err(Corrupt) => {
+                        line.corrupt.store(true, Ordering::Relaxed);
                         heard.push_back(Heard::Corrupt { port });
                         break;
                     }
@@ -279,7 +288,7 @@ impl Switchboard {
         for port in 0..self.layout.slots {
             let known = lock(&self.lines)[port].clone();
             let fresh = match known {
-                Some(line) => lock(&line.up).ring.is_ready(),
+                Some(line) => !line.corrupt.load(Ordering::Relaxed) && lock(&line.up).ring.is_ready(),
                 None => self.layout.slot(port)?.pid.load(Ordering::Acquire) != 0,
             };
             if fresh {
@@ -598,5 +607,25 @@ mod tests {
             let error = Port::take(Arc::clone(&segment)).expect_err("nonsense");
             assert!(matches!(error.code(), Code::ShmCorrupt | Code::TooLarge), "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_port_that_scribbles_is_told_and_harms_no_other() {
+        let (segment, board) = hub(2, 1024);
+        let one = Port::take(Arc::clone(&segment)).expect("a free port");
+        let two = Port::take(segment).expect("a free port");
+        hear(&board);
+        two.send(b"sound", || true).expect("sent");
+        let (up, _) = one.layout.rings(0).expect("it fits");
+        let mut rogue = up.producer();
+        for _ in 0..20 {
+            let _ = rogue.try_push(Header { kind: 77, ..Header::default() }, &[b"no such kind"]);
+        }
+        let heard = hear(&board);
+        assert!(heard.contains(&Heard::Corrupt { port: 0 }), "{heard:?}");
+        assert!(heard.contains(&Heard::Message { port: 1, message: b"sound".to_vec() }), "{heard:?}");
+        board.clear(0).expect("the hub is ours");
+        two.send(b"still", || true).expect("sent");
+        assert_eq!(hear(&board), [Heard::Message { port: 1, message: b"still".to_vec() }]);
     }
 }
