@@ -33,7 +33,8 @@ struct Shared {
 /// Handlers run in the thread that publishes, those of a greater priority first, equal ones in their order of arrival.
 /// Publishing takes no lock and allocates nothing; whoever comes and goes meanwhile makes nobody wait. A handler may
 /// subscribe, unsubscribe anybody (itself too) and publish; see [`Subscription`] for what that means for a delivery
-/// that is under way. Cloning gives another handle of the same bus.
+/// that is under way. Cloning gives another handle of the same bus, which closes with the last of them: a [`Topic`]
+/// does not keep it open.
 ///
 /// # Examples
 ///
@@ -59,6 +60,22 @@ struct Shared {
 /// ```
 #[derive(Clone)]
 pub struct Bus(Arc<Shared>);
+
+impl Drop for Shared {
+    /// Topics outlive the bus. Were they not closed, they would go on calling handlers that nobody can unsubscribe any
+    /// more, and handlers that own topics would keep each other alive.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn close(&self) {
+        let mut leftovers = Leftovers::new();
+        let records = lock(&self.registry).close(&mut leftovers);
+        drop((records, leftovers));
+    }
+}
 
 impl Default for Bus {
     fn default() -> Self {
@@ -216,9 +233,7 @@ impl Bus {
 
     /// Ends it: every subscription ends, and publishing gives an error.
     pub fn close(&self) {
-        let mut leftovers = Leftovers::new();
-        let records = lock(&self.0.registry).close(&mut leftovers);
-        drop((records, leftovers));
+        self.0.close();
     }
 
     /// The counters, as they are now. Those of topics may be of slightly different moments.
@@ -268,7 +283,7 @@ impl<E: ?Sized + 'static, P: Fn(&E) -> bool + Send + Sync + 'static> Listen<'_, 
     }
 }
 
-/// One topic of a bus, for events of type `E`.
+/// One topic of a bus, for events of type `E`. It does not keep the bus open.
 pub struct Topic<E: ?Sized> {
     channel: Arc<Channel<E>>,
 }
@@ -290,7 +305,7 @@ impl<E: ?Sized + 'static> Topic<E> {
     ///
     /// # Errors
     ///
-    /// When the bus is closed, or handlers publish to handlers too deep.
+    /// When the bus is closed or gone, or handlers publish to handlers too deep.
     #[inline]
     pub fn publish(&self, event: &E) -> Result<(), PublishError> {
         with_local(|local| self.channel.publish(local, event))

@@ -1,0 +1,92 @@
+//! What is left when the bus is gone, and what is freed.
+#![cfg(not(loom))]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use windlass_bus::{Bus, PublishError};
+
+#[test]
+fn the_last_bus_closes_behind_itself() {
+    let (bus, calls) = (Bus::new(), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&calls);
+    let subscription = bus.subscribe("t", move |_: &u8| {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    let topic = bus.topic::<u8>("t").expect("sound");
+    let other = bus.clone();
+    drop(bus);
+    topic.publish(&1).expect("one is left");
+    drop(other);
+    assert_eq!(topic.publish(&2), Err(PublishError::Closed));
+    assert!(!topic.is_heard());
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert_eq!(Arc::strong_count(&calls), 1, "the handler is freed, though its topic lives");
+    drop(subscription);
+}
+
+#[test]
+fn handlers_that_own_topics_go_with_the_bus() {
+    let (bus, alive) = (Bus::new(), Arc::new(()));
+    for (heard, spoken) in [("a", "b"), ("b", "a"), ("c", "c")] {
+        let (topic, kept) = (bus.topic::<u8>(spoken).expect("sound"), Arc::clone(&alive));
+        let handler = move |event: &u8| {
+            let _ = &kept;
+            let _ = topic.publish(event);
+        };
+        bus.subscribe(heard, handler).expect("open").detach();
+    }
+    assert_eq!(Arc::strong_count(&alive), 4);
+    drop(bus);
+    assert_eq!(Arc::strong_count(&alive), 1, "also those that hold each other");
+}
+
+#[test]
+fn a_bus_may_end_in_the_middle_of_its_own_delivery() {
+    let (bus, calls) = (Bus::new(), Arc::new(AtomicUsize::new(0)));
+    let topic = bus.topic::<u8>("t").expect("sound");
+    let last = Arc::new(Mutex::new(Some(bus.clone())));
+    let (own, counter) = (Arc::clone(&last), Arc::clone(&calls));
+    let ends = bus.listen("t").priority(1).call(move |_: &u8| {
+        let bus = own.lock().expect("no panic under it").take();
+        drop(bus);
+    });
+    let after = bus.subscribe("t", move |_: &u8| {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    drop(bus);
+    topic.publish(&1).expect("it was open when it began");
+    assert_eq!(topic.publish(&1), Err(PublishError::Closed));
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert_eq!((Arc::strong_count(&last), Arc::strong_count(&calls)), (1, 1), "freed with the delivery");
+    drop((ends, after));
+}
+
+#[test]
+fn what_a_delivery_kept_is_freed_when_it_ends() {
+    let (bus, alive) = (Bus::new(), Arc::new(()));
+    let topic = bus.topic::<u8>("t").expect("sound");
+    let (begun, go) = (std::sync::Barrier::new(2), Arc::new(std::sync::Barrier::new(2)));
+    let (kept, wait) = (Arc::clone(&alive), Arc::clone(&go));
+    let subscription = bus.subscribe("t", move |_: &u8| {
+        let _ = &kept;
+        wait.wait();
+        wait.wait();
+    });
+    std::thread::scope(|scope| {
+        let delivery = scope.spawn(|| {
+            begun.wait();
+            topic.publish(&1)
+        });
+        begun.wait();
+        go.wait(); // The handler runs.
+        drop(subscription);
+        assert_eq!(Arc::strong_count(&alive), 2, "nobody frees it under the handler");
+        // Others publish meanwhile.
+        bus.publish("t", &2_u8).expect("open");
+        assert_eq!(Arc::strong_count(&alive), 2);
+        go.wait();
+        delivery.join().expect("no panic").expect("open");
+        assert_eq!(Arc::strong_count(&alive), 1, "nobody has to publish once more");
+    });
+}
