@@ -90,7 +90,12 @@ impl<E: ?Sized + 'static> Channel<E> {
 
     /// Whether anybody listens.
     pub(crate) fn is_heard(&self) -> bool {
-        with_local(|local| self.list.read(&local.reader).is_ok_and(|list| !list.value().handlers.is_empty()))
+        with_local(|local| {
+            let Ok(reading) = self.list.read(&local.reader) else { return false };
+            let heard = !reading.value().handlers.is_empty();
+            reading.finish(domain());
+            heard
+        })
     }
 
     /// Calls every handler.
@@ -104,6 +109,7 @@ impl<E: ?Sized + 'static> Channel<E> {
         let Ok(reading) = self.list.read(&local.reader) else { return Err(PublishError::TooDeep { most }) };
         let list = reading.value();
         if list.closed {
+            reading.finish(domain());
             return Err(PublishError::Closed);
         }
         local.level.set(level + 1);

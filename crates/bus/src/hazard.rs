@@ -144,6 +144,18 @@ impl<T> Protected<'_, T> {
     pub(crate) fn pointer(&self) -> *mut T {
         self.pointer
     }
+
+    /// Ends it. Whether something else has come to the source: if a writer had to leave the old one because of us, it
+    /// has.
+    #[inline]
+    pub(crate) fn finish(self, source: &AtomicPtr<T>) -> bool {
+        let (reader, pointer) = (self.reader, self.pointer);
+        drop(self);
+        // Either a writer that takes `pointer` out sees that we are done, or we see below that it is out. If it is
+        // another thing at the same address, the one that we read has been freed.
+        barrier::light(reader.asymmetric);
+        source.load(Ordering::Relaxed) != pointer
+    }
 }
 
 impl<T> Drop for Protected<'_, T> {

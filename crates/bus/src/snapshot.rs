@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr;
 
 use crate::hazard::{Domain, Protected, Reader, TooDeep};
-use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, lock};
+use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, fence, lock, try_lock};
 
 /// Readers never wait, and never write to memory that another thread reads or writes. Writers take turns.
 pub(crate) struct Snapshot<T> {
@@ -12,8 +12,10 @@ pub(crate) struct Snapshot<T> {
     current: AtomicPtr<T>,
     /// What was current before and may still be read.
     retired: Mutex<Vec<*mut T>>,
-    /// Whether there is any of that: a hint for readers that are done. Written under the lock.
-    leftover: AtomicBool,
+    /// A reader of something retired has ended, and nobody has looked through `retired` since. Set by such readers,
+    /// cleared by whoever has the lock and is about to look; by swaps only, so that one who clears it is behind all
+    /// (release, acquire) who set it.
+    asked: AtomicBool,
 }
 
 // SAFETY: the pointers are to values that this owns; readers get shared references to a value, in any thread, and the
@@ -39,7 +41,7 @@ impl<T> Snapshot<T> {
         Self {
             current: AtomicPtr::new(Box::into_raw(Box::new(value))),
             retired: Mutex::new(Vec::new()),
-            leftover: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
         }
     }
 
@@ -57,23 +59,42 @@ impl<T> Snapshot<T> {
         let mut retired = lock(&self.retired);
         let old = self.current.swap(fresh, Ordering::AcqRel);
         retired.push(old);
-        self.sort(domain, &mut retired)
+        let mut free = Self::sort(domain, &mut retired);
+        drop(retired);
+        self.look_again(domain, &mut free);
+        free
     }
 
-    /// Frees what nobody reads any more. Does not wait for another thread that is at it.
+    /// Frees what the caller, a reader that has ended, kept from being freed.
     #[cold]
     fn tidy(&self, domain: &Domain) {
-        let Ok(mut retired) = self.retired.try_lock() else { return };
-        let free = self.sort(domain, &mut retired);
-        drop(retired);
-        drop(free);
+        self.asked.swap(true, Ordering::Release);
+        let mut free = Vec::new();
+        self.look_again(domain, &mut free);
     }
 
-    fn sort(&self, domain: &Domain, retired: &mut Vec<*mut T>) -> Vec<Box<T>> {
-        barrier::heavy();
-        let free = domain.unread(retired);
-        self.leftover.store(!retired.is_empty(), Ordering::Relaxed);
-        free.into_iter().map(Self::own).collect()
+    /// Looks through what is retired for as long as readers ask for it. Does not wait for another thread that has the
+    /// lock: that one comes here when it has given it back.
+    fn look_again(&self, domain: &Domain, free: &mut Vec<Box<T>>) {
+        loop {
+            // Of one who asks and finds the lock taken, and one who gives it back and looks whether anybody asks, one
+            // sees the other.
+            fence(Ordering::SeqCst);
+            if !self.asked.load(Ordering::Relaxed) {
+                return;
+            }
+            let Some(mut retired) = try_lock(&self.retired) else { return };
+            self.asked.swap(false, Ordering::Acquire);
+            free.append(&mut Self::sort(domain, &mut retired));
+        }
+    }
+
+    /// Takes out what nobody reads any more.
+    fn sort(domain: &Domain, retired: &mut Vec<*mut T>) -> Vec<Box<T>> {
+        if !barrier::heavy() {
+            return Vec::new();
+        }
+        domain.unread(retired).into_iter().map(Self::own).collect()
     }
 
     fn own(pointer: *mut T) -> Box<T> {
@@ -109,15 +130,15 @@ impl<T> Reading<'_, T> {
     /// Ends the reading; frees what a writer had to leave because of it.
     #[inline]
     pub(crate) fn finish(self, domain: &Domain) {
-        let snapshot = self.snapshot;
-        drop(self);
-        if snapshot.leftover.load(Ordering::Relaxed) {
+        let Self { snapshot, protected } = self;
+        if protected.finish(&snapshot.current) {
             snapshot.tidy(domain);
         }
     }
 }
 
-/// On every schedule that loom finds: nobody reads what was freed, and everything is freed once.
+/// On every schedule that loom finds: nobody reads what was freed, everything is freed once, and nothing stays retired
+/// when the last reader has ended.
 #[cfg(all(test, loom))]
 mod tests {
     use loom::sync::Arc;
@@ -185,6 +206,7 @@ mod tests {
             };
             drop(model.snapshot.replace(&model.domain, Value::new(1, &alive)));
             reader.join().expect("no panic");
+            assert_eq!(alive.load(Ordering::Relaxed), 1, "one of the two has freed it");
             assert_eq!(read(&model, &model.domain.join()), 1);
             drop(model);
             assert_eq!(alive.load(Ordering::Relaxed), 0);
@@ -211,8 +233,28 @@ mod tests {
             drop(model.snapshot.replace(&model.domain, Value::new(2, &alive)));
             other.join().expect("no panic");
             reader.join().expect("no panic");
+            assert_eq!(alive.load(Ordering::Relaxed), 1, "whoever was the last has freed it");
             drop(model);
             assert_eq!(alive.load(Ordering::Relaxed), 0);
+        });
+    }
+
+    #[test]
+    fn two_readers_and_a_writer() {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(|| {
+            let alive = Arc::new(AtomicUsize::new(0));
+            let model = model(&alive);
+            let readers = [(); 2].map(|()| {
+                let (model, reader) = (Arc::clone(&model), model.domain.join());
+                thread::spawn(move || read(&model, &reader))
+            });
+            drop(model.snapshot.replace(&model.domain, Value::new(1, &alive)));
+            for reader in readers {
+                reader.join().expect("no panic");
+            }
+            assert_eq!(alive.load(Ordering::Relaxed), 1, "whoever was the last has freed it");
         });
     }
 

@@ -3,7 +3,6 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::Mutex;
 #[cfg(not(loom))]
-#[cfg_attr(not(any(loom, miri)), allow(unused_imports, reason = "for the barrier of models"))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 
 #[cfg(loom)]
@@ -11,7 +10,7 @@ pub(crate) use loom::sync::Mutex;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 #[cfg(not(loom))]
 pub(crate) type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
@@ -21,6 +20,15 @@ pub(crate) type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
 /// Locks; what a panic left behind is whole, for nothing that may panic runs under these locks.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks unless another thread has it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// The two halves of an asymmetric barrier: the light one for readers, who are many, the heavy one for writers.
@@ -65,12 +73,15 @@ pub(crate) mod barrier {
         }
     }
 
-    pub(crate) fn heavy() {
+    /// Whether there was one. Where there is the asymmetric barrier at first and then no more, because a sandbox was
+    /// put up meanwhile, readers cannot be made to pass it: then nothing may be freed any more.
+    #[must_use]
+    pub(crate) fn heavy() -> bool {
         fence(Ordering::SeqCst);
-        // A forked child may have to register anew. If that fails there, it has one thread, and no reader but itself.
-        if is_asymmetric() && membarrier::everywhere().is_err() && membarrier::register().is_ok() {
-            let _ = membarrier::everywhere();
-        }
+        // A forked child may have to register anew.
+        !is_asymmetric()
+            || membarrier::everywhere().is_ok()
+            || (membarrier::register().is_ok() && membarrier::everywhere().is_ok())
     }
 }
 
@@ -86,7 +97,9 @@ pub(crate) mod barrier {
         fence(Ordering::SeqCst);
     }
 
-    pub(crate) fn heavy() {
+    #[must_use]
+    pub(crate) fn heavy() -> bool {
         fence(Ordering::SeqCst);
+        true
     }
 }

@@ -79,3 +79,37 @@ impl Definition {
         unsafe { ffi::PyModuleDef_Init(definition as *mut ffi::PyModuleDef) }
     }
 }
+
+/// Shows a module's references to the garbage collector: `m_traverse`.
+///
+/// # Safety
+///
+/// The references are live or null; `visit` and `arg` are what `m_traverse` was given.
+pub(crate) unsafe fn visit_all<'a>(
+    references: impl IntoIterator<Item = &'a mut *mut ffi::PyObject>,
+    visit: ffi::visitproc,
+    arg: *mut c_void,
+) -> c_int {
+    for reference in references {
+        if !reference.is_null() {
+            // SAFETY: the caller's.
+            let answer = unsafe { visit(*reference, arg) };
+            if answer != 0 {
+                return answer;
+            }
+        }
+    }
+    0
+}
+
+/// Drops a module's references: `m_clear`.
+///
+/// # Safety
+///
+/// The references are owned, or null.
+pub(crate) unsafe fn drop_all<'a>(references: impl IntoIterator<Item = &'a mut *mut ffi::PyObject>) {
+    for reference in references {
+        // SAFETY: the caller's; it is null from here on.
+        unsafe { ffi::Py_XDECREF(std::mem::replace(reference, ptr::null_mut())) };
+    }
+}

@@ -50,15 +50,17 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// The value for the garbage collector, which runs while every other thread stands still outside of guards.
-    ///
-    /// # Safety
-    ///
-    /// Called from `tp_traverse` or `tp_clear`.
-    pub(crate) unsafe fn in_collection(&self) -> &mut T {
-        // SAFETY: nobody else has it.
-        unsafe { &mut *self.value.get() }
+    /// The value for the garbage collector, which runs while every other thread stands still outside of guards: in
+    /// `tp_traverse` and `tp_clear` the pointer may be dereferenced.
+    pub(crate) fn in_collection(&self) -> *mut T {
+        self.value.get()
     }
+}
+
+/// A guard ends where it is dropped, also where nothing has to be done for that.
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {}
 }
 
 impl<T> Deref for Guard<'_, T> {

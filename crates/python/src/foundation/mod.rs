@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 
 use pyo3_ffi as ffi;
 
-use crate::door::{Definition, Door};
+use crate::door::{Definition, Door, drop_all, visit_all};
 use crate::object::Raised;
 
 /// What the module holds, zeroed when it is made.
@@ -31,6 +31,13 @@ static DEFINITION: Definition = Definition::new();
 unsafe fn module_of(kind: *mut ffi::PyTypeObject) -> *mut ffi::PyObject {
     // SAFETY: the caller's.
     unsafe { DEFINITION.module_of(kind) }
+}
+
+impl State {
+    /// Every reference in it.
+    fn objects(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
+        self.results.objects().into_iter().chain(self.signals.objects())
+    }
 }
 
 /// The state of a module that `PyInit__foundation` made.
@@ -54,25 +61,15 @@ unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
 unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: our module; its state may not be there yet.
     let Some(state) = (unsafe { state(module) }) else { return 0 };
-    for object in state.results.objects().into_iter().chain(state.signals.objects()) {
-        if !(*object).is_null() {
-            // SAFETY: a live reference that the state holds.
-            let answer = unsafe { visit(*object, arg) };
-            if answer != 0 {
-                return answer;
-            }
-        }
-    }
-    0
+    // SAFETY: references that the state holds, and the collector's own function.
+    unsafe { visit_all(state.objects(), visit, arg) }
 }
 
 unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our module; each reference is dropped once.
     unsafe {
         if let Some(state) = state(module) {
-            for object in state.results.objects().into_iter().chain(state.signals.objects()) {
-                ffi::Py_XDECREF(std::mem::replace(object, std::ptr::null_mut()));
-            }
+            drop_all(state.objects());
         }
     }
     0

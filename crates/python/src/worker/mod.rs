@@ -23,7 +23,7 @@ use windlass_shm::arena::Arena;
 use windlass_shm::segment::Segment;
 use windlass_shm::switchboard::Switchboard;
 
-use crate::door::{Definition, Door};
+use crate::door::{Definition, Door, drop_all, visit_all};
 use crate::object::{Object, Raised, detached, fail, raise, raise_os};
 
 /// What a worker process has of its parent; one for each process.
@@ -467,25 +467,15 @@ unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
 unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: our module; its state may not be there yet.
     let Some(state) = (unsafe { state(module) }) else { return 0 };
-    for object in state.objects() {
-        if !(*object).is_null() {
-            // SAFETY: a live reference that the state holds.
-            let answer = unsafe { visit(*object, arg) };
-            if answer != 0 {
-                return answer;
-            }
-        }
-    }
-    0
+    // SAFETY: references that the state holds, and the collector's own function.
+    unsafe { visit_all(state.objects(), visit, arg) }
 }
 
 unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our module; each reference is dropped once.
     unsafe {
         if let Some(state) = state(module) {
-            for object in state.objects() {
-                ffi::Py_XDECREF(std::mem::replace(object, ptr::null_mut()));
-            }
+            drop_all(state.objects());
         }
     }
     0

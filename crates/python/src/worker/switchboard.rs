@@ -37,7 +37,7 @@ fn truth(value: bool) -> Result<Object, Raised> {
 }
 
 /// The bytes of an argument, which live as long as it does.
-fn bytes<'a>(object: &'a Object) -> Result<&'a [u8], Raised> {
+fn bytes(object: &Object) -> Result<&[u8], Raised> {
     object.as_bytes().ok_or_else(|| fail(c"a message is a bytes object"))
 }
 

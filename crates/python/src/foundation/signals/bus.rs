@@ -482,9 +482,8 @@ unsafe extern "C" fn report(
         let bus = bus(object);
         count(&bus.failed, 1);
         let arguments = std::slice::from_raw_parts(arguments, usize::try_from(given).unwrap_or(0));
-        match bus.report.share().map(|report| report.call(arguments)) {
-            Some(Err(Raised)) => ffi::PyErr_WriteUnraisable(bus.report.get()),
-            Some(Ok(_)) | None => {}
+        if let Some(Err(Raised)) = bus.report.share().map(|report| report.call(arguments)) {
+            ffi::PyErr_WriteUnraisable(bus.report.get());
         }
     }
     Object::none().into_ptr()

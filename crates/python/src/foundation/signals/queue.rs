@@ -133,7 +133,7 @@ impl State {
             Side::Receivers => (&mut self.receiver_sleeps, &mut self.receivers),
             Side::Publishers => (&mut self.publisher_sleeps, &mut self.publishers),
         };
-        Wake { thread: std::mem::take(sleeps).then_some(side), loops: loops.to_wake() }
+        Wake { thread: std::mem::take(sleeps).then_some(side), loops: loops.mark_pending() }
     }
 
     pub(super) fn loops(&mut self, side: Side) -> &mut Loops {
@@ -221,14 +221,9 @@ impl Queue {
         unsafe { self.state.lock() }
     }
 
-    /// For the garbage collector.
-    ///
-    /// # Safety
-    ///
-    /// Called from `tp_traverse` or `tp_clear`.
-    pub(super) unsafe fn in_collection(&self) -> &mut State {
-        // SAFETY: the caller's.
-        unsafe { self.state.in_collection() }
+    /// For the garbage collector: see `Guarded::in_collection`.
+    pub(super) fn in_collection(&self) -> *mut State {
+        self.state.in_collection()
     }
 
     fn bell(&self, side: Side) -> &AtomicU32 {

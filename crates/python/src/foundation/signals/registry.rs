@@ -240,7 +240,7 @@ impl Registry {
     /// Called from `tp_traverse`.
     pub(super) unsafe fn fields(&self) -> impl Iterator<Item = &Field> {
         // SAFETY: the caller's.
-        let state = unsafe { self.state.in_collection() };
+        let state = unsafe { &*self.state.in_collection() };
         state.entries.iter().flat_map(Entry::fields).chain([&self.nothing, &self.routes])
     }
 
@@ -251,7 +251,7 @@ impl Registry {
     /// Called from `tp_clear`.
     pub(super) unsafe fn clear(&self) {
         // SAFETY: the caller's; the entries are dropped once nothing refers to the state.
-        let entries = std::mem::take(&mut unsafe { self.state.in_collection() }.entries);
+        let entries = std::mem::take(unsafe { &mut (*self.state.in_collection()).entries });
         drop((entries, self.routes.take()));
     }
 }

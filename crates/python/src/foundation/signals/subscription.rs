@@ -416,7 +416,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
                 return answer;
             }
         }
-        let state = subscription.queue.in_collection();
+        let state = &mut *subscription.queue.in_collection();
         let waiting = state.receivers.objects().chain(state.publishers.objects());
         for object in state.messages().chain(waiting) {
             let answer = visit(object.as_ptr(), arg);
@@ -433,7 +433,7 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     unsafe {
         let subscription = subscription(object);
         subscription.end();
-        let state = subscription.queue.in_collection();
+        let state = &mut *subscription.queue.in_collection();
         let messages = state.drain();
         let waiting = (state.receivers.take(), state.publishers.take());
         drop((messages, waiting));

@@ -47,7 +47,7 @@ impl Loops {
     }
 
     /// Marks every loop that has to be woken as pending.
-    pub(super) fn to_wake(&mut self) -> Wakers {
+    pub(super) fn mark_pending(&mut self) -> Wakers {
         let mut wakers = Vec::new();
         for group in &mut self.0 {
             if !group.pending && !group.futures.is_empty() && group.forks == process::fork_generation() {
