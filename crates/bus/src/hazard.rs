@@ -109,6 +109,7 @@ impl Reader {
         let depth = self.depth.get();
         let Some(place) = self.places.reading.get(depth) else { return Err(TooDeep) };
         let mut current = source.load(Ordering::Relaxed);
+        let mut moved = false;
         loop {
             // Release: a writer that sees this frees what stood here before, which we have read.
             place.store(current.cast(), Ordering::Release);
@@ -119,9 +120,10 @@ impl Reader {
                 break;
             }
             current = again;
+            moved = true;
         }
         self.depth.set(depth + 1);
-        Ok(Protected { reader: self, place, pointer: current })
+        Ok(Protected { reader: self, place, pointer: current, moved })
     }
 }
 
@@ -136,6 +138,8 @@ pub(crate) struct Protected<'a, T> {
     reader: &'a Reader,
     place: &'a AtomicPtr<()>,
     pointer: *mut T,
+    /// Another pointer has been in the place at first, and a writer may have seen it there.
+    moved: bool,
 }
 
 impl<T> Protected<'_, T> {
@@ -145,16 +149,16 @@ impl<T> Protected<'_, T> {
         self.pointer
     }
 
-    /// Ends it. Whether something else has come to the source: if a writer had to leave the old one because of us, it
-    /// has.
+    /// Ends it. Whether something else has come to the source: if a writer had to leave the old one because of our
+    /// place, it has.
     #[inline]
     pub(crate) fn finish(self, source: &AtomicPtr<T>) -> bool {
-        let (reader, pointer) = (self.reader, self.pointer);
+        let (reader, pointer, moved) = (self.reader, self.pointer, self.moved);
         drop(self);
         // Either a writer that takes `pointer` out sees that we are done, or we see below that it is out. If it is
         // another thing at the same address, the one that we read has been freed.
         barrier::light(reader.asymmetric);
-        source.load(Ordering::Relaxed) != pointer
+        moved || source.load(Ordering::Relaxed) != pointer
     }
 }
 
