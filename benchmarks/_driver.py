@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _measure import Options, interleave, surroundings
+from _picture import draw
 from _report import FAILED, MISS, PASS, Section, as_json, markdown, show, tally
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def _arguments(about: str, rows: dict[str, Row], argv: Sequence[str] | None) -> 
         parser.add_argument("--kills", type=int, metavar="N", help="workers killed in the kill row (200)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them, with matplotlib")
     arguments = parser.parse_args(argv)
     wrong = [name for name in arguments.only.split(",") if name not in rows]
     if wrong:
@@ -59,6 +61,8 @@ def main(about: str, known_rows: Sequence[Row], argv: Sequence[str] | None = Non
         arguments.json.write_text(as_json(known, sections), encoding="utf-8")
     if arguments.markdown:
         arguments.markdown.write_text(markdown(known, sections), encoding="utf-8")
+    if arguments.plot:
+        draw(sections, arguments.plot)
     counts = tally(sections)
     print(f"{counts[PASS]} goals met, {counts[MISS]} missed, {counts[FAILED]} failed to run; {known['took']}")
     failures = [

@@ -208,7 +208,7 @@ def markdown(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
     """The whole run as a Markdown document."""
     counts = tally(sections)
     lines = [
-        "# Pools: a benchmark run",
+        "# A benchmark run",
         "",
         "Medians of rounds, least and greatest in brackets; peers in turn with Windlass in the same run.",
         f"{counts[PASS]} goals met, {counts[MISS]} missed, {counts[FAILED]} failed to run.",

@@ -121,11 +121,11 @@ fn a_delayed_job_runs_and_a_cancelled_one_does_not() {
             let seen = Arc::clone(&seen);
             move || seen.lock().unwrap().push(text)
         };
-        let runs = executor.submit_after(Duration::from_millis(2), note("runs")).expect(name);
         let handle = executor.submit_after(Duration::from_secs(3600), note("by handle")).expect(name);
         let token =
             executor.execute_after(Duration::from_secs(3600), Job::new(note("by token"))).expect(name);
-        assert_eq!(executor.statistics().delayed + usize::from(runs.is_over()), 3, "{name}");
+        assert_eq!(executor.statistics().delayed, 2, "{name}");
+        let runs = executor.submit_after(Duration::from_millis(2), note("runs")).expect(name);
         assert!(handle.cancel() && !handle.cancel(), "{name}");
         assert!(matches!(handle.join(), Err(JobError::Cancelled)), "{name}");
         assert!(token.cancel().is_some() && token.cancel().is_none(), "{name}");
