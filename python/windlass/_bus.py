@@ -8,10 +8,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from windlass._errors import BusClosed, Lagged
+from windlass._errors import BusClosed, BusFull, Lagged
 from windlass._load import foundation
 
 if TYPE_CHECKING:
@@ -223,15 +222,17 @@ class Bus(foundation.Bus):
         """Takes a handler away from every pattern that it was given; how many those were.
 
         Once it returns, the handler is not called any more by this thread, also not for a message that is on its way;
-        in other threads a call that has begun is not waited for.
+        in other threads a call that has begun is not waited for. An asynchronous handler finishes the call that it is
+        in, and gets none of the messages that wait.
         """
         gone = sum(self._off(number) for number, known in self._handlers() if known == handler)
         for subscription, (known, task) in list(self._tasks.items()):
-            if known == handler:
+            if known == handler and not subscription.closed:
+                # A call under way goes on: a handler may take itself away and finish its work.
                 subscription.close()
-                with suppress(RuntimeError):  # Its loop is closed, and the task with it.
-                    task.get_loop().call_soon_threadsafe(task.cancel)
-                del self._tasks[subscription]
+                _discard(subscription)
+                if task.get_loop().is_closed():
+                    self._tasks.pop(subscription, None)
                 gone += 1
         return gone
 
@@ -259,6 +260,7 @@ class Bus(foundation.Bus):
         )
 
         async def serve() -> None:
+            this = asyncio.current_task()
             while True:
                 try:
                     topic, message = await subscription.recv_async()
@@ -269,6 +271,11 @@ class Bus(foundation.Bus):
                     return
                 try:
                     await (handler(topic, message) if topics else handler(message))
+                except asyncio.CancelledError as error:
+                    if this is None or this.cancelling():
+                        raise
+                    # Not this task was cancelled, but something that the handler waited for.
+                    self._report(error, handler, topic)
                 except Exception as error:
                     self._report(error, handler, topic)
 
@@ -281,9 +288,17 @@ class Bus(foundation.Bus):
         """Publishes, and waits without stopping the event loop for subscriptions that have no room.
 
         Everybody who has room is served at once.
+
+        Raises:
+            BusFull: a subscription has no room, and its overflow is ``"error"``; everybody else has got the message.
+            BusClosed: the bus was closed, perhaps while this waited.
+            InvalidTopic: the topic is malformed.
         """
-        for waiting in self._begin(topic, message):
-            await waiting
+        full, refused = self._begin(topic, message)
+        for room in full:
+            await room
+        if refused:
+            raise BusFull('a subscription has no room, and its overflow is "error"')
 
     def close(self) -> None:
         """Ends every subscription, once what is in it was received; publishing raises `BusClosed` from here on."""
@@ -318,6 +333,17 @@ def _attach(key: str, memory: SharedBuffer) -> Bus:
     from windlass._link import attach
 
     return attach(key, memory, Bus)
+
+
+def _discard(subscription: Subscription[Any]) -> None:
+    """Takes out what waits in a subscription that is closed."""
+    while True:
+        try:
+            subscription.recv_many(sys.maxsize)
+        except Lagged:
+            continue
+        except BusClosed:
+            return
 
 
 def _check_filter(where: object) -> None:

@@ -73,7 +73,7 @@ class SubscriptionStatistics:
     received: int
     #: Messages that were dropped for want of room; each was told by a `Lagged`, or will be.
     dropped: int
-    #: Messages whose publisher got a `BusFull` (``overflow="error"``).
+    #: Messages whose publisher got a `BusFull`.
     refused: int
 
 

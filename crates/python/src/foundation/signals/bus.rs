@@ -261,7 +261,7 @@ unsafe extern "C" fn publish_many(
     published.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// `_begin(topic, message)`: publishes to whoever has room; awaitables for the others.
+/// `_begin(topic, message)`: publishes to whoever has room; awaitables for the others, and whether anybody refused.
 unsafe extern "C" fn begin(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -273,14 +273,16 @@ unsafe extern "C" fn begin(
     }
     // SAFETY: a bus, and two live arguments.
     let begun = unsafe {
-        let mut patience = deliver::Patience::Later(Vec::new());
+        let mut patience = deliver::Patience::Later { full: Vec::new(), refused: false };
         publish_one(object, *arguments, *arguments.add(1), &mut patience, None).and_then(|_| {
-            let deliver::Patience::Later(full) = patience else { return subscription::list(Vec::new()) };
+            let deliver::Patience::Later { full, refused } = patience else { return Err(Raised) };
             let kind = super::types(ffi::Py_TYPE(object))?.waiting;
             let waiting = full.into_iter().map(|(queue, message)| {
                 wait::make(kind, queue, Goal::Put, Some(Object::share(object)?), Some(message))
             });
-            subscription::list(waiting.collect::<Result<_, _>>()?)
+            let waiting = subscription::list(waiting.collect::<Result<_, _>>()?)?;
+            let refused = ffi::PyBool_FromLong(refused.into());
+            Object::own(ffi::Py_BuildValue(c"(ON)".as_ptr(), waiting.as_ptr(), refused))
         })
     };
     begun.map_or(ptr::null_mut(), Object::into_ptr)
@@ -597,7 +599,7 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
                     publish_except,
                     c"Publishes to everybody but one subscription.",
                 ),
-                heap::fast_method(c"_begin", begin, c"Publishes; awaitables for those without room."),
+                heap::fast_method(c"_begin", begin, c"Publishes; whom to wait for, whether any refused."),
                 heap::method(c"_on", on, ffi::METH_VARARGS, c"Adds a handler; its number."),
                 heap::method(c"_subscribe", subscribe, ffi::METH_VARARGS, c"Adds a subscription."),
                 heap::method(c"_off", off, ffi::METH_O, c"Takes an entry away by its number."),

@@ -12,6 +12,8 @@ use super::bus::{self, Bus};
 use super::queue::{Offered, Queue, Side};
 use super::registry::{Entry, Target};
 use super::route::{Route, Way};
+use super::wait::Kept;
+use super::waiters::running_loop;
 use crate::object::{Object, Raised, detached, raise_class, text};
 
 /// What a publisher does where there is no room.
@@ -20,8 +22,8 @@ pub(super) enum Patience {
     Endless,
     /// Waits so long.
     Until(Instant),
-    /// Notes whom to come back to.
-    Later(Vec<(Arc<Queue>, Object)>),
+    /// Notes whom to come back to, and whether anybody refused.
+    Later { full: Vec<(Arc<Queue>, Object)>, refused: bool },
 }
 
 thread_local! {
@@ -193,7 +195,12 @@ unsafe fn mixed(
         }
     }
     wait_for_room(bus, waiting, patience)?;
-    if refusal { Err(refused()) } else { Ok(()) }
+    match patience {
+        Patience::Later { refused, .. } => *refused |= refusal,
+        _ if refusal => return Err(refused()),
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Has the messages for which there is no room dealt with, as the publisher wants it.
@@ -204,14 +211,27 @@ fn wait_for_room(
     patience: &mut Patience,
 ) -> Result<(), Raised> {
     let deadline = match patience {
-        Patience::Later(later) => {
-            later.append(&mut waiting);
+        Patience::Later { full, .. } => {
+            full.append(&mut waiting);
             return Ok(());
         }
         Patience::Endless => None,
         Patience::Until(end) => Some(*end),
     };
-    waiting.into_iter().try_for_each(|(queue, item)| put(bus, &queue, item, deadline))
+    let mut outcome = Ok(());
+    for (queue, item) in waiting {
+        if outcome.is_ok() {
+            outcome = put(bus, &queue, item, deadline);
+            continue;
+        }
+        // That the publisher waits no more is no reason to pass over who has room by now.
+        let raised = Kept::take();
+        if matches!(queue.offer(item), Offered::Full(_)) {
+            queue.refuse();
+        }
+        raised.put_back();
+    }
+    outcome
 }
 
 #[cold]
@@ -251,18 +271,6 @@ fn full(why: &str) -> Raised {
     }
 }
 
-/// Whether this thread runs an event loop, which must not wait for what only it can change.
-fn in_event_loop() -> Result<bool, Raised> {
-    // Without asyncio there is no loop, and this is no reason to import it.
-    let name = text("asyncio")?;
-    // SAFETY: a live string; null without an exception where there is no such module.
-    let Ok(running) = (unsafe { Object::own(ffi::PyImport_GetModule(name.as_ptr())) }) else {
-        return Ok(false);
-    };
-    let running = running.attribute(c"_get_running_loop")?.call(&[])?;
-    Ok(!running.is_none())
-}
-
 /// Puts a message where there was no room a moment ago.
 #[cold]
 pub(super) fn put(
@@ -278,7 +286,9 @@ pub(super) fn put(
             Offered::Closed(_) if bus.registry.is_closed() => return Err(bus::closed()),
             _ => return Ok(()),
         };
-        if in_event_loop()? {
+        // A loop must not wait for what only it may be able to change.
+        if running_loop()?.is_some() {
+            queue.refuse();
             return Err(full(
                 "a subscription is full, and waiting for room would stop the event loop of this thread; use `await \
                  bus.publish_async(...)`, a greater capacity or another overflow policy",
@@ -287,6 +297,7 @@ pub(super) fn put(
         let Some(number) = queue.prepare(Side::Publishers) else { continue };
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
+            queue.refuse();
             return Err(full("a subscription had no room in time; its receiver is too slow, or has stopped"));
         }
         let _ = detached(|| queue.sleep(Side::Publishers, number, left));

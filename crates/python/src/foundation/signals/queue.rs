@@ -151,6 +151,15 @@ impl State {
             }
     }
 
+    /// How many of those who wait at this end may find something.
+    pub(super) fn worth_waking(&self, side: Side, capacity: usize) -> usize {
+        match side {
+            _ if self.closed => usize::MAX,
+            Side::Receivers => self.slots.len() + usize::from(self.tail_gap > 0),
+            Side::Publishers => capacity.saturating_sub(self.len()),
+        }
+    }
+
     fn put(&mut self, message: Object) {
         if self.tail_gap > 0 {
             self.slots.push_back(Slot::Gap(std::mem::take(&mut self.tail_gap)));
@@ -277,6 +286,11 @@ impl Queue {
         dropped.map_or(Offered::Taken, Offered::Dropped)
     }
 
+    /// Counts a message whose publisher is told that there was no room.
+    pub(super) fn refuse(&self) {
+        self.lock().counters.refused += 1;
+    }
+
     /// Takes what there is to receive.
     #[inline]
     pub(super) fn take(&self) -> Taken {
@@ -312,16 +326,6 @@ impl Queue {
     /// Whether somebody at this end could go on.
     pub(super) fn is_open(&self, side: Side) -> bool {
         self.lock().is_open(side, self.capacity)
-    }
-
-    /// How many of those who wait at this end may find something.
-    pub(super) fn worth_waking(&self, side: Side) -> usize {
-        let state = self.lock();
-        match side {
-            _ if state.closed => usize::MAX,
-            Side::Receivers => state.slots.len() + usize::from(state.tail_gap > 0),
-            Side::Publishers => self.capacity.saturating_sub(state.len()),
-        }
     }
 
     /// Prepares a thread's sleep: the bell's number to sleep on, unless there is no need to.

@@ -10,7 +10,7 @@ use windlass_bus::Pattern;
 
 use super::queue::{Overflow, Queue, Side, Taken};
 use super::registry::Registry;
-use super::wait::{self, Goal};
+use super::wait::{self, Goal, Kept};
 use super::{bus, deliver};
 use crate::heap::{self, Field};
 use crate::object::{Object, Raised, detached, raise_class, text};
@@ -30,7 +30,10 @@ pub(super) struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
+        // Its last reference may go while an exception passes, and the end wakes coroutines.
+        let raised = Kept::take();
         self.end();
+        raised.put_back();
     }
 }
 
@@ -429,16 +432,17 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
 }
 
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
-    // SAFETY: a subscription; what is taken is dropped once nothing refers to the state.
-    unsafe {
-        let subscription = subscription(object);
-        subscription.end();
-        let state = &mut *subscription.queue.in_collection();
-        let messages = state.drain();
-        let waiting = (state.receivers.take(), state.publishers.take());
-        drop((messages, waiting));
-        drop((subscription.bus.take(), subscription.spare.take()));
-    }
+    // SAFETY: a subscription.
+    let subscription = unsafe { subscription(object) };
+    subscription.end();
+    // By the guard: on a free-threaded build other threads go on while cycles are broken, and publishers may have the
+    // queue.
+    let mut state = subscription.queue.lock();
+    let messages = state.drain();
+    let waiting = (state.receivers.take(), state.publishers.take());
+    drop(state);
+    drop((messages, waiting));
+    drop((subscription.bus.take(), subscription.spare.take()));
     0
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pyo3_ffi as ffi;
 
 use super::queue::{Offered, Queue, Side, Taken};
-use super::subscription;
+use super::{bus, subscription};
 use crate::heap::{self, Field};
 use crate::object::{Object, Raised, fail};
 
@@ -36,7 +36,7 @@ pub(super) enum Goal {
 
 pub(super) struct Waiting {
     queue: Arc<Queue>,
-    /// The subscription, which is not to end while it is waited for.
+    /// The subscription, which is not to end while it is waited for; for `Goal::Put` the bus.
     holder: Field,
     goal: Cell<Goal>,
     /// What is to be put.
@@ -89,6 +89,11 @@ impl Waiting {
                 Some(Offered::Full(message)) => {
                     self.message.set(message);
                     Ok(None)
+                }
+                // As of `deliver::put`: its subscription has ended; if the bus has, the publisher is told.
+                // SAFETY: what holds a publisher's awaitable is the bus.
+                Some(Offered::Closed(_)) if unsafe { bus::bus(self.holder.get()) }.registry.is_closed() => {
+                    Err(bus::closed())
                 }
                 // Nobody receives any more, or it is there.
                 _ => Ok(Some(Object::none())),
@@ -165,12 +170,12 @@ impl Drop for Waiting {
     }
 }
 
-/// The exception that was set, kept while something else runs.
-struct Kept([*mut ffi::PyObject; 3]);
+/// The exception that was set, if any, kept while something else runs.
+pub(super) struct Kept([*mut ffi::PyObject; 3]);
 
 #[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
 impl Kept {
-    fn take() -> Self {
+    pub(super) fn take() -> Self {
         let mut kept = [ptr::null_mut(); 3];
         let [kind, value, trace] = &mut kept;
         // SAFETY: three places for three references, which are ours then.
@@ -178,7 +183,7 @@ impl Kept {
         Self(kept)
     }
 
-    fn put_back(self) {
+    pub(super) fn put_back(self) {
         let [kind, value, trace] = self.0;
         // SAFETY: gives the references back.
         unsafe { ffi::PyErr_Restore(kind, value, trace) };

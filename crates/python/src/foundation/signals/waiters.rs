@@ -9,12 +9,12 @@ use windlass_os::process;
 
 use super::queue::{Queue, Side};
 use crate::heap;
-use crate::object::{Object, Raised};
+use crate::object::{Object, Raised, text};
 
 /// The coroutines of one loop, by the futures that they wait for.
 pub(super) struct Group {
     event_loop: Object,
-    /// The thread that the loop runs in.
+    /// The thread in which the loop ran when somebody last began to wait.
     thread: ThreadId,
     /// The loop's `call_soon_threadsafe`.
     call_soon: Object,
@@ -31,12 +31,24 @@ pub(super) struct Group {
 #[derive(Default)]
 pub(super) struct Loops(Vec<Group>);
 
-/// Loops to be woken: what to call, with what, and from where it may be called at once.
+/// Loops to be woken: what to call, with what, and from where it may perhaps be called at once.
 #[derive(Default)]
 pub(super) struct Wakers(Vec<(Object, Object, ThreadId)>);
 
 fn current_thread() -> ThreadId {
     std::thread::current().id()
+}
+
+/// The event loop that this thread runs, if any.
+pub(super) fn running_loop() -> Result<Option<Object>, Raised> {
+    // Without asyncio there is no loop, and this is no reason to import it.
+    let name = text("asyncio")?;
+    // SAFETY: a live string; null without an exception where there is no such module.
+    let Ok(asyncio) = (unsafe { Object::own(ffi::PyImport_GetModule(name.as_ptr())) }) else {
+        return Ok(None);
+    };
+    let running = asyncio.attribute(c"_get_running_loop")?.call(&[])?;
+    Ok(Some(running).filter(|running| !running.is_none()))
 }
 
 impl Loops {
@@ -77,6 +89,12 @@ impl Loops {
         })
     }
 
+    /// Forgets a loop and everybody in it; what was known is dropped without the guard.
+    fn forget(&mut self, event_loop: &Object) -> Option<Group> {
+        let at = self.0.iter().position(|group| group.event_loop.as_ptr() == event_loop.as_ptr())?;
+        Some(self.0.swap_remove(at))
+    }
+
     /// Everything, for whoever has the queue to itself.
     pub(super) fn take(&mut self) -> Vec<Group> {
         std::mem::take(&mut self.0)
@@ -86,13 +104,13 @@ impl Loops {
 impl Wakers {
     /// Wakes the loops. The thread is attached and holds no guard.
     pub(super) fn wake(self) {
-        for (call_soon, waker, thread) in self.0 {
-            let woken =
-                if thread == current_thread() { waker.call(&[]) } else { call_soon.call(&[waker.as_ptr()]) };
-            if woken.is_err() {
-                // The loop is closed: nobody waits there any more.
-                // SAFETY: the thread is attached.
-                unsafe { ffi::PyErr_Clear() };
+        for (call_soon, object, thread) in self.0 {
+            // SAFETY: a waker, which lives meanwhile.
+            let waker = unsafe { heap::content::<Waker>(object.as_ptr()) };
+            if thread == current_thread() && waker.is_here() {
+                waker.wake();
+            } else if call_soon.call(&[object.as_ptr()]).is_err() {
+                waker.failed(&call_soon, &object);
             }
         }
     }
@@ -107,16 +125,67 @@ struct Waker {
     event_loop: *mut ffi::PyObject,
 }
 
+impl Waker {
+    /// Whether this thread runs the loop now. That it did when somebody began to wait there says nothing: a loop may
+    /// be run by one thread after another, and must be woken from the others.
+    fn is_here(&self) -> bool {
+        match running_loop() {
+            Ok(running) => running.is_some_and(|running| running.as_ptr() == self.event_loop),
+            Err(Raised) => {
+                // SAFETY: the thread is attached.
+                unsafe { ffi::PyErr_Clear() };
+                false
+            }
+        }
+    }
+
+    /// Wakes the coroutines. Called in the loop's thread.
+    fn wake(&self) {
+        if let Some(queue) = self.queue.upgrade() {
+            queue.wake_loop(self.side, self.event_loop);
+        }
+    }
+
+    /// Deals with what `call_soon_threadsafe` raised.
+    #[cold]
+    fn failed(&self, call_soon: &Object, waker: &Object) {
+        // SAFETY: an exception is set; the objects are live.
+        unsafe {
+            if ffi::PyErr_ExceptionMatches(ffi::PyExc_RuntimeError) != 0 {
+                // The loop is closed: nobody waits there any more. It stays marked, so that it is not tried again.
+                ffi::PyErr_Clear();
+                return;
+            }
+            let interrupted = ffi::PyErr_ExceptionMatches(ffi::PyExc_KeyboardInterrupt) != 0;
+            if interrupted {
+                // It is a function of Python's, in which an interrupt may come. The loop is told all the same.
+                ffi::PyErr_Clear();
+                if call_soon.call(&[waker.as_ptr()]).is_ok() {
+                    ffi::PyErr_SetInterrupt(); // Comes again, where the publisher goes on.
+                    return;
+                }
+            }
+            ffi::PyErr_WriteUnraisable(call_soon.as_ptr());
+            if interrupted {
+                ffi::PyErr_SetInterrupt();
+            }
+        }
+        // The next message tries again.
+        if let Some(queue) = self.queue.upgrade()
+            && let Some(group) = queue.lock().loops(self.side).find(self.event_loop)
+        {
+            group.pending = false;
+        }
+    }
+}
+
 unsafe extern "C" fn call(
     waker: *mut ffi::PyObject,
     _arguments: *mut ffi::PyObject,
     _names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: an object of the type that this is a slot of.
-    let waker = unsafe { heap::content::<Waker>(waker) };
-    if let Some(queue) = waker.queue.upgrade() {
-        queue.wake_loop(waker.side, waker.event_loop);
-    }
+    unsafe { heap::content::<Waker>(waker) }.wake();
     Object::none().into_ptr()
 }
 
@@ -162,18 +231,19 @@ fn resolve(future: &Object) -> Result<bool, Raised> {
 impl Queue {
     /// Wakes as many coroutines of a loop as may find something. Called in the loop's thread.
     fn wake_loop(&self, side: Side, event_loop: *mut ffi::PyObject) {
-        let mut most = self.worth_waking(side);
-        loop {
-            let future = {
-                let mut state = self.lock();
-                let loops = state.loops(side);
-                let Some(group) = loops.find(event_loop) else { return };
-                group.pending = false;
-                if most == 0 { None } else { group.futures.pop_front() }
-            };
+        let mut left = {
+            let mut state = self.lock();
+            // Under the guard that takes the mark away: what comes after it has the loop woken again.
+            let most = state.worth_waking(side, self.capacity);
+            let Some(group) = state.loops(side).find(event_loop) else { return };
+            group.pending = false;
+            most
+        };
+        while left > 0 {
+            let future = self.lock().loops(side).find(event_loop).and_then(|group| group.futures.pop_front());
             let Some(future) = future else { return };
             match resolve(&future) {
-                Ok(true) => most -= 1,
+                Ok(true) => left -= 1,
                 Ok(false) => {}
                 Err(Raised) => {
                     // SAFETY: an exception is set, the object is live.
@@ -196,6 +266,7 @@ impl Queue {
         let known = self.lock().loops(side).find(event_loop.as_ptr()).is_some();
         let mut fresh = None;
         if !known {
+            self.forget_closed_loops(side)?;
             let waker = Waker { queue: Arc::downgrade(self), side, event_loop: event_loop.as_ptr() };
             fresh = Some(Group {
                 thread: current_thread(),
@@ -218,10 +289,26 @@ impl Queue {
             loops.0.extend(fresh.take());
         }
         if let Some(group) = loops.find(event_loop.as_ptr()) {
+            group.thread = current_thread();
             group.futures.push_back(future.clone());
         }
         drop(state);
         Ok(Some(future))
+    }
+
+    /// Forgets loops that were closed: one `asyncio.run` after another would leave one each.
+    fn forget_closed_loops(&self, side: Side) -> Result<(), Raised> {
+        let known: Vec<Object> =
+            self.lock().loops(side).0.iter().map(|group| group.event_loop.clone()).collect();
+        for event_loop in known {
+            let closed = event_loop.attribute(c"is_closed")?.call(&[])?;
+            // SAFETY: a live object.
+            if unsafe { ffi::PyObject_IsTrue(closed.as_ptr()) } == 1 {
+                let gone = self.lock().loops(side).forget(&event_loop);
+                drop(gone);
+            }
+        }
+        Ok(())
     }
 
     /// Forgets a coroutine that waits no more. If it was woken already, another is woken in its place.
