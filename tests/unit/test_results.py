@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import gc
 import pickle
 import weakref
@@ -129,6 +130,10 @@ def test_equality_and_hashes() -> None:
     assert len({Ok(1), Ok(1), Err(1), Ok(2)}) == 3
     with pytest.raises(TypeError):
         hash(Ok([]))
+    nan = float("nan")
+    assert Ok(nan) == Ok(nan), "as in a tuple, what is the same object is equal"
+    with pytest.raises(ValueError, match="ambiguous"):
+        assert Ok(Elementwise()) == Ok(Elementwise())
     with pytest.raises(TypeError):
         sorted([Ok(1), Ok(2)])  # type: ignore[type-var]
 
@@ -172,6 +177,87 @@ def test_representations() -> None:
     assert str(Ok[int]) == "windlass.Ok[int]"
     assert windlass.Result[int, str] == Ok[int] | Err[str]
     assert isinstance(Ok(1), Ok | Err)
+
+
+class Elementwise:
+    """Compares as an array does."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth of many is ambiguous")
+
+
+def test_a_deep_nest_ends_without_overflowing_the_stack() -> None:
+    deep: Any = Ok(None)
+    for depth in range(200_000):
+        deep = (Ok, Err)[depth % 2](deep)
+    lists: Any = Ok(None)
+    for _ in range(200_000):
+        lists = Ok([lists])
+    for look in (hash, repr):
+        with pytest.raises(RecursionError):
+            look(deep)
+    gone: list[int] = []
+
+    class Bottom:
+        def __del__(self) -> None:
+            gone.append(1)
+
+    nest: Any = Bottom()
+    for _ in range(1000):
+        nest = Ok(nest)
+    del deep, lists, nest
+    assert gone == [1]
+
+
+def test_drops_within_a_drop() -> None:
+    gone: list[int] = []
+
+    class Nesting:
+        """Ends another nest while the one that it is in ends."""
+
+        def __init__(self, left: int) -> None:
+            self.left = left
+
+        def __del__(self) -> None:
+            gone.append(self.left)
+            if self.left:
+                nested(self.left - 1)
+
+    def nested(left: int) -> None:
+        it: Any = Nesting(left)
+        for _ in range(100):
+            it = Ok(it)
+
+    nested(20)
+    assert gone == list(range(20, -1, -1))
+
+
+def test_only_what_can_be_in_a_cycle_is_tracked() -> None:
+    assert not gc.is_tracked(Ok(1))
+    assert not gc.is_tracked(Err("no"))
+    assert gc.is_tracked(Ok([]))
+    assert gc.is_tracked(Err(ValueError()))
+
+
+def test_the_examples_in_their_documentation() -> None:
+    ran = 0
+    for kind in (Ok, Err):
+        for test in doctest.DocTestFinder().find(kind, module=False):
+            done = doctest.DocTestRunner().run(test)
+            assert not done.failed, test.name
+            ran += done.attempted
+    assert ran > 40
+
+
+def test_the_types_do_not_change() -> None:
+    with pytest.raises(TypeError, match="immutable"):
+        Ok.map = None  # type: ignore[assignment,method-assign]
+    assert (Ok.__match_args__, Err.__match_args__) == (("value",), ("error",))
+    with pytest.raises(TypeError):
+        object.__new__(Ok)
 
 
 def test_cycles_are_collected() -> None:
