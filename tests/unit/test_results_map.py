@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +26,47 @@ def die_at(number: int, at: int) -> int:
 
 def unpicklable_at(number: int) -> Any:
     return tasks.Unpicklable() if number == 3 else number
+
+
+class Homebound:
+    """Can be pickled, and not be unpickled in another process."""
+
+    def __reduce__(self) -> Any:
+        return _homebound, (os.getpid(),)
+
+
+def _homebound(pid: int) -> Homebound:
+    if os.getpid() != pid:
+        raise ValueError("not here")
+    return Homebound()
+
+
+class Interrupting:
+    """The user's Ctrl-C comes while it is pickled, or unpickled."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def __reduce__(self) -> Any:
+        if self.when == "pickled":
+            raise KeyboardInterrupt
+        return _interrupting, (os.getpid(), self.when)
+
+
+def _interrupting(pid: int, when: str) -> Interrupting:
+    if os.getpid() != pid:
+        raise KeyboardInterrupt
+    return Interrupting(when)
+
+
+def interrupting_at(number: int) -> Any:
+    return Interrupting("unpickled") if number == 3 else number
+
+
+def leaving_at(number: int) -> int:
+    if number == 3:
+        raise SystemExit(number)
+    return number
 
 
 @pytest.fixture(params=["process", "thread"])
@@ -83,6 +125,36 @@ def test_a_worker_that_dies_costs_its_chunk(make_pool: Callable[..., Any]) -> No
     assert isinstance(alone[11].err(), windlass.WorkerCrashed)
     chunks = list(pool.map(die_at, range(20), [11] * 20, chunksize=5, results=True))
     assert [n for n, it in enumerate(chunks) if it.is_err()] == [10, 11, 12, 13, 14]
+
+
+@pytest.mark.parametrize("way", ["map", "map_unordered"])
+def test_what_does_not_arrive_costs_no_other_of_its_chunk(make_pool: Callable[..., Any], way: str) -> None:
+    pool = make_pool(2, kind="process")
+    inputs = [Homebound() if number in (3, 11) else number for number in range(15)]
+    came = list(getattr(pool, way)(tasks.identity, inputs, chunksize=5, results=True))
+    values, errors = result.partition(came)
+    assert sorted(values) == [number for number in range(15) if number not in (3, 11)]
+    assert [type(error) for error in errors] == [windlass.DecodeError] * 2
+    if way == "map":
+        assert [at for at, it in enumerate(came) if it.is_err()] == [3, 11]
+
+
+@pytest.mark.parametrize("chunksize", [1, 5])
+def test_an_interrupt_is_no_result(make_pool: Callable[..., Any], chunksize: int) -> None:
+    pool = make_pool(2, kind="process")
+    inputs = [0, 1, 2, Interrupting("pickled"), 4]
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.map(tasks.identity, inputs, chunksize=chunksize, results=True))
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.map(interrupting_at, range(5), chunksize=chunksize, results=True))
+    assert pool.submit(tasks.square, 2).result(60) == 4
+
+
+@pytest.mark.parametrize("chunksize", [1, 5])
+def test_a_task_that_leaves_fails_alone(pool: Any, chunksize: int) -> None:
+    came = list(pool.map(leaving_at, range(6), chunksize=chunksize, results=True))
+    assert [at for at, it in enumerate(came) if it.is_err()] == [3]
+    assert isinstance(came[3].err(), SystemExit)
 
 
 def test_it_is_lazy(pool: Any) -> None:

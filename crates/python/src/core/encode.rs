@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -175,6 +176,8 @@ pub(crate) fn decode<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py,
     }
     match loads(py, &reply.bytes) {
         Ok(value) => Ok(value),
+        // The user's Ctrl-C came while it was unpickled.
+        Err(interrupt) if interrupt.is_instance_of::<PyKeyboardInterrupt>(py) => Err(interrupt),
         Err(error) => Err(serialize(py)?
             .getattr("undecodable")?
             .call1(("result", error.value(py)))

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
 use windlass_pool::wire::flags;
@@ -30,6 +31,29 @@ struct Flight {
     task: Arc<Task>,
     items: usize,
     batch: bool,
+    /// A batch's inputs, kept if the failure of one must cost no other.
+    inputs: Option<Py<PyList>>,
+}
+
+/// What came of one input. What is no input's, an interrupt for instance, is an `Err` around it.
+enum Came {
+    Value(Py<PyAny>),
+    Failed(PyErr),
+}
+
+impl Came {
+    /// What looking at an answer came to: an exception that is no `Exception` is nothing of the input's.
+    fn of(py: Python<'_>, looked: PyResult<Py<PyAny>>) -> PyResult<Self> {
+        match looked {
+            Ok(value) => Ok(Self::Value(value)),
+            Err(error) if is_failure(py, &error) => Ok(Self::Failed(error)),
+            Err(interrupt) => Err(interrupt),
+        }
+    }
+}
+
+fn is_failure(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyException>(py)
 }
 
 struct Current {
@@ -158,7 +182,7 @@ impl MapIterator {
                 if current.at < values.len() {
                     let item = values.get_item(current.at)?;
                     current.at += 1;
-                    let came = if current.mixed { mixed_item(&item) } else { Ok(item.unbind()) };
+                    let came = if current.mixed { mixed_item(&item)? } else { Came::Value(item.unbind()) };
                     return self.told(py, came).map(Some);
                 }
                 self.current = None;
@@ -168,7 +192,7 @@ impl MapIterator {
                 if left > 1 {
                     self.failed = Some((exception, left - 1));
                 }
-                return self.told(py, Err(error)).map(Some);
+                return self.told(py, Came::Failed(error)).map(Some);
             }
             self.refill(py, false)?;
             if self.flight.is_empty() {
@@ -180,10 +204,11 @@ impl MapIterator {
             let done = self.next_done(py)?;
             self.learn(&done);
             self.refill(py, false)?;
-            match self.open(py, &done) {
-                Some(Err(error)) if done.items > 1 => {
-                    self.failed = Some((error.into_value(py).into_any(), done.items));
-                }
+            match self.open(py, &done)? {
+                Some(Came::Failed(error)) if done.batch => match &done.inputs {
+                    Some(inputs) if never_ran(py, &done, &error)? => self.send_again(inputs.bind(py))?,
+                    _ => self.failed = Some((error.into_value(py).into_any(), done.items)),
+                },
                 Some(came) => return self.told(py, came).map(Some),
                 None => {}
             }
@@ -208,22 +233,33 @@ impl MapIterator {
 }
 
 /// One `(ok, value or error)` of a batch in which some failed.
-fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Came> {
     let (ok, value): (bool, Bound<'_, PyAny>) = item.extract()?;
     if ok {
-        return Ok(value.unbind());
+        return Ok(Came::Value(value.unbind()));
     }
     let exception = item.py().import("windlass._serialize")?.getattr("revive")?.call1((value,))?;
-    Err(PyErr::from_value(exception))
+    Ok(Came::Failed(PyErr::from_value(exception)))
+}
+
+/// Whether a batch failed before its function was called: its inputs arrived, and one of them did not unpickle.
+fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
+    let Some(Outcome::Replied(reply)) = done.task.outcome() else { return Ok(false) };
+    if reply.flags & flags::ERROR == 0 {
+        return Ok(false); // It was the answer that did not unpickle.
+    }
+    let class = py.import("windlass._errors")?.getattr("DecodeError")?;
+    Ok(error.is_instance(py, &class))
 }
 
 impl MapIterator {
     /// What came of one input, as it is or as a result.
-    fn told(&self, py: Python<'_>, came: PyResult<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    fn told(&self, py: Python<'_>, came: Came) -> PyResult<Py<PyAny>> {
         match (&self.results, came) {
-            (None, came) => came,
-            (Some((ok, _)), Ok(value)) => ok.call1(py, (value,)),
-            (Some((_, err)), Err(error)) => err.call1(py, (error.into_value(py),)),
+            (None, Came::Value(value)) => Ok(value),
+            (None, Came::Failed(error)) => Err(error),
+            (Some((ok, _)), Came::Value(value)) => ok.call1(py, (value,)),
+            (Some((_, err)), Came::Failed(error)) => err.call1(py, (error.into_value(py),)),
         }
     }
 
@@ -253,8 +289,9 @@ impl MapIterator {
                 *left = left.saturating_sub(items.len());
             }
             if let Err(error) = self.send(&items) {
+                // Nothing after these inputs may come out as if it were theirs.
                 self.source = None;
-                if self.flight.is_empty() {
+                if self.flight.is_empty() || !is_failure(py, &error) {
                     return Err(error);
                 }
                 self.input_error = Some(error);
@@ -288,26 +325,55 @@ impl MapIterator {
         let py = items.py();
         if items.len() > 1
             && let Some(function) = &self.function
-            && let Ok(payload) = encode::payload(py, &self.pool.engine, items)
         {
-            let call = Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) };
-            let star = if self.star { flags::STAR } else { 0 };
-            let task = self.pool.submit(py, call, flags::BATCH | star, self.options)?;
-            self.flight.push_back(Flight { task, items: items.len(), batch: true });
-            return Ok(());
+            match encode::payload(py, &self.pool.engine, items) {
+                Ok(payload) => {
+                    let call = Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) };
+                    let star = if self.star { flags::STAR } else { 0 };
+                    let task = self.pool.submit(py, call, flags::BATCH | star, self.options)?;
+                    let inputs = self.results.is_some().then(|| items.clone().unbind());
+                    self.flight.push_back(Flight { task, items: items.len(), batch: true, inputs });
+                    return Ok(());
+                }
+                Err(error) if is_failure(py, &error) => {}
+                Err(interrupt) => return Err(interrupt),
+            }
         }
         // One by one, so that an input that cannot be sent fails alone.
         for item in items {
-            let args = if self.star { item.cast::<PyTuple>()?.clone() } else { PyTuple::new(py, [item])? };
-            let task = match self.single(py, &args) {
-                Ok(call) => self.pool.submit(py, call, 0, self.options)?,
-                Err(error) => {
-                    let value = local::opaque(error.into_value(py).into_any());
-                    Task::ended(Outcome::Local { value, raised: true })
-                }
-            };
-            self.flight.push_back(Flight { task, items: 1, batch: false });
+            let flight = self.send_one(&item)?;
+            self.flight.push_back(flight);
         }
+        Ok(())
+    }
+
+    fn send_one(&self, item: &Bound<'_, PyAny>) -> PyResult<Flight> {
+        let py = item.py();
+        let args = if self.star { item.cast::<PyTuple>()?.clone() } else { PyTuple::new(py, [item])? };
+        let task = match self.single(py, &args) {
+            Ok(call) => self.pool.submit(py, call, 0, self.options)?,
+            Err(error) if is_failure(py, &error) => failed_task(py, error),
+            Err(interrupt) => return Err(interrupt),
+        };
+        Ok(Flight { task, items: 1, batch: false, inputs: None })
+    }
+
+    /// Sends the inputs of a batch that never ran once more, one by one, in the batch's place.
+    fn send_again(&mut self, inputs: &Bound<'_, PyList>) -> PyResult<()> {
+        let py = inputs.py();
+        let mut again = VecDeque::new();
+        for item in inputs {
+            again.push_back(match self.send_one(&item) {
+                Ok(flight) => flight,
+                // The pool was shut down meanwhile, say: these inputs were taken, and each gets an answer.
+                Err(error) if is_failure(py, &error) => {
+                    Flight { task: failed_task(py, error), items: 1, batch: false, inputs: None }
+                }
+                Err(interrupt) => return Err(interrupt),
+            });
+        }
+        again.append(&mut self.flight);
+        self.flight = again;
         Ok(())
     }
 
@@ -358,35 +424,38 @@ impl MapIterator {
         self.chunk = wanted.clamp(1, (done.items * GROWTH).max(self.chunk)).min(LARGEST_CHUNK);
     }
 
-    /// The result of a task of one item, or `None` after a batch's list has been laid out.
-    fn open(&mut self, py: Python<'_>, done: &Flight) -> Option<PyResult<Py<PyAny>>> {
-        let value = match done.task.outcome() {
+    /// What came of a task of one item, or `None` after a batch's list has been laid out.
+    fn open(&mut self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
+        let came = match done.task.outcome() {
             Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
-                encode::decode_error(py, reply).and_then(|exception| Err(PyErr::from_value(exception)))
+                Came::Failed(PyErr::from_value(encode::decode_error(py, reply)?))
             }
             Some(Outcome::Replied(reply)) => {
-                let value = encode::decode(py, reply);
-                if done.batch {
-                    return match value.and_then(|value| Ok(value.cast_into::<PyList>()?)) {
-                        Ok(values) => {
-                            let mixed = reply.flags & flags::MIXED != 0;
-                            self.current = Some(Current { values: values.unbind(), at: 0, mixed });
-                            None
-                        }
-                        Err(error) => Some(Err(error)),
-                    };
+                match Came::of(py, encode::decode(py, reply).map(Bound::unbind))? {
+                    Came::Value(values) if done.batch => {
+                        let values = values.bind(py).cast::<PyList>()?.clone().unbind();
+                        let mixed = reply.flags & flags::MIXED != 0;
+                        self.current = Some(Current { values, at: 0, mixed });
+                        return Ok(None);
+                    }
+                    came => came,
                 }
-                value.map(Bound::unbind)
             }
-            Some(Outcome::Local { value, raised: false }) => Ok(LocalValue::get(py, value)),
+            Some(Outcome::Local { value, raised: false }) => Came::Value(LocalValue::get(py, value)),
             Some(Outcome::Local { value, raised: true }) => {
-                Err(PyErr::from_value(LocalValue::get(py, value).into_bound(py)))
+                Came::Failed(PyErr::from_value(LocalValue::get(py, value).into_bound(py)))
             }
-            Some(Outcome::Failed(failure)) => Err(errors::failed(py, failure, Some(&done.task))),
-            Some(Outcome::Cancelled) | None => Err(errors::cancelled(py)),
+            Some(Outcome::Failed(failure)) => Came::Failed(errors::failed(py, failure, Some(&done.task))),
+            Some(Outcome::Cancelled) | None => Came::Failed(errors::cancelled(py)),
         };
-        Some(value)
+        Ok(Some(came))
     }
+}
+
+/// A task that has ended with this exception, and was never sent.
+fn failed_task(py: Python<'_>, error: PyErr) -> Arc<Task> {
+    let value = local::opaque(error.into_value(py).into_any());
+    Task::ended(Outcome::Local { value, raised: true })
 }
 
 impl Drop for MapIterator {
