@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from windlass._load import foundation
 
@@ -18,30 +19,59 @@ else:
 _T = TypeVar("_T")
 _E = TypeVar("_E")
 _P = ParamSpec("_P")
-_X = TypeVar("_X", bound=BaseException)
+_X = TypeVar("_X", bound=Exception)
+_X_co = TypeVar("_X_co", bound=Exception, covariant=True)
 
 #: What a call came to: an `Ok` or an `Err`. A union, so that type checkers know when a ``match`` leaves nothing out.
 Result: TypeAlias = Ok[_T] | Err[_E]
 
 
-def from_call(function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Ok[_T] | Err[Exception]:
+@overload
+def from_call(
+    function: Callable[..., _T], /, *args: Any, catch: type[_X] | tuple[type[_X], ...], **kwargs: Any
+) -> Ok[_T] | Err[_X]: ...
+@overload
+def from_call(
+    function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+) -> Ok[_T] | Err[Exception]: ...
+def from_call(
+    function: Callable[..., Any], /, *args: Any, catch: Any = Exception, **kwargs: Any
+) -> Ok[Any] | Err[Exception]:
     """Calls a function: `Ok` of what it returns, or `Err` of the exception that it raises.
 
-    `KeyboardInterrupt`, `SystemExit` and their like, which are no errors of the call, go on.
+    `catch` is the class of the exceptions that are errors of the call, or a tuple of them; others go on. So do
+    `KeyboardInterrupt`, `SystemExit` and their like in any case.
 
     >>> from_call(int, "7")
     Ok(7)
-    >>> from_call(int, "seven").is_err()
+    >>> from_call(int, "seven", catch=ValueError).is_err()
     True
     """
+    kinds: type[Exception] | tuple[type[Exception], ...] = catch
+    if kinds is not Exception:
+        _check_kinds("from_call", kinds if isinstance(kinds, tuple) else (kinds,))
     try:
         return Ok(function(*args, **kwargs))
-    except Exception as error:
+    except kinds as error:
         return Err(error)
 
 
-def as_result(*kinds: type[_X]) -> Callable[[Callable[_P, _T]], Callable[_P, Ok[_T] | Err[_X]]]:
-    """Has a function return a result, with the exceptions of these kinds as errors; others go on.
+class _AsResult(Protocol[_X_co]):
+    """What `as_result` gives."""
+
+    # A coroutine function is a function too: of the two that fit, the first is meant.
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[_P, Coroutine[Any, Any, _T]], /
+    ) -> Callable[_P, Coroutine[Any, Any, Ok[_T] | Err[_X_co]]]: ...
+    @overload
+    def __call__(self, function: Callable[_P, _T], /) -> Callable[_P, Ok[_T] | Err[_X_co]]: ...
+
+
+def as_result(*kinds: type[_X]) -> _AsResult[_X]:
+    """Has a function, or a coroutine function, return a result, with the exceptions of these kinds as errors.
+
+    Other exceptions go on.
 
     >>> @as_result(ValueError)
     ... def parse(text: str) -> int:
@@ -51,16 +81,22 @@ def as_result(*kinds: type[_X]) -> Callable[[Callable[_P, _T]], Callable[_P, Ok[
     >>> parse("seven").is_err()
     True
     """
-    if not kinds:
-        raise TypeError(
-            "as_result takes the classes of the exceptions that are errors: @as_result(ValueError)"
-        )
-    for kind in kinds:
-        _check_kind(kind)
+    _check_kinds("as_result", kinds)
 
-    def decorate(function: Callable[_P, _T]) -> Callable[_P, Ok[_T] | Err[_X]]:
+    def decorate(function: Callable[..., Any], /) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wait(*args: Any, **kwargs: Any) -> Ok[Any] | Err[_X]:
+                try:
+                    return Ok(await function(*args, **kwargs))
+                except kinds as error:
+                    return Err(error)
+
+            return wait
+
         @functools.wraps(function)
-        def call(*args: _P.args, **kwargs: _P.kwargs) -> Ok[_T] | Err[_X]:
+        def call(*args: Any, **kwargs: Any) -> Ok[Any] | Err[_X]:
             try:
                 return Ok(function(*args, **kwargs))
             except kinds as error:
@@ -71,9 +107,15 @@ def as_result(*kinds: type[_X]) -> Callable[[Callable[_P, _T]], Callable[_P, Ok[
     return decorate
 
 
-def _check_kind(kind: object) -> None:
-    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise TypeError(f"as_result takes the classes of exceptions, not {kind!r}: @as_result(ValueError)")
+def _check_kinds(who: str, kinds: tuple[object, ...]) -> None:
+    if not kinds:
+        raise TypeError(f"{who} takes the classes of the exceptions that are errors, ValueError for instance")
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError(
+                f"{who} takes classes of exceptions that derive from Exception, not {kind!r}: what asks the program "
+                "to end is no error of a call"
+            )
 
 
 def collect(results: Iterable[Ok[_T] | Err[_E]]) -> Ok[list[_T]] | Err[_E]:
@@ -86,9 +128,12 @@ def collect(results: Iterable[Ok[_T] | Err[_E]]) -> Ok[list[_T]] | Err[_E]:
     """
     values: list[_T] = []
     for result in results:
-        if isinstance(result, Err):
+        if isinstance(result, Ok):
+            values.append(result.value)
+        elif isinstance(result, Err):  # pyright: ignore[reportUnnecessaryIsInstance]
             return result
-        values.append(result.value)
+        else:
+            _refuse("collect", result)
     return Ok(values)
 
 
@@ -101,8 +146,15 @@ def partition(results: Iterable[Ok[_T] | Err[_E]]) -> tuple[list[_T], list[_E]]:
     values: list[_T] = []
     errors: list[_E] = []
     for result in results:
-        if isinstance(result, Err):
+        if isinstance(result, Ok):
+            values.append(result.value)
+        elif isinstance(result, Err):  # pyright: ignore[reportUnnecessaryIsInstance]
             errors.append(result.error)
         else:
-            values.append(result.value)
+            _refuse("partition", result)
     return values, errors
+
+
+def _refuse(who: str, item: object) -> NoReturn:
+    # What has a `value` of its own, a member of an Enum for instance, must not pass for an Ok.
+    raise TypeError(f"{who} takes results, Ok or Err, not {item!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import doctest
 import gc
@@ -282,6 +283,16 @@ def test_from_call() -> None:
         result.from_call(raising, SystemExit(3))
 
 
+def test_from_call_takes_the_errors_it_is_told_to() -> None:
+    assert isinstance(result.from_call(fails, "no", catch=ValueError).err(), ValueError)
+    assert isinstance(result.from_call(fails, "no", catch=(KeyError, ValueError)).err(), ValueError)
+    with pytest.raises(ValueError, match="no"):
+        result.from_call(fails, "no", catch=KeyError)
+    for wrong in (BaseException, KeyboardInterrupt, (ValueError, SystemExit), (), 3, None):
+        with pytest.raises(TypeError, match="from_call takes"):
+            result.from_call(fails, "no", catch=wrong)  # type: ignore[call-overload]
+
+
 def raising(error: BaseException) -> None:
     raise error
 
@@ -302,8 +313,23 @@ def test_as_result() -> None:
         call(TypeError())
     with pytest.raises(TypeError, match="ValueError"):
         result.as_result()
-    with pytest.raises(TypeError, match="classes"):
-        result.as_result(3)  # type: ignore[type-var]
+    for wrong in (3, KeyboardInterrupt, BaseException):
+        with pytest.raises(TypeError, match="derive from Exception"):
+            result.as_result(wrong)  # type: ignore[arg-type,type-var]
+
+
+def test_as_result_of_a_coroutine_function() -> None:
+    @result.as_result(ValueError)
+    async def call(error: BaseException | None) -> int:
+        if error is not None:
+            raise error
+        return 3
+
+    assert asyncio.run(call(None)) == Ok(3)
+    error = ValueError("no")
+    assert asyncio.run(call(error)) == Err(error)
+    with pytest.raises(KeyError):
+        asyncio.run(call(KeyError()))
 
 
 def test_collecting_stops_at_the_first_error() -> None:
@@ -318,6 +344,16 @@ def test_collecting_stops_at_the_first_error() -> None:
     assert taken == [2, 4, 5]
     assert result.collect([]) == Ok([])
     assert result.collect(map(half, (2, 4))) == Ok([1, 2])
+
+
+@pytest.mark.parametrize("sort", [result.collect, result.partition])
+def test_what_is_no_result_is_refused(sort: Callable[[Any], object]) -> None:
+    class Lookalike:
+        value = 1
+
+    for wrong in (1, None, Lookalike()):
+        with pytest.raises(TypeError, match="takes results, Ok or Err"):
+            sort([Ok(1), wrong])
 
 
 def test_partition_loses_nothing() -> None:
