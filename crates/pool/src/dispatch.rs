@@ -300,7 +300,7 @@ impl Engine {
                 let Some(worker) = worker else { return Ok(()) };
                 worker.completed += 1;
                 worker.busy_ns += header.aux;
-                let pid = worker.pid;
+                let pid = worker.known_pid();
                 let body = if header.flags & flags::DESCRIBED == 0 {
                     Ok((bytes, Vec::new()))
                 } else {
@@ -349,10 +349,11 @@ impl Engine {
                 if !lane.ready {
                     lane.ready = true;
                     if let Some(worker) = core.workers.get_mut(worker_index).and_then(Option::as_mut) {
+                        worker.told_pid = i32::try_from(header.aux).unwrap_or(0);
                         worker.ready += 1;
                         if worker.ready == worker.lanes.len() {
                             core.starting = core.starting.saturating_sub(1);
-                            events::tell(&self.config.name, What::WorkerStarted { pid: worker.pid });
+                            events::tell(&self.config.name, What::WorkerStarted { pid: worker.known_pid() });
                             core.failed_starts = 0;
                             core.lost_zygotes = 0;
                         }

@@ -340,7 +340,7 @@ impl Engine {
                 let started = core.started_in(worker);
                 running += started;
                 WorkerStatistics {
-                    pid: worker.pid,
+                    pid: worker.known_pid(),
                     state: if worker.is_dying() {
                         WorkerState::Leaving
                     } else if worker.ready < worker.lanes.len() {

@@ -144,7 +144,8 @@ impl WorkerEnd {
     ///
     /// As [`try_reply`](Self::try_reply).
     pub fn ready(&mut self) -> Result<()> {
-        self.reply(kind::READY, crate::wire::flags::EMPTY, 0, 0, &[])
+        let pid = u64::from(windlass_os::process::current_pid().unsigned_abs());
+        self.reply(kind::READY, crate::wire::flags::EMPTY, 0, pid, &[])
     }
 }
 

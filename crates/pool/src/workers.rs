@@ -47,6 +47,9 @@ pub(crate) struct Worker {
     /// Unique in this process: what the zygote calls it.
     pub(crate) id: u64,
     pub(crate) pid: i32,
+    /// What it calls itself, which can be known before the zygote's word arrives. For records only: nobody is signalled
+    /// by it.
+    pub(crate) told_pid: i32,
     pub(crate) pidfd: Option<Arc<OwnedFd>>,
     pub(crate) socket: OwnedFd,
     pub(crate) lanes: Vec<usize>,
@@ -72,6 +75,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// Its process id, from the zygote or, as long as that has not spoken, from itself; 0 if neither has.
+    pub(crate) fn known_pid(&self) -> i32 {
+        if self.pid == 0 { self.told_pid } else { self.pid }
+    }
+
     pub(crate) fn is_dying(&self) -> bool {
         self.dismissed || self.killed || self.dead_until.is_some()
     }
@@ -132,6 +140,7 @@ impl Engine {
         let worker = Worker {
             id,
             pid: 0,
+            told_pid: 0,
             pidfd: None,
             socket: ours,
             lanes: indices,
@@ -299,18 +308,21 @@ impl Engine {
                 core.failed_starts = core.failed_starts.saturating_add(1);
             }
         }
-        let failure =
-            Failure::Crashed { pid: worker.pid, status: worker.status, reason: worker.condemned.clone() };
+        let failure = Failure::Crashed {
+            pid: worker.known_pid(),
+            status: worker.status,
+            reason: worker.condemned.clone(),
+        };
         let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= self.most_failed_starts());
         for task in victims {
-            let record = Record { pid: worker.pid, ..Record::default() };
+            let record = Record { pid: worker.known_pid(), ..Record::default() };
             if breaks {
                 self.finish(core, &task, Outcome::Failed(failure.clone()), record);
             } else {
                 self.retry_or_finish(core, &task, Outcome::Failed(failure.clone()), record);
             }
         }
-        let (pid, status, reason) = (worker.pid, worker.status, worker.condemned.clone());
+        let (pid, status, reason) = (worker.known_pid(), worker.status, worker.condemned.clone());
         if unasked {
             events::tell(&self.config.name, What::WorkerCrashed { pid, status, reason });
         } else if worker.killed && matches!(core.state, State::Open | State::Closing) {
