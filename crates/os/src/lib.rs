@@ -14,6 +14,7 @@ pub mod pidfd;
 pub mod process;
 pub mod signalfd;
 pub mod socket;
+pub mod stream;
 
 use std::io;
 

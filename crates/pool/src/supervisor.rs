@@ -91,7 +91,7 @@ impl Supervisor {
         }
         let epoll = Epoll::new().context("could not make the supervisor's epoll set")?;
         let wake = EventFd::new().context("could not make the supervisor's event descriptor")?;
-        epoll.add(wake.as_fd(), WAKE, Interest::Read).context("could not watch an event descriptor")?;
+        epoll.add(wake.as_fd(), WAKE, Interest::READ).context("could not watch an event descriptor")?;
         let supervisor: &'static Self = Box::leak(Box::new(Self {
             epoll,
             wake,
@@ -116,7 +116,7 @@ impl Supervisor {
         watched.sources.insert(token, Source::Engine(Arc::downgrade(engine)));
         watched.engines.insert(token, (Arc::clone(engine), Some(Instant::now())));
         drop(watched);
-        let _ = self.epoll.add(engine.control.event_fd(), token, Interest::Read);
+        let _ = self.epoll.add(engine.control.event_fd(), token, Interest::READ);
         self.wake.signal();
     }
 
@@ -210,7 +210,7 @@ impl Supervisor {
     fn start_zygote(&self, command: &ZygoteCommand) -> Result<Arc<Zygote>> {
         let token = self.number();
         let zygote = Arc::new(Zygote::launch(token, command)?);
-        self.epoll.add(zygote.socket.as_fd(), token, Interest::Read).context("could not watch a zygote")?;
+        self.epoll.add(zygote.socket.as_fd(), token, Interest::READ).context("could not watch a zygote")?;
         let mut watched = lock(&self.watched);
         watched.sources.insert(token, Source::Zygote(Arc::clone(&zygote)));
         watched.zygotes.insert(command.clone(), Arc::clone(&zygote));
@@ -239,7 +239,7 @@ impl Supervisor {
                             .sources
                             .insert(source, Source::Worker { id: worker, pidfd: Arc::clone(&pidfd) });
                         drop(watched);
-                        let _ = self.epoll.add(pidfd.as_fd(), source, Interest::Read);
+                        let _ = self.epoll.add(pidfd.as_fd(), source, Interest::READ);
                         engine.worker_spawned(worker, pid, &pidfd);
                     } else {
                         let _ = windlass_os::pidfd::send_signal(pidfd.as_fd(), 9);

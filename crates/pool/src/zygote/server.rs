@@ -55,8 +55,8 @@ pub fn hello(fd: &OwnedFd, failed: &[String]) -> io::Result<()> {
 pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Result<Option<Spawned>> {
     let children = signalfd::block_and_open(SIGCHLD)?;
     let poll = epoll::Epoll::new()?;
-    poll.add(fd.as_fd(), SOCKET, epoll::Interest::Read)?;
-    poll.add(children.as_fd(), CHILDREN, epoll::Interest::Read)?;
+    poll.add(fd.as_fd(), SOCKET, epoll::Interest::READ)?;
+    poll.add(children.as_fd(), CHILDREN, epoll::Interest::READ)?;
     let mut workers: HashMap<i32, u64> = HashMap::new();
     let mut events = Vec::new();
     loop {

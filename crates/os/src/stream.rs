@@ -1,0 +1,83 @@
+//! Bytes on connected sockets, without waiting and without `SIGPIPE`.
+//!
+//! Source: recv(2), send(2), sendmsg(2).
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::retry;
+
+/// So many pieces one call of [`send_vectored`] takes; the kernel's own limit is 1,024.
+pub const MOST_PIECES: usize = 256;
+
+fn count(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Receives at most `length` bytes; 0 is the end.
+///
+/// # Errors
+///
+/// `WouldBlock` if there is nothing; what the connection died of.
+///
+/// # Safety
+///
+/// `length` bytes at `buffer` may be written.
+pub unsafe fn recv(fd: BorrowedFd<'_>, buffer: *mut u8, length: usize) -> io::Result<usize> {
+    // SAFETY: the caller's.
+    retry(|| count(unsafe { libc::recv(fd.as_raw_fd(), buffer.cast(), length, libc::MSG_DONTWAIT) }))
+}
+
+/// Sends some of these bytes.
+///
+/// # Errors
+///
+/// `WouldBlock` if there is no room; what the connection died of.
+pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: live bytes, as many as said.
+    retry(|| count(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) }))
+}
+
+/// Sends some of these bytes, in this order; pieces beyond [`MOST_PIECES`] wait for the next call.
+///
+/// # Errors
+///
+/// As [`send`].
+pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    retry(|| {
+        // SAFETY: zeros are an empty header. An `IoSlice` has the layout of an `iovec`, which the call does not write,
+        // and its bytes are live.
+        count(unsafe {
+            let mut header: libc::msghdr = std::mem::zeroed();
+            header.msg_iov = pieces.as_ptr().cast_mut().cast();
+            header.msg_iovlen = pieces.len().min(MOST_PIECES) as _;
+            libc::sendmsg(fd.as_raw_fd(), &raw const header, flags)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn what_is_sent_in_pieces_arrives_in_order_and_nothing_blocks() {
+        let (a, b) = UnixStream::pair().expect("a pair");
+        let mut buffer = [0_u8; 16];
+        // SAFETY: as many bytes as the buffer has.
+        let mut take =
+            || unsafe { recv(b.as_fd(), buffer.as_mut_ptr(), 16) }.map(|got| buffer[..got].to_vec());
+        assert_eq!(take().expect_err("nothing yet").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(send_vectored(a.as_fd(), &[IoSlice::new(b"he"), IoSlice::new(b"llo")]).expect("sent"), 5);
+        assert_eq!(send(a.as_fd(), b"!").expect("sent"), 1);
+        assert_eq!(take().expect("received"), b"hello!");
+        drop(a);
+        assert_eq!(take().expect("the end"), b"");
+        assert_eq!(send(b.as_fd(), b"?").expect_err("nobody there").kind(), io::ErrorKind::BrokenPipe);
+    }
+}

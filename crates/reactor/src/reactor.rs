@@ -1,0 +1,169 @@
+//! The set of descriptors that a loop waits for, and its sleep.
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+
+use windlass_os::epoll::{Epoll, Event, Interest, Woken};
+
+use crate::wake::Wake;
+
+/// A descriptor as it was when it was added: the number may have been closed and given to another file since, and
+/// what is told of the old one must not reach the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The descriptor's number.
+    pub fd: RawFd,
+    /// Counts the files that had the number.
+    pub generation: u32,
+}
+
+/// What the wake-up is known by; no descriptor has this number.
+const WAKE: u64 = u64::MAX;
+
+impl Token {
+    fn pack(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.fd.cast_unsigned())
+    }
+
+    fn unpack(packed: u64) -> Self {
+        // Both casts take the half that they are meant to take.
+        Self { fd: (packed as u32).cast_signed(), generation: (packed >> 32) as u32 }
+    }
+}
+
+/// See the module. Used by one thread at a time; other threads have its [`Wake`] only.
+#[derive(Debug)]
+pub struct Reactor {
+    set: Epoll,
+    wake: Wake,
+}
+
+impl Reactor {
+    /// An empty set.
+    ///
+    /// # Errors
+    ///
+    /// When the process is out of descriptors.
+    pub fn new() -> io::Result<Self> {
+        let (set, wake) = (Epoll::new()?, Wake::new()?);
+        set.add(wake.fd(), WAKE, Interest::READ | Interest::EDGE)?;
+        Ok(Self { set, wake })
+    }
+
+    /// What wakes it.
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    /// Adds a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// When it is there already, or cannot be waited for.
+    pub fn add(&self, token: Token, interest: Interest) -> io::Result<()> {
+        self.set.add(borrow(token.fd)?, token.pack(), interest)
+    }
+
+    /// Changes what is waited for.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or no more.
+    pub fn modify(&self, token: Token, interest: Interest) -> io::Result<()> {
+        self.set.modify(borrow(token.fd)?, token.pack(), interest)
+    }
+
+    /// Removes a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or no more: closing a file removes it.
+    pub fn remove(&self, fd: RawFd) -> io::Result<()> {
+        self.set.remove(borrow(fd)?)
+    }
+
+    /// Looks what is ready, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// None that a live set has.
+    pub fn look(&self, events: &mut Vec<Event>) -> io::Result<Woken> {
+        self.set.wait(events, Some(Duration::ZERO))
+    }
+
+    /// Waits until something is ready, somebody [calls](Wake::call), a signal comes, or the time is up; does not
+    /// wait if `has_work` once others must see that it is going to.
+    ///
+    /// # Errors
+    ///
+    /// None that a live set has.
+    pub fn wait(
+        &self,
+        events: &mut Vec<Event>,
+        timeout: Option<Duration>,
+        has_work: impl FnOnce() -> bool,
+    ) -> io::Result<Woken> {
+        if !self.wake.park(has_work) {
+            return self.look(events);
+        }
+        let woken = self.set.wait(events, timeout);
+        self.wake.unpark();
+        woken
+    }
+
+    /// What an event tells of, unless it is the wake-up.
+    pub fn token(event: Event) -> Option<Token> {
+        if event.token == WAKE { None } else { Some(Token::unpack(event.token)) }
+    }
+}
+
+/// A number as the kernel takes it, which checks that it is open.
+fn borrow<'a>(fd: RawFd) -> io::Result<BorrowedFd<'a>> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(9)); // EBADF
+    }
+    // SAFETY: not -1; it goes to epoll_ctl only, which refuses a number that is not open.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn tokens_keep_both_halves() {
+        let token = Token { fd: i32::MAX, generation: u32::MAX - 1 };
+        assert_eq!(Token::unpack(token.pack()), token);
+    }
+
+    #[test]
+    fn a_call_wakes_it_and_a_descriptor_is_told_with_its_token() {
+        let reactor = Reactor::new().expect("made");
+        let mut events = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // It may not sleep yet; a call to one that is awake is for nothing, so it is repeated.
+                for _ in 0..1_000 {
+                    reactor.wake().call();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            reactor.wait(&mut events, None, || false).expect("waited");
+        });
+        assert!(events.len() == 1 && Reactor::token(events[0]).is_none());
+        let (a, b) = UnixStream::pair().expect("a pair");
+        let token = Token { fd: a.as_raw_fd(), generation: 3 };
+        reactor.add(token, Interest::READ).expect("added");
+        drop(b);
+        reactor.wait(&mut events, None, || false).expect("waited");
+        assert_eq!(events.iter().filter_map(|event| Reactor::token(*event)).collect::<Vec<_>>(), [token]);
+        reactor.remove(token.fd).expect("removed");
+        assert_eq!(reactor.remove(-1).expect_err("no such number").raw_os_error(), Some(9));
+        reactor.wait(&mut events, None, || true).expect("not waited");
+        assert!(events.is_empty());
+    }
+}

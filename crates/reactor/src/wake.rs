@@ -1,0 +1,202 @@
+//! How a sleeping loop is woken: one write to an eventfd for a burst of calls, none while the loop is awake.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use windlass_os::eventfd::EventFd;
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+/// It runs, and looks at what came before it sleeps.
+const AWAKE: u32 = 0;
+/// It sleeps, or is about to.
+const PARKED: u32 = 1;
+/// It sleeps, and somebody has written to its eventfd.
+const CALLED: u32 = 2;
+
+/// The state of a loop's thread, as those who have something for it must know it.
+///
+/// The loop announces its sleep and then looks for work; the others leave work and then look for a sleeper. With a
+/// sequentially consistent fence between the two steps on both sides, at least one sees the other.
+#[derive(Debug)]
+pub struct Wake {
+    /// `AWAKE`, `PARKED` or `CALLED`. The loop writes the first two, a caller turns `PARKED` into `CALLED`.
+    state: AtomicU32,
+    /// Watched for edges, so that it is never read: each write is one.
+    event: EventFd,
+}
+
+impl Wake {
+    /// An awake one.
+    ///
+    /// # Errors
+    ///
+    /// When the process is out of descriptors.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { state: AtomicU32::new(AWAKE), event: EventFd::new()? })
+    }
+
+    /// Wakes the loop if it sleeps; the caller has left its work where the loop finds it.
+    pub fn call(&self) {
+        if self.claim() {
+            self.event.signal();
+        }
+    }
+
+    /// Whether this caller is the one that has to write.
+    pub(crate) fn claim(&self) -> bool {
+        // Between the work that was left and the state that is read: see the type.
+        fence(Ordering::SeqCst);
+        self.state.load(Ordering::Relaxed) == PARKED
+            && self.state.compare_exchange(PARKED, CALLED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Announces a sleep; false if there is work after all, and then there is none.
+    pub(crate) fn park(&self, has_work: impl FnOnce() -> bool) -> bool {
+        self.state.store(PARKED, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if has_work() {
+            self.unpark();
+            return false;
+        }
+        true
+    }
+
+    /// Ends a sleep.
+    pub(crate) fn unpark(&self) {
+        self.state.store(AWAKE, Ordering::Release);
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use std::ptr::NonNull;
+
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU32 as Count, Ordering::Relaxed};
+
+    use super::*;
+    use crate::{Injector, Link, Linked};
+
+    struct Node(Link<Node>, u32);
+
+    // SAFETY: the field of the node.
+    unsafe impl Linked for Node {
+        unsafe fn link<'a>(node: NonNull<Self>) -> &'a Link<Self> {
+            // SAFETY: the caller's.
+            unsafe { &node.as_ref().0 }
+        }
+    }
+
+    fn node(number: u32) -> NonNull<Node> {
+        NonNull::from(Box::leak(Box::new(Node(Link::new(), number))))
+    }
+
+    struct Shared {
+        queue: Injector<Node>,
+        wake: Wake,
+        /// Writes to the eventfd, in place of the kernel.
+        writes: Count,
+    }
+
+    fn shared() -> Arc<Shared> {
+        Arc::new(Shared { queue: Injector::new(), wake: Wake::new().expect("made"), writes: Count::new(0) })
+    }
+
+    fn send(shared: &Shared, number: u32) {
+        // SAFETY: a fresh node, which the taker frees.
+        unsafe { shared.queue.push(node(number)) };
+        if shared.wake.claim() {
+            shared.writes.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn taken(shared: &Shared) -> Vec<u32> {
+        // SAFETY: each node comes out once.
+        shared.queue.take().map(|node| unsafe { Box::from_raw(node.as_ptr()).1 }).collect()
+    }
+
+    /// A loop that goes to sleep sees the work before, or is written to.
+    #[test]
+    fn no_sleeper_is_forgotten() {
+        loom::model(|| {
+            let shared = shared();
+            let other = Arc::clone(&shared);
+            let sender = loom::thread::spawn(move || send(&other, 1));
+            let sleeps = shared.wake.park(|| !shared.queue.is_empty());
+            if !sleeps {
+                assert_eq!(taken(&shared), [1]);
+            }
+            sender.join().expect("joined");
+            if sleeps {
+                assert_eq!(shared.writes.load(Relaxed), 1, "it sleeps, so somebody must write");
+                shared.wake.unpark();
+                assert_eq!(taken(&shared), [1]);
+            }
+        });
+    }
+
+    /// A burst writes once for each sleep, and every node of it arrives, each sender's in its order.
+    #[test]
+    fn a_burst_writes_once() {
+        loom::model(|| {
+            let shared = shared();
+            assert!(shared.wake.park(|| !shared.queue.is_empty()));
+            let senders: Vec<_> = [10, 20]
+                .map(|base| {
+                    let shared = Arc::clone(&shared);
+                    loom::thread::spawn(move || {
+                        send(&shared, base);
+                        send(&shared, base + 1);
+                    })
+                })
+                .into();
+            for sender in senders {
+                sender.join().expect("joined");
+            }
+            assert_eq!(shared.writes.load(Relaxed), 1);
+            let all = taken(&shared);
+            assert_eq!(all.len(), 4);
+            for base in [10, 20] {
+                let own: Vec<_> = all.iter().filter(|number| **number / 10 == base / 10).collect();
+                assert_eq!(own, [&base, &(base + 1)]);
+            }
+        });
+    }
+
+    /// Taking beside a push loses nothing and takes nothing twice.
+    #[test]
+    fn taking_beside_pushing_loses_nothing() {
+        loom::model(|| {
+            let shared = shared();
+            let other = Arc::clone(&shared);
+            let sender = loom::thread::spawn(move || {
+                send(&other, 1);
+                send(&other, 2);
+            });
+            let mut all = taken(&shared);
+            sender.join().expect("joined");
+            all.extend(taken(&shared));
+            assert_eq!(all, [1, 2]);
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_sleeper_is_written_to_and_once() {
+        let wake = Wake::new().expect("made");
+        assert!(!wake.claim());
+        assert!(!wake.park(|| true) && !wake.claim());
+        assert!(wake.park(|| false) && wake.claim() && !wake.claim());
+        wake.unpark();
+        assert!(!wake.claim());
+    }
+}
