@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from windlass import loop as loop
     from windlass import result as result
     from windlass import shared as shared
     from windlass._bus import Bus as Bus
@@ -101,6 +102,11 @@ if TYPE_CHECKING:
     from windlass._statistics import PoolStatistics as PoolStatistics
     from windlass._statistics import SubscriptionStatistics as SubscriptionStatistics
     from windlass._statistics import WorkerStatistics as WorkerStatistics
+    from windlass.loop import EventLoopPolicy as EventLoopPolicy
+    from windlass.loop import Loop as Loop
+    from windlass.loop import install as install
+    from windlass.loop import new_event_loop as new_event_loop
+    from windlass.loop import run as run
     from windlass.shared import share as share
 
 __version__ = "0.1.0"
@@ -115,11 +121,13 @@ __all__ = [
     "DecodeError",
     "EncodeError",
     "Err",
+    "EventLoopPolicy",
     "FunctionLoadError",
     "Future",
     "InitializerFailed",
     "InvalidTopic",
     "Lagged",
+    "Loop",
     "Ok",
     "OutOfMemory",
     "Pool",
@@ -147,7 +155,11 @@ __all__ = [
     "WorkerStatistics",
     "__version__",
     "events",
+    "install",
+    "loop",
+    "new_event_loop",
     "result",
+    "run",
     "share",
     "shared",
 ]
@@ -170,13 +182,18 @@ _HOMES = {
     "Future": "_future",
     "TaskRecord": "_future",
     "share": "shared",
+    "EventLoopPolicy": "loop",
+    "Loop": "loop",
+    "install": "loop",
+    "new_event_loop": "loop",
+    "run": "loop",
 }
 
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in ("result", "shared"):
+    if name in ("loop", "result", "shared"):
         return import_module(f"windlass.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'windlass' has no attribute {name!r}")

@@ -36,9 +36,17 @@ def _open(name: str) -> ModuleType:
 
 if TYPE_CHECKING:
     from windlass import _foundation as foundation
+    from windlass import _loop as loop
     from windlass import _worker as worker
 else:
     worker = _open("windlass._worker")
     foundation = _open("windlass._foundation")
 
-__all__ = ["foundation", "worker"]
+    def __getattr__(name: str) -> ModuleType:
+        # Opened when it is first asked for: it needs asyncio.
+        if name == "loop":
+            return _open("windlass._loop")
+        raise AttributeError(name)
+
+
+__all__ = ["foundation", "loop", "worker"]

@@ -2,6 +2,7 @@
 //!
 //! Linux only, on x86-64 and aarch64. Interrupted calls are retried here unless the name says otherwise.
 
+pub mod clock;
 pub mod cpu;
 pub mod epoll;
 pub mod eventfd;

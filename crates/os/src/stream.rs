@@ -58,6 +58,16 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<u
     })
 }
 
+/// Ends this side of a connection.
+///
+/// # Errors
+///
+/// `NotConnected` if there is none any more.
+pub fn shut_down_sending(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a number; the kernel checks it.
+    crate::check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) }).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

@@ -165,6 +165,16 @@ pub(crate) struct Type<'a> {
 
 /// Makes a heap type whose objects hold a `T`, once in each interpreter.
 pub(crate) fn make_type<T>(module: *mut ffi::PyObject, kind: Type<'_>) -> Result<Object, Raised> {
+    make_sized_type(module, kind, size_of::<Layout<T>>() as c_int, None)
+}
+
+/// Makes a heap type of objects of so many bytes, on a base other than `object` if one is given.
+pub(crate) fn make_sized_type(
+    module: *mut ffi::PyObject,
+    kind: Type<'_>,
+    size: c_int,
+    base: Option<&Object>,
+) -> Result<Object, Raised> {
     let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
     let mut slots = vec![slot(ffi::Py_tp_doc, kind.doc.as_ptr().cast_mut().cast())];
     // The tables of methods and getters must outlive the type, so they are leaked: a few small tables for each
@@ -185,13 +195,14 @@ pub(crate) fn make_type<T>(module: *mut ffi::PyObject, kind: Type<'_>) -> Result
     slots.push(slot(0, ptr::null_mut()));
     let mut spec = ffi::PyType_Spec {
         name: kind.name.as_ptr(),
-        basicsize: size_of::<Layout<T>>() as c_int,
+        basicsize: size,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT | kind.flags) as _,
         slots: slots.as_mut_ptr(),
     };
-    // SAFETY: a complete spec, whose tables outlive the type.
-    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module, &raw mut spec, ptr::null_mut())) }
+    let base = base.map_or(ptr::null_mut(), Object::as_ptr);
+    // SAFETY: a complete spec, whose tables outlive the type; a live base class or none.
+    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module, &raw mut spec, base)) }
 }
 
 /// A method without arguments, or with one.

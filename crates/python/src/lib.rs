@@ -1,11 +1,12 @@
-//! The extension module: one shared object with three doors.
+//! The extension module: one shared object with four doors.
 //!
-//! `PyInit__core` (pyo3) is the parent's side and serves a main interpreter only. `PyInit__worker` and
-//! `PyInit__foundation` (plain C API, multi-phase) are loaded in every worker. All see the same Rust statics, which is
+//! `PyInit__core` (pyo3) is the parent's side and serves a main interpreter only. `PyInit__worker`,
+//! `PyInit__foundation` and `PyInit__loop` (plain C API, multi-phase) may be loaded in every worker. All see the same Rust statics, which is
 //! why they are one object.
 
 mod core;
 mod door;
+mod event_loop;
 mod foundation;
 mod guarded;
 mod heap;

@@ -135,6 +135,26 @@ pub(crate) fn take_exception() -> Object {
     }
 }
 
+/// The exception that was set, if any, kept while something else runs.
+pub(crate) struct Kept([*mut ffi::PyObject; 3]);
+
+#[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
+impl Kept {
+    pub(crate) fn take() -> Self {
+        let mut kept = [std::ptr::null_mut(); 3];
+        let [kind, value, trace] = &mut kept;
+        // SAFETY: three places for three references, which are ours then.
+        unsafe { ffi::PyErr_Fetch(kind, value, trace) };
+        Self(kept)
+    }
+
+    pub(crate) fn put_back(self) {
+        let [kind, value, trace] = self.0;
+        // SAFETY: gives the references back.
+        unsafe { ffi::PyErr_Restore(kind, value, trace) };
+    }
+}
+
 /// Raises what a Rust error says: the class comes from `windlass._errors`.
 pub(crate) fn raise(error: &windlass_base::Error) -> Raised {
     use windlass_base::Code;
@@ -177,12 +197,28 @@ pub(crate) fn text(text: &str) -> Result<Object, Raised> {
     unsafe { Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) }
 }
 
-/// Raises an `OSError` of a system call.
+/// Raises the `OSError`, or its subclass, of a system call.
 pub(crate) fn raise_os(error: &std::io::Error) -> Raised {
-    let text = std::ffi::CString::new(error.to_string()).unwrap_or_default();
-    // SAFETY: a live exception class and a C string, which is copied.
-    unsafe { ffi::PyErr_SetString(ffi::PyExc_OSError, text.as_ptr()) };
+    match os_error(error) {
+        // SAFETY: a live exception; PyErr_SetObject takes its own references.
+        Ok(exception) => unsafe {
+            ffi::PyErr_SetObject(ffi::Py_TYPE(exception.as_ptr()).cast(), exception.as_ptr());
+        },
+        Err(Raised) => {}
+    }
     Raised
+}
+
+/// The `OSError`, or its subclass, of a system call.
+pub(crate) fn os_error(error: &std::io::Error) -> Result<Object, Raised> {
+    let words = error.to_string();
+    // Rust appends the number, which Python puts in front.
+    let words = words.split(" (os error").next().unwrap_or_default();
+    // SAFETY: a live exception class and fresh objects.
+    unsafe {
+        let number = Object::own(ffi::PyLong_FromLong(error.raw_os_error().unwrap_or(0).into()))?;
+        Object::share(ffi::PyExc_OSError)?.call(&[number.as_ptr(), text(words)?.as_ptr()])
+    }
 }
 
 /// Runs something that blocks with the interpreter released.

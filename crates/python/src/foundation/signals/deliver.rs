@@ -12,8 +12,8 @@ use super::bus::{self, Bus};
 use super::queue::{Offered, Queue, Side};
 use super::registry::{Entry, Target};
 use super::route::{Route, Way};
-use super::wait::Kept;
 use super::waiters::running_loop;
+use crate::object::Kept;
 use crate::object::{Object, Raised, detached, raise_class, text};
 
 /// What a publisher does where there is no room.

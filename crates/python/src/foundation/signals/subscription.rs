@@ -10,10 +10,10 @@ use windlass_bus::Pattern;
 
 use super::queue::{Overflow, Queue, Side, Taken};
 use super::registry::Registry;
-use super::wait::{self, Goal, Kept};
+use super::wait::{self, Goal};
 use super::{bus, deliver};
 use crate::heap::{self, Field};
-use crate::object::{Object, Raised, detached, raise_class, text};
+use crate::object::{Kept, Object, Raised, detached, raise_class, text};
 
 pub(super) struct Subscription {
     pub(super) queue: Arc<Queue>,

@@ -14,7 +14,7 @@ use pyo3_ffi as ffi;
 use super::queue::{Offered, Queue, Side, Taken};
 use super::{bus, subscription};
 use crate::heap::{self, Field};
-use crate::object::{Object, Raised, fail};
+use crate::object::{Kept, Object, Raised, fail};
 
 /// So many receptions in a row without a turn of the loop.
 const LONGEST_STREAK: u32 = 256;
@@ -167,26 +167,6 @@ impl Drop for Waiting {
         let raised = Kept::take();
         self.leave(false);
         raised.put_back();
-    }
-}
-
-/// The exception that was set, if any, kept while something else runs.
-pub(super) struct Kept([*mut ffi::PyObject; 3]);
-
-#[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
-impl Kept {
-    pub(super) fn take() -> Self {
-        let mut kept = [ptr::null_mut(); 3];
-        let [kind, value, trace] = &mut kept;
-        // SAFETY: three places for three references, which are ours then.
-        unsafe { ffi::PyErr_Fetch(kind, value, trace) };
-        Self(kept)
-    }
-
-    pub(super) fn put_back(self) {
-        let [kind, value, trace] = self.0;
-        // SAFETY: gives the references back.
-        unsafe { ffi::PyErr_Restore(kind, value, trace) };
     }
 }
 

@@ -1,0 +1,23 @@
+//! What the interpreter's headers have and the bindings lack.
+
+use std::ffi::c_ulong;
+
+use pyo3_ffi as ffi;
+
+/// Objects are made by us alone.
+pub(super) const DISALLOW_INSTANTIATION: c_ulong = 1 << 7;
+
+unsafe extern "C" {
+    pub(super) fn PyThread_get_thread_ident() -> c_ulong;
+    fn _PyObject_GC_New(kind: *mut ffi::PyTypeObject) -> *mut ffi::PyObject;
+}
+
+/// Memory for an object that the garbage collector can know and does not yet: only its head is written.
+///
+/// # Safety
+///
+/// A live type whose objects the collector can know.
+pub(super) unsafe fn new_untracked(kind: *mut ffi::PyTypeObject) -> *mut ffi::PyObject {
+    // SAFETY: the caller's.
+    unsafe { _PyObject_GC_New(kind) }
+}

@@ -1,0 +1,585 @@
+//! `Handle` and `TimerHandle`: what was scheduled, once.
+//!
+//! They are real subclasses of asyncio's classes and keep to their layout, but what Python code sees of their slots it
+//! sees through getters, so that most of them need not be filled: one argument needs no tuple, a context is shared
+//! until somebody asks for it. A handle is unknown to the garbage collector while the loop owns it; the loop shows its
+//! content on its behalf (see `core`), and hands it over when it lets it go and somebody else keeps it. Memory of
+//! handles is used again, which spares the allocator and, more so, the collector that counts allocations.
+//!
+//! On a free-threaded build a bit of the flags is a lock: what a handle holds may be asked for, or dropped by
+//! `cancel`, in one thread while the loop takes it out in another.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{self, NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pyo3_ffi as ffi;
+use windlass_reactor::{Link, Linked};
+
+use super::State;
+use super::core::Core;
+use crate::heap;
+use crate::object::{Object, Raised};
+
+/// Nobody wants it any more.
+pub(super) const CANCELLED: u32 = 1;
+/// Its context is one that it shares: a copy is due when anybody but a callback could see it.
+pub(super) const SHARED: u32 = 2;
+/// `args` is the one argument itself, not a tuple.
+pub(super) const ONE: u32 = 4;
+/// In the heap of timers.
+pub(super) const TIMED: u32 = 8;
+/// Runs again and again, for a descriptor: its content stays.
+pub(super) const LASTING: u32 = 16;
+#[cfg(Py_GIL_DISABLED)]
+const LOCKED: u32 = 1 << 31;
+
+/// `asyncio.TimerHandle`'s layout, slots in the order of their names, and what is ours. A plain handle has the two
+/// slots of a timer as well, and leaves them empty.
+#[repr(C)]
+pub(super) struct Handle {
+    head: ffi::PyObject,
+    pub(super) args: *mut ffi::PyObject,
+    pub(super) callback: *mut ffi::PyObject,
+    cancelled: *mut ffi::PyObject,
+    pub(super) context: *mut ffi::PyObject,
+    pub(super) owner: *mut ffi::PyObject,
+    repr: *mut ffi::PyObject,
+    pub(super) source_traceback: *mut ffi::PyObject,
+    #[cfg(not(Py_3_12))]
+    weak_references: *mut ffi::PyObject,
+    scheduled: *mut ffi::PyObject,
+    when_slot: *mut ffi::PyObject,
+    link: Link<Self>,
+    /// Seconds of the loop's clock.
+    pub(super) when: f64,
+    pub(super) flags: AtomicU32,
+}
+
+/// Where the first slot of a timer stands: the size of a plain handle of asyncio.
+const PLAIN: usize = std::mem::offset_of!(Handle, scheduled);
+const TIMER: usize = std::mem::offset_of!(Handle, link);
+
+// SAFETY: the field of the handle.
+unsafe impl Linked for Handle {
+    unsafe fn link<'a>(node: NonNull<Self>) -> &'a Link<Self> {
+        // SAFETY: the caller's.
+        unsafe { &(*node.as_ptr()).link }
+    }
+}
+
+impl Handle {
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    pub(super) fn set(&self, flag: u32) {
+        // Where there is an interpreter lock, nobody else writes between the two.
+        if cfg!(Py_GIL_DISABLED) {
+            self.flags.fetch_or(flag, Ordering::AcqRel);
+        } else {
+            self.flags.store(self.flags.load(Ordering::Relaxed) | flag, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn unset(&self, flag: u32) {
+        if cfg!(Py_GIL_DISABLED) {
+            self.flags.fetch_and(!flag, Ordering::AcqRel);
+        } else {
+            self.flags.store(self.flags.load(Ordering::Relaxed) & !flag, Ordering::Relaxed);
+        }
+    }
+
+    /// Touches the content: briefly, and without running anything of the interpreter.
+    pub(super) fn locked<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+        #[cfg(Py_GIL_DISABLED)]
+        while self.flags.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
+            std::hint::spin_loop();
+        }
+        let result = act(self);
+        #[cfg(Py_GIL_DISABLED)]
+        self.flags.fetch_and(!LOCKED, Ordering::Release);
+        result
+    }
+
+    /// Takes callback and arguments out.
+    pub(super) fn take(&mut self) -> (*mut ffi::PyObject, *mut ffi::PyObject, bool) {
+        self.locked(|handle| {
+            let one = handle.has(ONE);
+            (
+                std::mem::replace(&mut handle.callback, null_mut()),
+                std::mem::replace(&mut handle.args, null_mut()),
+                one,
+            )
+        })
+    }
+}
+
+/// A handle, as those who have a reference to it see it.
+///
+/// # Safety
+///
+/// `object` is a live handle of ours. The reference is used briefly: other threads reach the same handle, and what they
+/// may touch meanwhile is guarded by `locked`.
+pub(super) unsafe fn handle<'a>(object: *mut ffi::PyObject) -> &'a mut Handle {
+    // SAFETY: the caller's.
+    unsafe { &mut *object.cast::<Handle>() }
+}
+
+/// Memory of handles that are gone, to be used again. One list for plain handles and one for timers.
+#[derive(Default)]
+pub(super) struct Spare {
+    #[cfg(not(Py_GIL_DISABLED))]
+    lists: [Vec<*mut ffi::PyObject>; 2],
+}
+
+impl Spare {
+    /// Gives the memory back, when no object can come any more.
+    ///
+    /// # Safety
+    ///
+    /// The types of the objects are still there: their size is read from them.
+    pub(super) unsafe fn free(self: Box<Self>) {
+        #[cfg(not(Py_GIL_DISABLED))]
+        for object in self.lists.into_iter().flatten() {
+            // SAFETY: memory that the collector's allocator gave, and nobody uses.
+            unsafe { ffi::PyObject_GC_Del(object.cast()) };
+        }
+    }
+}
+
+/// So many are kept.
+#[cfg(not(Py_GIL_DISABLED))]
+const MOST_SPARE: usize = 16_384;
+
+/// What a new handle is made of. All references are given to it; `context` may be null with `SHARED` unset.
+pub(super) struct Content {
+    pub(super) callback: *mut ffi::PyObject,
+    pub(super) args: *mut ffi::PyObject,
+    pub(super) context: *mut ffi::PyObject,
+    pub(super) flags: u32,
+    pub(super) when: f64,
+}
+
+/// Makes a handle of a loop; a timer if `timer`. On failure the content is given back.
+///
+/// # Safety
+///
+/// `state` is of the live module, `owner` a live loop, the content's references are owned.
+pub(super) unsafe fn make(
+    state: &mut State,
+    owner: *mut ffi::PyObject,
+    content: Content,
+    timer: bool,
+) -> Result<*mut Handle, Raised> {
+    // SAFETY: the types are ours and their objects have this layout; memory of the list had the same type. What is
+    // written is every field, so that no old one is read.
+    unsafe {
+        let kind: *mut ffi::PyTypeObject = if timer { state.timer_type } else { state.handle_type }.cast();
+        #[cfg(not(Py_GIL_DISABLED))]
+        let old = (*state.spare).lists[usize::from(timer)].pop();
+        #[cfg(Py_GIL_DISABLED)]
+        let old = None;
+        let object = match old {
+            Some(object) => ffi::PyObject_Init(object, kind),
+            None => super::compat::new_untracked(kind),
+        };
+        if object.is_null() {
+            ffi::Py_XDECREF(content.callback);
+            ffi::Py_XDECREF(content.args);
+            ffi::Py_XDECREF(content.context);
+            return Err(Raised);
+        }
+        ffi::Py_INCREF(owner);
+        let made = object.cast::<Handle>();
+        (*made).args = content.args;
+        (*made).callback = content.callback;
+        (*made).cancelled = null_mut();
+        (*made).context = content.context;
+        (*made).owner = owner;
+        (*made).repr = null_mut();
+        (*made).source_traceback = null_mut();
+        #[cfg(not(Py_3_12))]
+        {
+            (*made).weak_references = null_mut();
+        }
+        (*made).scheduled = null_mut();
+        (*made).when_slot = null_mut();
+        ptr::write(&raw mut (*made).link, Link::new());
+        (*made).when = content.when;
+        ptr::write(&raw mut (*made).flags, AtomicU32::new(content.flags));
+        Ok(made)
+    }
+}
+
+/// Gives a reference of the loop's back. A handle that somebody else keeps becomes the garbage collector's business.
+///
+/// # Safety
+///
+/// The reference is owned; the thread is attached.
+pub(super) unsafe fn release(made: *mut Handle) {
+    let object = made.cast::<ffi::PyObject>();
+    // SAFETY: a live object of a type that the collector knows.
+    unsafe {
+        if ffi::Py_REFCNT(object) > 1 && ffi::PyObject_GC_IsTracked(object) == 0 {
+            ffi::PyObject_GC_Track(object.cast());
+        }
+        ffi::Py_DECREF(object);
+    }
+}
+
+unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
+    // SAFETY: the last reference is gone, so that nobody else reaches the handle; an object of a heap type holds its
+    // type. References are dropped once. After the weak references are cleared nothing leads here.
+    unsafe {
+        if ffi::PyObject_GC_IsTracked(object) != 0 {
+            ffi::PyObject_GC_UnTrack(object.cast());
+        }
+        let kind = ffi::Py_TYPE(object);
+        #[cfg(not(Py_3_12))]
+        let watched = !(*object.cast::<Handle>()).weak_references.is_null();
+        #[cfg(Py_3_12)]
+        let watched = true;
+        if watched {
+            ffi::PyObject_ClearWeakRefs(object);
+        }
+        drop_content(&mut *object.cast());
+        #[cfg(not(Py_GIL_DISABLED))]
+        if let Some(state) = super::state_of(kind) {
+            let list = &mut (*state.spare).lists[usize::from(kind.cast() == state.timer_type)];
+            if list.len() < MOST_SPARE {
+                list.push(object);
+                ffi::Py_DECREF(kind.cast());
+                return;
+            }
+        }
+        ffi::PyObject_GC_Del(object.cast());
+        ffi::Py_DECREF(kind.cast());
+    }
+}
+
+fn drop_content(made: &mut Handle) {
+    let fields = made.locked(|made| {
+        [
+            &mut made.args,
+            &mut made.callback,
+            &mut made.context,
+            &mut made.owner,
+            &mut made.repr,
+            &mut made.source_traceback,
+        ]
+        .map(|field| std::mem::replace(field, null_mut()))
+    });
+    for field in fields {
+        // SAFETY: the reference that the field held.
+        unsafe { ffi::Py_XDECREF(field) };
+    }
+}
+
+/// Shows what a handle holds to the collector: from its own `tp_traverse`, or from the loop's as long as the loop is
+/// the only one that has it.
+///
+/// # Safety
+///
+/// Called by the collector, with what it gave.
+pub(super) unsafe fn visit_content(made: &Handle, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    let fields = [made.args, made.callback, made.context, made.owner, made.source_traceback];
+    for field in fields {
+        if !field.is_null() {
+            // SAFETY: a live object, and the collector's own function.
+            let answer = unsafe { visit(field, arg) };
+            if answer != 0 {
+                return answer;
+            }
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a live handle, and what the collector gave.
+    unsafe {
+        let answer = visit_content(handle(object), visit, arg);
+        if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
+    }
+}
+
+unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
+    // SAFETY: a live handle that is garbage. The loop it belongs to stays known: a getter may still be asked.
+    drop_content(unsafe { handle(object) });
+    0
+}
+
+/// A new reference to what a field holds, or to None.
+fn shared_or_none(
+    object: *mut ffi::PyObject,
+    field: impl FnOnce(&Handle) -> *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live handle; what it holds lives while it is locked.
+    unsafe {
+        handle(object).locked(|made| {
+            let value = field(made);
+            let value = if value.is_null() { ffi::Py_None() } else { value };
+            ffi::Py_INCREF(value);
+            value
+        })
+    }
+}
+
+unsafe extern "C" fn get_callback(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    shared_or_none(object, |made| made.callback)
+}
+
+unsafe extern "C" fn get_loop(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    shared_or_none(object, |made| made.owner)
+}
+
+unsafe extern "C" fn get_repr(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    shared_or_none(object, |made| made.repr)
+}
+
+unsafe extern "C" fn get_source(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    shared_or_none(object, |made| made.source_traceback)
+}
+
+unsafe extern "C" fn get_args(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live handle; the reference to the argument is taken while it is locked.
+    unsafe {
+        let made = handle(object);
+        let (args, one, gone) = made.locked(|made| {
+            ffi::Py_XINCREF(made.args);
+            (made.args, made.has(ONE), made.callback.is_null())
+        });
+        if one && !args.is_null() {
+            let tuple = ffi::PyTuple_Pack(1, args);
+            ffi::Py_DECREF(args);
+            return tuple;
+        }
+        if !args.is_null() {
+            return args;
+        }
+        if gone {
+            ffi::Py_INCREF(ffi::Py_None());
+            return ffi::Py_None();
+        }
+        ffi::PyTuple_New(0)
+    }
+}
+
+unsafe extern "C" fn get_cancelled(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live handle.
+    unsafe { ffi::PyBool_FromLong(handle(object).has(CANCELLED).into()) }
+}
+
+unsafe extern "C" fn get_scheduled(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live handle.
+    unsafe { ffi::PyBool_FromLong(handle(object).has(TIMED).into()) }
+}
+
+unsafe extern "C" fn get_when(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live timer.
+    unsafe { ffi::PyFloat_FromDouble(handle(object).when) }
+}
+
+/// The handle's own context. One that it shared so far becomes its own.
+pub(super) fn own_context(object: *mut ffi::PyObject) -> Result<Object, Raised> {
+    // SAFETY: a live handle. On a free-threaded build no context is shared, so nothing is changed there.
+    unsafe {
+        let made = handle(object);
+        if made.has(SHARED) {
+            let copy = super::context::of_running(made)
+                .map_or_else(|| Object::own(ffi::PyContext_Copy(made.context)), Ok)?;
+            let old = std::mem::replace(&mut made.context, copy.into_ptr());
+            made.unset(SHARED);
+            ffi::Py_DECREF(old);
+        }
+        let context = made.locked(|made| {
+            ffi::Py_XINCREF(made.context);
+            made.context
+        });
+        if context.is_null() { Ok(Object::none()) } else { Object::own(context) }
+    }
+}
+
+unsafe extern "C" fn get_context(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    own_context(object).map_or(null_mut(), Object::into_ptr)
+}
+
+unsafe extern "C" fn context(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    own_context(object).map_or(null_mut(), Object::into_ptr)
+}
+
+unsafe extern "C" fn cancelled(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live handle.
+    unsafe { get_cancelled(object, null_mut()) }
+}
+
+unsafe extern "C" fn when(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live timer.
+    unsafe { get_when(object, null_mut()) }
+}
+
+unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live handle; its loop lives as long as it does. The content is taken out under the lock and dropped
+    // after, when dropping may run anything.
+    unsafe {
+        let made = handle(object);
+        if !made.has(CANCELLED) {
+            let core = if made.owner.is_null() { None } else { Some(Core::of(made.owner)) };
+            if core.is_some_and(Core::is_debug) {
+                // What it was, for messages about it.
+                let Ok(repr) = Object::own(ffi::PyObject_Repr(object)) else { return null_mut() };
+                let old = made.locked(|made| std::mem::replace(&mut made.repr, repr.into_ptr()));
+                ffi::Py_XDECREF(old);
+            }
+            made.set(CANCELLED);
+            let (callback, args, _) = made.take();
+            ffi::Py_XDECREF(callback);
+            ffi::Py_XDECREF(args);
+            if made.has(TIMED)
+                && let Some(core) = core
+            {
+                core.timer_cancelled();
+            }
+        }
+        ffi::Py_INCREF(ffi::Py_None());
+        ffi::Py_None()
+    }
+}
+
+/// Whether an instance attribute of a class stands where we think it does.
+fn stands_at(class: &Object, name: &CStr, place: usize) -> Result<bool, Raised> {
+    #[repr(C)]
+    struct Descriptor {
+        head: ffi::PyObject,
+        kind: *mut c_void,
+        name: *mut c_void,
+        qualified: *mut c_void,
+        member: *const ffi::PyMemberDef,
+    }
+    let descriptor = class.attribute(name)?;
+    // SAFETY: live objects; only a member descriptor, whose layout this is, is looked into.
+    unsafe {
+        let is_member = ffi::Py_TYPE(descriptor.as_ptr()) == &raw mut ffi::PyMemberDescr_Type;
+        Ok(is_member
+            && usize::try_from((*(*descriptor.as_ptr().cast::<Descriptor>()).member).offset) == Ok(place))
+    }
+}
+
+/// Makes both types.
+pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
+    use std::mem::offset_of;
+    // SAFETY: a C string.
+    let events = unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio.events".as_ptr()))? };
+    let (plain, timer) = (events.attribute(c"Handle")?, events.attribute(c"TimerHandle")?);
+    let size = |class: &Object| {
+        class.attribute(c"__basicsize__").map(|size| {
+            // SAFETY: a live int.
+            usize::try_from(unsafe { ffi::PyLong_AsSsize_t(size.as_ptr()) }).unwrap_or(0)
+        })
+    };
+    let mut fits = size(&plain)? == PLAIN && size(&timer)? == TIMER;
+    for (name, place) in [
+        (c"_args", offset_of!(Handle, args)),
+        (c"_callback", offset_of!(Handle, callback)),
+        (c"_cancelled", offset_of!(Handle, cancelled)),
+        (c"_context", offset_of!(Handle, context)),
+        (c"_loop", offset_of!(Handle, owner)),
+        (c"_repr", offset_of!(Handle, repr)),
+        (c"_source_traceback", offset_of!(Handle, source_traceback)),
+    ] {
+        fits &= stands_at(&plain, name, place)?;
+    }
+    if !fits {
+        // SAFETY: a live class and a C string.
+        unsafe {
+            ffi::PyErr_SetString(
+                ffi::PyExc_ImportError,
+                c"asyncio.Handle has a layout that windlass does not know: this release of Python is newer than this \
+                  release of windlass"
+                    .as_ptr(),
+            );
+        }
+        return Err(Raised);
+    }
+    let getters = |timer: bool| {
+        let mut getters = vec![
+            heap::getter(c"_callback", get_callback, c"What is called; None after."),
+            heap::getter(c"_args", get_args, c"Its arguments."),
+            heap::getter(c"_context", get_context, c"The context it runs in."),
+            heap::getter(c"_loop", get_loop, c"The loop it belongs to."),
+            heap::getter(c"_repr", get_repr, c"What it was when it was cancelled, in debug mode."),
+            heap::getter(c"_cancelled", get_cancelled, c"Whether it was cancelled."),
+            heap::getter(c"_source_traceback", get_source, c"Where it was scheduled, in debug mode."),
+        ];
+        if timer {
+            getters.push(heap::getter(c"_when", get_when, c"Its time, in seconds of the loop's clock."));
+            getters.push(heap::getter(c"_scheduled", get_scheduled, c"Whether it waits for its time."));
+        }
+        getters
+    };
+    let methods = |timer: bool| {
+        let mut methods = vec![
+            heap::method(
+                c"cancel",
+                cancel,
+                ffi::METH_NOARGS,
+                c"cancel() -> None: it is not to be called any more.",
+            ),
+            heap::method(
+                c"cancelled",
+                cancelled,
+                ffi::METH_NOARGS,
+                c"cancelled() -> whether it was cancelled",
+            ),
+            heap::method(
+                c"get_context",
+                context,
+                ffi::METH_NOARGS,
+                c"get_context() -> the context it runs in",
+            ),
+        ];
+        if timer {
+            methods.push(heap::method(
+                c"when",
+                when,
+                ffi::METH_NOARGS,
+                c"when() -> its time, in seconds of the loop's clock",
+            ));
+        }
+        methods
+    };
+    let slots: [(c_int, *mut c_void); 3] = [
+        (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        (ffi::Py_tp_traverse, traverse as *mut c_void),
+        (ffi::Py_tp_clear, clear as *mut c_void),
+    ];
+    let kind = |name: &'static CStr, doc: &'static CStr, timer: bool| heap::Type {
+        name,
+        doc,
+        flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
+        methods: methods(timer),
+        getters: getters(timer),
+        slots: &slots,
+    };
+    let size = c_int::try_from(size_of::<Handle>()).unwrap_or(0);
+    state.handle_type = heap::make_sized_type(
+        module,
+        kind(c"windlass.loop.Handle", c"A call that was scheduled on a loop: an asyncio.Handle.", false),
+        size,
+        Some(&plain),
+    )?
+    .into_ptr();
+    state.timer_type = heap::make_sized_type(
+        module,
+        kind(
+            c"windlass.loop.TimerHandle",
+            c"A call that was scheduled for a time: an asyncio.TimerHandle.",
+            true,
+        ),
+        size,
+        Some(&timer),
+    )?
+    .into_ptr();
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! `windlass._loop`: the event loop's own part, in the plain C API.
+//!
+//! `windlass.Loop` is asyncio's loop class with `Core` before it. What is called for each callback, timer, read or write
+//! is here; what is called once for each connection, server or process is asyncio's, or in `windlass.loop`.
+
+mod compat;
+mod context;
+mod core;
+mod descriptors;
+mod handle;
+mod operation;
+mod outgoing;
+mod run;
+mod stream;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+
+use crate::door::{Definition, Door, drop_all, visit_all};
+use crate::object::{Object, Raised};
+
+/// Words that are looked up again and again.
+#[repr(C)]
+struct Names {
+    call_at: *mut ffi::PyObject,
+    call_soon: *mut ffi::PyObject,
+    call_soon_threadsafe: *mut ffi::PyObject,
+    callback_failed: *mut ffi::PyObject,
+    cancel: *mut ffi::PyObject,
+    context: *mut ffi::PyObject,
+    create_future: *mut ffi::PyObject,
+    done: *mut ffi::PyObject,
+    ensure_no_transport: *mut ffi::PyObject,
+    eof_received: *mut ffi::PyObject,
+    fatal_error: *mut ffi::PyObject,
+    loop_: *mut ffi::PyObject,
+    /// A tuple of it, as the names of a call.
+    loop_keyword: *mut ffi::PyObject,
+    note_scheduled: *mut ffi::PyObject,
+    pause_protocol: *mut ffi::PyObject,
+    resume_protocol: *mut ffi::PyObject,
+    run_in_debug: *mut ffi::PyObject,
+    schedule_connection_lost: *mut ffi::PyObject,
+    set_exception: *mut ffi::PyObject,
+    set_result: *mut ffi::PyObject,
+    throw: *mut ffi::PyObject,
+    warn_lost: *mut ffi::PyObject,
+}
+
+/// What the module holds, zeroed when it is made.
+#[repr(C)]
+struct State {
+    names: Names,
+    handle_type: *mut ffi::PyObject,
+    timer_type: *mut ffi::PyObject,
+    core_type: *mut ffi::PyObject,
+    stream_type: *mut ffi::PyObject,
+    operation_type: *mut ffi::PyObject,
+    future_class: *mut ffi::PyObject,
+    task_class: *mut ffi::PyObject,
+    socket_class: *mut ffi::PyObject,
+    buffered_protocol: *mut ffi::PyObject,
+    /// asyncio's own methods, for what ours leave to them.
+    create_task: *mut ffi::PyObject,
+    sock_recv: *mut ffi::PyObject,
+    sock_recv_into: *mut ffi::PyObject,
+    sock_sendall: *mut ffi::PyObject,
+    /// Memory of handles; allocated, and freed with the module.
+    spare: *mut handle::Spare,
+    /// Whether the places in the interpreter's structures were found to be right.
+    places_known: bool,
+}
+
+static DEFINITION: Definition = Definition::new();
+
+const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
+const OBJECTS: usize = NAMES + 13;
+
+impl State {
+    /// Every reference in it.
+    fn objects(&mut self) -> &mut [*mut ffi::PyObject] {
+        // SAFETY: the layout is C's, and it begins with so many references.
+        unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(self).cast(), OBJECTS) }
+    }
+}
+
+/// The state of a module that `PyInit__loop` made.
+///
+/// # Safety
+///
+/// `module` is such a module, and alive for as long as the state is used.
+unsafe fn state<'a>(module: *mut ffi::PyObject) -> Option<&'a mut State> {
+    // SAFETY: the interpreter made room for a `State`, zeroed, which is valid; null before that.
+    unsafe { ffi::PyModule_GetState(module).cast::<State>().as_mut() }
+}
+
+/// The state of the module that a type was made for.
+///
+/// # Safety
+///
+/// `kind` is one of the module's own types.
+unsafe fn state_of<'a>(kind: *mut ffi::PyTypeObject) -> Option<&'a mut State> {
+    // SAFETY: the caller's; null once the module is gone.
+    unsafe {
+        let state = ffi::PyType_GetModuleState(kind).cast::<State>().as_mut()?;
+        if state.spare.is_null() { None } else { Some(state) }
+    }
+}
+
+/// The same, for a type or a subtype of it.
+///
+/// # Safety
+///
+/// `kind` is a live heap type.
+unsafe fn state_of_base<'a>(kind: *mut ffi::PyTypeObject) -> Option<&'a mut State> {
+    // SAFETY: the caller's.
+    unsafe {
+        let module = DEFINITION.module_of(kind);
+        if module.is_null() { None } else { state(module) }
+    }
+}
+
+fn fill_names(names: &mut Names) -> Result<(), Raised> {
+    let intern = |text: &CStr| {
+        // SAFETY: a C string.
+        unsafe { Object::own(ffi::PyUnicode_InternFromString(text.as_ptr())) }.map(Object::into_ptr)
+    };
+    names.call_at = intern(c"call_at")?;
+    names.call_soon = intern(c"call_soon")?;
+    names.call_soon_threadsafe = intern(c"call_soon_threadsafe")?;
+    names.callback_failed = intern(c"_callback_failed")?;
+    names.cancel = intern(c"cancel")?;
+    names.context = intern(c"context")?;
+    names.create_future = intern(c"create_future")?;
+    names.done = intern(c"done")?;
+    names.ensure_no_transport = intern(c"_ensure_fd_no_transport")?;
+    names.eof_received = intern(c"eof_received")?;
+    names.fatal_error = intern(c"_fatal_error")?;
+    names.loop_ = intern(c"loop")?;
+    // SAFETY: a live string.
+    names.loop_keyword = unsafe { Object::own(ffi::PyTuple_Pack(1, names.loop_))? }.into_ptr();
+    names.note_scheduled = intern(c"_note_scheduled")?;
+    names.pause_protocol = intern(c"_pause_protocol")?;
+    names.resume_protocol = intern(c"_resume_protocol")?;
+    names.run_in_debug = intern(c"_run_in_debug")?;
+    names.schedule_connection_lost = intern(c"_schedule_connection_lost")?;
+    names.set_exception = intern(c"set_exception")?;
+    names.set_result = intern(c"set_result")?;
+    names.throw = intern(c"throw")?;
+    names.warn_lost = intern(c"_warn_lost")?;
+    Ok(())
+}
+
+/// Finds what belongs to asyncio and to the socket module.
+fn find_classes(state: &mut State) -> Result<(), Raised> {
+    let import = |name: &CStr| {
+        // SAFETY: a C string.
+        unsafe { Object::own(ffi::PyImport_ImportModule(name.as_ptr())) }
+    };
+    state.future_class = import(c"asyncio.futures")?.attribute(c"Future")?.into_ptr();
+    state.task_class = import(c"asyncio.tasks")?.attribute(c"Task")?.into_ptr();
+    state.socket_class = import(c"socket")?.attribute(c"socket")?.into_ptr();
+    state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
+    let base = import(c"asyncio.selector_events")?.attribute(c"BaseSelectorEventLoop")?;
+    state.create_task = base.attribute(c"create_task")?.into_ptr();
+    state.sock_recv = base.attribute(c"sock_recv")?.into_ptr();
+    state.sock_recv_into = base.attribute(c"sock_recv_into")?.into_ptr();
+    state.sock_sendall = base.attribute(c"sock_sendall")?.into_ptr();
+    Ok(())
+}
+
+fn fill(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
+    state.spare = Box::into_raw(Box::default());
+    fill_names(&mut state.names)?;
+    find_classes(state)?;
+    state.places_known = context::are_places_known()?;
+    handle::add(module, state)?;
+    operation::add(module, state)?;
+    stream::add(module, state)?;
+    core::add(module, state)?;
+    for (name, object) in [
+        (c"Handle", state.handle_type),
+        (c"TimerHandle", state.timer_type),
+        (c"Core", state.core_type),
+        (c"Stream", state.stream_type),
+        (c"Operation", state.operation_type),
+    ] {
+        // SAFETY: our fresh module and a live object, of which it takes a reference of its own.
+        if unsafe { ffi::PyModule_AddObjectRef(module, name.as_ptr(), object) } != 0 {
+            return Err(Raised);
+        }
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
+    // SAFETY: our fresh module, which nobody else sees yet.
+    let Some(state) = (unsafe { state(module) }) else { return -1 };
+    if fill(module, state).is_ok() { 0 } else { -1 }
+}
+
+unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: our module; its state may not be there yet.
+    let Some(state) = (unsafe { state(module) }) else { return 0 };
+    // SAFETY: references that the state holds, and the collector's own function.
+    unsafe { visit_all(state.objects(), visit, arg) }
+}
+
+unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
+    // SAFETY: our module; each reference is dropped once.
+    unsafe {
+        if let Some(state) = state(module) {
+            drop_all(state.objects());
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn free(module: *mut c_void) {
+    // SAFETY: as `clear`; the memory of handles goes last, once.
+    unsafe {
+        clear(module.cast());
+        if let Some(state) = state(module.cast()) {
+            let spare = std::mem::replace(&mut state.spare, null_mut());
+            if !spare.is_null() {
+                Box::from_raw(spare).free();
+            }
+        }
+    }
+}
+
+struct Methods([ffi::PyMethodDef; 1]);
+// SAFETY: a constant table of constant pointers.
+unsafe impl Sync for Methods {}
+static METHODS: Methods = Methods([
+    // SAFETY: a table ends with zeros.
+    unsafe { std::mem::zeroed() },
+]);
+
+/// The module's fourth door; see the crate.
+///
+/// # Safety
+///
+/// Called by the import system.
+#[expect(unreachable_pub, reason = "the import system reaches it by its symbol")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PyInit__loop() -> *mut ffi::PyObject {
+    DEFINITION.init(Door {
+        name: c"_loop",
+        doc: c"The event loop's own part.",
+        state: size_of::<State>(),
+        methods: &METHODS.0,
+        exec,
+        traverse,
+        clear,
+        free,
+    })
+}

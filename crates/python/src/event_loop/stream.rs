@@ -1,0 +1,1002 @@
+//! `Stream`: the transport of a connected socket, as far as it is called for each message.
+//!
+//! `windlass.loop`'s `StreamTransport` adds what is called once for each connection. A transport is in the set of
+//! descriptors once, for edges of both kinds, from its start to its end: pausing, resuming, waiting for room cost no
+//! system call. An edge sets a bit; a bit is cleared when the socket says that there is no more. What is written goes
+//! out together: after the callback of the read that it answers, or at the end of the turn.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+use windlass_os::epoll::Event;
+use windlass_os::stream as bytes;
+
+use super::State;
+use super::core::{Core, Item, none, raise_type};
+use super::descriptors::Waiter;
+use super::outgoing::{Outgoing, Sent, frozen};
+use super::run::is_ending;
+use crate::guarded::Guarded;
+use crate::heap::{self, Field, getter, method};
+use crate::object::{Kept, Object, Raised, fail, raise_os, take_exception};
+
+/// So many bytes are received at once: asyncio's own size.
+pub(super) const RECEIVE: usize = 256 * 1024;
+/// asyncio's default: 64 KiB, and a quarter of it.
+const HIGH: usize = 64 * 1024;
+/// After so many writes to a lost connection asyncio warns.
+const PATIENCE: u32 = 5;
+
+/// The state of a transport, one bit for each thing that is so or not.
+mod bit {
+    /// Told by an edge, and not refused since: it may be received, it may be sent.
+    pub(super) const READABLE: u32 = 1;
+    pub(super) const WRITABLE: u32 = 2;
+    /// The peer has ended its side, or the connection is gone: it must be read to the end.
+    pub(super) const ENDING: u32 = 4;
+    /// In the queue of what is ready.
+    pub(super) const QUEUED: u32 = 8;
+    pub(super) const PAUSED: u32 = 16;
+    pub(super) const CLOSING: u32 = 32;
+    /// `write_eof` was called.
+    pub(super) const EOF: u32 = 64;
+    /// The peer's end was told to the protocol.
+    pub(super) const ENDED: u32 = 128;
+    pub(super) const PROTOCOL_PAUSED: u32 = 256;
+    /// Its protocol is a `BufferedProtocol`.
+    pub(super) const BUFFERED: u32 = 512;
+    /// A callback of a read runs, after which is sent what it has written.
+    pub(super) const READING: u32 = 1024;
+    pub(super) const STARTED: u32 = 2048;
+    /// The end has been scheduled, or has come.
+    pub(super) const LOST: u32 = 4096;
+}
+
+pub(super) struct Stream {
+    owner: Field,
+    socket: Field,
+    fd: Cell<RawFd>,
+    protocol: Field,
+    /// `data_received`, or `buffer_updated`.
+    received: Field,
+    get_buffer: Field,
+    /// What its callbacks run in.
+    context: Field,
+    server: Field,
+    /// A future of `sendfile`, which waits for all to be sent.
+    emptied: Field,
+    bits: Cell<u32>,
+    ignored: Cell<u32>,
+    outgoing: Guarded<Outgoing>,
+    high: Cell<usize>,
+    low: Cell<usize>,
+}
+
+/// asyncio.Transport has one slot, `_extra`, and our content comes after.
+#[repr(C)]
+struct Layout {
+    head: ffi::PyObject,
+    extra: *mut ffi::PyObject,
+    content: Stream,
+}
+
+unsafe fn stream<'a>(object: *mut ffi::PyObject) -> &'a Stream {
+    // SAFETY: the caller has a live transport.
+    unsafe { &(*object.cast::<Layout>()).content }
+}
+
+impl Stream {
+    fn has(&self, bits: u32) -> bool {
+        self.bits.get() & bits != 0
+    }
+
+    fn set(&self, bits: u32) {
+        self.bits.set(self.bits.get() | bits);
+    }
+
+    fn unset(&self, bits: u32) {
+        self.bits.set(self.bits.get() & !bits);
+    }
+
+    fn core(&self) -> Result<&Core, Raised> {
+        let owner = self.owner.get();
+        if owner.is_null() {
+            return Err(fail(c"the transport is closed"));
+        }
+        // SAFETY: a live loop, which the transport holds.
+        Ok(unsafe { Core::of(owner) })
+    }
+
+    fn state(&self) -> Result<&State, Raised> {
+        // SAFETY: the module's state lives as long as the loop.
+        self.core().map(|core| unsafe { &*core.state })
+    }
+
+    /// On a free-threaded build the loop's thread has a transport to itself, and others are told so.
+    fn check_thread(&self) -> Result<(), Raised> {
+        #[cfg(Py_GIL_DISABLED)]
+        if !self.owner.get().is_null() {
+            let thread = self.core()?.thread();
+            if thread != 0 && thread != super::core::this_thread() {
+                return Err(fail(
+                    c"a transport may only be used in the thread that runs its loop. Try loop.call_soon_threadsafe().",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        // SAFETY: the number of the socket that the transport holds, which is closed when it ends.
+        unsafe { BorrowedFd::borrow_raw(self.fd.get()) }
+    }
+
+    fn is_empty(&self) -> bool {
+        // SAFETY: the thread is attached, and runs nothing while the guard lives.
+        unsafe { self.outgoing.lock() }.is_empty()
+    }
+
+    fn size(&self) -> usize {
+        // SAFETY: as above.
+        unsafe { self.outgoing.lock() }.size()
+    }
+
+    /// Puts it into the queue of what is ready, once.
+    fn enqueue(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if !self.has(bit::QUEUED) {
+            self.set(bit::QUEUED);
+            // SAFETY: a live object.
+            self.core()?.enqueue(Item::of_ready(unsafe { Object::share(object)? }.into_ptr()));
+        }
+        Ok(())
+    }
+
+    fn may_read(&self) -> bool {
+        self.bits.get() & (bit::READABLE | bit::PAUSED | bit::CLOSING | bit::ENDED) == bit::READABLE
+    }
+
+    /// Reads once, and tells the protocol.
+    fn read(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if self.has(bit::BUFFERED) {
+            return self.read_into_buffer(object);
+        }
+        let core = self.core()?;
+        let buffer = core.receive_buffer();
+        // SAFETY: the buffer is the running thread's, of that size, and nothing runs between the two calls.
+        let data = match unsafe { bytes::recv(self.file(), buffer, RECEIVE) } {
+            Ok(0) => return self.at_end(object),
+            Ok(got) => {
+                if got < RECEIVE && !self.has(bit::ENDING) {
+                    self.unset(bit::READABLE);
+                }
+                // SAFETY: the kernel has written so many.
+                Object::bytes(unsafe { std::slice::from_raw_parts(buffer, got) })?
+            }
+            Err(error) => return self.not_read(object, &error),
+        };
+        let context = self.context.get();
+        self.set(bit::READING);
+        // SAFETY: live objects.
+        let result = unsafe { in_context(context, || self.deliver(data.as_ptr())) };
+        drop(data);
+        self.received_or_fatal(object, result, "Fatal error: protocol.data_received() call failed.")
+    }
+
+    fn deliver(&self, data: *mut ffi::PyObject) -> *mut ffi::PyObject {
+        let Some(received) = self.received.share() else { return none() };
+        // SAFETY: live objects, one argument, with a place before it.
+        unsafe { super::run::invoke(received.as_ptr(), data, true) }
+    }
+
+    fn read_into_buffer(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        let Some(get_buffer) = self.get_buffer.share() else { return Ok(()) };
+        // SAFETY: live objects throughout; the view is released before anything can use the memory otherwise.
+        unsafe {
+            let wish = Object::own(ffi::PyLong_FromLong(-1))?;
+            let mut view = ffi::Py_buffer::new();
+            let buffer = Object::own(in_context(self.context.get(), || {
+                super::run::invoke(get_buffer.as_ptr(), wish.as_ptr(), true)
+            }))
+            .and_then(|buffer| {
+                if ffi::PyObject_GetBuffer(buffer.as_ptr(), &raw mut view, ffi::PyBUF_WRITABLE) != 0 {
+                    return Err(Raised);
+                }
+                if view.len == 0 {
+                    ffi::PyBuffer_Release(&raw mut view);
+                    return Err(fail(c"get_buffer() returned an empty buffer"));
+                }
+                Ok(buffer)
+            });
+            let Ok(buffer) = buffer else {
+                return self.fatal(object, "Fatal error: protocol.get_buffer() call failed.");
+            };
+            let room = usize::try_from(view.len).unwrap_or(0);
+            let got = bytes::recv(self.file(), view.buf.cast(), room);
+            ffi::PyBuffer_Release(&raw mut view);
+            drop(buffer);
+            let got = match got {
+                Ok(0) => return self.at_end(object),
+                Ok(got) => got,
+                Err(error) => return self.not_read(object, &error),
+            };
+            if got < room && !self.has(bit::ENDING) {
+                self.unset(bit::READABLE);
+            }
+            let count = Object::own(ffi::PyLong_FromSize_t(got))?;
+            self.set(bit::READING);
+            let result = in_context(self.context.get(), || self.deliver(count.as_ptr()));
+            self.received_or_fatal(object, result, "Fatal error: protocol.buffer_updated() call failed.")
+        }
+    }
+
+    fn received_or_fatal(
+        &self,
+        object: *mut ffi::PyObject,
+        result: *mut ffi::PyObject,
+        words: &str,
+    ) -> Result<(), Raised> {
+        self.unset(bit::READING);
+        // SAFETY: a new reference, or null with an exception set.
+        match unsafe { Object::own(result) } {
+            Ok(result) => {
+                drop(result);
+                if self.is_empty() { Ok(()) } else { self.flush(object) }
+            }
+            Err(Raised) => self.fatal(object, words),
+        }
+    }
+
+    fn not_read(&self, object: *mut ffi::PyObject, error: &io::Error) -> Result<(), Raised> {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            self.unset(bit::READABLE);
+            return Ok(());
+        }
+        raise_os(error);
+        self.fatal(object, "Fatal read error on socket transport")
+    }
+
+    /// The peer has ended its side.
+    fn at_end(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        self.set(bit::ENDED);
+        self.unset(bit::READABLE);
+        let names = &self.state()?.names;
+        let Some(protocol) = self.protocol.share() else { return Ok(()) };
+        // SAFETY: live objects.
+        let keep = unsafe {
+            in_context(self.context.get(), || {
+                ffi::PyObject_CallMethodNoArgs(protocol.as_ptr(), names.eof_received)
+            })
+        };
+        // SAFETY: a new reference, or null with an exception set.
+        let keep = unsafe { Object::own(keep) }.and_then(|keep| {
+            // SAFETY: a live object.
+            let truth = unsafe { ffi::PyObject_IsTrue(keep.as_ptr()) };
+            if truth < 0 { Err(Raised) } else { Ok(truth != 0) }
+        });
+        match keep {
+            Ok(true) => {
+                if self.is_empty() {
+                    Ok(())
+                } else {
+                    self.flush(object)
+                }
+            }
+            Ok(false) => self.close(object),
+            Err(Raised) => self.fatal(object, "Fatal error: protocol.eof_received() call failed."),
+        }
+    }
+
+    /// An exception is set: the connection ends by it, unless it ends the loop.
+    fn fatal(&self, object: *mut ffi::PyObject, words: &str) -> Result<(), Raised> {
+        if is_ending() {
+            return Err(Raised);
+        }
+        let error = take_exception();
+        if self.owner.get().is_null() {
+            return Ok(());
+        }
+        let words = crate::object::text(words)?;
+        let arguments = [object, error.as_ptr(), words.as_ptr()];
+        let name = self.state()?.names.fatal_error;
+        // SAFETY: live objects.
+        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 3, null_mut())) }
+            .map(drop)
+    }
+
+    /// Sends what there is, and does what waits for that.
+    fn flush(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        let mut done = Vec::new();
+        // SAFETY: the thread is attached, and runs nothing while the guard lives.
+        let sent = unsafe { self.outgoing.lock() }.send(self.file(), &mut done);
+        drop(done);
+        match sent {
+            Ok(sent) => {
+                self.unset(bit::WRITABLE);
+                self.after_sending(object, sent)
+            }
+            Err(error) => {
+                // SAFETY: as above.
+                drop(unsafe { self.outgoing.lock() }.take());
+                raise_os(&error);
+                if let Some(waiter) = self.emptied.share() {
+                    let kept = Kept::take();
+                    kept.put_back();
+                    let error = take_exception();
+                    self.set_future(&waiter, Some(&error))?;
+                    // SAFETY: a live exception.
+                    unsafe {
+                        ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr());
+                    }
+                }
+                self.fatal(object, "Fatal write error on socket transport")
+            }
+        }
+    }
+
+    fn after_sending(&self, object: *mut ffi::PyObject, sent: Sent) -> Result<(), Raised> {
+        if self.has(bit::PROTOCOL_PAUSED) && self.size() <= self.low.get() {
+            self.unset(bit::PROTOCOL_PAUSED);
+            let name = self.state()?.names.resume_protocol;
+            // SAFETY: a live transport.
+            unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name))? };
+        }
+        if sent == Sent::Some || !self.is_empty() {
+            return Ok(());
+        }
+        if let Some(waiter) = self.emptied.share() {
+            self.set_future(&waiter, None)?;
+        }
+        if self.has(bit::CLOSING) {
+            return self.lose(object, &Object::none());
+        }
+        if self.has(bit::EOF) {
+            return self.shut_down();
+        }
+        Ok(())
+    }
+
+    fn set_future(&self, future: &Object, error: Option<&Object>) -> Result<(), Raised> {
+        let names = &self.state()?.names;
+        // SAFETY: live objects.
+        unsafe {
+            let done = Object::own(ffi::PyObject_CallMethodNoArgs(future.as_ptr(), names.done))?;
+            if done.as_ptr() == ffi::Py_True() {
+                return Ok(());
+            }
+            let nothing = Object::none();
+            let (name, value) = match error {
+                Some(error) => (names.set_exception, error),
+                None => (names.set_result, &nothing),
+            };
+            let arguments = [future.as_ptr(), value.as_ptr()];
+            Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
+        }
+    }
+
+    fn shut_down(&self) -> Result<(), Raised> {
+        match windlass_os::stream::shut_down_sending(self.file()) {
+            Ok(()) => Ok(()),
+            // The peer may have gone meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            Err(error) => Err(raise_os(&error)),
+        }
+    }
+
+    fn close(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if self.has(bit::CLOSING) {
+            return Ok(());
+        }
+        self.set(bit::CLOSING);
+        if !self.is_empty() {
+            // What was written in this turn goes out now; the rest when there is room.
+            self.flush(object)?;
+        }
+        if self.is_empty() { self.lose(object, &Object::none()) } else { Ok(()) }
+    }
+
+    /// Schedules the end.
+    fn lose(&self, object: *mut ffi::PyObject, error: &Object) -> Result<(), Raised> {
+        if self.has(bit::LOST) || self.owner.get().is_null() {
+            return Ok(());
+        }
+        self.set(bit::LOST | bit::CLOSING);
+        // SAFETY: as of `flush`.
+        drop(unsafe { self.outgoing.lock() }.take());
+        let core = self.core()?;
+        core.leave(self.fd.get(), Waiter::Stream, object);
+        let name = self.state()?.names.schedule_connection_lost;
+        let arguments = [object, error.as_ptr()];
+        // SAFETY: live objects.
+        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())) }
+            .map(drop)
+    }
+
+    fn write(&self, object: *mut ffi::PyObject, data: Object) -> Result<(), Raised> {
+        if data.as_bytes().is_none_or(<[u8]>::is_empty) {
+            return Ok(());
+        }
+        if self.has(bit::LOST) {
+            self.ignored.set(self.ignored.get() + 1);
+            if self.ignored.get() > PATIENCE {
+                // SAFETY: a live transport.
+                unsafe {
+                    Object::own(ffi::PyObject_CallMethodNoArgs(object, self.state()?.names.warn_lost))?
+                };
+            }
+            return Ok(());
+        }
+        let size = {
+            // SAFETY: as of `flush`.
+            let mut outgoing = unsafe { self.outgoing.lock() };
+            outgoing.push(data);
+            outgoing.size()
+        };
+        if size <= self.high.get() && self.has(bit::STARTED) {
+            // After the callback that writes, or at the end of the turn.
+            return if self.has(bit::READING) { Ok(()) } else { self.enqueue(object) };
+        }
+        self.flush(object)?;
+        self.pause_if_full(object)
+    }
+
+    fn pause_if_full(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if self.size() <= self.high.get() || self.has(bit::PROTOCOL_PAUSED) || self.owner.get().is_null() {
+            return Ok(());
+        }
+        self.set(bit::PROTOCOL_PAUSED);
+        let name = self.state()?.names.pause_protocol;
+        // SAFETY: a live transport.
+        unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name))? };
+        Ok(())
+    }
+
+    fn check_writable(&self, what: &str) -> Result<(), Raised> {
+        let say = |text: String| {
+            let text = std::ffi::CString::new(text).unwrap_or_default();
+            Err(fail(&text))
+        };
+        self.check_thread()?;
+        if self.has(bit::EOF) {
+            return say(format!("Cannot call {what}() after write_eof()"));
+        }
+        if !self.emptied.get().is_null() {
+            return say(format!("unable to {what}; sendfile is in progress"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs something in a context.
+unsafe fn in_context(
+    context: *mut ffi::PyObject,
+    act: impl FnOnce() -> *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live context; an exception is kept while it is left.
+    unsafe {
+        if ffi::PyContext_Enter(context) != 0 {
+            return null_mut();
+        }
+        let result = act();
+        let kept = if result.is_null() { Some(Kept::take()) } else { None };
+        let left = ffi::PyContext_Exit(context);
+        match kept {
+            Some(kept) if left == 0 => kept.put_back(),
+            None if left != 0 => {
+                ffi::Py_DECREF(result);
+                return null_mut();
+            }
+            _ => {}
+        }
+        result
+    }
+}
+
+/// Notes what an event tells; whether it is to be put into the queue of what is ready.
+///
+/// # Safety
+///
+/// A live transport; called with the table of descriptors guarded.
+pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
+    // SAFETY: the caller's.
+    let this = unsafe { stream(object) };
+    if event.is_readable() {
+        this.set(bit::READABLE);
+    }
+    if event.is_writable() {
+        this.set(bit::WRITABLE);
+    }
+    if event.is_at_end() {
+        this.set(bit::ENDING);
+    }
+    let ready = this.may_read() || (this.has(bit::WRITABLE) && !this.is_empty());
+    if !ready || this.has(bit::QUEUED) {
+        return false;
+    }
+    this.set(bit::QUEUED);
+    true
+}
+
+/// Does what can be done at once: sends, and reads.
+///
+/// # Safety
+///
+/// A live transport, in the thread that runs its loop.
+pub(super) unsafe fn run(core: &Core, object: *mut ffi::PyObject) -> Result<(), Raised> {
+    // SAFETY: the caller's.
+    let this = unsafe { stream(object) };
+    this.unset(bit::QUEUED);
+    if this.owner.get().is_null() || this.has(bit::LOST) {
+        return Ok(());
+    }
+    let _ = core;
+    if !this.is_empty() {
+        this.flush(object)?;
+    }
+    if this.may_read() {
+        this.read(object)?;
+        // There is more: after everybody else.
+        if this.may_read() && !this.owner.get().is_null() {
+            this.enqueue(object)?;
+        }
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn write(object: *mut ffi::PyObject, data: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport and argument.
+    let this = unsafe { stream(object) };
+    let done = frozen(data).and_then(|data| {
+        this.check_writable("write")?;
+        this.write(object, data)
+    });
+    if done.is_ok() { none() } else { null_mut() }
+}
+
+unsafe extern "C" fn writelines(object: *mut ffi::PyObject, list: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport and argument.
+    unsafe {
+        let this = stream(object);
+        let written = this.check_writable("writelines").and_then(|()| {
+            let items = Object::own(ffi::PySequence_List(list))?;
+            for at in 0..ffi::PyList_Size(items.as_ptr()) {
+                this.write(object, frozen(ffi::PyList_GetItem(items.as_ptr(), at))?)?;
+            }
+            Ok(())
+        });
+        if written.is_ok() { none() } else { null_mut() }
+    }
+}
+
+unsafe extern "C" fn write_eof(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { stream(object) };
+    let done = this.check_thread().and_then(|()| {
+        if this.has(bit::CLOSING | bit::EOF) {
+            return Ok(());
+        }
+        this.set(bit::EOF);
+        if this.is_empty() { this.shut_down() } else { this.flush(object) }
+    });
+    if done.is_ok() { none() } else { null_mut() }
+}
+
+unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { stream(object) };
+    if this.check_thread().and_then(|()| this.close(object)).is_ok() { none() } else { null_mut() }
+}
+
+/// `_force_close(exception)`: ends at once, without sending the rest.
+unsafe extern "C" fn force_close(
+    object: *mut ffi::PyObject,
+    error: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport and argument.
+    unsafe {
+        let this = stream(object);
+        let done = this.check_thread().and_then(|()| this.lose(object, &Object::share(error)?));
+        if done.is_ok() { none() } else { null_mut() }
+    }
+}
+
+unsafe extern "C" fn abort(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { force_close(object, ffi::Py_None()) }
+}
+
+unsafe extern "C" fn pause_reading(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { stream(object) };
+    if !this.has(bit::CLOSING) {
+        this.set(bit::PAUSED);
+    }
+    none()
+}
+
+unsafe extern "C" fn resume_reading(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { stream(object) };
+    if this.has(bit::CLOSING) || !this.has(bit::PAUSED) {
+        return none();
+    }
+    this.unset(bit::PAUSED);
+    let ready =
+        this.check_thread().and_then(|()| if this.may_read() { this.enqueue(object) } else { Ok(()) });
+    if ready.is_ok() { none() } else { null_mut() }
+}
+
+/// `_start_reading()`: from here on the socket is waited for.
+unsafe extern "C" fn start_reading(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe {
+        let this = stream(object);
+        if this.has(bit::LOST | bit::STARTED) || this.owner.get().is_null() {
+            return none();
+        }
+        let started = this.core().and_then(|core| {
+            core.watch(this.fd.get(), Waiter::Stream, &Object::share(object)?)?;
+            this.set(bit::STARTED);
+            if this.is_empty() { Ok(()) } else { this.flush(object) }
+        });
+        if started.is_ok() { none() } else { null_mut() }
+    }
+}
+
+unsafe extern "C" fn buffer_size(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyLong_FromSize_t(stream(object).size()) }
+}
+
+unsafe extern "C" fn is_closing(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyBool_FromLong(stream(object).has(bit::CLOSING).into()) }
+}
+
+unsafe extern "C" fn is_reading(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyBool_FromLong((!stream(object).has(bit::CLOSING | bit::PAUSED)).into()) }
+}
+
+unsafe extern "C" fn get_protocol(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { stream(object) }.protocol.share().unwrap_or_else(Object::none).into_ptr()
+}
+
+unsafe extern "C" fn set_protocol(
+    object: *mut ffi::PyObject,
+    protocol: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: live objects.
+    unsafe {
+        let this = stream(object);
+        let set = this.check_thread().and_then(|()| {
+            let protocol = Object::share(protocol)?;
+            let state = this.state()?;
+            let buffered = ffi::PyObject_IsInstance(protocol.as_ptr(), state.buffered_protocol);
+            if buffered < 0 {
+                return Err(Raised);
+            }
+            // A protocol need not have what is never called.
+            let part = |name: &std::ffi::CStr| match protocol.attribute(name) {
+                Ok(part) => Ok(part),
+                Err(Raised) if ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) != 0 => {
+                    ffi::PyErr_Clear();
+                    Ok(Object::none())
+                }
+                Err(Raised) => Err(Raised),
+            };
+            if buffered == 0 {
+                this.unset(bit::BUFFERED);
+                this.received.set(part(c"data_received")?);
+                drop(this.get_buffer.take());
+            } else {
+                this.set(bit::BUFFERED);
+                this.get_buffer.set(part(c"get_buffer")?);
+                this.received.set(part(c"buffer_updated")?);
+            }
+            this.protocol.set(protocol);
+            Ok(())
+        });
+        if set.is_ok() { none() } else { null_mut() }
+    }
+}
+
+/// `_set_limits(high, low)`, in bytes.
+unsafe extern "C" fn set_limits(
+    object: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport, and what the interpreter passes.
+    unsafe {
+        if count != 2 {
+            raise_type("_set_limits() takes two sizes");
+            return null_mut();
+        }
+        let (high, low) = (ffi::PyLong_AsSize_t(*arguments), ffi::PyLong_AsSize_t(*arguments.add(1)));
+        if !ffi::PyErr_Occurred().is_null() {
+            return null_mut();
+        }
+        let this = stream(object);
+        this.high.set(high);
+        this.low.set(low);
+        if this.check_thread().and_then(|()| this.pause_if_full(object)).is_ok() {
+            none()
+        } else {
+            null_mut()
+        }
+    }
+}
+
+unsafe extern "C" fn limits(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport, and fresh objects.
+    unsafe {
+        let this = stream(object);
+        let low = Object::own(ffi::PyLong_FromSize_t(this.low.get()));
+        let high = Object::own(ffi::PyLong_FromSize_t(this.high.get()));
+        match (low, high) {
+            (Ok(low), Ok(high)) => ffi::PyTuple_Pack(2, low.as_ptr(), high.as_ptr()),
+            _ => null_mut(),
+        }
+    }
+}
+
+/// `_attach(loop, socket, protocol, server)`: before anything else.
+unsafe extern "C" fn attach(
+    object: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: a fresh transport, and what the interpreter passes: the caller is ours.
+    unsafe {
+        if count != 4 {
+            raise_type("_attach() takes a loop, a socket, a protocol and a server");
+            return null_mut();
+        }
+        let this = stream(object);
+        let (owner, socket) = (*arguments, *arguments.add(1));
+        let attached = || {
+            let fd = ffi::PyObject_AsFileDescriptor(socket);
+            if fd < 0 {
+                return Err(Raised);
+            }
+            this.fd.set(fd);
+            this.context.set(Object::own(ffi::PyContext_CopyCurrent())?);
+            this.socket.set(Object::share(socket)?);
+            this.owner.set(Object::share(owner)?);
+            this.server.set(Object::share(*arguments.add(3))?);
+            Ok(())
+        };
+        if attached().is_err() { null_mut() } else { set_protocol(object, *arguments.add(2)) }
+    }
+}
+
+/// `_detach() -> server`: after the end; lets everything go but the number.
+unsafe extern "C" fn detach(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { stream(object) };
+    if let Ok(core) = this.core() {
+        core.leave(this.fd.get(), Waiter::Stream, object);
+    } else {
+        // SAFETY: the thread is attached.
+        unsafe { ffi::PyErr_Clear() };
+    }
+    this.set(bit::LOST | bit::CLOSING);
+    let server = this.server.take().unwrap_or_else(Object::none);
+    drop((
+        this.received.take(),
+        this.get_buffer.take(),
+        this.protocol.take(),
+        this.socket.take(),
+        this.owner.take(),
+    ));
+    server.into_ptr()
+}
+
+macro_rules! field {
+    ($get:ident, $field:ident) => {
+        unsafe extern "C" fn $get(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+            // SAFETY: a live transport.
+            unsafe { stream(object) }.$field.share().unwrap_or_else(Object::none).into_ptr()
+        }
+    };
+}
+
+field!(get_loop, owner);
+field!(get_socket, socket);
+field!(get_protocol_field, protocol);
+field!(get_server, server);
+field!(get_emptied, emptied);
+
+unsafe extern "C" fn set_emptied(
+    object: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    _: *mut c_void,
+) -> c_int {
+    // SAFETY: a live transport, and a live value or null.
+    unsafe {
+        let this = stream(object);
+        drop(this.emptied.take());
+        if !value.is_null()
+            && value != ffi::Py_None()
+            && let Ok(value) = Object::share(value)
+        {
+            this.emptied.set(value);
+        }
+        0
+    }
+}
+
+unsafe extern "C" fn get_fd(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyLong_FromLong(stream(object).fd.get().into()) }
+}
+
+unsafe extern "C" fn new(
+    kind: *mut ffi::PyTypeObject,
+    _: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: our type or a subtype; memory of at least its size, zeroed, and written before anybody sees it.
+    unsafe {
+        let Some(alloc) = (*kind).tp_alloc else { return null_mut() };
+        let object = alloc(kind, 0);
+        if object.is_null() {
+            return null_mut();
+        }
+        let content = Stream {
+            owner: Field::empty(),
+            socket: Field::empty(),
+            fd: Cell::new(-1),
+            protocol: Field::empty(),
+            received: Field::empty(),
+            get_buffer: Field::empty(),
+            context: Field::empty(),
+            server: Field::empty(),
+            emptied: Field::empty(),
+            bits: Cell::new(0),
+            ignored: Cell::new(0),
+            outgoing: Guarded::new(Outgoing::default()),
+            high: Cell::new(HIGH),
+            low: Cell::new(HIGH / 4),
+        };
+        std::ptr::write(&raw mut (*object.cast::<Layout>()).content, content);
+        object
+    }
+}
+
+impl Stream {
+    fn fields(&self) -> [&Field; 8] {
+        [
+            &self.owner,
+            &self.socket,
+            &self.protocol,
+            &self.received,
+            &self.get_buffer,
+            &self.context,
+            &self.server,
+            &self.emptied,
+        ]
+    }
+}
+
+unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
+    // SAFETY: as of `heap::dealloc`; `_extra` is asyncio's slot, which nobody else drops.
+    unsafe {
+        let kind = ffi::Py_TYPE(object);
+        ffi::PyObject_GC_UnTrack(object.cast());
+        let layout = object.cast::<Layout>();
+        drop(std::ptr::read(&raw const (*layout).content));
+        ffi::Py_XDECREF(std::mem::replace(&mut (*layout).extra, null_mut()));
+        if let Some(free) = (*kind).tp_free {
+            free(object.cast());
+        }
+        ffi::Py_DECREF(kind.cast());
+    }
+}
+
+unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a live transport, and what the collector gave.
+    unsafe {
+        let extra = (*object.cast::<Layout>()).extra;
+        if !extra.is_null() {
+            let answer = visit(extra, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
+        for field in stream(object).fields() {
+            let answer = field.visit(visit, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
+        heap::visit_type(object, visit, arg)
+    }
+}
+
+unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
+    // SAFETY: a live transport that is garbage.
+    unsafe {
+        for field in stream(object).fields() {
+            drop(field.take());
+        }
+        ffi::Py_XDECREF(std::mem::replace(&mut (*object.cast::<Layout>()).extra, null_mut()));
+    }
+    0
+}
+
+/// Makes the type.
+pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
+    // SAFETY: a C string.
+    let transports = unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio.transports".as_ptr()))? };
+    let base = transports.attribute(c"Transport")?;
+    let size = base.attribute(c"__basicsize__")?;
+    // SAFETY: a live int.
+    let size = usize::try_from(unsafe { ffi::PyLong_AsSsize_t(size.as_ptr()) }).unwrap_or(0);
+    if size != std::mem::offset_of!(Layout, extra) + size_of::<*mut c_void>() {
+        // SAFETY: a live class and a C string.
+        unsafe {
+            ffi::PyErr_SetString(
+                ffi::PyExc_ImportError,
+                c"asyncio.Transport has a layout that windlass does not know".as_ptr(),
+            );
+        }
+        return Err(Raised);
+    }
+    let noargs = ffi::METH_NOARGS;
+    let kind = heap::Type {
+        name: c"windlass._loop.Stream",
+        doc: c"The transport of a connected socket, as far as it is called for each message.",
+        flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_BASETYPE,
+        methods: vec![
+            method(c"write", write, ffi::METH_O, c"write(data): bytes-like; sent at the end of the turn."),
+            method(c"writelines", writelines, ffi::METH_O, c"writelines(list_of_data): sent together."),
+            method(c"write_eof", write_eof, noargs, c"write_eof(): ends this side after what was written."),
+            method(c"close", close, noargs, c"close(): ends it after what was written."),
+            method(c"abort", abort, noargs, c"abort(): ends it at once."),
+            method(c"pause_reading", pause_reading, noargs, c"pause_reading(): no data from here on."),
+            method(c"resume_reading", resume_reading, noargs, c"resume_reading(): data again."),
+            method(c"is_reading", is_reading, noargs, c"is_reading() -> whether it receives"),
+            method(c"is_closing", is_closing, noargs, c"is_closing() -> whether it ends, or has ended"),
+            method(c"get_protocol", get_protocol, noargs, c"get_protocol() -> its protocol"),
+            method(c"set_protocol", set_protocol, ffi::METH_O, c"set_protocol(protocol)"),
+            method(c"get_write_buffer_size", buffer_size, noargs, c"get_write_buffer_size() -> bytes"),
+            method(
+                c"get_write_buffer_limits",
+                limits,
+                noargs,
+                c"get_write_buffer_limits() -> (low, high), in bytes",
+            ),
+            method(c"_force_close", force_close, ffi::METH_O, c"_force_close(exception): ends it at once."),
+            method(c"_start_reading", start_reading, noargs, c"_start_reading(): waits for the socket."),
+            method(c"_detach", detach, noargs, c"_detach() -> its server; lets everything go."),
+            heap::fast_method(c"_attach", attach, c"_attach(loop, socket, protocol, server)"),
+            heap::fast_method(c"_set_limits", set_limits, c"_set_limits(high, low), in bytes"),
+        ],
+        getters: vec![
+            getter(c"_loop", get_loop, c"Its loop; None after its end."),
+            getter(c"_sock", get_socket, c"Its socket; None after its end."),
+            getter(c"_sock_fd", get_fd, c"The number of its socket."),
+            getter(c"_protocol", get_protocol_field, c"Its protocol; None after its end."),
+            getter(c"_server", get_server, c"The server that accepted it, or None."),
+            ffi::PyGetSetDef {
+                set: Some(set_emptied),
+                ..getter(c"_empty_waiter", get_emptied, c"What waits until all is sent, or None.")
+            },
+        ],
+        slots: &[
+            (ffi::Py_tp_new, new as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_traverse, traverse as *mut c_void),
+            (ffi::Py_tp_clear, clear as *mut c_void),
+        ],
+    };
+    let size = c_int::try_from(size_of::<Layout>()).unwrap_or(0);
+    state.stream_type = heap::make_sized_type(module, kind, size, Some(&base))?.into_ptr();
+    Ok(())
+}
