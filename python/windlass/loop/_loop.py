@@ -66,7 +66,7 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
-        asyncio.SelectorEventLoop.close(self)
+        super().close()
         self._discard()
 
     def _callback_failed(self, handle: events.Handle, error: BaseException) -> None:
