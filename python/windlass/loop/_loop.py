@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from windlass._load import loop as _core
 from windlass.loop._children import ChildWatching
+from windlass.loop._polled import Polled
 from windlass.loop._stream import StreamTransport
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         # Not BaseSelectorEventLoop's: there is no selector, and a pair of sockets only where signals are handled.
         asyncio.BaseEventLoop.__init__(self)
-        self._selector = None
+        self._selector: Any = Polled(self)
+        # The descriptor that wakes it.
+        self._internal_fds = 1
         self._ssock: socket | None = None
         self._csock: socket | None = None
         self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -92,6 +95,8 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
                 _log_slow(handle, took)
         finally:
             self._current_handle = None
+            # An exception that a task keeps has this frame behind it.
+            del handle
 
     def _note_scheduled(self, callback: Callable[..., object], method: str) -> Any:
         """Debug mode's checks of what is scheduled; gives where that is."""
@@ -111,6 +116,7 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
     def _close_self_pipe(self) -> None:
         if self._csock is not None:
             super()._close_self_pipe()
+        self._internal_fds -= 1
 
     # --- transports ----------------------------------------------------------------------------------------------
 

@@ -76,11 +76,13 @@ pub(super) struct Stream {
     low: Cell<usize>,
 }
 
-/// asyncio.Transport has one slot, `_extra`, and our content comes after.
+/// asyncio's transports with flow control have a slot `_extra`, and four that we have properties for; our content
+/// comes after.
 #[repr(C)]
 struct Layout {
     head: ffi::PyObject,
     extra: *mut ffi::PyObject,
+    unused: [*mut ffi::PyObject; 4],
     content: Stream,
 }
 
@@ -831,6 +833,11 @@ unsafe extern "C" fn set_emptied(
     }
 }
 
+unsafe extern "C" fn get_paused(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyBool_FromLong(stream(object).has(bit::PROTOCOL_PAUSED).into()) }
+}
+
 unsafe extern "C" fn get_fd(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live transport.
     unsafe { ffi::PyLong_FromLong(stream(object).fd.get().into()) }
@@ -934,11 +941,11 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
 pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     // SAFETY: a C string.
     let transports = unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio.transports".as_ptr()))? };
-    let base = transports.attribute(c"Transport")?;
+    let base = transports.attribute(c"_FlowControlMixin")?;
     let size = base.attribute(c"__basicsize__")?;
     // SAFETY: a live int.
     let size = usize::try_from(unsafe { ffi::PyLong_AsSsize_t(size.as_ptr()) }).unwrap_or(0);
-    if size != std::mem::offset_of!(Layout, extra) + size_of::<*mut c_void>() {
+    if size != std::mem::offset_of!(Layout, unused) + 4 * size_of::<*mut c_void>() {
         // SAFETY: a live class and a C string.
         unsafe {
             ffi::PyErr_SetString(
@@ -980,6 +987,7 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
         ],
         getters: vec![
             getter(c"_loop", get_loop, c"Its loop; None after its end."),
+            getter(c"_protocol_paused", get_paused, c"Whether its protocol was told to pause writing."),
             getter(c"_sock", get_socket, c"Its socket; None after its end."),
             getter(c"_sock_fd", get_fd, c"The number of its socket."),
             getter(c"_protocol", get_protocol_field, c"Its protocol; None after its end."),
