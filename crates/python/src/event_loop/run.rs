@@ -104,6 +104,8 @@ impl Run<'_> {
         self.leave()?;
         let core = self.core;
         let timeout = if timers { self.time_left() } else { None };
+        // SAFETY: the module's, reached by attached threads by turns.
+        unsafe { (*(*core.state).spare).trim() };
         let reactor = core.reactor()?;
         let events = &mut self.events;
         let has_work = || {

@@ -677,7 +677,10 @@ unsafe extern "C" fn set_protocol(
         let this = stream(object);
         let set = this.check_thread().and_then(|()| {
             let protocol = Object::share(protocol)?;
-            let state = this.state()?;
+            // Also after the end: asyncio's sendfile gives back the protocol that it found.
+            let Some(state) = super::state_of_base(ffi::Py_TYPE(object)) else {
+                return Err(fail(c"no module"));
+            };
             let buffered = ffi::PyObject_IsInstance(protocol.as_ptr(), state.buffered_protocol);
             if buffered < 0 {
                 return Err(Raised);
