@@ -14,7 +14,7 @@ use windlass_reactor::{Injector, Reactor, Timers};
 
 use super::context::Snapshots;
 use super::descriptors::Descriptors;
-use super::handle::{self, CANCELLED, Content, Handle, ONE, SHARED, TIMED};
+use super::handle::{self, CANCELLED, Content, Handle, Kind, ONE, SHARED, TIMED};
 use super::{State, compat};
 use crate::guarded::Guarded;
 use crate::heap::{self, content, fast_method, getter, keyword_method, method};
@@ -314,8 +314,8 @@ unsafe fn schedule(
     owner: *mut ffi::PyObject,
     core: &Core,
     call: Call,
-    when: Option<f64>,
-    foreign: bool,
+    kind: Kind,
+    when: f64,
 ) -> Result<*mut Handle, Raised> {
     // SAFETY: live objects throughout; what the call holds goes into the handle or is given back.
     unsafe {
@@ -336,12 +336,12 @@ unsafe fn schedule(
             callback: call.callback,
             args: call.args,
             context,
-            flags: call.flags | shared | if when.is_some() { TIMED } else { 0 },
-            when: when.unwrap_or(0.0),
+            flags: call.flags | shared | kind.flags(),
+            when,
         };
-        let made = handle::make(&mut *core.state, owner, content, when.is_some())?;
+        let made = handle::make(&mut *core.state, owner, content, kind)?;
         if core.is_debug() {
-            let noted = note_debug(owner, core, made, when.is_some(), foreign);
+            let noted = note_debug(owner, core, made, kind);
             if let Err(Raised) = noted {
                 ffi::Py_DECREF(made.cast());
                 return Err(Raised);
@@ -356,16 +356,15 @@ unsafe fn note_debug(
     owner: *mut ffi::PyObject,
     core: &Core,
     made: *mut Handle,
-    timer: bool,
-    foreign: bool,
+    kind: Kind,
 ) -> Result<(), Raised> {
     // SAFETY: live objects.
     unsafe {
         let names = &(*core.state).names;
-        let method = match (timer, foreign) {
-            (true, _) => names.call_at,
-            (false, true) => names.call_soon_threadsafe,
-            (false, false) => names.call_soon,
+        let method = match kind {
+            Kind::Timer => names.call_at,
+            Kind::ThreadSafe => names.call_soon_threadsafe,
+            Kind::Plain => names.call_soon,
         };
         let arguments = [owner, (*made).callback, method];
         let traceback = Object::own(ffi::PyObject_VectorcallMethod(
@@ -391,7 +390,7 @@ unsafe extern "C" fn call_soon(
         let made = core
             .check_open()
             .and_then(|()| read_call(&*core.state, "call_soon", 0, arguments, count as usize, names))
-            .and_then(|call| schedule(owner, core, call, None, false));
+            .and_then(|call| schedule(owner, core, call, Kind::Plain, 0.0));
         let Ok(made) = made else { return null_mut() };
         ffi::Py_INCREF(made.cast());
         core.enqueue(Item::of_handle(made));
@@ -413,7 +412,7 @@ unsafe extern "C" fn call_soon_threadsafe(
             .and_then(|()| {
                 read_call(&*core.state, "call_soon_threadsafe", 0, arguments, count as usize, names)
             })
-            .and_then(|call| schedule(owner, core, call, None, true));
+            .and_then(|call| schedule(owner, core, call, Kind::ThreadSafe, 0.0));
         let Ok(made) = made else { return null_mut() };
         ffi::Py_INCREF(made.cast());
         core.hand_over(made);
@@ -422,15 +421,27 @@ unsafe extern "C" fn call_soon_threadsafe(
 }
 
 impl Core {
+    /// Moves what other threads have left to the end of what is to run.
+    pub(super) fn collect(&self) {
+        if !self.injector.is_empty() {
+            // SAFETY: the thread is attached, and runs nothing while the guard lives.
+            let mut inner = unsafe { self.inner.lock() };
+            inner.ready.extend(self.injector.take().map(|made| Item::of_handle(made.as_ptr())));
+        }
+    }
+
     /// Puts a handle at the end of what is to run, from any thread, and wakes the loop.
     pub(super) fn hand_over(&self, made: *mut Handle) {
         let thread = self.thread();
-        if thread == 0 || thread == this_thread() {
-            // The loop's own thread, or nobody's yet: in the order of `call_soon`.
-            self.enqueue(Item::of_handle(made));
-            if thread != 0 {
-                return;
-            }
+        if thread == this_thread() {
+            return self.enqueue(Item::of_handle(made));
+        }
+        if thread == 0 {
+            // Nobody runs it. What was left when it stopped goes first, so that each thread's calls keep their order.
+            // SAFETY: as of `collect`; taking and adding are one step for whoever else does this.
+            let mut inner = unsafe { self.inner.lock() };
+            inner.ready.extend(self.injector.take().map(|made| Item::of_handle(made.as_ptr())));
+            inner.ready.push(Item::of_handle(made));
         } else if let Some(made) = NonNull::new(made) {
             // SAFETY: a fresh handle, which the loop holds from here on.
             unsafe { self.injector.push(made) };
@@ -481,7 +492,7 @@ unsafe fn timer(
                 ffi::Py_DECREF(call.callback);
                 ffi::Py_XDECREF(call.args);
             })?;
-        let made = schedule(owner, core, call, Some(when), false)?;
+        let made = schedule(owner, core, call, Kind::Timer, when)?;
         ffi::Py_INCREF(made.cast());
         core.inner.lock().timers.push(when, made);
         Ok(made.cast())
@@ -523,7 +534,8 @@ unsafe extern "C" fn add_callback(
         let core = Core::of(owner);
         let given = *arguments;
         let kind: *mut ffi::PyObject = ffi::Py_TYPE(given).cast();
-        if kind == (*core.state).handle_type || kind == (*core.state).timer_type {
+        let state = &*core.state;
+        if [state.handle_type, state.timer_type, state.thread_safe_type].contains(&kind) {
             if !handle::handle(given).has(CANCELLED) {
                 ffi::Py_INCREF(given);
                 core.hand_over(given.cast());
@@ -534,7 +546,7 @@ unsafe extern "C" fn add_callback(
                 return null_mut();
             }
             let call = Call { callback: run, args: null_mut(), flags: 0, context: null_mut() };
-            match schedule(owner, core, call, None, true) {
+            match schedule(owner, core, call, Kind::ThreadSafe, 0.0) {
                 Ok(made) => core.hand_over(made),
                 Err(Raised) => return null_mut(),
             }

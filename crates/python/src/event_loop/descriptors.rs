@@ -10,7 +10,7 @@ use windlass_os::epoll::{Event, Interest};
 use windlass_reactor::{Reactor, Token};
 
 use super::core::{Core, Item, drop_item, raise_type};
-use super::handle::{self, Content, Handle, LASTING, ONE};
+use super::handle::{self, Content, Handle, Kind, LASTING, ONE};
 use crate::heap::{fast_method, method};
 use crate::object::{Object, Raised, raise_os};
 
@@ -321,7 +321,7 @@ unsafe fn add_callback(
             when: 0.0,
         };
         // One reference is the table's, one is given back.
-        let made = handle::make(&mut *core.state, owner, content, false)?;
+        let made = handle::make(&mut *core.state, owner, content, Kind::Plain)?;
         ffi::Py_INCREF(made.cast());
         match core.set_callback(fd, write, made) {
             Ok(old) => {

@@ -12,8 +12,10 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use pyo3_ffi as ffi;
+use windlass_os::futex::{self, Scope};
 use windlass_reactor::{Link, Linked};
 
 use super::State;
@@ -31,6 +33,11 @@ pub(super) const ONE: u32 = 4;
 pub(super) const TIMED: u32 = 8;
 /// Runs again and again, for a descriptor: its content stays.
 pub(super) const LASTING: u32 = 16;
+/// Of `call_soon_threadsafe`, from 3.14 on: `cancel` of another thread waits while it runs.
+pub(super) const THREAD_SAFE: u32 = 32;
+const RUNNING: u32 = 64;
+/// Somebody waits for it to have run.
+const AWAITED: u32 = 128;
 #[cfg(Py_GIL_DISABLED)]
 const LOCKED: u32 = 1 << 31;
 
@@ -55,6 +62,9 @@ pub(super) struct Handle {
     pub(super) when: f64,
     pub(super) flags: AtomicU32,
 }
+
+/// A sleep after which is looked again.
+const LONG: Duration = Duration::from_secs(1);
 
 /// Where the first slot of a timer stands: the size of a plain handle of asyncio.
 const PLAIN: usize = std::mem::offset_of!(Handle, scheduled);
@@ -87,6 +97,38 @@ impl Handle {
             self.flags.fetch_and(!flag, Ordering::AcqRel);
         } else {
             self.flags.store(self.flags.load(Ordering::Relaxed) & !flag, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs it, while a `cancel` in other threads waits.
+    pub(super) fn while_running<R>(made: *mut Self, act: impl FnOnce() -> R) -> R {
+        // SAFETY: a live handle.
+        unsafe { (*made).set(RUNNING) };
+        let result = act();
+        // SAFETY: as above.
+        let this = unsafe { &*made };
+        let before = this.flags.fetch_and(!(RUNNING | AWAITED), Ordering::AcqRel);
+        if before & AWAITED != 0 {
+            futex::wake(&this.flags, u32::MAX >> 1, Scope::Private);
+        }
+        result
+    }
+
+    /// Waits while another thread runs it, if that matters, with the interpreter released.
+    fn wait_if_running_elsewhere(&self) {
+        // SAFETY: a live loop, which the handle holds.
+        let elsewhere = self.has(THREAD_SAFE)
+            && !self.owner.is_null()
+            && unsafe { Core::of(self.owner) }.thread() != super::core::this_thread();
+        if !elsewhere {
+            return;
+        }
+        while self.has(RUNNING) {
+            let seen = self.flags.fetch_or(AWAITED, Ordering::AcqRel) | AWAITED;
+            if seen & RUNNING != 0 {
+                let _ =
+                    crate::object::detached(|| futex::wait(&self.flags, seen, Some(LONG), Scope::Private));
+            }
         }
     }
 
@@ -126,11 +168,11 @@ pub(super) unsafe fn handle<'a>(object: *mut ffi::PyObject) -> &'a mut Handle {
     unsafe { &mut *object.cast::<Handle>() }
 }
 
-/// Memory of handles that are gone, to be used again. One list for plain handles and one for timers.
+/// Memory of handles that are gone, to be used again. One list for each type.
 #[derive(Default)]
 pub(super) struct Spare {
     #[cfg(not(Py_GIL_DISABLED))]
-    lists: [Vec<*mut ffi::PyObject>; 2],
+    lists: [Vec<*mut ffi::PyObject>; 3],
 }
 
 impl Spare {
@@ -176,7 +218,38 @@ pub(super) struct Content {
     pub(super) when: f64,
 }
 
-/// Makes a handle of a loop; a timer if `timer`. On failure the content is given back.
+/// Which of the types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Timer,
+    /// Of `call_soon_threadsafe`; a type of its own from 3.14 on.
+    ThreadSafe,
+}
+
+impl Kind {
+    /// What its handles are from the start.
+    pub(super) fn flags(self) -> u32 {
+        match self {
+            Self::Plain => 0,
+            Self::Timer => TIMED,
+            Self::ThreadSafe if cfg!(Py_3_14) => THREAD_SAFE,
+            Self::ThreadSafe => 0,
+        }
+    }
+
+    fn of(state: &State, kind: *mut ffi::PyTypeObject) -> Self {
+        if kind.cast() == state.timer_type {
+            Self::Timer
+        } else if kind.cast() == state.handle_type {
+            Self::Plain
+        } else {
+            Self::ThreadSafe
+        }
+    }
+}
+
+/// Makes a handle of a loop. On failure the content is given back.
 ///
 /// # Safety
 ///
@@ -185,14 +258,22 @@ pub(super) unsafe fn make(
     state: &mut State,
     owner: *mut ffi::PyObject,
     content: Content,
-    timer: bool,
+    kind: Kind,
 ) -> Result<*mut Handle, Raised> {
     // SAFETY: the types are ours and their objects have this layout; memory of the list had the same type. What is
     // written is every field, so that no old one is read.
     unsafe {
-        let kind: *mut ffi::PyTypeObject = if timer { state.timer_type } else { state.handle_type }.cast();
+        let list = kind as usize;
+        let kind: *mut ffi::PyTypeObject = match kind {
+            Kind::Plain => state.handle_type,
+            Kind::Timer => state.timer_type,
+            Kind::ThreadSafe => state.thread_safe_type,
+        }
+        .cast();
+        #[cfg(Py_GIL_DISABLED)]
+        let _ = list;
         #[cfg(not(Py_GIL_DISABLED))]
-        let old = (*state.spare).lists[usize::from(timer)].pop();
+        let old = (*state.spare).lists[list].pop();
         #[cfg(Py_GIL_DISABLED)]
         let old = None;
         let object = match old {
@@ -263,7 +344,7 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
         drop_content(&mut *object.cast());
         #[cfg(not(Py_GIL_DISABLED))]
         if let Some(state) = state {
-            let list = &mut (*state.spare).lists[usize::from(kind.cast() == state.timer_type)];
+            let list = &mut (*state.spare).lists[Kind::of(state, kind) as usize];
             if list.len() < MOST_SPARE {
                 list.push(object);
                 ffi::Py_DECREF(kind.cast());
@@ -428,7 +509,10 @@ unsafe extern "C" fn context(object: *mut ffi::PyObject, _: *mut ffi::PyObject) 
 
 unsafe extern "C" fn cancelled(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live handle.
-    unsafe { get_cancelled(object, null_mut()) }
+    unsafe {
+        handle(object).wait_if_running_elsewhere();
+        get_cancelled(object, null_mut())
+    }
 }
 
 unsafe extern "C" fn when(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
@@ -441,6 +525,7 @@ unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -
     // after, when dropping may run anything.
     unsafe {
         let made = handle(object);
+        made.wait_if_running_elsewhere();
         if !made.has(CANCELLED) {
             let core = if made.owner.is_null() { None } else { Some(Core::of(made.owner)) };
             if core.is_some_and(Core::is_debug) {
@@ -483,19 +568,31 @@ fn stands_at(class: &Object, name: &CStr, place: usize) -> Result<bool, Raised> 
     }
 }
 
-/// Makes both types.
+/// The size of a class's instances, in bytes.
+fn size_of_class(class: &Object) -> Result<usize, Raised> {
+    let size = class.attribute(c"__basicsize__")?;
+    // SAFETY: a live int.
+    Ok(usize::try_from(unsafe { ffi::PyLong_AsSsize_t(size.as_ptr()) }).unwrap_or(0))
+}
+
+fn unknown_layout() -> Raised {
+    // SAFETY: a live class and a C string.
+    unsafe {
+        ffi::PyErr_SetString(
+            ffi::PyExc_ImportError,
+            c"asyncio.Handle has a layout that windlass does not know: this Python is newer than this windlass".as_ptr(),
+        );
+    }
+    Raised
+}
+
+/// Makes the types.
 pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     use std::mem::offset_of;
     // SAFETY: a C string.
     let events = unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio.events".as_ptr()))? };
     let (plain, timer) = (events.attribute(c"Handle")?, events.attribute(c"TimerHandle")?);
-    let size = |class: &Object| {
-        class.attribute(c"__basicsize__").map(|size| {
-            // SAFETY: a live int.
-            usize::try_from(unsafe { ffi::PyLong_AsSsize_t(size.as_ptr()) }).unwrap_or(0)
-        })
-    };
-    let mut fits = size(&plain)? == PLAIN && size(&timer)? == TIMER;
+    let mut fits = size_of_class(&plain)? == PLAIN && size_of_class(&timer)? == TIMER;
     for (name, place) in [
         (c"_args", offset_of!(Handle, args)),
         (c"_callback", offset_of!(Handle, callback)),
@@ -508,16 +605,7 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
         fits &= stands_at(&plain, name, place)?;
     }
     if !fits {
-        // SAFETY: a live class and a C string.
-        unsafe {
-            ffi::PyErr_SetString(
-                ffi::PyExc_ImportError,
-                c"asyncio.Handle has a layout that windlass does not know: this release of Python is newer than this \
-                  release of windlass"
-                    .as_ptr(),
-            );
-        }
-        return Err(Raised);
+        return Err(unknown_layout());
     }
     let getters = |timer: bool| {
         let mut getters = vec![
@@ -587,6 +675,35 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
         Some(&plain),
     )?
     .into_ptr();
+    // Until 3.13 there is no such class, and a plain handle serves.
+    let safe = match events.attribute(c"_ThreadSafeHandle") {
+        Ok(base) => {
+            if size_of_class(&base)? != PLAIN + size_of::<*mut c_void>() {
+                return Err(unknown_layout());
+            }
+            let kind = kind(
+                c"windlass.loop.ThreadSafeHandle",
+                c"A call of call_soon_threadsafe(): cancel() waits while another thread runs it.",
+                false,
+            );
+            let made = heap::make_sized_type(module, kind, size, Some(&base))?;
+            // asyncio's own would take the lock that ours do not need.
+            let run = plain.attribute(c"_run")?;
+            // SAFETY: live objects and a C string.
+            if unsafe { ffi::PyObject_SetAttrString(made.as_ptr(), c"_run".as_ptr(), run.as_ptr()) } != 0 {
+                return Err(Raised);
+            }
+            made
+        }
+        Err(Raised) => {
+            // SAFETY: the exception that was set is the missing attribute's.
+            unsafe {
+                ffi::PyErr_Clear();
+                Object::share(state.handle_type)?
+            }
+        }
+    };
+    state.thread_safe_type = safe.into_ptr();
     state.timer_type = heap::make_sized_type(
         module,
         kind(

@@ -55,6 +55,7 @@ struct State {
     names: Names,
     handle_type: *mut ffi::PyObject,
     timer_type: *mut ffi::PyObject,
+    thread_safe_type: *mut ffi::PyObject,
     core_type: *mut ffi::PyObject,
     stream_type: *mut ffi::PyObject,
     operation_type: *mut ffi::PyObject,
@@ -76,7 +77,7 @@ struct State {
 static DEFINITION: Definition = Definition::new();
 
 const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
-const OBJECTS: usize = NAMES + 13;
+const OBJECTS: usize = NAMES + 14;
 
 impl State {
     /// Every reference in it.
@@ -183,6 +184,7 @@ fn fill(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     for (name, object) in [
         (c"Handle", state.handle_type),
         (c"TimerHandle", state.timer_type),
+        (c"ThreadSafeHandle", state.thread_safe_type),
         (c"Core", state.core_type),
         (c"Stream", state.stream_type),
         (c"Operation", state.operation_type),

@@ -14,7 +14,7 @@ use super::context::{self, Entered};
 use super::core::{Core, Item, as_seconds, drop_item, none, now};
 #[cfg(not(Py_GIL_DISABLED))]
 use super::handle::SHARED;
-use super::handle::{self, CANCELLED, Handle, LASTING, TIMED};
+use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
 use super::{operation, stream};
 use crate::heap::method;
 use crate::object::{Kept, Object, Raised, detached, raise_os, take_exception};
@@ -59,9 +59,7 @@ unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *m
 impl Run<'_> {
     fn turn(&mut self) -> Result<(), Raised> {
         let core = self.core;
-        for made in core.injector.take() {
-            core.enqueue(Item::of_handle(made.as_ptr()));
-        }
+        core.collect();
         // SAFETY: the thread is attached, and runs nothing while the guard lives. The batch is this thread's.
         let (idle, timers) = unsafe {
             let mut inner = core.inner.lock();
@@ -125,9 +123,7 @@ impl Run<'_> {
         let woken = woken.map_err(|error| raise_os(&error))?;
         self.pace.slept();
         self.polled(woken)?;
-        for made in core.injector.take() {
-            core.enqueue(Item::of_handle(made.as_ptr()));
-        }
+        core.collect();
         let time = now();
         self.pace.looked(time);
         self.pace.polled();
@@ -199,7 +195,14 @@ impl Run<'_> {
             let done = if item.is_handle() {
                 let made = item.as_handle();
                 // SAFETY: the queue's reference, which is ours now.
-                let done = if unsafe { (*made).has(CANCELLED) } { Ok(()) } else { self.run_handle(made) };
+                let flags = unsafe { (*made).flags.load(Ordering::Relaxed) };
+                let done = if flags & CANCELLED != 0 {
+                    Ok(())
+                } else if flags & THREAD_SAFE != 0 {
+                    Handle::while_running(made, || self.run_handle(made))
+                } else {
+                    self.run_handle(made)
+                };
                 drop_item(item);
                 done
             } else {
