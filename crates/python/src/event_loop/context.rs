@@ -11,7 +11,9 @@
 //!
 //! On a free-threaded build, where the snapshot would need a lock, every callback gets a copy too.
 
+#[cfg(not(Py_GIL_DISABLED))]
 use std::ffi::c_void;
+#[cfg(not(Py_GIL_DISABLED))]
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
@@ -79,6 +81,7 @@ pub(super) fn are_places_known() -> Result<bool, Raised> {
 /// The snapshot of a loop, and its runner.
 #[derive(Default)]
 pub(super) struct Snapshots {
+    #[cfg(not(Py_GIL_DISABLED))]
     known: bool,
     /// Never entered while anybody else has it.
     base: Option<Object>,
@@ -93,7 +96,13 @@ pub(super) struct Snapshots {
 
 impl Snapshots {
     pub(super) fn new(known: bool) -> Self {
-        Self { known, ..Self::default() }
+        #[cfg(Py_GIL_DISABLED)]
+        let _ = known;
+        Self {
+            #[cfg(not(Py_GIL_DISABLED))]
+            known,
+            ..Self::default()
+        }
     }
 
     /// A context with the values of this thread's, and whether it is shared.

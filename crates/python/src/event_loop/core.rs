@@ -7,6 +7,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
@@ -65,7 +66,8 @@ pub(super) struct Batch {
 
 pub(super) struct Core {
     pub(super) state: *mut State,
-    reactor: Option<Reactor>,
+    /// Until the loop is closed; whoever uses it holds it meanwhile.
+    reactor: Guarded<Option<Arc<Reactor>>>,
     /// What other threads have scheduled while this one runs.
     pub(super) injector: Injector<Handle>,
     pub(super) inner: Guarded<Inner>,
@@ -120,9 +122,22 @@ impl Core {
         if self.is_closed() { Err(fail(c"Event loop is closed")) } else { Ok(()) }
     }
 
-    /// The set of descriptors; it is there until the loop is freed.
-    pub(super) fn reactor(&self) -> Result<&Reactor, Raised> {
-        self.reactor.as_ref().ok_or_else(|| fail(c"Event loop is closed"))
+    /// The set of descriptors.
+    pub(super) fn reactor(&self) -> Result<Arc<Reactor>, Raised> {
+        self.reactor_if_any().ok_or_else(|| fail(c"Event loop is closed"))
+    }
+
+    /// The same, if the loop is not closed.
+    pub(super) fn reactor_if_any(&self) -> Option<Arc<Reactor>> {
+        // SAFETY: the thread is attached, and runs nothing while the guard lives.
+        unsafe { self.reactor.lock() }.clone()
+    }
+
+    /// Wakes the loop if it sleeps.
+    fn wake(&self) {
+        if let Some(reactor) = self.reactor_if_any() {
+            reactor.wake().call();
+        }
     }
 
     /// # Safety
@@ -149,10 +164,6 @@ impl Core {
     pub(super) fn is_in_use(&self, fd: std::os::fd::RawFd) -> bool {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
         unsafe { self.inner.lock() }.descriptors.is_in_use(fd)
-    }
-
-    pub(super) fn reactor_if_any(&self) -> Option<&Reactor> {
-        self.reactor.as_ref()
     }
 
     fn capture(&self) -> Result<(*mut ffi::PyObject, u32), Raised> {
@@ -446,9 +457,7 @@ impl Core {
             // SAFETY: a fresh handle, which the loop holds from here on.
             unsafe { self.injector.push(made) };
         }
-        if let Some(reactor) = &self.reactor {
-            reactor.wake().call();
-        }
+        self.wake();
     }
 }
 
@@ -587,9 +596,7 @@ unsafe extern "C" fn check_closed(owner: *mut ffi::PyObject, _: *mut ffi::PyObje
 /// `_write_to_self()`: wakes the loop, from any thread and from a signal handler.
 unsafe extern "C" fn write_to_self(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop.
-    if let Some(reactor) = unsafe { &Core::of(owner).reactor } {
-        reactor.wake().call();
-    }
+    unsafe { Core::of(owner) }.wake();
     none()
 }
 
@@ -600,8 +607,13 @@ unsafe extern "C" fn stop(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *
 }
 
 unsafe extern "C" fn discard(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a loop.
-    unsafe { Core::of(owner) }.drop_all();
+    // SAFETY: a loop, and the thread is attached. The descriptors are closed once nobody holds the set.
+    unsafe {
+        let core = Core::of(owner);
+        core.drop_all();
+        let reactor = core.reactor.lock().take();
+        drop(reactor);
+    }
     none()
 }
 
@@ -757,7 +769,7 @@ unsafe extern "C" fn new(
         };
         let core = Core {
             state: ptr::from_mut(state),
-            reactor: Some(reactor),
+            reactor: Guarded::new(Some(Arc::new(reactor))),
             injector: Injector::new(),
             inner: Guarded::new(Inner::default()),
             batch: UnsafeCell::default(),
@@ -867,7 +879,12 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
         method(c"_check_closed", check_closed, ffi::METH_NOARGS, c"Raises RuntimeError if it was closed."),
         method(c"_write_to_self", write_to_self, ffi::METH_NOARGS, c"Wakes it, from any thread."),
         method(c"stop", stop, ffi::METH_NOARGS, c"stop(): ends run_forever() after this turn."),
-        method(c"_discard", discard, ffi::METH_NOARGS, c"Drops all that was scheduled."),
+        method(
+            c"_discard",
+            discard,
+            ffi::METH_NOARGS,
+            c"Drops all that was scheduled, and closes its descriptors.",
+        ),
         method(c"create_future", create_future, ffi::METH_NOARGS, c"create_future() -> asyncio.Future"),
         keyword_method(
             c"create_task",

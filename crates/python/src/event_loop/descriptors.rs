@@ -190,7 +190,7 @@ impl Core {
             let slot = inner.descriptors.make_slot(fd);
             let place = slot.place(who);
             let old = std::mem::replace(place, kept);
-            let result = slot.update(reactor, fd, true);
+            let result = slot.update(&reactor, fd, true);
             let old = if result.is_err() { std::mem::replace(slot.place(who), old) } else { old };
             (result, old)
         };
@@ -212,7 +212,7 @@ impl Core {
             let old = std::mem::replace(place, null_mut());
             let lasts = who != Waiter::Stream && slot.asked.is_some_and(|asked| asked.edge);
             if !lasts && let Some(reactor) = self.reactor_if_any() {
-                let _ = slot.update(reactor, fd, false);
+                let _ = slot.update(&reactor, fd, false);
             }
             old
         };
@@ -262,7 +262,7 @@ impl Core {
             let slot = inner.descriptors.make_slot(fd);
             let place = if write { &mut slot.writer } else { &mut slot.reader };
             let old = std::mem::replace(place, made);
-            slot.update(reactor, fd, !made.is_null()).map(|()| old).map_err(|error| {
+            slot.update(&reactor, fd, !made.is_null()).map(|()| old).map_err(|error| {
                 let place = if write { &mut slot.writer } else { &mut slot.reader };
                 *place = old;
                 error

@@ -228,16 +228,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What its handles are from the start.
-    pub(super) fn flags(self) -> u32 {
-        match self {
-            Self::Plain => 0,
-            Self::Timer => TIMED,
-            Self::ThreadSafe if cfg!(Py_3_14) => THREAD_SAFE,
-            Self::ThreadSafe => 0,
-        }
-    }
-
+    #[cfg(not(Py_GIL_DISABLED))]
     fn of(state: &State, kind: *mut ffi::PyTypeObject) -> Self {
         if kind.cast() == state.timer_type {
             Self::Timer
@@ -245,6 +236,16 @@ impl Kind {
             Self::Plain
         } else {
             Self::ThreadSafe
+        }
+    }
+
+    /// What its handles are from the start.
+    pub(super) fn flags(self) -> u32 {
+        match self {
+            Self::Plain => 0,
+            Self::Timer => TIMED,
+            Self::ThreadSafe if cfg!(Py_3_14) => THREAD_SAFE,
+            Self::ThreadSafe => 0,
         }
     }
 }
@@ -527,6 +528,7 @@ unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -
         let made = handle(object);
         made.wait_if_running_elsewhere();
         if !made.has(CANCELLED) {
+            made.set(CANCELLED);
             let core = if made.owner.is_null() { None } else { Some(Core::of(made.owner)) };
             if core.is_some_and(Core::is_debug) {
                 // What it was, for messages about it.
@@ -534,7 +536,6 @@ unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -
                 let old = made.locked(|made| std::mem::replace(&mut made.repr, repr.into_ptr()));
                 ffi::Py_XDECREF(old);
             }
-            made.set(CANCELLED);
             let (callback, args, _) = made.take();
             ffi::Py_XDECREF(callback);
             ffi::Py_XDECREF(args);

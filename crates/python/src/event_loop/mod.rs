@@ -102,6 +102,7 @@ unsafe fn state<'a>(module: *mut ffi::PyObject) -> Option<&'a mut State> {
 /// # Safety
 ///
 /// `kind` is one of the module's own types.
+#[cfg(not(Py_GIL_DISABLED))]
 unsafe fn state_of<'a>(kind: *mut ffi::PyTypeObject) -> Option<&'a mut State> {
     // SAFETY: the caller's; null once the module is gone.
     unsafe {

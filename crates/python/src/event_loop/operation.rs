@@ -102,6 +102,8 @@ impl Operation {
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd.get()) };
         let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         match self.goal {
+            // The kernel would wait for something to be there all the same.
+            Goal::Receive(0) => Object::bytes(&[]).map(Attempt::Done),
             Goal::Receive(most) if most <= SMALL => {
                 let mut buffer = [const { MaybeUninit::<u8>::uninit() }; SMALL];
                 let start = buffer.as_mut_ptr().cast::<u8>();
@@ -136,8 +138,8 @@ impl Operation {
             }
             Goal::ReceiveInto => {
                 let (start, length) = self.memory()?;
-                // SAFETY: a writable view of that length.
-                match unsafe { bytes::recv(fd, start, length) } {
+                // SAFETY: a writable view of that length. As above where that is none.
+                match if length == 0 { Ok(0) } else { unsafe { bytes::recv(fd, start, length) } } {
                     Ok(got) => {
                         self.release_view();
                         // SAFETY: the thread is attached.

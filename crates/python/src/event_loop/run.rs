@@ -2,12 +2,13 @@
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
 use windlass_os::epoll::{Event, Woken};
-use windlass_reactor::Pace;
+use windlass_reactor::{Pace, Reactor};
 
 #[cfg(not(Py_GIL_DISABLED))]
 use super::context::{self, Entered};
@@ -27,6 +28,7 @@ const FEW: usize = 6;
 struct Run<'a> {
     owner: *mut ffi::PyObject,
     core: &'a Core,
+    reactor: Arc<Reactor>,
     pace: Pace,
     events: Vec<Event>,
     #[cfg(not(Py_GIL_DISABLED))]
@@ -36,9 +38,11 @@ struct Run<'a> {
 unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop, which the caller holds.
     let core = unsafe { Core::of(owner) };
+    let Ok(reactor) = core.reactor() else { return null_mut() };
     let mut run = Run {
         owner,
         core,
+        reactor,
         pace: Pace::new(),
         events: Vec::new(),
         #[cfg(not(Py_GIL_DISABLED))]
@@ -81,7 +85,7 @@ impl Run<'_> {
             let time = now();
             if self.pace.looked(time) || stopping {
                 self.leave()?;
-                let woken = core.reactor()?.look(&mut self.events).map_err(|error| raise_os(&error))?;
+                let woken = self.reactor.look(&mut self.events).map_err(|error| raise_os(&error))?;
                 self.pace.polled();
                 self.polled(woken)?;
             }
@@ -104,7 +108,7 @@ impl Run<'_> {
         let timeout = if timers { self.time_left() } else { None };
         // SAFETY: the module's, reached by attached threads by turns.
         unsafe { (*(*core.state).spare).trim() };
-        let reactor = core.reactor()?;
+        let reactor = &*self.reactor;
         let events = &mut self.events;
         let has_work = || {
             // Where there is no interpreter lock, `call_soon` of another thread may have come since.
