@@ -23,9 +23,9 @@ VENV ?= .venv-$(shell $(PYTHON) -c 'import sys, sysconfig; \
     print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))' 2>/dev/null)
 endif
 
-# Hypothesis has no wheel for the free-threaded 3.13 and does not build there; the tests that need it skip.
-EXTRAS ?= test,numpy,joblib,dask$(shell $(PYTHON) -c 'import sysconfig; \
-    print("" if sysconfig.get_config_var("Py_GIL_DISABLED") else ",property")' 2>/dev/null)
+# What has no wheel for the free-threaded 3.13 and does not build there is left out; the tests that need it skip.
+EXTRAS ?= test,numpy,joblib,dask,loop$(shell $(PYTHON) -c 'import sysconfig; \
+    print("" if sysconfig.get_config_var("Py_GIL_DISABLED") else ",property,loop-compiled")' 2>/dev/null)
 BIN := $(abspath $(VENV))/bin
 # What maturin and pip say is kept for the day it fails.
 define MATURIN

@@ -46,3 +46,9 @@ def test_image_filter_is_right() -> None:
     assert "the results are the same" in _run(
         str(EXAMPLES / "image_filter.py"), "--images", "2", "--size", "300"
     )
+
+
+def test_echo_server_answers_rightly() -> None:
+    text = _run(str(EXAMPLES / "echo_server.py"), "--connections", "5", "--requests", "20", "--size", "3000")
+    assert text.startswith("windlass.")
+    assert "100 right answers" in text

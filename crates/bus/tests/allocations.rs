@@ -32,7 +32,8 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn publishing_allocates_nothing() {
-    for subscribers in [0, 1, 100] {
+    let (most, turns) = if cfg!(miri) { (4, 20) } else { (100, 1000) };
+    for subscribers in [0, 1, most] {
         let bus = Bus::new();
         for number in 0..subscribers {
             let listen = bus.listen::<u64>("a.*").filter(move |event| *event != number);
@@ -55,7 +56,7 @@ fn publishing_allocates_nothing() {
             COUNT.with(Cell::get)
         };
         let before = publish(); // The thread's own places are made here.
-        let after = (0..1000).fold(before, |_, _| publish());
+        let after = (0..turns).fold(before, |_, _| publish());
         assert_eq!(after - before, 0, "{subscribers} subscribers");
         drop(black_box(Box::new(1)));
         assert!(COUNT.with(Cell::get) > after, "the counter counts");

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use windlass_bus::Bus;
 
-const ROUNDS: u64 = if cfg!(miri) { 20 } else { 10_000 };
+const ROUNDS: u64 = if cfg!(miri) { 5 } else { 10_000 };
 
 #[test]
 fn nobody_misses_what_was_published_while_they_listened() {

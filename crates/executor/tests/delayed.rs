@@ -12,7 +12,7 @@ use waiting::{fixed, soon};
 use windlass_executor::{Config, Executor, InlineExecutor, Job, Submit};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 16 }))]
 
     #[test]
     fn no_job_starts_before_its_time(delays in prop::collection::vec(0..8000_u64, 1..40)) {

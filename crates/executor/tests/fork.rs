@@ -2,7 +2,7 @@
 //!
 //! One test a binary: no other thread of the harness may hold a lock that the child wants.
 
-#![cfg(not(loom))]
+#![cfg(not(any(loom, miri)))] // Miri knows no fork.
 
 use std::time::Duration;
 

@@ -17,6 +17,9 @@ fn serial(pool: &Arc<FixedExecutor>) -> Serial {
     Serial::new(Arc::clone(pool) as Arc<dyn Executor>)
 }
 
+/// What each thread hands in.
+const EACH: usize = if cfg!(miri) { 20 } else { 2000 };
+
 #[test]
 fn jobs_of_many_threads_never_overlap_and_keep_each_thread_s_order() {
     let pool = Arc::new(fixed(3));
@@ -25,7 +28,7 @@ fn jobs_of_many_threads_never_overlap_and_keep_each_thread_s_order() {
         for thread in 0..4 {
             let (queue, busy, seen) = (&queue, &busy, &seen);
             scope.spawn(move || {
-                for number in 0..2000 {
+                for number in 0..EACH {
                     let (busy, seen) = (Arc::clone(busy), Arc::clone(seen));
                     let run = move || {
                         assert!(!busy.swap(true, Ordering::Acquire), "two at a time");
@@ -38,17 +41,17 @@ fn jobs_of_many_threads_never_overlap_and_keep_each_thread_s_order() {
         }
     });
     assert!(queue.join(soon()).is_complete());
-    assert_eq!((queue.statistics().executed(), queue.statistics().panicked()), (8000, 0));
+    assert_eq!((queue.statistics().executed(), queue.statistics().panicked()), (4 * EACH as u64, 0));
     let seen = seen.lock().expect("no panic");
     for thread in 0..4 {
-        assert!(seen.iter().filter(|(by, _)| *by == thread).map(|(_, number)| *number).eq(0..2000));
+        assert!(seen.iter().filter(|(by, _)| *by == thread).map(|(_, number)| *number).eq(0..EACH));
     }
 }
 
 #[test]
 fn an_idle_queue_holds_no_thread_and_a_busy_one_holds_one() {
-    let pool = Arc::new(fixed(2));
-    let queues: Vec<_> = (0..50).map(|_| serial(&pool)).collect();
+    let (pool, queues) = (Arc::new(fixed(2)), if cfg!(miri) { 5 } else { 50 });
+    let queues: Vec<_> = (0..queues).map(|_| serial(&pool)).collect();
     for queue in &queues {
         queue.submit(|| ()).expect("open").join().expect("ran");
     }
@@ -88,12 +91,13 @@ fn a_queue_that_is_dropped_runs_its_jobs_and_one_on_a_queue_keeps_both_orders() 
     let outer = Arc::new(Serial::new(pool as Arc<dyn Executor>));
     let inner = Serial::new(Arc::clone(&outer) as Arc<dyn Executor>);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    for number in 0..500 {
+    let jobs = if cfg!(miri) { 80 } else { 500 };
+    for number in 0..jobs {
         let seen = Arc::clone(&seen);
         inner.execute(Job::new(move || seen.lock().expect("no panic").push(number))).expect("open");
     }
     drop(inner);
-    waiting::eventually("all have run", || seen.lock().expect("no panic").len() == 500);
+    waiting::eventually("all have run", || seen.lock().expect("no panic").len() == jobs);
     assert!(seen.lock().expect("no panic").is_sorted());
     assert!(outer.join(soon()).is_complete());
 }

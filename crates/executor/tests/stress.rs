@@ -12,7 +12,9 @@ use waiting::{counting, fixed, soon};
 use windlass_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Priority, Submit};
 
 const THREADS: usize = 4;
-const JOBS: usize = 25_000;
+const JOBS: usize = if cfg!(miri) { 40 } else { 25_000 };
+/// How often a test whose interleavings differ is repeated.
+const ROUNDS: usize = if cfg!(miri) { 3 } else { 100 };
 
 fn dynamic() -> DynamicExecutor {
     let bounds = Bounds { min: 1, max: 3, keep_alive: Duration::from_millis(1) };
@@ -50,7 +52,7 @@ fn a_hundred_thousand_jobs_from_four_threads_run_once_each() {
 
 #[test]
 fn shutdown_in_the_middle_runs_what_was_accepted_and_nothing_else() {
-    for _ in 0..100 {
+    for _ in 0..ROUNDS {
         let (accepted, ran) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
         let pool = fixed(2);
         std::thread::scope(|scope| {
@@ -65,7 +67,7 @@ fn shutdown_in_the_middle_runs_what_was_accepted_and_nothing_else() {
                 });
             }
             while ran.load(Ordering::Relaxed) < 10 {
-                std::hint::spin_loop();
+                std::thread::yield_now();
             }
             pool.shutdown();
         });
@@ -76,8 +78,8 @@ fn shutdown_in_the_middle_runs_what_was_accepted_and_nothing_else() {
 
 #[test]
 fn handles_and_cancellations_race_with_workers() {
-    let pool = fixed(2);
-    for round in 0..20_000_usize {
+    let (pool, rounds) = (fixed(2), if cfg!(miri) { 60 } else { 20_000_usize });
+    for round in 0..rounds {
         let ran = Arc::new(AtomicUsize::new(0));
         let run = Arc::clone(&ran);
         let handle = pool.submit(move || run.fetch_add(1, Ordering::Relaxed)).expect("open");
@@ -95,7 +97,7 @@ fn handles_and_cancellations_race_with_workers() {
 #[test]
 fn workers_come_and_go_and_no_job_is_left() {
     let pool = Arc::new(dynamic());
-    for _ in 0..300 {
+    for _ in 0..3 * ROUNDS {
         let handles: Vec<_> = (0..4)
             .map(|number| {
                 let inner = Arc::clone(&pool);

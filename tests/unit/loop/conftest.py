@@ -1,0 +1,71 @@
+"""A loop for each test; and no test leaves a descriptor or an error that nobody looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from tests.unit.loop.loops import descriptors, fresh_loop, left_open
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_left() -> Iterator[None]:
+    before = descriptors()
+    yield
+    assert left_open(before) == {}
+
+
+@pytest.fixture
+def reports(no_descriptor_left: None) -> Iterator[list[dict[str, Any]]]:
+    """What the loop tells its exception handler; a test that provokes a report takes it out again."""
+    reports: list[dict[str, Any]] = []
+    yield reports
+    assert reports == []
+
+
+@pytest.fixture
+def loop(reports: list[dict[str, Any]]) -> Iterator[asyncio.AbstractEventLoop]:
+    with fresh_loop(reports) as loop:
+        yield loop
+
+
+@pytest.fixture
+def stack(no_descriptor_left: None) -> Iterator[ExitStack]:
+    """Closes at the test's end, after the loop, what the test enters."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def pair(no_descriptor_left: None) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two connected sockets that do not block."""
+    left, right = socket.socketpair()
+    with left, right:
+        left.setblocking(False)
+        right.setblocking(False)
+        yield left, right
+
+
+@pytest.fixture
+def listening(no_descriptor_left: None) -> Iterator[socket.socket]:
+    """A TCP socket that listens and does not block."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        yield listening
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs an `async def` test on the loop of its fixture."""
+    test: Callable[..., Any] = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    funcargs = pyfuncitem.funcargs
+    arguments = {name: funcargs[name] for name in inspect.signature(test).parameters}
+    funcargs["loop"].run_until_complete(test(**arguments))
+    return True
