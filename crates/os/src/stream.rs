@@ -58,6 +58,23 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<u
     })
 }
 
+/// Whether it is a stream of bytes, of which a receive that got less than it asked for has left nothing.
+pub fn is_stream(fd: BorrowedFd<'_>) -> bool {
+    let mut kind: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: room for an int, and its size; the kernel checks the number.
+    let got = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &raw mut size,
+        )
+    };
+    got == 0 && kind == libc::SOCK_STREAM
+}
+
 /// Ends this side of a connection.
 ///
 /// # Errors

@@ -27,6 +27,14 @@ struct Slot {
     /// Socket operations that wait, or null.
     receiving: *mut ffi::PyObject,
     sending: *mut ffi::PyObject,
+    /// A weak reference to the socket object of the last operation that waited, or null. As long as that object has
+    /// this number, the kernel knows it.
+    socket: *mut ffi::PyObject,
+    /// The socket is a stream, and nothing has come since it was read to the end of what there was.
+    drained: bool,
+    stream_of_bytes: bool,
+    /// The peer's end was told: a read does not tell what is left any more.
+    ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +65,24 @@ impl Slot {
             stream: null_mut(),
             receiving: null_mut(),
             sending: null_mut(),
+            socket: null_mut(),
+            drained: false,
+            stream_of_bytes: false,
+            ended: false,
+        }
+    }
+
+    /// Whether the kernel tells edges of the file of this socket object.
+    fn knows(&self, socket: *mut ffi::PyObject) -> bool {
+        #[allow(
+            deprecated,
+            reason = "what replaces it is not there before 3.13, and the object is only compared"
+        )]
+        // SAFETY: a live weak reference.
+        unsafe {
+            self.asked.is_some_and(|asked| asked.edge)
+                && !self.socket.is_null()
+                && ffi::PyWeakref_GetObject(self.socket) == socket
         }
     }
 
@@ -147,7 +173,7 @@ impl Descriptors {
     pub(super) fn objects(&self) -> impl Iterator<Item = *mut ffi::PyObject> + '_ {
         self.0
             .iter()
-            .flat_map(|slot| [slot.stream, slot.receiving, slot.sending])
+            .flat_map(|slot| [slot.stream, slot.receiving, slot.sending, slot.socket])
             .filter(|object| !object.is_null())
     }
 
@@ -199,6 +225,65 @@ impl Core {
         result.map_err(|error| raise_os(&error))
     }
 
+    /// Waits on behalf of an operation on a socket object, whose file the kernel may know from the last one.
+    pub(super) fn watch_socket(
+        &self,
+        fd: RawFd,
+        who: Waiter,
+        object: &Object,
+        socket: *mut ffi::PyObject,
+    ) -> Result<(), Raised> {
+        // SAFETY: the thread is attached, and runs nothing while the guard lives.
+        let known = unsafe {
+            let mut inner = self.inner.lock();
+            let slot = inner.descriptors.make_slot(fd);
+            if slot.knows(socket) {
+                Some(std::mem::replace(slot.place(who), object.clone().into_ptr()))
+            } else {
+                None
+            }
+        };
+        if let Some(old) = known {
+            // SAFETY: the reference that was taken out.
+            unsafe { ffi::Py_XDECREF(old) };
+            return Ok(());
+        }
+        // SAFETY: a live socket, which has weak references.
+        let weak = unsafe { Object::own(ffi::PyWeakref_NewRef(socket, null_mut()))? };
+        self.watch(fd, who, object)?;
+        // SAFETY: as above; the number is an open socket's.
+        let old = unsafe {
+            let stream_of_bytes = windlass_os::stream::is_stream(std::os::fd::BorrowedFd::borrow_raw(fd));
+            let mut inner = self.inner.lock();
+            let slot = inner.descriptors.make_slot(fd);
+            (slot.drained, slot.ended, slot.stream_of_bytes) = (false, false, stream_of_bytes);
+            std::mem::replace(&mut slot.socket, weak.into_ptr())
+        };
+        // SAFETY: the reference that was taken out.
+        unsafe { ffi::Py_XDECREF(old) };
+        Ok(())
+    }
+
+    /// Whether there is nothing to receive for certain, so that it need not be tried.
+    pub(super) fn is_drained(&self, fd: RawFd, socket: *mut ffi::PyObject) -> bool {
+        // SAFETY: the thread is attached, and runs nothing while the guard lives.
+        let mut inner = unsafe { self.inner.lock() };
+        inner.descriptors.slot(fd).is_some_and(|slot| slot.drained && slot.knows(socket))
+    }
+
+    /// A receive got less than it asked for.
+    pub(super) fn note_drained(&self, fd: RawFd, socket: *mut ffi::PyObject) {
+        // SAFETY: as above.
+        let mut inner = unsafe { self.inner.lock() };
+        if let Some(slot) = inner.descriptors.slot(fd)
+            && slot.stream_of_bytes
+            && !slot.ended
+            && slot.knows(socket)
+        {
+            slot.drained = true;
+        }
+    }
+
     /// Waits no more on behalf of that object. An operation that has ended stays asked for: the next one comes soon.
     pub(super) fn leave(&self, fd: RawFd, who: Waiter, object: *mut ffi::PyObject) {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
@@ -233,6 +318,10 @@ impl Core {
                     continue;
                 }
                 let (readable, writable) = (event.is_readable(), event.is_writable());
+                if readable {
+                    slot.drained = false;
+                    slot.ended |= event.is_at_end();
+                }
                 if !slot.stream.is_null() && super::stream::note(slot.stream, event) {
                     ffi::Py_INCREF(slot.stream);
                     inner.ready.push(Item::of_ready(slot.stream));

@@ -58,7 +58,14 @@ impl Drop for Operation {
 /// How an attempt went.
 enum Attempt {
     Done(Object),
+    /// Received, and there is no more.
+    Last(Object),
     WouldBlock,
+}
+
+/// What was received, of so many bytes that were asked for.
+fn received(data: Object, got: usize, asked: usize) -> Attempt {
+    if got < asked && got > 0 { Attempt::Last(data) } else { Attempt::Done(data) }
 }
 
 impl Operation {
@@ -109,9 +116,8 @@ impl Operation {
                 let start = buffer.as_mut_ptr().cast::<u8>();
                 // SAFETY: no more than the buffer has; the kernel has written what it says.
                 match unsafe { bytes::recv(fd, start, most) } {
-                    Ok(got) => {
-                        Object::bytes(unsafe { std::slice::from_raw_parts(start, got) }).map(Attempt::Done)
-                    }
+                    Ok(got) => Object::bytes(unsafe { std::slice::from_raw_parts(start, got) })
+                        .map(|data| received(data, got, most)),
                     Err(error) if would_block(&error) => Ok(Attempt::WouldBlock),
                     Err(error) => Err(raise_os(&error)),
                 }
@@ -127,7 +133,7 @@ impl Operation {
                     match bytes::recv(fd, ffi::PyBytes_AsString(made).cast(), most) {
                         Ok(got) => {
                             ffi::_PyBytes_Resize(&raw mut made, got as ffi::Py_ssize_t);
-                            Object::own(made).map(Attempt::Done)
+                            Object::own(made).map(|data| received(data, got, most))
                         }
                         Err(error) => {
                             ffi::Py_DECREF(made);
@@ -143,7 +149,8 @@ impl Operation {
                     Ok(got) => {
                         self.release_view();
                         // SAFETY: the thread is attached.
-                        unsafe { Object::own(ffi::PyLong_FromSize_t(got)) }.map(Attempt::Done)
+                        unsafe { Object::own(ffi::PyLong_FromSize_t(got)) }
+                            .map(|count| received(count, got, length))
                     }
                     Err(error) if would_block(&error) => Ok(Attempt::WouldBlock),
                     Err(error) => Err(raise_os(&error)),
@@ -187,8 +194,16 @@ impl Operation {
             (Core::of(self.owner.get()), fd)
         };
         self.fd.set(fd);
-        if let Attempt::Done(result) = self.attempt()? {
-            return Ok(Some(result));
+        let receives = self.waiter() == Waiter::Receiving;
+        if !(receives && core.is_drained(fd, self.socket.get())) {
+            match self.attempt()? {
+                Attempt::Done(result) => return Ok(Some(result)),
+                Attempt::Last(result) => {
+                    core.note_drained(fd, self.socket.get());
+                    return Ok(Some(result));
+                }
+                Attempt::WouldBlock => {}
+            }
         }
         // SAFETY: live objects.
         unsafe {
@@ -200,7 +215,7 @@ impl Operation {
             let name = (*core.state).names.create_future;
             let future = Object::own(ffi::PyObject_CallMethodNoArgs(self.owner.get(), name))?;
             let inner = Object::own(ffi::PyObject_GetIter(future.as_ptr()))?;
-            core.watch(fd, self.waiter(), &Object::share(object)?)?;
+            core.watch_socket(fd, self.waiter(), &Object::share(object)?, self.socket.get())?;
             self.future.set(future);
             self.inner.set(inner);
         }
@@ -242,6 +257,10 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
         let (name, value) = match this.attempt() {
             Ok(Attempt::WouldBlock) => return Ok(()),
             Ok(Attempt::Done(result)) => (names.set_result, result),
+            Ok(Attempt::Last(result)) => {
+                core.note_drained(this.fd.get(), this.socket.get());
+                (names.set_result, result)
+            }
             Err(Raised) => (names.set_exception, crate::object::take_exception()),
         };
         core.leave(this.fd.get(), this.waiter(), object);
