@@ -10,6 +10,7 @@ from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_STREAM, TCP_NODELAY
 from typing import TYPE_CHECKING, Any
 
 from windlass._load import loop as _core
+from windlass.loop._reader import speed_up
 
 if TYPE_CHECKING:
     from socket import socket
@@ -42,6 +43,8 @@ class StreamTransport(_core.Stream):
         self._extra = {} if extra is None else extra
         self._extra["socket"] = trsock.TransportSocket(sock)
         self._attach(loop, sock, protocol, server)
+        if not loop.get_debug():
+            speed_up(protocol)
         if sock.family in (AF_INET, AF_INET6) and sock.type == SOCK_STREAM and sock.proto in (0, IPPROTO_TCP):
             # Small writes are sent without waiting for what was sent before.
             sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)

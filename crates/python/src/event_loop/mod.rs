@@ -10,6 +10,7 @@ mod descriptors;
 mod handle;
 mod operation;
 mod outgoing;
+mod reading;
 mod run;
 mod stream;
 
@@ -24,6 +25,20 @@ use crate::object::{Object, Raised};
 /// Words that are looked up again and again.
 #[repr(C)]
 struct Names {
+    buffer: *mut ffi::PyObject,
+    cancelled: *mut ffi::PyObject,
+    clear: *mut ffi::PyObject,
+    eof: *mut ffi::PyObject,
+    exception: *mut ffi::PyObject,
+    limit: *mut ffi::PyObject,
+    loop_field: *mut ffi::PyObject,
+    maybe_resume: *mut ffi::PyObject,
+    paused: *mut ffi::PyObject,
+    pause_reading: *mut ffi::PyObject,
+    resume_reading: *mut ffi::PyObject,
+    stream_reader: *mut ffi::PyObject,
+    transport: *mut ffi::PyObject,
+    waiter: *mut ffi::PyObject,
     call_at: *mut ffi::PyObject,
     call_soon: *mut ffi::PyObject,
     call_soon_threadsafe: *mut ffi::PyObject,
@@ -59,6 +74,11 @@ struct State {
     core_type: *mut ffi::PyObject,
     stream_type: *mut ffi::PyObject,
     operation_type: *mut ffi::PyObject,
+    reading_type: *mut ffi::PyObject,
+    /// The class of readers that are fed without their methods, once it is known.
+    fast_reader: *mut ffi::PyObject,
+    reader_protocol: *mut ffi::PyObject,
+    incomplete_read: *mut ffi::PyObject,
     future_class: *mut ffi::PyObject,
     task_class: *mut ffi::PyObject,
     socket_class: *mut ffi::PyObject,
@@ -77,7 +97,7 @@ struct State {
 static DEFINITION: Definition = Definition::new();
 
 const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
-const OBJECTS: usize = NAMES + 14;
+const OBJECTS: usize = NAMES + 18;
 
 impl State {
     /// Every reference in it.
@@ -129,6 +149,20 @@ fn fill_names(names: &mut Names) -> Result<(), Raised> {
         // SAFETY: a C string.
         unsafe { Object::own(ffi::PyUnicode_InternFromString(text.as_ptr())) }.map(Object::into_ptr)
     };
+    names.buffer = intern(c"_buffer")?;
+    names.cancelled = intern(c"cancelled")?;
+    names.clear = intern(c"clear")?;
+    names.eof = intern(c"_eof")?;
+    names.exception = intern(c"_exception")?;
+    names.limit = intern(c"_limit")?;
+    names.loop_field = intern(c"_loop")?;
+    names.maybe_resume = intern(c"_maybe_resume_transport")?;
+    names.paused = intern(c"_paused")?;
+    names.pause_reading = intern(c"pause_reading")?;
+    names.resume_reading = intern(c"resume_reading")?;
+    names.stream_reader = intern(c"_stream_reader_wr")?;
+    names.transport = intern(c"_transport")?;
+    names.waiter = intern(c"_waiter")?;
     names.call_at = intern(c"call_at")?;
     names.call_soon = intern(c"call_soon")?;
     names.call_soon_threadsafe = intern(c"call_soon_threadsafe")?;
@@ -165,6 +199,8 @@ fn find_classes(state: &mut State) -> Result<(), Raised> {
     state.task_class = import(c"asyncio.tasks")?.attribute(c"Task")?.into_ptr();
     state.socket_class = import(c"socket")?.attribute(c"socket")?.into_ptr();
     state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
+    state.reader_protocol = import(c"asyncio.streams")?.attribute(c"StreamReaderProtocol")?.into_ptr();
+    state.incomplete_read = import(c"asyncio.exceptions")?.attribute(c"IncompleteReadError")?.into_ptr();
     let base = import(c"asyncio.selector_events")?.attribute(c"BaseSelectorEventLoop")?;
     state.create_task = base.attribute(c"create_task")?.into_ptr();
     state.sock_recv = base.attribute(c"sock_recv")?.into_ptr();
@@ -180,6 +216,7 @@ fn fill(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     state.places_known = context::are_places_known()?;
     handle::add(module, state)?;
     operation::add(module, state)?;
+    reading::add(module, state)?;
     stream::add(module, state)?;
     core::add(module, state)?;
     for (name, object) in [
@@ -189,6 +226,7 @@ fn fill(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
         (c"Core", state.core_type),
         (c"Stream", state.stream_type),
         (c"Operation", state.operation_type),
+        (c"Reading", state.reading_type),
     ] {
         // SAFETY: our fresh module and a live object, of which it takes a reference of its own.
         if unsafe { ffi::PyModule_AddObjectRef(module, name.as_ptr(), object) } != 0 {
@@ -234,10 +272,22 @@ unsafe extern "C" fn free(module: *mut c_void) {
     }
 }
 
-struct Methods([ffi::PyMethodDef; 1]);
+struct Methods([ffi::PyMethodDef; 3]);
 // SAFETY: a constant table of constant pointers.
 unsafe impl Sync for Methods {}
 static METHODS: Methods = Methods([
+    ffi::PyMethodDef {
+        ml_name: c"_read".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunctionFast: reading::read },
+        ml_flags: ffi::METH_FASTCALL,
+        ml_doc: c"_read(reader, n, exactly) -> awaitable".as_ptr(),
+    },
+    ffi::PyMethodDef {
+        ml_name: c"_set_reader_class".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunction: reading::set_reader_class },
+        ml_flags: ffi::METH_O,
+        ml_doc: c"_set_reader_class(class): of readers that are fed without their methods".as_ptr(),
+    },
     // SAFETY: a table ends with zeros.
     unsafe { std::mem::zeroed() },
 ]);

@@ -315,9 +315,21 @@ unsafe extern "C" fn iternext(object: *mut ffi::PyObject) -> *mut ffi::PyObject 
 
 unsafe extern "C" fn send(object: *mut ffi::PyObject, sent: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut result = null_mut();
-    // SAFETY: a live operation; a value that is returned goes by the exception that ends an iterator.
+    // SAFETY: a live operation.
+    let step = unsafe { am_send(object, sent, &raw mut result) };
+    // SAFETY: what a step gave.
+    unsafe { as_iterator(step, result) }
+}
+
+/// A step as an iterator tells it: a value that is returned goes by the exception that ends an iterator.
+///
+/// # Safety
+///
+/// What `am_send` gave.
+pub(super) unsafe fn as_iterator(step: ffi::PySendResult, result: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: the caller's; the reference to a value is given back.
     unsafe {
-        match am_send(object, sent, &raw mut result) {
+        match step {
             ffi::PySendResult::PYGEN_NEXT => result,
             ffi::PySendResult::PYGEN_RETURN => {
                 if let Ok(error) =
@@ -333,6 +345,39 @@ unsafe extern "C" fn send(object: *mut ffi::PyObject, sent: *mut ffi::PyObject) 
     }
 }
 
+/// Throws into the iterator of a future, or raises where there is none; in all the forms that `throw` has.
+///
+/// # Safety
+///
+/// What the interpreter passes to a method `throw`.
+pub(super) unsafe fn throw_into(
+    state: &State,
+    inner: Option<&Object>,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the caller's; live objects.
+    unsafe {
+        if count == 0 {
+            raise_type("throw() takes an exception");
+            return null_mut();
+        }
+        if let Some(inner) = inner {
+            let mut all = vec![inner.as_ptr()];
+            all.extend((0..count).map(|at| *arguments.offset(at)));
+            return ffi::PyObject_VectorcallMethod(state.names.throw, all.as_ptr(), all.len(), null_mut());
+        }
+        let given = if count > 1 && *arguments.add(1) != ffi::Py_None() { 1 } else { 0 };
+        let error = *arguments.offset(given);
+        if ffi::PyExceptionInstance_Check(error) != 0 {
+            ffi::PyErr_SetObject(ffi::Py_TYPE(error).cast(), error);
+        } else {
+            ffi::PyErr_SetNone(error);
+        }
+        null_mut()
+    }
+}
+
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -344,33 +389,7 @@ unsafe extern "C" fn throw(
         this.ended.set(true);
         this.started.set(true);
         let inner = this.inner.share();
-        let result = match inner {
-            // The future's iterator raises what it is given, in its own forms.
-            Some(inner) => {
-                let mut all = vec![inner.as_ptr()];
-                all.extend((0..count).map(|at| *arguments.offset(at)));
-                ffi::PyObject_VectorcallMethod(
-                    (*Core::of(this.owner.get()).state).names.throw,
-                    all.as_ptr(),
-                    all.len(),
-                    null_mut(),
-                )
-            }
-            None if count > 0 => {
-                let error =
-                    *arguments.offset(if count > 1 && *arguments.add(1) != ffi::Py_None() { 1 } else { 0 });
-                if ffi::PyExceptionInstance_Check(error) != 0 {
-                    ffi::PyErr_SetObject(ffi::Py_TYPE(error).cast(), error);
-                } else {
-                    ffi::PyErr_SetNone(error);
-                }
-                null_mut()
-            }
-            None => {
-                raise_type("throw() takes an exception");
-                null_mut()
-            }
-        };
+        let result = throw_into(&*Core::of(this.owner.get()).state, inner.as_ref(), arguments, count);
         let kept = Kept::take();
         this.stop_waiting(object);
         kept.put_back();

@@ -19,6 +19,7 @@ use super::State;
 use super::core::{Core, Item, none, raise_type};
 use super::descriptors::Waiter;
 use super::outgoing::{Outgoing, Sent, frozen};
+use super::reading;
 use super::run::is_ending;
 use crate::guarded::Guarded;
 use crate::heap::{self, Field, getter, method};
@@ -52,6 +53,8 @@ mod bit {
     /// A callback of a read runs, after which is sent what it has written.
     pub(super) const READING: u32 = 1024;
     pub(super) const STARTED: u32 = 2048;
+    /// Its protocol is asyncio's for streams, and no subclass of it.
+    pub(super) const STREAM_READER: u32 = 8192;
     /// The end has been scheduled, or has come.
     pub(super) const LOST: u32 = 4096;
 }
@@ -183,15 +186,24 @@ impl Stream {
         let context = self.context.get();
         self.set(bit::READING);
         // SAFETY: live objects.
-        let result = unsafe { in_context(context, || self.deliver(data.as_ptr())) };
+        let result = unsafe { in_context(context, || self.deliver(&data)) };
         drop(data);
         self.received_or_fatal(object, result, "Fatal error: protocol.data_received() call failed.")
     }
 
-    fn deliver(&self, data: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    fn deliver(&self, data: &Object) -> *mut ffi::PyObject {
+        if self.has(bit::STREAM_READER)
+            && let Some(protocol) = self.protocol.share()
+        {
+            match self.state().and_then(|state| reading::feed(state, &protocol, data)) {
+                Ok(Some(())) => return none(),
+                Ok(None) => {}
+                Err(Raised) => return null_mut(),
+            }
+        }
         let Some(received) = self.received.share() else { return none() };
-        // SAFETY: live objects, one argument, with a place before it.
-        unsafe { super::run::invoke(received.as_ptr(), data, true) }
+        // SAFETY: live objects, one argument.
+        unsafe { super::run::invoke(received.as_ptr(), data.as_ptr(), true) }
     }
 
     fn read_into_buffer(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
@@ -230,7 +242,7 @@ impl Stream {
             }
             let count = Object::own(ffi::PyLong_FromSize_t(got))?;
             self.set(bit::READING);
-            let result = in_context(self.context.get(), || self.deliver(count.as_ptr()));
+            let result = in_context(self.context.get(), || self.deliver(&count));
             self.received_or_fatal(object, result, "Fatal error: protocol.buffer_updated() call failed.")
         }
     }
@@ -694,6 +706,10 @@ unsafe extern "C" fn set_protocol(
                 }
                 Err(Raised) => Err(Raised),
             };
+            this.unset(bit::STREAM_READER);
+            if ffi::Py_TYPE(protocol.as_ptr()).cast() == state.reader_protocol {
+                this.set(bit::STREAM_READER);
+            }
             if buffered == 0 {
                 this.unset(bit::BUFFERED);
                 this.received.set(part(c"data_received")?);
