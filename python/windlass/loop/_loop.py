@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 import weakref
-from asyncio import constants, events, format_helpers, sslproto
+from asyncio import base_events, constants, events, format_helpers, sslproto
 from typing import TYPE_CHECKING, Any, cast
 
 from windlass._load import loop as _core
@@ -164,7 +164,4 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
 
 
 def _log_slow(handle: events.Handle, took: float) -> None:
-    from asyncio.base_events import _format_handle
-    from asyncio.log import logger
-
-    logger.warning("Executing %s took %.3f seconds", _format_handle(handle), took)
+    base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), took)
