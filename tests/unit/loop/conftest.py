@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import queue
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +62,30 @@ def listening(no_descriptor_left: None) -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         yield listening
+
+
+@pytest.fixture
+def send_signal() -> Iterator[Callable[[int], None]]:
+    """Lets another thread send this process a signal while the main thread waits for descriptors, or works.
+
+    Between its last look at signals and its wait, a loop without a wake-up descriptor would not notice it.
+    """
+    numbers: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    waiting = Path(f"/proc/self/task/{threading.main_thread().native_id}/wchan")
+
+    def send() -> None:
+        while (number := numbers.get()) is not None:
+            deadline = time.monotonic() + 0.2
+            while "poll" not in waiting.read_text() and time.monotonic() < deadline:
+                time.sleep(0.001)
+            os.kill(os.getpid(), number)
+
+    # It runs already when it is asked, so that its start is not what the signal interrupts.
+    thread = threading.Thread(target=send)
+    thread.start()
+    yield numbers.put
+    numbers.put(None)
+    thread.join()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,7 +27,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 @contextmanager
 def fresh_loop(reports: list[dict[str, Any]]) -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that adds to `reports` what its exception handler is told; closed as `asyncio.run` closes one."""
+    """A loop that adds to `reports` what its handler is told; closed as `asyncio.run` closes one."""
     loop = new_event_loop()
     loop.set_exception_handler(lambda _, context: reports.append(context))
     try:

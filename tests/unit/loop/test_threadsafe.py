@@ -238,7 +238,7 @@ def test_run_coroutine_threadsafe(loop: Loop) -> None:
     assert sorted(results) == sorted(-1 if number == 13 else number * 2 for number in range(80))
 
 
-def test_from_a_signal_s_handler_of_python(loop: Loop) -> None:
+def test_from_a_signal_s_handler_of_python(loop: Loop, send_signal: Callable[[int], None]) -> None:
     # Not `add_signal_handler`: the plain one, which interrupts the loop's wait.
     seen: list[int] = []
 
@@ -247,11 +247,9 @@ def test_from_a_signal_s_handler_of_python(loop: Loop) -> None:
         loop.call_soon_threadsafe(loop.stop)
 
     before = signal.signal(signal.SIGUSR1, handler)
-    thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGUSR1))
     try:
-        loop.call_soon(thread.start)
+        loop.call_soon(send_signal, signal.SIGUSR1)
         loop.run_forever()
-        thread.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == [signal.SIGUSR1]

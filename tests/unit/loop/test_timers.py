@@ -213,7 +213,7 @@ def test_a_huge_delay_is_kept(loop: Loop, delay: float) -> None:
 
 @pytest.mark.parametrize("schedule", ["call_at", "call_later"])
 def test_not_a_number_is_due(loop: Loop, schedule: str) -> None:
-    # It is no later than any moment. asyncio's loop finds so if it has work to do, and fails if it would wait.
+    # It is no later than any moment: asyncio's loop finds so while it has work, and fails if it would wait.
     getattr(loop, schedule)(math.nan, loop.stop)
     loop.call_soon(_nothing)
     loop.run_forever()

@@ -1,4 +1,4 @@
-"""How a stream transport ends: close, abort, half-close, reset, errors; and `connection_lost` exactly once."""
+"""How a stream transport ends: close, abort, half-close, reset, errors; `connection_lost` exactly once."""
 
 from __future__ import annotations
 
