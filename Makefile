@@ -95,11 +95,13 @@ lint-types: $(VENV)/.dev
 	@$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`.
+# The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`, and
+# `_loop` when it is asked for.
 lint-stubs: $(VENV)/.dev build
-	@MYPYPATH=python $(BIN)/python -c 'import sys, windlass._load; from mypy.stubtest import main; sys.exit(main())' \
+	@MYPYPATH=python $(BIN)/python -c \
+	  'import sys; from windlass._load import loop; from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
-	  windlass._core windlass._worker windlass._foundation
+	  windlass._core windlass._worker windlass._foundation windlass._loop
 
 lint-layers: $(VENV)/.dev build
 	@$(BIN)/lint-imports

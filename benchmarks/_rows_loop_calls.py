@@ -293,7 +293,11 @@ def foreign(loop_of: str, threads: int, each: int, state: bool) -> dict[str, flo
         finished = time.perf_counter_ns()
         first, last = min(span[0] for span in spans), max(span[1] for span in spans)
         samples.sort()
-        return total / (last - first) * 1e9, total / (finished - first) * 1e9, samples[len(samples) * 99 // 100]
+        return (
+            total / (last - first) * 1e9,
+            total / (finished - first) * 1e9,
+            samples[len(samples) * 99 // 100],
+        )
 
     once()
     rounds = [once() for _ in range(_TIMES)]

@@ -148,7 +148,9 @@ def _http_cases(options: Options) -> Sequence[Case]:
         for loop_of in LOOPS:
             own = () if loop_of == "asyncio" else (loop_of,)
             arguments: dict[str, object] = {"loop_of": loop_of, "kind": kind, "seconds": seconds}
-            made.append(Case(f"{kind}, {loop_of}", "_rows_loop_io:http", arguments, (*own, *needs), timeout=60.0))
+            made.append(
+                Case(f"{kind}, {loop_of}", "_rows_loop_io:http", arguments, (*own, *needs), timeout=60.0)
+            )
     return made
 
 

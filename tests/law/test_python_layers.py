@@ -55,6 +55,15 @@ def test_a_worker_never_imports_the_parents_half(module: str) -> None:
     assert not imported(everything) & PARENT
 
 
+def test_the_loop_stands_on_its_own_door_alone() -> None:
+    # Asked of the source, since import-linter knows no compiled modules.
+    allowed = {"windlass", "windlass._load", "windlass._load.loop"}
+    for source in with_suffix(".py", under=str(PACKAGE / "loop")):
+        everything = [node for node in ast.walk(ast.parse(text(source))) if isinstance(node, ast.stmt)]
+        named = {name for name in imported(everything) if name.split(".")[0] == "windlass"}
+        assert not {name for name in named if name.split(".")[:2] != ["windlass", "loop"]} - allowed, source
+
+
 def test_the_package_itself_imports_nothing_of_its_own_when_imported() -> None:
     statements = _top_level(ast.parse(text(PACKAGE / "__init__.py")))
     assert not {name for name in imported(statements) if name.startswith("windlass")}

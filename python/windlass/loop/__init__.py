@@ -1,5 +1,7 @@
 """The event loop: asyncio's interface, faster.
 
+Three ways to use it:
+
     windlass.run(main())                                            # in place of asyncio.run
     asyncio.Runner(loop_factory=windlass.new_event_loop)            # where there is a factory
     windlass.install()                                              # for whatever asks asyncio for a loop

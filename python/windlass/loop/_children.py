@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from asyncio import Future, SubprocessProtocol
     from collections.abc import Callable
 
+#: Type checkers do not know asyncio's private names.
+_unix: Any = unix_events
+
 
 class ChildWatching:
     """The part of a loop that knows when a child process has ended.
@@ -24,8 +27,8 @@ class ChildWatching:
         def create_future(self) -> Future[Any]: ...
         def call_soon(self, callback: Callable[..., object], *args: Any) -> object: ...
         def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object: ...
-        def _add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> object: ...
-        def _remove_reader(self, fd: int) -> bool: ...
+        def _add_reader(self, fd: int, callback: Callable[..., object], /, *args: Any) -> object: ...
+        def _remove_reader(self, fd: int, /) -> bool: ...
         def is_closed(self) -> bool: ...
 
     async def _make_subprocess_transport(
@@ -41,7 +44,7 @@ class ChildWatching:
         **kwargs: Any,
     ) -> Any:
         waiter = self.create_future()
-        transport = unix_events._UnixSubprocessTransport(
+        transport = _unix._UnixSubprocessTransport(
             self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs
         )
         self._watch_child(transport.get_pid(), transport._process_exited)
@@ -89,4 +92,5 @@ def _wait(pid: int) -> int:
             pid,
         )
         return 255
-    return unix_events.waitstatus_to_exitcode(status)
+    code: int = _unix.waitstatus_to_exitcode(status)
+    return code

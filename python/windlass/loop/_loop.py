@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from asyncio import base_events, constants, events, format_helpers, sslproto
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
 
 from windlass._load import loop as _core
 from windlass.loop._children import ChildWatching
@@ -15,12 +15,44 @@ from windlass.loop._polled import Polled
 from windlass.loop._stream import StreamTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Coroutine
     from socket import socket
     from ssl import SSLContext
 
+    class _Base(asyncio.SelectorEventLoop):
+        """What asyncio's loop keeps to itself, for type checkers; and what of ours is narrower than its own."""
 
-class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
+        _current_handle: asyncio.Handle | None
+
+        def _check_running(self) -> None: ...
+        def _check_thread(self) -> None: ...
+        def _check_callback(self, callback: object, method: str) -> None: ...
+        def _set_coroutine_origin_tracking(self, enabled: bool) -> None: ...
+        def _asyncgen_firstiter_hook(self, agen: AsyncGenerator[Any, Any]) -> None: ...
+        def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None: ...
+        def _make_self_pipe(self) -> None: ...
+        def _close_self_pipe(self) -> None: ...
+        def _ensure_fd_no_transport(self, fd: socket) -> None: ...
+        def sock_recv(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, n: int, /
+        ) -> Coroutine[Any, Any, bytes]: ...
+        def sock_recv_into(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, buf: Any, /
+        ) -> Coroutine[Any, Any, int]: ...
+        def sock_sendall(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, data: Any, /
+        ) -> Coroutine[Any, Any, None]: ...
+
+else:
+    _Base = asyncio.SelectorEventLoop
+
+#: asyncio's private names, and arguments of its own that type checkers take for narrower than they are.
+_base_events: Any = base_events
+_sslproto: Any = sslproto
+_Ts = TypeVarTuple("_Ts")
+
+
+class Loop(_core.Core, ChildWatching, _Base):
     """An event loop for one thread.
 
     A drop-in for asyncio's own: what is called for each callback, timer, read and write is Windlass's, the rest of the
@@ -72,7 +104,7 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
         super().close()
         self._discard()
 
-    def _callback_failed(self, handle: events.Handle, error: BaseException) -> None:
+    def _callback_failed(self, handle: _core.Handle | _core.TimerHandle, error: BaseException) -> None:
         """Tell of an exception in a callback: what `asyncio.Handle` does for itself."""
         callback = format_helpers._format_callback_source(handle._callback, handle._args or ())
         context: dict[str, Any] = {
@@ -107,7 +139,7 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
 
     # --- signals -------------------------------------------------------------------------------------------------
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts) -> None:
         """Call `callback` in the loop when a signal comes; only in the main thread."""
         if self._csock is None and not self.is_closed():
             self._make_self_pipe()
@@ -148,7 +180,7 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
         **more: Any,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(rawsock)
-        ssl_protocol = sslproto.SSLProtocol(
+        ssl_protocol = _sslproto.SSLProtocol(
             self,
             protocol,
             sslcontext,
@@ -164,4 +196,4 @@ class Loop(_core.Core, ChildWatching, asyncio.SelectorEventLoop):
 
 
 def _log_slow(handle: events.Handle, took: float) -> None:
-    base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), took)
+    _base_events.logger.warning("Executing %s took %.3f seconds", _base_events._format_handle(handle), took)

@@ -57,4 +57,4 @@ def install() -> None:
     with warnings.catch_warnings():
         if sys.version_info >= (3, 14):
             warnings.simplefilter("ignore", DeprecationWarning)
-        asyncio.set_event_loop_policy(EventLoopPolicy())
+        asyncio.set_event_loop_policy(EventLoopPolicy())  # pyright: ignore[reportDeprecated]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from windlass._load import loop as _core
 
@@ -29,6 +29,6 @@ _core._set_reader_class(StreamReader)
 def speed_up(protocol: asyncio.BaseProtocol) -> None:
     """Make the reader behind asyncio's protocol for streams one of these."""
     if type(protocol) is asyncio.StreamReaderProtocol:
-        reader = protocol._stream_reader
+        reader = cast("Any", protocol)._stream_reader
         if type(reader) is asyncio.StreamReader:
             reader.__class__ = StreamReader

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from windlass.loop._loop import Loop
 
 _MISSING = object()
+#: Type checkers do not know asyncio's private names.
+_futures: Any = futures
 
 
 class StreamTransport(_core.Stream):
@@ -55,7 +57,7 @@ class StreamTransport(_core.Stream):
         # Only then: a protocol hears of its transport before it hears from it.
         loop.call_soon(self._start_reading)
         if waiter is not None:
-            loop.call_soon(futures._set_result_unless_cancelled, waiter, None)
+            loop.call_soon(_futures._set_result_unless_cancelled, waiter, None)
 
     def __repr__(self) -> str:
         if self._sock is None:
@@ -154,7 +156,8 @@ class StreamTransport(_core.Stream):
             return
         try:
             if protocol is not None:
-                protocol.connection_lost(error)
+                # Whatever it was, as asyncio has it.
+                protocol.connection_lost(error)  # type: ignore[arg-type]
         finally:
             waiter = self._empty_waiter
             # Known after the end, too.

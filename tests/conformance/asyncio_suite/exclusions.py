@@ -65,7 +65,9 @@ MOCKED_SOCKET = (
     "Puts a mock in place of base_events.socket, and takes the private _add_reader away so that asyncio never looks at "
     "the mock's descriptor; ours registers descriptors itself."
 )
-CHILD_WATCHER = "Looks at asyncio's child watcher, deprecated and gone in 3.14; ours has none, it watches a child's descriptor."
+CHILD_WATCHER = (
+    "Looks at asyncio's child watcher, gone in 3.14; ours has none, it watches a child's descriptor."
+)
 PRIVATE_WATCHER = "Looks at the private loop._watcher; ours has none, it watches a child's descriptor."
 PRIVATE_READER = (
     "Puts a socket of its own into the private parts of asyncio's socket transport: _sock, _read_ready_cb."

@@ -48,10 +48,9 @@ def running(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Report]]
 def test_module(running: Callable[[str], Report], module: str, request: pytest.FixtureRequest) -> None:
     report = running(module)
     request.config.stash.setdefault(REPORTS, []).append(report)
+    assert report.results
     found = complaints(report, EXCLUSIONS)
     assert not found, "\n\n".join(found)
-    made = sum(1 for result in report.results if result.loops)
-    assert made, f"none of the {len(report.results)} tests made a loop"
 
 
 def test_every_exclusion_is_of_a_module_that_is_run() -> None:

@@ -617,12 +617,25 @@ unsafe extern "C" fn discard(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -
     none()
 }
 
+/// A class by its name in a module, as it is now.
+unsafe fn class_of(module: *mut ffi::PyObject, name: *mut ffi::PyObject) -> Result<Object, Raised> {
+    // SAFETY: a live module and a name; the borrowed class gets a reference of ours at once.
+    unsafe {
+        let class = ffi::PyDict_GetItemWithError(ffi::PyModule_GetDict(module), name);
+        if class.is_null() && ffi::PyErr_Occurred().is_null() {
+            return Err(fail(c"asyncio has lost its class of tasks or of futures"));
+        }
+        Object::share(class)
+    }
+}
+
 unsafe extern "C" fn create_future(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop, whose module has the class and the names.
     unsafe {
         let state = &*Core::of(owner).state;
         let arguments = [owner];
-        ffi::PyObject_Vectorcall(state.future_class, arguments.as_ptr(), 0, state.names.loop_keyword)
+        let Ok(class) = class_of(state.futures, state.names.future_class) else { return null_mut() };
+        ffi::PyObject_Vectorcall(class.as_ptr(), arguments.as_ptr(), 0, state.names.loop_keyword)
     }
 }
 
@@ -650,9 +663,10 @@ unsafe extern "C" fn create_task(
             let count = count as usize + 1;
             return ffi::PyObject_Vectorcall(state.create_task, with_owner.as_ptr(), count, names);
         }
+        let Ok(class) = class_of(state.tasks, state.names.task_class) else { return null_mut() };
         let mut values = [*arguments, owner, null_mut(), null_mut()];
         if given == 0 {
-            return ffi::PyObject_Vectorcall(state.task_class, values.as_ptr(), 1, state.names.loop_keyword);
+            return ffi::PyObject_Vectorcall(class.as_ptr(), values.as_ptr(), 1, state.names.loop_keyword);
         }
         let all = ffi::PyTuple_New(given + 1);
         if all.is_null() {
@@ -666,7 +680,7 @@ unsafe extern "C" fn create_task(
             ffi::PyTuple_SET_ITEM(all, at + 1, name);
             values[2 + at as usize] = *arguments.offset(1 + at);
         }
-        let task = ffi::PyObject_Vectorcall(state.task_class, values.as_ptr(), 1, all);
+        let task = ffi::PyObject_Vectorcall(class.as_ptr(), values.as_ptr(), 1, all);
         ffi::Py_DECREF(all);
         task
     }

@@ -25,6 +25,8 @@ use crate::object::{Object, Raised};
 /// Words that are looked up again and again.
 #[repr(C)]
 struct Names {
+    future_class: *mut ffi::PyObject,
+    task_class: *mut ffi::PyObject,
     buffer: *mut ffi::PyObject,
     cancelled: *mut ffi::PyObject,
     clear: *mut ffi::PyObject,
@@ -79,8 +81,9 @@ struct State {
     fast_reader: *mut ffi::PyObject,
     reader_protocol: *mut ffi::PyObject,
     incomplete_read: *mut ffi::PyObject,
-    future_class: *mut ffi::PyObject,
-    task_class: *mut ffi::PyObject,
+    /// `asyncio.futures` and `asyncio.tasks`: programs may put classes of their own there, at any time.
+    futures: *mut ffi::PyObject,
+    tasks: *mut ffi::PyObject,
     socket_class: *mut ffi::PyObject,
     buffered_protocol: *mut ffi::PyObject,
     /// asyncio's own methods, for what ours leave to them.
@@ -149,6 +152,8 @@ fn fill_names(names: &mut Names) -> Result<(), Raised> {
         // SAFETY: a C string.
         unsafe { Object::own(ffi::PyUnicode_InternFromString(text.as_ptr())) }.map(Object::into_ptr)
     };
+    names.future_class = intern(c"Future")?;
+    names.task_class = intern(c"Task")?;
     names.buffer = intern(c"_buffer")?;
     names.cancelled = intern(c"cancelled")?;
     names.clear = intern(c"clear")?;
@@ -195,8 +200,8 @@ fn find_classes(state: &mut State) -> Result<(), Raised> {
         // SAFETY: a C string.
         unsafe { Object::own(ffi::PyImport_ImportModule(name.as_ptr())) }
     };
-    state.future_class = import(c"asyncio.futures")?.attribute(c"Future")?.into_ptr();
-    state.task_class = import(c"asyncio.tasks")?.attribute(c"Task")?.into_ptr();
+    state.futures = import(c"asyncio.futures")?.into_ptr();
+    state.tasks = import(c"asyncio.tasks")?.into_ptr();
     state.socket_class = import(c"socket")?.attribute(c"socket")?.into_ptr();
     state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
     state.reader_protocol = import(c"asyncio.streams")?.attribute(c"StreamReaderProtocol")?.into_ptr();
