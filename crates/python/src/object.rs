@@ -199,12 +199,9 @@ pub(crate) fn text(text: &str) -> Result<Object, Raised> {
 
 /// Raises the `OSError`, or its subclass, of a system call.
 pub(crate) fn raise_os(error: &std::io::Error) -> Raised {
-    match os_error(error) {
+    if let Ok(exception) = os_error(error) {
         // SAFETY: a live exception; PyErr_SetObject takes its own references.
-        Ok(exception) => unsafe {
-            ffi::PyErr_SetObject(ffi::Py_TYPE(exception.as_ptr()).cast(), exception.as_ptr());
-        },
-        Err(Raised) => {}
+        unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(exception.as_ptr()).cast(), exception.as_ptr()) };
     }
     Raised
 }

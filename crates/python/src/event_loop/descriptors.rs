@@ -351,10 +351,9 @@ impl Core {
             let slot = inner.descriptors.make_slot(fd);
             let place = if write { &mut slot.writer } else { &mut slot.reader };
             let old = std::mem::replace(place, made);
-            slot.update(&reactor, fd, !made.is_null()).map(|()| old).map_err(|error| {
+            slot.update(&reactor, fd, !made.is_null()).map(|()| old).inspect_err(|_| {
                 let place = if write { &mut slot.writer } else { &mut slot.reader };
                 *place = old;
-                error
             })
         };
         result.map_err(|error| raise_os(&error))

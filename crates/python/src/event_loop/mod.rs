@@ -91,7 +91,7 @@ struct State {
     sock_recv: *mut ffi::PyObject,
     sock_recv_into: *mut ffi::PyObject,
     sock_sendall: *mut ffi::PyObject,
-    /// Memory of handles; allocated, and freed with the module.
+    /// Memory of handles; null once the module was cleared.
     spare: *mut handle::Spare,
     /// Whether the places in the interpreter's structures were found to be right.
     places_known: bool,
@@ -255,9 +255,13 @@ unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc,
 }
 
 unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
-    // SAFETY: our module; each reference is dropped once.
+    // SAFETY: our module; each reference is dropped once. The memory of handles goes before the types that it was of.
     unsafe {
         if let Some(state) = state(module) {
+            let spare = std::mem::replace(&mut state.spare, null_mut());
+            if !spare.is_null() {
+                Box::from_raw(spare).free();
+            }
             drop_all(state.objects());
         }
     }
@@ -265,16 +269,8 @@ unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
 }
 
 unsafe extern "C" fn free(module: *mut c_void) {
-    // SAFETY: as `clear`; the memory of handles goes last, once.
-    unsafe {
-        clear(module.cast());
-        if let Some(state) = state(module.cast()) {
-            let spare = std::mem::replace(&mut state.spare, null_mut());
-            if !spare.is_null() {
-                Box::from_raw(spare).free();
-            }
-        }
-    }
+    // SAFETY: as `clear`.
+    unsafe { clear(module.cast()) };
 }
 
 struct Methods([ffi::PyMethodDef; 3]);

@@ -114,8 +114,9 @@ impl Operation {
             Goal::Receive(most) if most <= SMALL => {
                 let mut buffer = [const { MaybeUninit::<u8>::uninit() }; SMALL];
                 let start = buffer.as_mut_ptr().cast::<u8>();
-                // SAFETY: no more than the buffer has; the kernel has written what it says.
+                // SAFETY: no more than the buffer has.
                 match unsafe { bytes::recv(fd, start, most) } {
+                    // SAFETY: the kernel has written so many.
                     Ok(got) => Object::bytes(unsafe { std::slice::from_raw_parts(start, got) })
                         .map(|data| received(data, got, most)),
                     Err(error) if would_block(&error) => Ok(Attempt::WouldBlock),
@@ -160,10 +161,10 @@ impl Operation {
                 let (start, length) = self.memory()?;
                 loop {
                     let sent = self.sent.get();
-                    // SAFETY: the rest of a view, whose exporter must not move it while it is held.
                     let rest: &[u8] = if length == sent {
                         &[]
                     } else {
+                        // SAFETY: the rest of a view, whose exporter must not move it while it is held.
                         unsafe { std::slice::from_raw_parts(start.add(sent), length - sent) }
                     };
                     match bytes::send(fd, rest) {

@@ -107,7 +107,9 @@ impl Run<'_> {
         let core = self.core;
         let timeout = if timers { self.time_left() } else { None };
         // SAFETY: the module's, reached by attached threads by turns.
-        unsafe { (*(*core.state).spare).trim() };
+        if let Some(spare) = unsafe { (*core.state).spare.as_mut() } {
+            spare.trim();
+        }
         let reactor = &*self.reactor;
         let events = &mut self.events;
         let has_work = || {
@@ -293,7 +295,9 @@ impl Run<'_> {
                     if !clean || result.is_null() {
                         let kept = if result.is_null() { Some(Kept::take()) } else { None };
                         let left = self.leave();
-                        kept.map(Kept::put_back);
+                        if let Some(kept) = kept {
+                            kept.put_back();
+                        }
                         left?;
                     }
                 }

@@ -1,0 +1,323 @@
+//! The methods of a loop that schedule: what they are given, the handle that it becomes, and the way into the queue.
+
+use std::ptr::{NonNull, null_mut};
+
+use pyo3_ffi as ffi;
+
+use super::super::State;
+use super::super::handle::{self, CANCELLED, Content, Handle, Kind, ONE};
+use super::{Core, Item, none, raise_type, this_thread};
+use crate::object::{Object, Raised};
+
+/// The callback, its arguments and its context, as they are given to all methods that schedule.
+struct Call {
+    callback: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    flags: u32,
+    /// Borrowed; null for none.
+    context: *mut ffi::PyObject,
+}
+
+/// Reads `(leading..., callback, *args, context=None)`.
+unsafe fn read_call(
+    state: &State,
+    name: &str,
+    leading: usize,
+    arguments: *const *mut ffi::PyObject,
+    count: usize,
+    names: *mut ffi::PyObject,
+) -> Result<Call, Raised> {
+    // SAFETY: what the interpreter passes to a function of this kind: `count` arguments, and as many values after them
+    // as there are names.
+    unsafe {
+        let mut context = null_mut();
+        if !names.is_null() {
+            for at in 0..ffi::PyTuple_GET_SIZE(names) {
+                let given = ffi::PyTuple_GET_ITEM(names, at);
+                if given != state.names.context && ffi::PyUnicode_Compare(given, state.names.context) != 0 {
+                    let text = format!("{name}() got an unexpected keyword argument");
+                    return Err(raise_type(&text));
+                }
+                context = *arguments.add(count).offset(at);
+            }
+            if context == ffi::Py_None() {
+                context = null_mut();
+            }
+        }
+        if count <= leading {
+            return Err(raise_type(&format!("{name}() missing a required positional argument: 'callback'")));
+        }
+        let callback = *arguments.add(leading);
+        let (args, flags) = match count - leading - 1 {
+            0 => (null_mut(), 0),
+            1 => {
+                let one = *arguments.add(leading + 1);
+                ffi::Py_INCREF(one);
+                (one, ONE)
+            }
+            more => (tuple(arguments.add(leading + 1), more)?, 0),
+        };
+        ffi::Py_INCREF(callback);
+        Ok(Call { callback, args, flags, context })
+    }
+}
+
+unsafe fn tuple(items: *const *mut ffi::PyObject, count: usize) -> Result<*mut ffi::PyObject, Raised> {
+    // SAFETY: the caller's; SET_ITEM takes references over.
+    unsafe {
+        let made = ffi::PyTuple_New(count as ffi::Py_ssize_t);
+        if made.is_null() {
+            return Err(Raised);
+        }
+        for at in 0..count {
+            let item = *items.add(at);
+            ffi::Py_INCREF(item);
+            ffi::PyTuple_SET_ITEM(made, at as ffi::Py_ssize_t, item);
+        }
+        Ok(made)
+    }
+}
+
+/// Makes the handle of a call.
+unsafe fn schedule(
+    owner: *mut ffi::PyObject,
+    core: &Core,
+    call: Call,
+    kind: Kind,
+    when: f64,
+) -> Result<*mut Handle, Raised> {
+    // SAFETY: live objects throughout; what the call holds goes into the handle or is given back.
+    unsafe {
+        let (context, shared) = if !call.context.is_null() {
+            ffi::Py_INCREF(call.context);
+            (call.context, 0)
+        } else {
+            match core.capture() {
+                Ok(captured) => captured,
+                Err(Raised) => {
+                    ffi::Py_DECREF(call.callback);
+                    ffi::Py_XDECREF(call.args);
+                    return Err(Raised);
+                }
+            }
+        };
+        let content = Content {
+            callback: call.callback,
+            args: call.args,
+            context,
+            flags: call.flags | shared | kind.flags(),
+            when,
+        };
+        let made = handle::make(&mut *core.state, owner, content, kind)?;
+        if core.is_debug() {
+            let noted = note_debug(owner, core, made, kind);
+            if let Err(Raised) = noted {
+                ffi::Py_DECREF(made.cast());
+                return Err(Raised);
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// In debug mode: checks thread and callback, and notes where it was scheduled.
+unsafe fn note_debug(
+    owner: *mut ffi::PyObject,
+    core: &Core,
+    made: *mut Handle,
+    kind: Kind,
+) -> Result<(), Raised> {
+    // SAFETY: live objects.
+    unsafe {
+        let names = &(*core.state).names;
+        let method = match kind {
+            Kind::Timer => names.call_at,
+            Kind::ThreadSafe => names.call_soon_threadsafe,
+            Kind::Plain => names.call_soon,
+        };
+        let arguments = [owner, (*made).callback, method];
+        let traceback = Object::own(ffi::PyObject_VectorcallMethod(
+            names.note_scheduled,
+            arguments.as_ptr(),
+            arguments.len(),
+            null_mut(),
+        ))?;
+        (*made).source_traceback = traceback.into_ptr();
+        Ok(())
+    }
+}
+
+pub(super) unsafe extern "C" fn call_soon(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a loop, and what the interpreter passes.
+    unsafe {
+        let core = Core::of(owner);
+        let made = core
+            .check_open()
+            .and_then(|()| read_call(&*core.state, "call_soon", 0, arguments, count as usize, names))
+            .and_then(|call| schedule(owner, core, call, Kind::Plain, 0.0));
+        let Ok(made) = made else { return null_mut() };
+        ffi::Py_INCREF(made.cast());
+        core.enqueue(Item::of_handle(made));
+        made.cast()
+    }
+}
+
+pub(super) unsafe extern "C" fn call_soon_threadsafe(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a loop, and what the interpreter passes.
+    unsafe {
+        let core = Core::of(owner);
+        let made = core
+            .check_open()
+            .and_then(|()| {
+                read_call(&*core.state, "call_soon_threadsafe", 0, arguments, count as usize, names)
+            })
+            .and_then(|call| schedule(owner, core, call, Kind::ThreadSafe, 0.0));
+        let Ok(made) = made else { return null_mut() };
+        ffi::Py_INCREF(made.cast());
+        core.hand_over(made);
+        made.cast()
+    }
+}
+
+impl Core {
+    /// Moves what other threads have left to the end of what is to run.
+    pub(in crate::event_loop) fn collect(&self) {
+        if !self.injector.is_empty() {
+            // SAFETY: the thread is attached, and runs nothing while the guard lives.
+            let mut inner = unsafe { self.inner.lock() };
+            inner.ready.extend(self.injector.take().map(|made| Item::of_handle(made.as_ptr())));
+        }
+    }
+
+    /// Puts a handle at the end of what is to run, from any thread, and wakes the loop.
+    pub(in crate::event_loop) fn hand_over(&self, made: *mut Handle) {
+        let thread = self.thread();
+        if thread == this_thread() {
+            return self.enqueue(Item::of_handle(made));
+        }
+        if thread == 0 {
+            // Nobody runs it. What was left when it stopped goes first, so that each thread's calls keep their order.
+            // SAFETY: as of `collect`; taking and adding are one step for whoever else does this.
+            let mut inner = unsafe { self.inner.lock() };
+            inner.ready.extend(self.injector.take().map(|made| Item::of_handle(made.as_ptr())));
+            inner.ready.push(Item::of_handle(made));
+        } else if let Some(made) = NonNull::new(made) {
+            // SAFETY: a fresh handle, which the loop holds from here on.
+            unsafe { self.injector.push(made) };
+        }
+        self.wake();
+    }
+}
+
+unsafe fn seconds(object: *mut ffi::PyObject) -> Result<f64, Raised> {
+    // SAFETY: a live object.
+    unsafe {
+        let seconds = ffi::PyFloat_AsDouble(object);
+        if seconds == -1.0 && !ffi::PyErr_Occurred().is_null() { Err(Raised) } else { Ok(seconds) }
+    }
+}
+
+/// Nanoseconds of the loop's clock.
+pub(in crate::event_loop) fn now() -> u64 {
+    windlass_os::clock::monotonic_nanos()
+}
+
+/// The same, as `time.monotonic()` says it.
+pub(in crate::event_loop) fn as_seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+unsafe fn timer(
+    owner: *mut ffi::PyObject,
+    relative: bool,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> Result<*mut ffi::PyObject, Raised> {
+    // SAFETY: a loop, and what the interpreter passes.
+    unsafe {
+        let core = Core::of(owner);
+        let (name, what) = if relative { ("call_later", "delay") } else { ("call_at", "when") };
+        if count > 0 && *arguments == ffi::Py_None() {
+            return Err(raise_type(&format!("{what} must not be None")));
+        }
+        core.check_open()?;
+        let call = read_call(&*core.state, name, 1, arguments, count as usize, names)?;
+        let when = seconds(*arguments)
+            .map(|given| if relative { as_seconds(now()) + given } else { given })
+            .inspect_err(|_| {
+                ffi::Py_DECREF(call.callback);
+                ffi::Py_XDECREF(call.args);
+            })?;
+        let made = schedule(owner, core, call, Kind::Timer, when)?;
+        ffi::Py_INCREF(made.cast());
+        core.inner.lock().timers.push(when, made);
+        Ok(made.cast())
+    }
+}
+
+pub(super) unsafe extern "C" fn call_later(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: what the interpreter passes.
+    unsafe { timer(owner, true, arguments, count, names) }.unwrap_or(null_mut())
+}
+
+pub(super) unsafe extern "C" fn call_at(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: what the interpreter passes.
+    unsafe { timer(owner, false, arguments, count, names) }.unwrap_or(null_mut())
+}
+
+/// `_add_callback(handle)`: asyncio's own way to schedule a handle, of whatever class.
+pub(super) unsafe extern "C" fn add_callback(
+    owner: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: a loop, and what the interpreter passes. A foreign handle goes by its own `_run`.
+    unsafe {
+        if count != 1 {
+            raise_type("_add_callback() takes one handle");
+            return null_mut();
+        }
+        let core = Core::of(owner);
+        let given = *arguments;
+        let kind: *mut ffi::PyObject = ffi::Py_TYPE(given).cast();
+        let state = &*core.state;
+        if [state.handle_type, state.timer_type, state.thread_safe_type].contains(&kind) {
+            if !handle::handle(given).has(CANCELLED) {
+                ffi::Py_INCREF(given);
+                core.hand_over(given.cast());
+            }
+        } else {
+            let run = ffi::PyObject_GetAttrString(given, c"_run".as_ptr());
+            if run.is_null() {
+                return null_mut();
+            }
+            let call = Call { callback: run, args: null_mut(), flags: 0, context: null_mut() };
+            match schedule(owner, core, call, Kind::ThreadSafe, 0.0) {
+                Ok(made) => core.hand_over(made),
+                Err(Raised) => return null_mut(),
+            }
+        }
+        none()
+    }
+}
