@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="also the modules that never make a loop")
     parser.add_argument("--list", action="store_true", help="name the tests that did not pass")
     arguments = parser.parse_args()
-    table, everything, wrong = [], {}, []
+    table, everything, listed, wrong = [], {}, [], []
     for loop in arguments.loop or ["windlass"]:
 
         def run(module: str, loop: str = loop) -> Report:
@@ -62,14 +62,14 @@ def main() -> int:
         everything[loop] = [result.__dict__ for result in results]
         for report in reports:
             if arguments.list:
-                wrong += [f"{loop}: {r.test} {r.outcome}" for r in report.results if r.outcome in BAD]
+                listed += [f"{loop}: {r.test} {r.outcome}" for r in report.results if r.outcome in BAD]
             if loop == "windlass":
                 wrong += complaints(report, EXCLUSIONS)
             elif report.trouble:
                 wrong.append(f"{loop}: {report.module}: {report.trouble}")
     if arguments.json:
         arguments.json.write_text(json.dumps(everything, indent=1), encoding="utf-8")
-    print("\n".join(wrong))
+    print("\n".join(listed + wrong))
     print(f"CPython {platform.python_version()}")
     print(f"| loop | tests | run | {' | '.join(COLUMNS)} |")
     print("|---|---|" + "---|" * (len(COLUMNS) + 1))

@@ -120,7 +120,10 @@ def main() -> None:
     with open(arguments.report, "a", encoding="utf-8") as report:
         result = Reporter(arguments.package, report, replacement, arguments.patience)
         result.watch()
-        found = unittest.defaultTestLoader.loadTestsFromName(f"{arguments.package}.{arguments.module}")
+        try:
+            found = unittest.defaultTestLoader.loadTestsFromName(f"{arguments.package}.{arguments.module}")
+        except unittest.SkipTest:
+            found = unittest.TestSuite()
         names = {test: result.name(test) for test in _each(found)}
         unittest.TestSuite(
             test
