@@ -16,7 +16,7 @@ use windlass_os::stream as bytes;
 use super::State;
 use super::core::{Core, raise_type};
 use super::descriptors::Waiter;
-use crate::heap::{self, Field, fast_method, method};
+use crate::heap::{self, Field, fast_method, keyword_method, method};
 use crate::object::{Kept, Object, Raised, fail, raise_os};
 
 /// Not in the headers: the slot of `am_send`.
@@ -473,6 +473,7 @@ unsafe fn method_of_loop(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
     fallback: impl FnOnce(&State) -> *mut ffi::PyObject,
     goal: impl FnOnce(*mut ffi::PyObject) -> Option<(Goal, bool)>,
 ) -> *mut ffi::PyObject {
@@ -481,6 +482,7 @@ unsafe fn method_of_loop(
         let core = Core::of(owner);
         let state = &*core.state;
         if count == 2
+            && names.is_null()
             && ffi::Py_TYPE(*arguments).cast() == state.socket_class
             && !core.is_debug()
             && let Some((goal, with_data)) = goal(*arguments.add(1))
@@ -489,15 +491,17 @@ unsafe fn method_of_loop(
             return make(owner, goal, *arguments, data).map_or(null_mut(), Object::into_ptr);
         }
         let mut all = vec![owner];
-        all.extend((0..count).map(|at| *arguments.offset(at)));
-        ffi::PyObject_Vectorcall(fallback(state), all.as_ptr(), all.len(), null_mut())
+        let named = if names.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(names) };
+        all.extend((0..count + named).map(|at| *arguments.offset(at)));
+        ffi::PyObject_Vectorcall(fallback(state), all.as_ptr(), count as usize + 1, names)
     }
 }
 
 pub(super) unsafe extern "C" fn sock_recv(
     owner: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: what the interpreter passes.
     unsafe {
@@ -505,6 +509,7 @@ pub(super) unsafe extern "C" fn sock_recv(
             owner,
             arguments,
             count,
+            names,
             |state| state.sock_recv,
             |size| {
                 let most = ffi::PyLong_AsSize_t(size);
@@ -520,8 +525,9 @@ pub(super) unsafe extern "C" fn sock_recv(
 
 pub(super) unsafe extern "C" fn sock_recv_into(
     owner: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: what the interpreter passes.
     unsafe {
@@ -529,6 +535,7 @@ pub(super) unsafe extern "C" fn sock_recv_into(
             owner,
             arguments,
             count,
+            names,
             |state| state.sock_recv_into,
             |_| Some((Goal::ReceiveInto, true)),
         )
@@ -537,12 +544,20 @@ pub(super) unsafe extern "C" fn sock_recv_into(
 
 pub(super) unsafe extern "C" fn sock_sendall(
     owner: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: what the interpreter passes.
     unsafe {
-        method_of_loop(owner, arguments, count, |state| state.sock_sendall, |_| Some((Goal::SendAll, true)))
+        method_of_loop(
+            owner,
+            arguments,
+            count,
+            names,
+            |state| state.sock_sendall,
+            |_| Some((Goal::SendAll, true)),
+        )
     }
 }
 
@@ -576,8 +591,12 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
 
 pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
     vec![
-        fast_method(c"sock_recv", sock_recv, c"sock_recv(sock, n) -> awaitable of at most n bytes"),
-        fast_method(c"sock_recv_into", sock_recv_into, c"sock_recv_into(sock, buf) -> awaitable of a count"),
-        fast_method(c"sock_sendall", sock_sendall, c"sock_sendall(sock, data) -> awaitable"),
+        keyword_method(c"sock_recv", sock_recv, c"sock_recv(sock, n) -> awaitable of at most n bytes"),
+        keyword_method(
+            c"sock_recv_into",
+            sock_recv_into,
+            c"sock_recv_into(sock, buf) -> awaitable of a count",
+        ),
+        keyword_method(c"sock_sendall", sock_sendall, c"sock_sendall(sock, data) -> awaitable"),
     ]
 }

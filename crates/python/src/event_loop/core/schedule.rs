@@ -1,5 +1,6 @@
 //! The methods of a loop that schedule: what they are given, the handle that it becomes, and the way into the queue.
 
+use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};
 
 use pyo3_ffi as ffi;
@@ -11,6 +12,8 @@ use crate::object::{Object, Raised};
 
 /// The callback, its arguments and its context, as they are given to all methods that schedule.
 struct Call {
+    /// The first parameter, borrowed: the time of a timer.
+    first: *mut ffi::PyObject,
     callback: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
     flags: u32,
@@ -18,11 +21,14 @@ struct Call {
     context: *mut ffi::PyObject,
 }
 
-/// Reads `(leading..., callback, *args, context=None)`.
+/// The parameters of a method before `*args`, by their names; the last one is the callback.
+type Parameters = &'static [&'static CStr];
+
+/// Reads the `parameters`, by place or by name, `*args`, and `context=None`.
 unsafe fn read_call(
     state: &State,
     name: &str,
-    leading: usize,
+    parameters: Parameters,
     arguments: *const *mut ffi::PyObject,
     count: usize,
     names: *mut ffi::PyObject,
@@ -31,23 +37,42 @@ unsafe fn read_call(
     // as there are names.
     unsafe {
         let mut context = null_mut();
+        let mut known = [null_mut(); 2];
+        for (at, place) in known.iter_mut().enumerate().take(parameters.len().min(count)) {
+            *place = *arguments.add(at);
+        }
         if !names.is_null() {
             for at in 0..ffi::PyTuple_GET_SIZE(names) {
                 let given = ffi::PyTuple_GET_ITEM(names, at);
-                if given != state.names.context && ffi::PyUnicode_Compare(given, state.names.context) != 0 {
-                    let text = format!("{name}() got an unexpected keyword argument");
-                    return Err(raise_type(&text));
+                let value = *arguments.add(count).offset(at);
+                if given == state.names.context || ffi::PyUnicode_Compare(given, state.names.context) == 0 {
+                    context = if value == ffi::Py_None() { null_mut() } else { value };
+                    continue;
                 }
-                context = *arguments.add(count).offset(at);
-            }
-            if context == ffi::Py_None() {
-                context = null_mut();
+                let place = parameters
+                    .iter()
+                    .position(|name| ffi::PyUnicode_CompareWithASCIIString(given, name.as_ptr()) == 0);
+                match place {
+                    Some(place) if known[place].is_null() => known[place] = value,
+                    Some(place) => {
+                        let what = parameters[place].to_string_lossy();
+                        return Err(raise_type(&format!(
+                            "{name}() got multiple values for argument '{what}'"
+                        )));
+                    }
+                    None => {
+                        return Err(raise_type(&format!("{name}() got an unexpected keyword argument")));
+                    }
+                }
             }
         }
-        if count <= leading {
-            return Err(raise_type(&format!("{name}() missing a required positional argument: 'callback'")));
+        if let Some(missing) = known.iter().take(parameters.len()).position(|value| value.is_null()) {
+            let what = parameters[missing].to_string_lossy();
+            return Err(raise_type(&format!("{name}() missing a required argument: '{what}'")));
         }
-        let callback = *arguments.add(leading);
+        let leading = parameters.len() - 1;
+        let callback = known[leading];
+        let count = count.max(parameters.len());
         let (args, flags) = match count - leading - 1 {
             0 => (null_mut(), 0),
             1 => {
@@ -58,7 +83,7 @@ unsafe fn read_call(
             more => (tuple(arguments.add(leading + 1), more)?, 0),
         };
         ffi::Py_INCREF(callback);
-        Ok(Call { callback, args, flags, context })
+        Ok(Call { first: known[0], callback, args, flags, context })
     }
 }
 
@@ -158,7 +183,9 @@ pub(super) unsafe extern "C" fn call_soon(
         let core = Core::of(owner);
         let made = core
             .check_open()
-            .and_then(|()| read_call(&*core.state, "call_soon", 0, arguments, count as usize, names))
+            .and_then(|()| {
+                read_call(&*core.state, "call_soon", &[c"callback"], arguments, count as usize, names)
+            })
             .and_then(|call| schedule(owner, core, call, Kind::Plain, 0.0));
         let Ok(made) = made else { return null_mut() };
         ffi::Py_INCREF(made.cast());
@@ -179,7 +206,14 @@ pub(super) unsafe extern "C" fn call_soon_threadsafe(
         let made = core
             .check_open()
             .and_then(|()| {
-                read_call(&*core.state, "call_soon_threadsafe", 0, arguments, count as usize, names)
+                read_call(
+                    &*core.state,
+                    "call_soon_threadsafe",
+                    &[c"callback"],
+                    arguments,
+                    count as usize,
+                    names,
+                )
             })
             .and_then(|call| schedule(owner, core, call, Kind::ThreadSafe, 0.0));
         let Ok(made) = made else { return null_mut() };
@@ -247,13 +281,17 @@ unsafe fn timer(
     // SAFETY: a loop, and what the interpreter passes.
     unsafe {
         let core = Core::of(owner);
-        let (name, what) = if relative { ("call_later", "delay") } else { ("call_at", "when") };
+        let (name, parameters): (_, Parameters) = if relative {
+            ("call_later", &[c"delay", c"callback"])
+        } else {
+            ("call_at", &[c"when", c"callback"])
+        };
         if count > 0 && *arguments == ffi::Py_None() {
-            return Err(raise_type(&format!("{what} must not be None")));
+            return Err(raise_type(&format!("{} must not be None", parameters[0].to_string_lossy())));
         }
         core.check_open()?;
-        let call = read_call(&*core.state, name, 1, arguments, count as usize, names)?;
-        let when = seconds(*arguments)
+        let call = read_call(&*core.state, name, parameters, arguments, count as usize, names)?;
+        let when = seconds(call.first)
             .map(|given| if relative { as_seconds(now()) + given } else { given })
             .inspect_err(|_| {
                 ffi::Py_DECREF(call.callback);
@@ -312,7 +350,7 @@ pub(super) unsafe extern "C" fn add_callback(
             if run.is_null() {
                 return null_mut();
             }
-            let call = Call { callback: run, args: null_mut(), flags: 0, context: null_mut() };
+            let call = Call { first: run, callback: run, args: null_mut(), flags: 0, context: null_mut() };
             match schedule(owner, core, call, Kind::ThreadSafe, 0.0) {
                 Ok(made) => core.hand_over(made),
                 Err(Raised) => return null_mut(),

@@ -273,7 +273,7 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
     let size = c_int::try_from(size_of::<Handle>()).unwrap_or(0);
     state.handle_type = heap::make_sized_type(
         module,
-        kind(c"windlass.loop.Handle", c"A call that was scheduled on a loop: an asyncio.Handle.", false),
+        kind(c"windlass._loop.Handle", c"A call that was scheduled on a loop: an asyncio.Handle.", false),
         size,
         Some(&plain),
     )?
@@ -285,7 +285,7 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
                 return Err(unknown_layout());
             }
             let kind = kind(
-                c"windlass.loop.ThreadSafeHandle",
+                c"windlass._loop.ThreadSafeHandle",
                 c"A call of call_soon_threadsafe(): cancel() waits while another thread runs it.",
                 false,
             );
@@ -310,7 +310,7 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
     state.timer_type = heap::make_sized_type(
         module,
         kind(
-            c"windlass.loop.TimerHandle",
+            c"windlass._loop.TimerHandle",
             c"A call that was scheduled for a time: an asyncio.TimerHandle.",
             true,
         ),
