@@ -3,7 +3,8 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: build, test-rust, test-python, lint, bench, bench-signals, bench-results, bench-foundation, doc, clean.
+# Others: build, test-rust, test-python, lint, bench, bench-signals, bench-results, bench-loop, bench-foundation, doc,
+# clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
@@ -37,7 +38,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 COMMA := ,
 
-.PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-foundation doc clean check-tools
+.PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-loop bench-foundation doc clean check-tools
 .PHONY: format lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
@@ -121,6 +122,9 @@ bench-signals: build $(VENV)/.bench
 
 bench-results: build $(VENV)/.bench
 	@$(BIN)/python benchmarks/results.py $(BENCH_ARGS)
+
+bench-loop: build $(VENV)/.bench
+	@$(BIN)/python benchmarks/loop.py $(BENCH_ARGS)
 
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<

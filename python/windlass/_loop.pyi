@@ -196,7 +196,7 @@ class Stream(transports._FlowControlMixin):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def write(self, data: ReadableBuffer, /) -> None:
-        """Sent at the end of the turn."""
+        """Sent after the callback of the read that it answers, or in the next turn."""
     def writelines(self, list_of_data: Iterable[ReadableBuffer], /) -> None:
         """Sent together."""
     def write_eof(self) -> None:

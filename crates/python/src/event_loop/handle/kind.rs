@@ -183,7 +183,7 @@ fn unknown_layout() -> Raised {
     unsafe {
         ffi::PyErr_SetString(
             ffi::PyExc_ImportError,
-            c"asyncio.Handle has a layout that windlass does not know: this Python is newer than this windlass".as_ptr(),
+            c"asyncio.Handle has a layout that this windlass does not know; try a newer windlass".as_ptr(),
         );
     }
     Raised
