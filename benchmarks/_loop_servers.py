@@ -57,7 +57,8 @@ async def _accept(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> N
 
 
 def _listener() -> socket.socket:
-    listener = socket.socket()
+    # Named in full: asyncio asks the protocol before it switches Nagle's algorithm off.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(100)
     listener.setblocking(False)

@@ -26,8 +26,8 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @contextlib.contextmanager
-def _server(loop_of: str, kind: str) -> Iterator[str | int]:
-    """A server in a process of its own; gives its address."""
+def _server(loop_of: str, kind: str) -> Iterator[tuple[str | int, int]]:
+    """A server in a process of its own; gives its address and its process number."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/socket"
         script = Path(__file__).with_name("_loop_servers.py")
@@ -38,7 +38,7 @@ def _server(loop_of: str, kind: str) -> Iterator[str | int]:
             try:
                 if not said:
                     raise RuntimeError(f"the {kind} server on {loop_of} did not start")
-                yield path if kind == "unix" else int(said)
+                yield path if kind == "unix" else int(said), process.pid
             finally:
                 process.kill()
 
@@ -53,15 +53,24 @@ def _connect(address: str | int) -> socket.socket:
     return connection
 
 
-def _load(address: str | int, message: bytes, answer: int, seconds: float) -> float:
-    """Answers each second: every connection asks again as soon as it has its answer of so many bytes."""
+def _busy(pid: int) -> int:
+    """Nanoseconds that a process of one thread has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
+
+
+def _load(server: tuple[str | int, int], message: bytes, answer: int, seconds: float) -> dict[str, float]:
+    """Answers each second, and the server's time for one.
+
+    Every connection asks again as soon as it has its answer of so many bytes.
+    """
+    address, pid = server
     poll = select.epoll()
     connections = {made.fileno(): made for made in (_connect(address) for _ in range(CONNECTIONS))}
     missing = dict.fromkeys(connections, answer)
     for number, connection in connections.items():
         poll.register(number, select.EPOLLIN)
         connection.send(message)
-    warm, answers, began = time.perf_counter() + seconds / 5, 0, 0.0
+    warm, answers, began, busy = time.perf_counter() + seconds / 5, 0, 0.0, 0
     while True:
         for number, _ in poll.poll():
             connection = connections[number]
@@ -75,28 +84,29 @@ def _load(address: str | int, message: bytes, answer: int, seconds: float) -> fl
         now = time.perf_counter()
         if not began:
             if now >= warm:
-                began, answers = now, 0
+                began, answers, busy = now, 0, _busy(pid)
         elif now - began >= seconds:
             break
+    busy = _busy(pid) - busy
     for connection in connections.values():
         connection.close()
-    return answers / (now - began)
+    return {"rate": answers / (now - began), "busy": busy / answers / 1e3}
 
 
 def echo(loop_of: str, kind: str, seconds: float) -> dict[str, float]:
     """1 KiB there and back."""
-    with _server(loop_of, kind) as address:
-        return {"rate": _load(address, b"x" * SIZE, SIZE, seconds)}
+    with _server(loop_of, kind) as server:
+        return _load(server, b"x" * SIZE, SIZE, seconds)
 
 
 def http(loop_of: str, kind: str, seconds: float) -> dict[str, float]:
     """A small answer to a GET on a connection that is kept."""
-    with _server(loop_of, kind) as address:
-        with _connect(address) as connection:
+    with _server(loop_of, kind) as server:
+        with _connect(server[0]) as connection:
             connection.send(REQUEST)
             time.sleep(0.2)
             length = len(connection.recv(65536))
-        return {"rate": _load(address, REQUEST, length, seconds)}
+        return _load(server, REQUEST, length, seconds)
 
 
 KINDS = (
@@ -129,13 +139,17 @@ def _echo_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
                 goal=times_better(bound) if peer == "uvloop" else None,
                 more_is_better=True,
             )
+        for peer in LOOPS[1:4]:
+            ours, theirs = (f"{kind}, windlass", "busy"), (f"{kind}, {peer}", "busy")
+            yield figure(outcomes, f"{what}: the server's time", "µs", ours, theirs)
 
 
 ECHO = Row(
     "echo",
     "1 KiB there and back on 32 connections, answers each second",
     "Server and client have a process each, on two cores; the client is one for all: Python, epoll, raw sockets. `raw` "
-    "is a server of the same make, and the client's own limit where a loop is near it.",
+    "is a server of the same make, and the client's own limit where a loop is near it. The server's time is what its "
+    "process has run for each answer, which the client does not limit.",
     _echo_cases,
     _echo_figures,
 )
