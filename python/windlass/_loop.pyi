@@ -158,11 +158,11 @@ class Core:
         """Whether it runs."""
     def stop(self) -> None:
         """Ends `run_forever` after this turn."""
-    def sock_recv(self, sock: socket, nbytes: int, /) -> Coroutine[Any, Any, bytes]:
+    def sock_recv(self, sock: socket, n: int) -> Coroutine[Any, Any, bytes]:
         """At most so many bytes."""
-    def sock_recv_into(self, sock: socket, buf: WriteableBuffer, /) -> Coroutine[Any, Any, int]:
+    def sock_recv_into(self, sock: socket, buf: WriteableBuffer) -> Coroutine[Any, Any, int]:
         """How many bytes were received into the buffer."""
-    def sock_sendall(self, sock: socket, data: ReadableBuffer, /) -> Coroutine[Any, Any, None]:
+    def sock_sendall(self, sock: socket, data: ReadableBuffer) -> Coroutine[Any, Any, None]:
         """Sends all of it."""
 
     _debug: bool

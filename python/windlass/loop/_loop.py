@@ -34,13 +34,13 @@ if TYPE_CHECKING:
         def _close_self_pipe(self) -> None: ...
         def _ensure_fd_no_transport(self, fd: socket) -> None: ...
         def sock_recv(  # pyright: ignore[reportIncompatibleMethodOverride]
-            self, sock: socket, n: int, /
+            self, sock: socket, n: int
         ) -> Coroutine[Any, Any, bytes]: ...
         def sock_recv_into(  # pyright: ignore[reportIncompatibleMethodOverride]
-            self, sock: socket, buf: Any, /
+            self, sock: socket, buf: Any
         ) -> Coroutine[Any, Any, int]: ...
         def sock_sendall(  # pyright: ignore[reportIncompatibleMethodOverride]
-            self, sock: socket, data: Any, /
+            self, sock: socket, data: Any
         ) -> Coroutine[Any, Any, None]: ...
 
 else:

@@ -25,8 +25,8 @@ _futures: Any = futures
 class StreamTransport(_core.Stream):
     """A connected TCP or Unix socket: an `asyncio.Transport`.
 
-    What is written goes out together: after the `data_received` that it answers, or else in the next turn of the loop; at
-    once where it is more than the high-water mark.
+    What is written goes out together: after the `data_received` that it answers, or else in the next turn of the loop;
+    at once where it is more than the high-water mark.
     """
 
     #: asyncio's TLS may take it over.
