@@ -368,3 +368,34 @@ def test_values_are_let_go(loop: Loop) -> None:
 
 def _nothing() -> None:
     pass
+
+
+def test_finalizers_that_schedule_while_contexts_come_and_go(loop: Loop) -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable")
+    seen: list[int] = []
+    ended: list[int] = []
+
+    class Cycle:
+        def __init__(self, number: int) -> None:
+            self.me, self.number = self, number
+
+        def __del__(self) -> None:
+            loop.call_soon(ended.append, self.number)
+
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for number in range(300):
+            Cycle(number)
+            variable.set(number)
+            loop.call_soon(lambda: seen.append(variable.get()))
+        gc.collect()
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    finally:
+        gc.set_threshold(*before)
+    assert seen == list(range(300))
+    gc.collect()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert sorted(ended) == list(range(300))

@@ -11,6 +11,7 @@
 //!
 //! On a free-threaded build, where the snapshot would need a lock, every callback gets a copy too.
 
+use std::cell::Cell;
 #[cfg(not(Py_GIL_DISABLED))]
 use std::ffi::c_void;
 #[cfg(not(Py_GIL_DISABLED))]
@@ -79,19 +80,23 @@ pub(super) fn are_places_known() -> Result<bool, Raised> {
 }
 
 /// The snapshot of a loop, and its runner.
+///
+/// Copying a context may run the garbage collector, and dropping one the finalizers of what it held; both may schedule,
+/// and come back here. So everything is in cells, which are whole whenever anything else runs.
 #[derive(Default)]
 pub(super) struct Snapshots {
     #[cfg(not(Py_GIL_DISABLED))]
     known: bool,
     /// Never entered while anybody else has it.
-    base: Option<Object>,
+    base: Cell<Option<Object>>,
+    /// The values of `base`, which holds them.
     #[cfg(not(Py_GIL_DISABLED))]
-    values: usize,
+    values: Cell<usize>,
     /// A snapshot and a copy of it, in which callbacks run.
-    runner: Option<(Object, Object)>,
+    runner: Cell<Option<(Object, Object)>>,
     /// The handle that runs, and the context it runs in, while one does.
     #[cfg(not(Py_GIL_DISABLED))]
-    running: Option<(*const Handle, *mut ffi::PyObject)>,
+    running: Cell<Option<(*const Handle, *mut ffi::PyObject)>>,
 }
 
 impl Snapshots {
@@ -106,47 +111,51 @@ impl Snapshots {
     }
 
     /// A context with the values of this thread's, and whether it is shared.
-    pub(super) fn capture(&mut self) -> Result<(Object, bool), Raised> {
+    pub(super) fn capture(&self) -> Result<(Object, bool), Raised> {
         #[cfg(not(Py_GIL_DISABLED))]
         if self.known {
             // SAFETY: the places are known. A context that is null is made by the first copy.
-            unsafe {
+            let now = unsafe {
                 let now = current();
-                if !now.is_null()
-                    && let Some(base) = &self.base
-                    && values(now) as usize == self.values
-                {
-                    return Ok((base.clone(), true));
-                }
+                if now.is_null() { 0 } else { values(now) as usize }
+            };
+            if now != 0
+                && now == self.values.get()
+                && let Some(base) = self.base.take()
+            {
+                self.base.set(Some(base.clone()));
+                return Ok((base, true));
             }
             let base = copy_current()?;
             // SAFETY: a live context. The snapshot holds the values, so that their pointer stays theirs.
-            self.values = unsafe { values(base.as_ptr()) } as usize;
-            drop(self.base.replace(base.clone()));
+            self.values.set(unsafe { values(base.as_ptr()) } as usize);
+            self.base.set(Some(base.clone()));
             return Ok((base, true));
         }
         copy_current().map(|context| (context, false))
     }
 
-    /// A context to run a callback in that shares `base`. Given back by [`ran`](Self::ran).
+    /// A context to run a callback in that shares `base`. Given back by [`Entered::leave`].
     #[cfg(not(Py_GIL_DISABLED))]
-    fn runner(&mut self, base: &Object) -> Result<Object, Raised> {
+    fn runner(&self, base: &Object) -> Result<Object, Raised> {
         // One that serves a single handle (the other reference is the caller's) can be entered itself.
         // SAFETY: a live context.
         if unsafe { ffi::Py_REFCNT(base.as_ptr()) } == 2 {
             return Ok(base.clone());
         }
-        if let Some((of, _)) = &self.runner
-            && of.as_ptr() == base.as_ptr()
-            && let Some((_, runner)) = self.runner.take()
-        {
-            return Ok(runner);
+        if let Some((of, runner)) = self.runner.take() {
+            if of.as_ptr() == base.as_ptr() {
+                return Ok(runner);
+            }
+            self.runner.set(Some((of, runner)));
         }
         // SAFETY: a live context.
         unsafe { Object::own(ffi::PyContext_Copy(base.as_ptr())) }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&self) {
+        #[cfg(not(Py_GIL_DISABLED))]
+        self.values.set(0);
         drop((self.base.take(), self.runner.take()));
     }
 }
@@ -166,7 +175,7 @@ pub(super) struct Entered {
 #[cfg(not(Py_GIL_DISABLED))]
 impl Entered {
     /// Enters a runner of the shared context `base`.
-    pub(super) fn enter(snapshots: &mut Snapshots, base: Object) -> Result<Self, Raised> {
+    pub(super) fn enter(snapshots: &Snapshots, base: Object) -> Result<Self, Raised> {
         let runner = snapshots.runner(&base)?;
         // SAFETY: a live context that nobody has entered: it was made for us.
         if unsafe { ffi::PyContext_Enter(runner.as_ptr()) } != 0 {
@@ -180,13 +189,13 @@ impl Entered {
     }
 
     /// Before a callback: its handle may be asked for its context.
-    pub(super) fn begin(&self, snapshots: &mut Snapshots, running: *const Handle) {
-        snapshots.running = Some((running, self.runner.as_ptr()));
+    pub(super) fn begin(&self, snapshots: &Snapshots, running: *const Handle) {
+        snapshots.running.set(Some((running, self.runner.as_ptr())));
     }
 
     /// After a callback: whether the next one may run in the same context.
-    pub(super) fn is_clean(&self, snapshots: &mut Snapshots) -> bool {
-        snapshots.running = None;
+    pub(super) fn is_clean(&self, snapshots: &Snapshots) -> bool {
+        snapshots.running.set(None);
         // One reference is ours, one is the thread's that has entered it; a third is a token's, or a handle's.
         // SAFETY: the places are known, as there is a shared context; both are live.
         unsafe {
@@ -196,14 +205,14 @@ impl Entered {
     }
 
     /// Leaves it, and keeps it for later if it is as it was.
-    pub(super) fn leave(self, snapshots: &mut Snapshots) -> Result<(), Raised> {
+    pub(super) fn leave(self, snapshots: &Snapshots) -> Result<(), Raised> {
         let clean = self.is_clean(snapshots) && self.runner.as_ptr() != self.base.as_ptr();
         // SAFETY: it was entered, and whatever entered another one meanwhile has left it.
         if unsafe { ffi::PyContext_Exit(self.runner.as_ptr()) } != 0 {
             return Err(Raised);
         }
         if clean {
-            snapshots.runner = Some((self.base, self.runner));
+            snapshots.runner.set(Some((self.base, self.runner)));
         }
         Ok(())
     }
@@ -215,11 +224,10 @@ pub(super) fn of_running(made: &Handle) -> Option<Object> {
     if made.owner.is_null() {
         return None;
     }
-    // SAFETY: a live loop, whose snapshots attached threads reach by turns.
-    let snapshots = unsafe { super::core::Core::of(made.owner).snapshots() };
-    let (running, runner) = snapshots.running.as_ref()?;
+    // SAFETY: a live loop.
+    let (running, runner) = unsafe { super::core::Core::of(made.owner) }.snapshots.running.get()?;
     // SAFETY: it is held by whoever runs the handle.
-    if *running == std::ptr::from_ref(made) { unsafe { Object::share(*runner) }.ok() } else { None }
+    if running == std::ptr::from_ref(made) { unsafe { Object::share(runner) }.ok() } else { None }
 }
 
 #[cfg(Py_GIL_DISABLED)]

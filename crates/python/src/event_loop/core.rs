@@ -80,7 +80,8 @@ pub(super) struct Core {
     pub(super) batch: UnsafeCell<Batch>,
     /// What transports receive into, in the thread that runs the loop.
     buffer: UnsafeCell<Vec<u8>>,
-    snapshots: UnsafeCell<Snapshots>,
+    /// Reached by attached threads by turns; not used on a free-threaded build.
+    pub(super) snapshots: Snapshots,
     closed: AtomicBool,
     pub(super) stopping: AtomicBool,
     debug: AtomicBool,
@@ -146,16 +147,6 @@ impl Core {
         }
     }
 
-    /// # Safety
-    ///
-    /// The thread is attached, and nothing of the interpreter runs while the reference is used: by that, attached
-    /// threads take turns. On a free-threaded build they are not used.
-    #[allow(clippy::mut_from_ref, reason = "attached threads take turns")]
-    pub(super) unsafe fn snapshots(&self) -> &mut Snapshots {
-        // SAFETY: the caller's.
-        unsafe { &mut *self.snapshots.get() }
-    }
-
     /// Room for `stream::RECEIVE` bytes, for the thread that runs the loop, until it receives again.
     pub(super) fn receive_buffer(&self) -> *mut u8 {
         // SAFETY: only the thread that runs the loop comes here, and keeps no reference.
@@ -174,8 +165,7 @@ impl Core {
 
     fn capture(&self) -> Result<(*mut ffi::PyObject, u32), Raised> {
         #[cfg(not(Py_GIL_DISABLED))]
-        // SAFETY: the thread is attached. A copy of a context may run the collector, which does not come here.
-        let (context, shared) = unsafe { self.snapshots() }.capture()?;
+        let (context, shared) = self.snapshots.capture()?;
         #[cfg(Py_GIL_DISABLED)]
         let (context, shared) = Snapshots::new(false).capture()?;
         Ok((context.into_ptr(), if shared { SHARED } else { 0 }))
@@ -232,8 +222,7 @@ impl Core {
             }
         }
         descriptors.drop_all();
-        // SAFETY: the thread is attached.
-        unsafe { self.snapshots() }.clear();
+        self.snapshots.clear();
     }
 }
 
@@ -388,7 +377,7 @@ unsafe extern "C" fn new(
             inner: Guarded::new(Inner::default()),
             batch: UnsafeCell::default(),
             buffer: UnsafeCell::default(),
-            snapshots: UnsafeCell::new(Snapshots::new(state.places_known)),
+            snapshots: Snapshots::new(state.places_known),
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             debug: AtomicBool::new(false),

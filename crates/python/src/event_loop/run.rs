@@ -276,7 +276,7 @@ impl Run<'_> {
             let own = (*made).context;
             #[cfg(not(Py_GIL_DISABLED))]
             if (*made).has(SHARED) {
-                let snapshots = self.core.snapshots();
+                let snapshots = &self.core.snapshots;
                 if !self.entered.as_ref().is_some_and(|entered| entered.is_of(own)) {
                     if let Some(entered) = self.entered.take() {
                         entered.leave(snapshots)?;
@@ -288,7 +288,7 @@ impl Run<'_> {
                 }
                 let result = invoke(callback, args, one);
                 if let Some(entered) = &self.entered {
-                    let clean = entered.is_clean(self.core.snapshots());
+                    let clean = entered.is_clean(&self.core.snapshots);
                     if result.is_null() {
                         context::keep(made, entered);
                     }
@@ -325,8 +325,7 @@ impl Run<'_> {
     fn leave(&mut self) -> Result<(), Raised> {
         #[cfg(not(Py_GIL_DISABLED))]
         if let Some(entered) = self.entered.take() {
-            // SAFETY: the thread is attached, and the reference is used for this call.
-            return entered.leave(unsafe { self.core.snapshots() });
+            return entered.leave(&self.core.snapshots);
         }
         Ok(())
     }
