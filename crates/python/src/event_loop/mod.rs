@@ -62,7 +62,6 @@ struct Names {
     schedule_connection_lost: *mut ffi::PyObject,
     set_exception: *mut ffi::PyObject,
     set_result: *mut ffi::PyObject,
-    throw: *mut ffi::PyObject,
     warn_lost: *mut ffi::PyObject,
 }
 
@@ -189,7 +188,6 @@ fn fill_names(names: &mut Names) -> Result<(), Raised> {
     names.schedule_connection_lost = intern(c"_schedule_connection_lost")?;
     names.set_exception = intern(c"set_exception")?;
     names.set_result = intern(c"set_result")?;
-    names.throw = intern(c"throw")?;
     names.warn_lost = intern(c"_warn_lost")?;
     Ok(())
 }

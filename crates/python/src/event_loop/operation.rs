@@ -14,13 +14,12 @@ use pyo3_ffi as ffi;
 use windlass_os::stream as bytes;
 
 use super::State;
-use super::core::{Core, raise_type};
+use super::core::Core;
 use super::descriptors::Waiter;
+use crate::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
 use crate::heap::{self, Field, fast_method, keyword_method, method};
 use crate::object::{Kept, Object, Raised, fail, raise_os};
 
-/// Not in the headers: the slot of `am_send`.
-const PY_AM_SEND: c_int = 81;
 /// Up to so many bytes are received into the stack, and copied into an object of the right size.
 const SMALL: usize = 64 * 1024;
 
@@ -309,76 +308,6 @@ unsafe extern "C" fn am_send(
     }
 }
 
-unsafe extern "C" fn iternext(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live operation.
-    unsafe { send(object, ffi::Py_None()) }
-}
-
-unsafe extern "C" fn send(object: *mut ffi::PyObject, sent: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    let mut result = null_mut();
-    // SAFETY: a live operation.
-    let step = unsafe { am_send(object, sent, &raw mut result) };
-    // SAFETY: what a step gave.
-    unsafe { as_iterator(step, result) }
-}
-
-/// A step as an iterator tells it: a value that is returned goes by the exception that ends an iterator.
-///
-/// # Safety
-///
-/// What `am_send` gave.
-pub(super) unsafe fn as_iterator(step: ffi::PySendResult, result: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: the caller's; the reference to a value is given back.
-    unsafe {
-        match step {
-            ffi::PySendResult::PYGEN_NEXT => result,
-            ffi::PySendResult::PYGEN_RETURN => {
-                if let Ok(error) =
-                    Object::share(ffi::PyExc_StopIteration).and_then(|class| class.call(&[result]))
-                {
-                    ffi::PyErr_SetObject(ffi::PyExc_StopIteration, error.as_ptr());
-                }
-                ffi::Py_DECREF(result);
-                null_mut()
-            }
-            ffi::PySendResult::PYGEN_ERROR => null_mut(),
-        }
-    }
-}
-
-/// Throws into the iterator of a future, or raises where there is none; in all the forms that `throw` has.
-///
-/// # Safety
-///
-/// What the interpreter passes to a method `throw`.
-pub(super) unsafe fn throw_into(
-    state: &State,
-    inner: Option<&Object>,
-    arguments: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: the caller's; live objects.
-    unsafe {
-        if count == 0 {
-            raise_type("throw() takes an exception");
-            return null_mut();
-        }
-        if let Some(inner) = inner {
-            let mut all = vec![inner.as_ptr()];
-            all.extend((0..count).map(|at| *arguments.offset(at)));
-            return ffi::PyObject_VectorcallMethod(state.names.throw, all.as_ptr(), all.len(), null_mut());
-        }
-        let given = if count > 1 && *arguments.add(1) != ffi::Py_None() { 1 } else { 0 };
-        let error = *arguments.offset(given);
-        if ffi::PyExceptionInstance_Check(error) != 0 {
-            ffi::PyErr_SetObject(ffi::Py_TYPE(error).cast(), error);
-        } else {
-            ffi::PyErr_SetNone(error);
-        }
-        null_mut()
-    }
-}
-
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -390,11 +319,11 @@ unsafe extern "C" fn throw(
         this.ended.set(true);
         this.started.set(true);
         let inner = this.inner.share();
-        let result = throw_into(&*Core::of(this.owner.get()).state, inner.as_ref(), arguments, count);
+        let result = throw_into(inner.as_ref(), arguments, count);
         let kept = Kept::take();
         this.stop_waiting(object);
         kept.put_back();
-        result
+        result.map_or(null_mut(), Object::into_ptr)
     }
 }
 
@@ -404,17 +333,6 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     this.ended.set(true);
     this.stop_waiting(object);
     super::core::none()
-}
-
-unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live object.
-    unsafe { ffi::Py_INCREF(object) };
-    object
-}
-
-unsafe extern "C" fn await_method(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live object.
-    unsafe { itself(object) }
 }
 
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
@@ -580,9 +498,9 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
             (ffi::Py_tp_traverse, traverse as *mut c_void),
             (ffi::Py_tp_clear, clear as *mut c_void),
             (ffi::Py_tp_iter, itself as *mut c_void),
-            (ffi::Py_tp_iternext, iternext as *mut c_void),
+            (ffi::Py_tp_iternext, next as *mut c_void),
             (ffi::Py_am_await, itself as *mut c_void),
-            (PY_AM_SEND, am_send as *mut c_void),
+            (AM_SEND, am_send as *mut c_void),
         ],
     };
     state.operation_type = heap::make_type::<Operation>(module, kind)?.into_ptr();

@@ -11,11 +11,9 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use super::State;
+use crate::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
 use crate::heap::{self, Field, fast_method, method};
 use crate::object::{Kept, Object, Raised, fail};
-
-/// Not in the headers: the slot of `am_send`.
-const PY_AM_SEND: c_int = 81;
 
 fn get(object: &Object, name: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: live objects.
@@ -283,19 +281,6 @@ unsafe extern "C" fn am_send(
     }
 }
 
-unsafe extern "C" fn iternext(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live reading.
-    unsafe { send(object, ffi::Py_None()) }
-}
-
-unsafe extern "C" fn send(object: *mut ffi::PyObject, sent: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    let mut result = null_mut();
-    // SAFETY: a live reading.
-    let step = unsafe { am_send(object, sent, &raw mut result) };
-    // SAFETY: what a step gave.
-    unsafe { super::operation::as_iterator(step, result) }
-}
-
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -307,9 +292,9 @@ unsafe extern "C" fn throw(
         this.ended.set(true);
         let inner = this.inner.share();
         let Some(state) = state_of(object) else { return null_mut() };
-        let result = super::operation::throw_into(state, inner.as_ref(), arguments, count);
+        let result = throw_into(inner.as_ref(), arguments, count);
         this.stop_waiting(state);
-        result
+        result.map_or(null_mut(), Object::into_ptr)
     }
 }
 
@@ -323,17 +308,6 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
         }
     }
     super::core::none()
-}
-
-unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live object.
-    unsafe { ffi::Py_INCREF(object) };
-    object
-}
-
-unsafe extern "C" fn await_method(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live object.
-    unsafe { itself(object) }
 }
 
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
@@ -419,9 +393,9 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
             (ffi::Py_tp_traverse, traverse as *mut c_void),
             (ffi::Py_tp_clear, clear as *mut c_void),
             (ffi::Py_tp_iter, itself as *mut c_void),
-            (ffi::Py_tp_iternext, iternext as *mut c_void),
+            (ffi::Py_tp_iternext, next as *mut c_void),
             (ffi::Py_am_await, itself as *mut c_void),
-            (PY_AM_SEND, am_send as *mut c_void),
+            (AM_SEND, am_send as *mut c_void),
         ],
     };
     state.reading_type = heap::make_type::<Reading>(module, kind)?.into_ptr();

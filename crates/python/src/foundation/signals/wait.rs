@@ -13,13 +13,12 @@ use pyo3_ffi as ffi;
 
 use super::queue::{Offered, Queue, Side, Taken};
 use super::{bus, subscription};
+use crate::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
 use crate::heap::{self, Field};
 use crate::object::{Kept, Object, Raised, fail};
 
 /// So many receptions in a row without a turn of the loop.
 const LONGEST_STREAK: u32 = 256;
-/// Not in the headers: the slot of `am_send`.
-const PY_AM_SEND: c_int = 81;
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,36 +199,6 @@ unsafe extern "C" fn am_send(
     answer
 }
 
-/// A step, for those who know iterators only: an end is a `StopIteration` with the value.
-fn iterate(object: *mut ffi::PyObject, sent: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: an object of the type that this belongs to.
-    let (waiting, kind) = unsafe { (heap::content::<Waiting>(object), ffi::Py_TYPE(object)) };
-    match waiting.step(kind, sent) {
-        Ok(Step::Yield(value)) => value.into_ptr(),
-        Ok(Step::Return(value)) => {
-            // An instance, because a tuple that is set would be taken for the arguments of one.
-            // SAFETY: live objects; SetObject takes its own references.
-            unsafe {
-                if let Ok(stop) =
-                    Object::share(ffi::PyExc_StopIteration).and_then(|class| class.call(&[value.as_ptr()]))
-                {
-                    ffi::PyErr_SetObject(ffi::PyExc_StopIteration, stop.as_ptr());
-                }
-            }
-            ptr::null_mut()
-        }
-        Err(Raised) => ptr::null_mut(),
-    }
-}
-
-unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    iterate(object, Object::none().as_ptr())
-}
-
-unsafe extern "C" fn send_value(object: *mut ffi::PyObject, value: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    iterate(object, value)
-}
-
 /// `throw(type_or_exception[, value[, traceback]])`: the way of a cancellation.
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
@@ -237,36 +206,18 @@ unsafe extern "C" fn throw(
     count: ffi::Py_ssize_t,
 ) -> *mut ffi::PyObject {
     // SAFETY: an object of the type that this is a method of, and as many arguments as said.
-    let (waiting, arguments) = unsafe {
-        let count = usize::try_from(count).unwrap_or(0);
-        (heap::content::<Waiting>(object), std::slice::from_raw_parts(arguments, count))
-    };
-    if let Some(inner) = waiting.inner.share() {
-        match inner.attribute(c"throw").and_then(|throw| throw.call(arguments)) {
-            Ok(value) => return value.into_ptr(),
-            Err(Raised) => {
-                let raised = Kept::take();
-                waiting.leave(false);
-                raised.put_back();
-            }
-        }
-    } else if let Some(&first) = arguments.first() {
-        // SAFETY: live objects; SetObject takes its own references, and makes an instance of a class.
-        unsafe {
-            if ffi::PyExceptionInstance_Check(first) != 0 {
-                ffi::PyErr_SetObject(ffi::Py_TYPE(first).cast(), first);
-            } else {
-                ffi::PyErr_SetObject(first, arguments.get(1).copied().unwrap_or(ptr::null_mut()));
-            }
-        }
-    } else {
-        return {
-            let _ = fail(c"throw() takes an exception");
+    let waiting = unsafe { heap::content::<Waiting>(object) };
+    // SAFETY: as above.
+    match unsafe { throw_into(waiting.inner.share().as_ref(), arguments, count) } {
+        Ok(value) => value.into_ptr(),
+        Err(Raised) => {
+            let raised = Kept::take();
+            waiting.leave(false);
+            raised.put_back();
+            waiting.ended.set(true);
             ptr::null_mut()
-        };
+        }
     }
-    waiting.ended.set(true);
-    ptr::null_mut()
 }
 
 unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
@@ -275,12 +226,6 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     waiting.ended.set(true);
     waiting.leave(false);
     Object::none().into_ptr()
-}
-
-unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live object, of which a new reference is asked for.
-    unsafe { ffi::Py_INCREF(object) };
-    object
 }
 
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
@@ -364,14 +309,14 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
             doc: c"What the asynchronous methods of a subscription give: to be awaited, once.",
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: vec![
-                heap::method(c"send", send_value, ffi::METH_O, c"As a coroutine's."),
+                heap::method(c"send", awaitable_send, ffi::METH_O, c"As a coroutine's."),
                 heap::fast_method(c"throw", throw, c"As a coroutine's."),
                 heap::method(c"close", close, ffi::METH_NOARGS, c"As a coroutine's."),
             ],
             getters: Vec::new(),
             slots: &[
                 (ffi::Py_am_await, itself as *mut _),
-                (PY_AM_SEND, am_send as *mut _),
+                (AM_SEND, am_send as *mut _),
                 (ffi::Py_tp_iter, itself as *mut _),
                 (ffi::Py_tp_iternext, next as *mut _),
                 (ffi::Py_tp_traverse, traverse as *mut _),
