@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loops import Loop
+    from tests.unit.loop.loops import Loop
 
 
 def test_what_schedules_takes_its_parameters_by_name(loop: Loop) -> None:

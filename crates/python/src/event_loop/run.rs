@@ -55,7 +55,7 @@ unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *m
             return null_mut();
         }
         if core.stopping.load(Ordering::Relaxed) {
-            return if run.leave().is_ok() { none() } else { null_mut() };
+            return if run.leave().and_then(|()| run.flush()).is_ok() { none() } else { null_mut() };
         }
     }
 }
@@ -99,6 +99,24 @@ impl Run<'_> {
             std::mem::swap(&mut core.inner.lock().ready, &mut batch.items);
         }
         self.run_batch()
+    }
+
+    /// Sends what was written in the last turn, as there may be none after it. Transports stay in the queue: they may
+    /// have to read, too.
+    fn flush(&mut self) -> Result<(), Raised> {
+        // SAFETY: as of `turn`.
+        let queued = unsafe { self.core.inner.lock() }.ready.clone();
+        for item in queued {
+            // SAFETY: what the queue holds is taken out of it by nobody but this thread; one of two types of ours.
+            unsafe {
+                if !item.is_handle()
+                    && ffi::Py_TYPE(item.object()).cast() != (*self.core.state).operation_type
+                {
+                    stream::send(item.object())?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sleeps until there is something to do.

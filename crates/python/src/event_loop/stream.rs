@@ -537,6 +537,17 @@ pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
     true
 }
 
+/// Sends what there is.
+///
+/// # Safety
+///
+/// A live transport, in the thread that runs its loop.
+pub(super) unsafe fn send(object: *mut ffi::PyObject) -> Result<(), Raised> {
+    // SAFETY: the caller's.
+    let this = unsafe { stream(object) };
+    if this.is_empty() || this.owner.get().is_null() { Ok(()) } else { this.flush(object) }
+}
+
 /// Does what can be done at once: sends, and reads.
 ///
 /// # Safety
