@@ -126,6 +126,15 @@ async def test_streams(family: str, tmp_path: Path) -> None:
     else:
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     data = os.urandom(1 << 20)
+    # A wait that is cancelled in the turn in which it ends is more than anyio takes.
+    answered, left = anyio.Event(), 10
+
+    async def serve(stream: anyio.abc.ByteStream) -> None:
+        nonlocal left
+        await echo(stream)
+        left -= 1
+        if not left:
+            answered.set()
 
     async def client() -> None:
         if family == "unix":
@@ -138,10 +147,11 @@ async def test_streams(family: str, tmp_path: Path) -> None:
             assert await BufferedByteReceiveStream(stream).receive_exactly(len(data)) == data
 
     async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, echo)
+        group.start_soon(listener.serve, serve)
         async with anyio.create_task_group() as clients:
             for _ in range(10):
                 clients.start_soon(client)
+        await answered.wait()
         group.cancel_scope.cancel()
 
 

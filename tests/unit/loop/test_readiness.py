@@ -445,3 +445,18 @@ def _drain(sock: socket.socket) -> int:
     except BlockingIOError:
         pass
     return total
+
+
+@pytest.mark.parametrize("side", ["reader", "writer"])
+def test_what_was_closed_first_is_removed_by_its_object(loop: Loop, side: str) -> None:
+    left, right = socket.socketpair()
+    getattr(loop, f"add_{side}")(left, _never)
+    left.close()
+    assert getattr(loop, f"remove_{side}")(left) is True
+    with pytest.raises(ValueError, match="-1"):
+        getattr(loop, f"remove_{side}")(left)
+    right.close()
+
+
+def _never() -> None:
+    pytest.fail("it was removed")

@@ -27,6 +27,9 @@ struct Slot {
     /// Socket operations that wait, or null.
     receiving: *mut ffi::PyObject,
     sending: *mut ffi::PyObject,
+    /// The addresses of the objects that reader and writer were added with, which may be closed, or gone, when they are
+    /// removed: they are compared and never followed.
+    files: [usize; 2],
     /// A weak reference to the socket object of the last operation that waited, or null. As long as that object has
     /// this number, the kernel knows it.
     socket: *mut ffi::PyObject,
@@ -65,6 +68,7 @@ impl Slot {
             stream: null_mut(),
             receiving: null_mut(),
             sending: null_mut(),
+            files: [0; 2],
             socket: null_mut(),
             drained: false,
             stream_of_bytes: false,
@@ -175,6 +179,15 @@ impl Descriptors {
             .iter()
             .flat_map(|slot| [slot.stream, slot.receiving, slot.sending, slot.socket])
             .filter(|object| !object.is_null())
+    }
+
+    /// The number under which a reader or writer was added with this object.
+    fn number_of(&self, write: bool, file: *mut ffi::PyObject) -> Option<RawFd> {
+        let at = self.0.iter().position(|slot| {
+            let waits = !if write { slot.writer } else { slot.reader }.is_null();
+            waits && slot.files[usize::from(write)] == file as usize
+        })?;
+        RawFd::try_from(at).ok()
     }
 
     pub(super) fn is_in_use(&mut self, fd: RawFd) -> bool {
@@ -343,7 +356,13 @@ impl Core {
     }
 
     /// Sets the callback of one side, or removes it with null. Gives the one before.
-    fn set_callback(&self, fd: RawFd, write: bool, made: *mut Handle) -> Result<*mut Handle, Raised> {
+    fn set_callback(
+        &self,
+        fd: RawFd,
+        write: bool,
+        made: *mut Handle,
+        file: *mut ffi::PyObject,
+    ) -> Result<*mut Handle, Raised> {
         let reactor = self.reactor()?;
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
         let result = unsafe {
@@ -351,6 +370,7 @@ impl Core {
             let slot = inner.descriptors.make_slot(fd);
             let place = if write { &mut slot.writer } else { &mut slot.reader };
             let old = std::mem::replace(place, made);
+            slot.files[usize::from(write)] = file as usize;
             slot.update(&reactor, fd, !made.is_null()).map(|()| old).inspect_err(|_| {
                 let place = if write { &mut slot.writer } else { &mut slot.reader };
                 *place = old;
@@ -411,7 +431,7 @@ unsafe fn add_callback(
         // One reference is the table's, one is given back.
         let made = handle::make(&mut *core.state, owner, content, Kind::Plain)?;
         ffi::Py_INCREF(made.cast());
-        match core.set_callback(fd, write, made) {
+        match core.set_callback(fd, write, made, *arguments) {
             Ok(old) => {
                 cancel(old)?;
                 Ok(made.cast())
@@ -449,12 +469,17 @@ unsafe fn remove_callback(
         if core.is_closed() {
             return Ok(ffi::PyBool_FromLong(0));
         }
-        let fd = ffi::PyObject_AsFileDescriptor(file);
+        let mut fd = ffi::PyObject_AsFileDescriptor(file);
         if fd < 0 {
-            return Err(Raised);
+            // It may have been closed since it was added.
+            let Some(number) = core.inner.lock().descriptors.number_of(write, file) else {
+                return Err(Raised);
+            };
+            ffi::PyErr_Clear();
+            fd = number;
         }
         let known = core.inner.lock().descriptors.slot(fd).is_some();
-        let had = known && cancel(core.set_callback(fd, write, null_mut())?)?;
+        let had = known && cancel(core.set_callback(fd, write, null_mut(), null_mut())?)?;
         Ok(ffi::PyBool_FromLong(had.into()))
     }
 }
