@@ -39,6 +39,7 @@ class _Framed(asyncio.BaseProtocol):
     def __init__(self) -> None:
         self.transport: Any = None
         self.pauses = 0
+        self.largest = 0  # Bytes that were waiting at a pause.
         self.lost = asyncio.get_running_loop().create_future()
         self._input = bytearray()
         self._room = asyncio.Event()
@@ -54,6 +55,7 @@ class _Framed(asyncio.BaseProtocol):
     def pause_writing(self) -> None:
         assert self._room.is_set()
         self.pauses += 1
+        self.largest = max(self.largest, self.transport.get_write_buffer_size())
         self._room.clear()
 
     def resume_writing(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import random
 import time
@@ -257,6 +258,31 @@ def test_what_a_cancelled_timer_held_is_free_before_its_deadline(loop: Loop) -> 
     for handle in kept:
         handle.cancel()
     assert len(alive) == 0
+
+
+def test_what_the_end_of_a_cancelled_timer_schedules_is_not_slept_over(loop: Loop) -> None:
+    ended: list[str] = []
+
+    class Last:
+        def __del__(self) -> None:
+            loop.call_soon(ended.append, "by the finalizer")
+            loop.call_soon(loop.stop)
+
+    def run_into_the_deadline() -> None:
+        ended.append("by the deadline")
+        loop.stop()
+
+    held: contextvars.ContextVar[Last] = contextvars.ContextVar("held")
+    context = contextvars.copy_context()
+    context.run(held.set, Last())
+    deadlines = [loop.call_later(10, run_into_the_deadline) for _ in range(3)]
+    loop.call_later(5, print, context=context).cancel()
+    del context
+    # asyncio runs the finalizer before it looks what is ready, Windlass after: neither may sleep then.
+    loop.run_forever()
+    assert ended == ["by the finalizer"]
+    for deadline in deadlines:
+        deadline.cancel()
 
 
 @pytest.mark.parametrize("cancel", ["handle", "sleep"])

@@ -139,7 +139,10 @@ impl Run<'_> {
             }
             !core.injector.is_empty()
         };
-        let woken = if timeout == Some(Duration::ZERO) {
+        // What was dropped above may have scheduled something: finalizers are anybody's code.
+        // SAFETY: as of `turn`.
+        let is_idle = unsafe { core.inner.lock() }.ready.is_empty();
+        let woken = if !is_idle || timeout == Some(Duration::ZERO) {
             reactor.look(events)
         } else {
             detached(|| reactor.wait(events, timeout, has_work))
