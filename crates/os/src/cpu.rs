@@ -8,6 +8,13 @@ pub fn usable_cores() -> usize {
     quota().map_or(by_affinity, |quota| by_affinity.min(quota)).max(1)
 }
 
+/// Cores that are switched on, whoever may use them; 1 at least.
+pub fn online_cores() -> usize {
+    // SAFETY: asks for a number.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1).max(1)
+}
+
 /// The control group's quota in cores, rounded up: version 2 of control groups.
 fn quota() -> Option<usize> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -32,6 +39,6 @@ mod tests {
     fn quotas_are_rounded_up() {
         assert_eq!(parse_quota("150000 100000\n"), Some(2));
         assert_eq!(parse_quota("max 100000\n"), None);
-        assert!(usable_cores() >= 1);
+        assert!(usable_cores() >= 1 && online_cores() >= 1);
     }
 }

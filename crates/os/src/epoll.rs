@@ -4,7 +4,7 @@
 
 use std::io;
 use std::ops::BitOr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ impl Interest {
     pub const WRITE: Self = Self(libc::EPOLLOUT as u32);
     /// Told once for each change, not as long as it lasts.
     pub const EDGE: Self = Self(libc::EPOLLET as u32);
+    /// Told once, and not again before it is [modified](Epoll::modify).
+    pub const ONCE: Self = Self(libc::EPOLLONESHOT as u32);
 }
 
 impl BitOr for Interest {
@@ -185,9 +187,15 @@ impl Epoll {
     }
 }
 
+impl AsFd for Epoll {
+    /// The set is a descriptor too: readable while something in it is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
     use std::time::Instant;
 
     use super::*;
@@ -224,6 +232,23 @@ mod tests {
             epoll.wait(&mut events, Some(Duration::ZERO)).expect("waited");
             assert_eq!(events.len(), expected);
         }
+    }
+
+    #[test]
+    fn a_set_in_a_set_is_told_once_for_each_time_that_it_is_asked() {
+        let (outer, inner) = (Epoll::new().expect("a set"), Epoll::new().expect("a set"));
+        let event = EventFd::new().expect("a descriptor");
+        inner.add(event.as_fd(), 1, Interest::READ).expect("added");
+        outer.add(inner.as_fd(), 2, Interest::READ | Interest::ONCE).expect("added");
+        event.signal();
+        let mut events = Vec::new();
+        for expected in [1, 0] {
+            outer.wait(&mut events, Some(Duration::ZERO)).expect("waited");
+            assert_eq!(events.len(), expected);
+        }
+        outer.modify(inner.as_fd(), 2, Interest::READ | Interest::ONCE).expect("modified");
+        outer.wait(&mut events, Some(Duration::ZERO)).expect("waited");
+        assert_eq!(events.len(), 1);
     }
 
     #[test]

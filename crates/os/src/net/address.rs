@@ -1,0 +1,241 @@
+//! Addresses, as the kernel writes them and as Rust does.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io;
+use std::mem::{offset_of, size_of, zeroed};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use crate::check;
+
+/// A name within this host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum UnixName {
+    /// A file.
+    Path(PathBuf),
+    /// A name that is no file, and ends with its last user.
+    Abstract(Vec<u8>),
+}
+
+impl UnixName {
+    /// The longest path or abstract name, in bytes.
+    pub const MOST: usize = size_of::<libc::sockaddr_un>() - offset_of!(libc::sockaddr_un, sun_path) - 1;
+}
+
+/// Where an end of a connection is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// On a network.
+    Inet(SocketAddr),
+    /// Within this host.
+    Unix(UnixName),
+    /// Within this host, and without a name, as most that connect are.
+    Unnamed,
+}
+
+pub(super) fn family(address: SocketAddr) -> libc::c_int {
+    if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
+}
+
+/// An address as the kernel takes it.
+pub(super) struct Raw {
+    storage: libc::sockaddr_storage,
+    length: usize,
+}
+
+impl Raw {
+    pub(super) fn pointer(&self) -> *const libc::sockaddr {
+        (&raw const self.storage).cast()
+    }
+
+    pub(super) fn length(&self) -> libc::socklen_t {
+        self.length as libc::socklen_t
+    }
+
+    fn of<T>(value: T) -> Self {
+        const { assert!(size_of::<T>() <= size_of::<libc::sockaddr_storage>()) };
+        // SAFETY: zeros are an address of no family; there is room for the value, and its alignment is no
+        // more than that of the storage, which is made for any address.
+        unsafe {
+            let mut storage: libc::sockaddr_storage = zeroed();
+            (&raw mut storage).cast::<T>().write(value);
+            Self { storage, length: size_of::<T>() }
+        }
+    }
+
+    pub(super) fn unix(name: &UnixName) -> io::Result<Self> {
+        let (bytes, skip) = match name {
+            UnixName::Path(path) => (path.as_os_str().as_bytes(), 0),
+            UnixName::Abstract(name) => (name.as_slice(), 1),
+        };
+        let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if bytes.is_empty() || (skip == 0 && bytes.contains(&0)) {
+            return invalid("a socket's name cannot be empty, nor a path have a zero in it");
+        }
+        if bytes.len() > UnixName::MOST {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        // SAFETY: zeros are an address of no family.
+        let mut raw: libc::sockaddr_un = unsafe { zeroed() };
+        raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        for (to, &from) in raw.sun_path[skip..].iter_mut().zip(bytes) {
+            *to = from as libc::c_char;
+        }
+        let mut made = Self::of(raw);
+        // An abstract name is as long as is said; a path ends with a zero too.
+        made.length = offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
+        Ok(made)
+    }
+}
+
+impl From<SocketAddr> for Raw {
+    fn from(address: SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(address) => {
+                // SAFETY: zeros are an address of no family.
+                let mut raw: libc::sockaddr_in = unsafe { zeroed() };
+                raw.sin_family = libc::AF_INET as libc::sa_family_t;
+                raw.sin_port = address.port().to_be();
+                raw.sin_addr.s_addr = u32::from_ne_bytes(address.ip().octets());
+                Self::of(raw)
+            }
+            SocketAddr::V6(address) => {
+                // SAFETY: zeros are an address of no family.
+                let mut raw: libc::sockaddr_in6 = unsafe { zeroed() };
+                raw.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+                raw.sin6_port = address.port().to_be();
+                raw.sin6_flowinfo = address.flowinfo();
+                raw.sin6_addr.s6_addr = address.ip().octets();
+                raw.sin6_scope_id = address.scope_id();
+                Self::of(raw)
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// At `pointer` is an address of the family it says, as long as that family's.
+unsafe fn inet(pointer: *const libc::sockaddr) -> Option<SocketAddr> {
+    // SAFETY: the caller's; each branch reads what its family has.
+    unsafe {
+        match libc::c_int::from((*pointer).sa_family) {
+            libc::AF_INET => {
+                let raw = pointer.cast::<libc::sockaddr_in>().read_unaligned();
+                let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(raw.sin_port)))
+            }
+            libc::AF_INET6 => {
+                let raw = pointer.cast::<libc::sockaddr_in6>().read_unaligned();
+                let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+                let port = u16::from_be(raw.sin6_port);
+                Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn ask(
+    fd: BorrowedFd<'_>,
+    call: unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut libc::socklen_t) -> i32,
+) -> io::Result<Address> {
+    let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: zeros are an address of no family; the storage has room for any, and the kernel says how much
+    // it wrote.
+    let storage = unsafe {
+        let mut storage: libc::sockaddr_storage = zeroed();
+        check(call(fd.as_raw_fd(), (&raw mut storage).cast(), &raw mut length))?;
+        storage
+    };
+    // SAFETY: the kernel has written an address of the family it says.
+    if let Some(address) = unsafe { inet((&raw const storage).cast()) } {
+        return Ok(Address::Inet(address));
+    }
+    if libc::c_int::from(storage.ss_family) != libc::AF_UNIX {
+        return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+    }
+    // SAFETY: the storage is larger than a sockaddr_un and aligned for it.
+    let raw = unsafe { (&raw const storage).cast::<libc::sockaddr_un>().read() };
+    let length = (length as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
+    let name: Vec<u8> = raw.sun_path.iter().take(length).map(|&byte| byte as u8).collect();
+    Ok(match name.as_slice() {
+        [] => Address::Unnamed,
+        [0, name @ ..] => Address::Unix(UnixName::Abstract(name.to_vec())),
+        path => {
+            let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
+            Address::Unix(UnixName::Path(OsStr::from_bytes(&path[..end]).into()))
+        }
+    })
+}
+
+/// The address of this end.
+///
+/// # Errors
+///
+/// For what is no socket, or one of another family.
+pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<Address> {
+    ask(fd, libc::getsockname)
+}
+
+/// The address of the other end.
+///
+/// # Errors
+///
+/// `NotConnected`; as [`local_address`].
+pub fn peer_address(fd: BorrowedFd<'_>) -> io::Result<Address> {
+    ask(fd, libc::getpeername)
+}
+
+fn no_device() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENODEV)
+}
+
+/// The number of an interface, which is the scope of addresses that hold on its link only.
+///
+/// # Errors
+///
+/// `ENODEV` if there is no such interface.
+pub fn interface_index(name: &str) -> io::Result<u32> {
+    let name = CString::new(name).map_err(|_| no_device())?;
+    // SAFETY: a string with its zero.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(no_device()),
+        index => Ok(index),
+    }
+}
+
+/// The first address of an interface, with port 0: an IPv6 address, if `ipv6` and it has one, else an IPv4
+/// one.
+///
+/// # Errors
+///
+/// `ENODEV` if there is no such interface or it has no such address.
+pub fn interface_address(name: &str, ipv6: bool) -> io::Result<SocketAddr> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: room for the list's head, which is freed below.
+    check(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let (mut four, mut six) = (None, None);
+    let mut at = list;
+    while !at.is_null() {
+        // SAFETY: a link of the list, which lives until it is freed; its name is a string, its address null
+        // or as long as its family says.
+        unsafe {
+            let link = &*at;
+            at = link.ifa_next;
+            if link.ifa_addr.is_null() || CStr::from_ptr(link.ifa_name).to_bytes() != name.as_bytes() {
+                continue;
+            }
+            match inet(link.ifa_addr) {
+                Some(address @ SocketAddr::V4(_)) => four = four.or(Some(address)),
+                Some(address @ SocketAddr::V6(_)) if ipv6 => six = six.or(Some(address)),
+                _ => {}
+            }
+        }
+    }
+    // SAFETY: what getifaddrs made, once.
+    unsafe { libc::freeifaddrs(list) };
+    six.or(four).ok_or_else(no_device)
+}
