@@ -1,0 +1,17 @@
+//! CurveZMQ's cryptography: keys, boxes, and the session that encrypts what follows a handshake.
+//!
+//! What is computed, libsodium computes; here stands what it is asked for.
+//!
+//! Source: RFC 26/CurveZMQ; Bernstein, Cryptography in NaCl (2009).
+
+mod keys;
+mod sealed;
+mod session;
+mod sodium;
+
+pub(crate) use keys::Keypair;
+pub use keys::{curve_keypair, curve_public};
+pub(crate) use sealed::{SharedKey, long_nonce, short_nonce};
+pub(crate) use session::Role;
+pub use session::{CurveReceiver, CurveSender, CurveSession, SessionError};
+pub(crate) use sodium::{random, same};
