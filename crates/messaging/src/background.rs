@@ -1,0 +1,242 @@
+//! The one thread of a context, for sockets that the program does not look at: it accepts, shakes hands, beats hearts,
+//! connects again, receives up to the high-water mark, and sends what was left behind. A socket that the program looks
+//! at is left to the program, and looked at again a little later. The `README.md` has the protocol.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use windlass_os::epoll::{Epoll, Interest};
+use windlass_os::eventfd::EventFd;
+
+use crate::shared::Shared;
+
+/// A socket that the program looks at is left alone for so long, and for twice as long each time that it still is.
+const REST: Duration = Duration::from_millis(5);
+const LONGEST_REST: Duration = Duration::from_millis(40);
+/// What was put in and not written is sent after this, at the latest twice this.
+const GATHER: Duration = Duration::from_micros(100);
+/// A socket that had nothing to be sent so often is no longer watched for it.
+const CALM_TICKS: u32 = 20;
+
+const WAKE: u64 = u64::MAX;
+
+/// What the background is asked for.
+pub(crate) enum Notice {
+    /// A new socket.
+    Add(Arc<Shared>),
+    /// A socket that has nothing left to do.
+    Remove(u64),
+    /// A socket wants to be called at this time.
+    Deadline(u64, Instant),
+    /// A socket has something to be sent that it leaves here.
+    Unsent(u64),
+    /// The context is over.
+    Stop,
+}
+
+struct Entry {
+    socket: Arc<Shared>,
+    /// [`Shared::looks`] as it was seen last.
+    looks: u64,
+    /// How long it is left alone next.
+    rest: Duration,
+    /// The flushes that were seen last, and how often nothing was there.
+    flushes: u64,
+    calm: u32,
+}
+
+/// The thread's door.
+pub(crate) struct Background {
+    notices: Mutex<Vec<Notice>>,
+    /// There are notices, and the thread is told of them.
+    is_told: AtomicBool,
+    wake: EventFd,
+    set: Epoll,
+    started: OnceLock<()>,
+}
+
+impl Background {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (set, wake) = (Epoll::new()?, EventFd::new()?);
+        set.add(wake.as_fd(), WAKE, Interest::READ)?;
+        Ok(Self {
+            notices: Mutex::default(),
+            is_told: AtomicBool::new(false),
+            wake,
+            set,
+            started: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn notify(&self, notice: Notice) {
+        self.notices.lock().push(notice);
+        if !self.is_told.swap(true, Ordering::SeqCst) {
+            self.wake.signal();
+        }
+    }
+
+    /// Starts the thread, once.
+    pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
+        if self.started.set(()).is_ok() {
+            let this = Arc::clone(self);
+            std::thread::Builder::new().name("windlass-zmq".to_owned()).spawn(move || this.run())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.get().is_some()
+    }
+
+    fn run(&self) {
+        let mut events = Vec::new();
+        let mut entries: HashMap<u64, Entry> = HashMap::new();
+        // Sockets by the time at which something is to be done for them.
+        let mut due: BTreeSet<(Instant, u64)> = BTreeSet::new();
+        let mut rests: BTreeSet<(Instant, u64)> = BTreeSet::new();
+        let mut gathering: Vec<u64> = Vec::new();
+        let mut ticked = Instant::now();
+        loop {
+            let now = Instant::now();
+            let mut next = due.first().map(|(at, _)| *at);
+            if let Some((at, _)) = rests.first() {
+                next = Some(next.map_or(*at, |next| next.min(*at)));
+            }
+            if !gathering.is_empty() {
+                let at = ticked + GATHER;
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+            let timeout = next.map(|next| next.saturating_duration_since(now));
+            if self.set.wait(&mut events, timeout).is_err() {
+                return;
+            }
+            for event in &events {
+                if event.token == WAKE {
+                    self.wake.drain();
+                    self.is_told.store(false, Ordering::SeqCst);
+                    let notices = std::mem::take(&mut *self.notices.lock());
+                    for notice in notices {
+                        match notice {
+                            Notice::Add(socket) => {
+                                let looks = socket.looks.load(Ordering::Relaxed);
+                                let _ = self.set.add(
+                                    socket.set.as_fd(),
+                                    socket.id,
+                                    Interest::READ | Interest::ONCE,
+                                );
+                                entries.insert(
+                                    socket.id,
+                                    Entry { socket, looks, rest: REST, flushes: 0, calm: 0 },
+                                );
+                            }
+                            Notice::Remove(id) => {
+                                if let Some(entry) = entries.remove(&id) {
+                                    let _ = self.set.remove(entry.socket.set.as_fd());
+                                }
+                                due.retain(|(_, other)| *other != id);
+                                rests.retain(|(_, other)| *other != id);
+                                gathering.retain(|other| *other != id);
+                            }
+                            Notice::Deadline(id, at) => {
+                                if entries.contains_key(&id) {
+                                    due.insert((at, id));
+                                }
+                            }
+                            Notice::Unsent(id) => {
+                                if let Some(entry) = entries.get_mut(&id) {
+                                    entry.calm = 0;
+                                    if gathering.is_empty() {
+                                        ticked = Instant::now();
+                                    }
+                                    if !gathering.contains(&id) {
+                                        gathering.push(id);
+                                    }
+                                }
+                            }
+                            Notice::Stop => return,
+                        }
+                    }
+                } else if let Some(entry) = entries.get_mut(&event.token) {
+                    let looks = entry.socket.looks.load(Ordering::Relaxed);
+                    let is_in_use = looks != entry.looks || entry.socket.sleep.has_sleepers();
+                    entry.looks = looks;
+                    if is_in_use && !entry.socket.is_closed.load(Ordering::Relaxed) {
+                        rests.insert((Instant::now() + entry.rest, event.token));
+                        entry.rest = (entry.rest * 2).min(LONGEST_REST);
+                    } else {
+                        entry.rest = REST;
+                        entry.attend();
+                        self.arm(entry);
+                    }
+                }
+            }
+            let now = Instant::now();
+            while let Some(&(at, id)) = rests.first()
+                && at <= now
+            {
+                rests.pop_first();
+                if let Some(entry) = entries.get(&id) {
+                    self.arm(entry);
+                }
+            }
+            while let Some(&(at, id)) = due.first()
+                && at <= now
+            {
+                due.pop_first();
+                if let Some(entry) = entries.get(&id) {
+                    let mut core = entry.socket.lock();
+                    core.run_deadlines(&entry.socket, now);
+                    core.nudge(&entry.socket);
+                }
+            }
+            if !gathering.is_empty() && now >= ticked + GATHER {
+                ticked = now;
+                gathering.retain(|id| entries.get_mut(id).is_some_and(Entry::tick));
+            }
+        }
+    }
+
+    /// Wants the socket's next event.
+    fn arm(&self, entry: &Entry) {
+        let interest = Interest::READ | Interest::ONCE;
+        let _ = self.set.modify(entry.socket.set.as_fd(), entry.socket.id, interest);
+    }
+}
+
+impl Entry {
+    /// Does what the socket's descriptors ask for.
+    fn attend(&mut self) {
+        let socket = &self.socket;
+        let mut core = socket.lock();
+        core.attend(socket);
+    }
+
+    /// Sends what has been left for a whole tick; says whether to come again.
+    fn tick(&mut self) -> bool {
+        let Some(mut core) = self.socket.try_lock() else { return true };
+        if core.has_unsent() {
+            self.calm = 0;
+            core.settle_left();
+            if core.flushes() != self.flushes {
+                core.nudge(&self.socket);
+            }
+        } else if core.flushes() == self.flushes {
+            self.calm += 1;
+        } else {
+            self.calm = 0;
+        }
+        self.flushes = core.flushes();
+        if self.calm > CALM_TICKS {
+            self.calm = 0;
+            // Under the lock: who leaves something from now on says so.
+            self.socket.sleep.calm();
+            return false;
+        }
+        true
+    }
+}

@@ -1,0 +1,218 @@
+//! One connection of a socket, from the attempt to make it to its last message.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use windlass_zmtp::{Handshake, Session, SocketType};
+
+use crate::frame::{Frame, Properties};
+use crate::incoming::Incoming;
+use crate::inproc::End;
+use crate::mailbox::ConnRef;
+use crate::outgoing::Outgoing;
+
+/// What carries it.
+pub(crate) enum Link {
+    /// Nothing, now.
+    None,
+    /// A tcp or ipc connection.
+    Stream(OwnedFd),
+    /// Another socket of the process.
+    Inproc(End),
+}
+
+/// Where it stands.
+pub(crate) enum State {
+    /// To be connected, now or after a while.
+    Waiting,
+    /// A connection is being made.
+    Connecting,
+    /// The peers are finding out who they are.
+    Greeting(Box<Greeting>),
+    /// Messages flow.
+    Ready,
+    /// The peer is gone; what came from it before may still be taken.
+    Ended,
+}
+
+/// A handshake, and what came behind it.
+pub(crate) struct Greeting {
+    pub(crate) handshake: Handshake,
+    /// Read and not consumed.
+    pub(crate) read: Vec<u8>,
+    /// Has been asked, and has not answered.
+    pub(crate) zap: Option<End>,
+    /// The handler has been asked once.
+    pub(crate) was_asked: bool,
+}
+
+/// When the peer was heard, and when it will be asked.
+pub(crate) struct Heart {
+    /// The next PING is sent then.
+    pub(crate) next: Option<Instant>,
+    /// The peer is dead then, unless it is heard before.
+    pub(crate) dead: Option<Instant>,
+    /// The peer has asked to be forgotten if it is not heard for so long; until then.
+    pub(crate) forget: Option<Instant>,
+}
+
+/// See the module.
+pub(crate) struct Conn {
+    pub(crate) me: ConnRef,
+    /// The endpoint's place among those that were connected to, if it is one of them.
+    pub(crate) dial: Option<u32>,
+    /// The endpoint's place among those that were bound.
+    pub(crate) bound: Option<u32>,
+    pub(crate) link: Link,
+    pub(crate) state: State,
+    pub(crate) incoming: Incoming,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) session: Session,
+    /// Goes out before everything else: the bytes of a handshake, and encrypted frames.
+    pub(crate) urgent: Vec<u8>,
+    pub(crate) urgent_at: usize,
+    /// The kernel may have bytes.
+    pub(crate) is_readable: bool,
+    /// The kernel takes no more; it tells when it does.
+    pub(crate) is_blocked: bool,
+    /// Reading waits until the program has taken something.
+    pub(crate) is_paused: bool,
+    /// It is among those that may have a message.
+    pub(crate) is_active: bool,
+    /// It is among those that may be sent to.
+    pub(crate) is_willing: bool,
+    /// It has bytes that were put in and not written.
+    pub(crate) is_unsent: bool,
+    /// The background has seen that, and nothing was written since.
+    pub(crate) is_left: bool,
+    /// It ends when everything is sent.
+    pub(crate) is_parting: bool,
+    pub(crate) minor: u8,
+    pub(crate) peer: SocketType,
+    pub(crate) identity: Vec<u8>,
+    pub(crate) routing_id: u32,
+    pub(crate) properties: Option<Arc<Properties>>,
+    pub(crate) heart: Option<Box<Heart>>,
+    /// The peer's address, as its frames tell it.
+    pub(crate) address: String,
+    /// The endpoint, as a monitor tells it.
+    pub(crate) endpoint: String,
+}
+
+impl Conn {
+    pub(crate) fn new(me: ConnRef) -> Self {
+        Self {
+            me,
+            dial: None,
+            bound: None,
+            link: Link::None,
+            state: State::Waiting,
+            incoming: Incoming::default(),
+            outgoing: Outgoing::default(),
+            session: Session::Clear,
+            urgent: Vec::new(),
+            urgent_at: 0,
+            is_readable: false,
+            is_blocked: false,
+            is_paused: false,
+            is_active: false,
+            is_willing: false,
+            is_unsent: false,
+            is_left: false,
+            is_parting: false,
+            minor: 1,
+            peer: SocketType::Pair,
+            identity: Vec::new(),
+            routing_id: 0,
+            properties: None,
+            heart: None,
+            address: String::new(),
+            endpoint: String::new(),
+        }
+    }
+
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.link {
+            Link::Stream(fd) => Some(fd.as_fd()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready)
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.session, Session::Curve(_))
+    }
+
+    pub(crate) fn is_inproc(&self) -> bool {
+        matches!(self.link, Link::Inproc(_))
+    }
+
+    /// Whether everything that was put in is written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty() && self.urgent_at == self.urgent.len()
+    }
+
+    /// Whether a whole message is here.
+    #[inline]
+    pub(crate) fn has_message(&mut self) -> bool {
+        match &mut self.link {
+            Link::Inproc(end) => end.has_message(),
+            _ => self.incoming.messages() > 0,
+        }
+    }
+
+    /// The bytes of the next part of a whole message, and whether more follow.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> Option<(&[u8], bool)> {
+        match &mut self.link {
+            Link::Inproc(end) => end.first().map(|frame| (frame.bytes(), frame.more())),
+            _ => self.incoming.peek(),
+        }
+    }
+
+    /// Takes the next part.
+    pub(crate) fn take_frame(&mut self) -> Option<Frame> {
+        match &mut self.link {
+            Link::Inproc(end) => end.take(),
+            _ => self.incoming.take_frame(),
+        }
+    }
+
+    /// Takes the next part, borrowed.
+    #[inline]
+    pub(crate) fn take_with<T>(&mut self, sink: impl FnOnce(&[u8], bool) -> T) -> Option<T> {
+        match &mut self.link {
+            Link::Inproc(end) => end.take().map(|frame| sink(frame.bytes(), frame.more())),
+            _ => self.incoming.take_with(sink),
+        }
+    }
+
+    /// Drops the rest of the message whose next part is not wanted.
+    pub(crate) fn skip_message(&mut self) {
+        match &mut self.link {
+            Link::Inproc(end) => while end.take().is_some_and(|frame| frame.more()) {},
+            _ => self.incoming.skip_message(),
+        }
+    }
+
+    /// Takes a whole message.
+    pub(crate) fn take_message(&mut self) -> Vec<Frame> {
+        let mut parts = Vec::new();
+        while let Some(frame) = self.take_frame() {
+            let more = frame.more();
+            parts.push(frame);
+            if !more {
+                break;
+            }
+        }
+        parts
+    }
+}

@@ -1,0 +1,416 @@
+//! The state of a socket behind its lock: connections, endpoints, queues, and what its pattern remembers. Whoever holds
+//! the lock does the work: the program's thread in a call, or the background for a socket that is left alone.
+//!
+//! Nothing here waits. What is to be done at a certain time is noted, and the background is told the time.
+
+mod deadlines;
+mod endpoints;
+mod greeting;
+mod lifetime;
+mod pattern;
+mod receive;
+mod send;
+mod subscriptions;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod transfer;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use windlass_os::epoll::Event;
+use windlass_zmtp::SocketType;
+
+use self::deadlines::Due;
+use self::endpoints::{Bound, Dial, LISTENER};
+use self::pattern::Pattern;
+use crate::background::Notice;
+use crate::conn::{Conn, State};
+use crate::context::Inner;
+use crate::error::{Error, Result};
+use crate::events::Events;
+use crate::frame::Frame;
+use crate::mailbox::{ConnRef, Mail};
+use crate::monitor::Monitor;
+use crate::options::Options;
+use crate::shared::{BELL, Shared};
+
+/// A message that is being given to the program, part by part.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// Parts that come before those of `current`, or messages that no connection holds.
+    pub(crate) queue: VecDeque<Frame>,
+    /// The connection whose message is being taken.
+    pub(crate) current: Option<u32>,
+    /// The last part that was taken has another behind it.
+    pub(crate) more: bool,
+}
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) kind: SocketType,
+    pub(crate) options: Options,
+    me: Weak<Shared>,
+    context: Arc<Inner>,
+    conns: Vec<Option<Box<Conn>>>,
+    free: Vec<u32>,
+    generation: u32,
+    bounds: Vec<Option<Bound>>,
+    dials: Vec<Option<Dial>>,
+    /// Connections that may have a message, in the order in which they are asked.
+    active: VecDeque<u32>,
+    /// Connections that may be sent to, in the order in which they are.
+    willing: VecDeque<u32>,
+    /// Handshakes that go on, the oldest first.
+    greeting: VecDeque<ConnRef>,
+    /// Room that connections borrow while they hold something.
+    spare_in: BytesMut,
+    spare_out: Vec<u8>,
+    spare_cipher: Vec<u8>,
+    /// For the events of a wait, and for letters.
+    pub(crate) events: Vec<Event>,
+    letters: Vec<Mail>,
+    /// The parts of a message that the program has not finished.
+    parts: Vec<Frame>,
+    inbox: Inbox,
+    /// Connections with bytes that were put in and not written.
+    unsent: Vec<ConnRef>,
+    /// Counts writes.
+    flushes: u64,
+    last_flush: Instant,
+    /// The program has looked for messages since it has sent one: its next one is written at once.
+    is_calm: bool,
+    due: BTreeSet<(Instant, ConnRef, Due)>,
+    /// The time of which the background knows.
+    told: Option<Instant>,
+    pattern: Pattern,
+    pub(crate) monitor: Option<Monitor>,
+    pub(crate) last_endpoint: String,
+    is_closing: bool,
+    /// Closed, and nothing is left.
+    is_gone: bool,
+}
+
+impl Core {
+    pub(crate) fn new(
+        kind: SocketType,
+        context: &Arc<Inner>,
+        options: Options,
+        me: Weak<Shared>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            kind,
+            options,
+            me,
+            context: Arc::clone(context),
+            conns: Vec::new(),
+            free: Vec::new(),
+            generation: 0,
+            bounds: Vec::new(),
+            dials: Vec::new(),
+            active: VecDeque::new(),
+            willing: VecDeque::new(),
+            greeting: VecDeque::new(),
+            spare_in: BytesMut::new(),
+            spare_out: Vec::new(),
+            spare_cipher: Vec::new(),
+            events: Vec::new(),
+            letters: Vec::new(),
+            parts: Vec::new(),
+            inbox: Inbox::default(),
+            unsent: Vec::new(),
+            flushes: 0,
+            last_flush: Instant::now(),
+            is_calm: true,
+            due: BTreeSet::new(),
+            told: None,
+            pattern: Pattern::new(kind, seed),
+            monitor: None,
+            last_endpoint: String::new(),
+            is_closing: false,
+            is_gone: false,
+        }
+    }
+
+    /// Whether calls may go on.
+    #[inline]
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closing {
+            return Err(Error::closed());
+        }
+        if self.context.is_terminated.load(Ordering::Relaxed) {
+            return Err(Error::terminated());
+        }
+        Ok(())
+    }
+
+    // --- connections ---------------------------------------------------------------------------------------
+
+    #[inline]
+    fn conn(&mut self, index: u32) -> Option<&mut Conn> {
+        self.conns.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// The connection that was meant, if it still is that one.
+    fn known(&mut self, whom: ConnRef) -> Option<&mut Conn> {
+        self.conn(whom.index).filter(|conn| conn.me == whom)
+    }
+
+    /// Whether all peers are in the process, as far as that is told quickly.
+    pub(crate) fn is_inside(&self) -> bool {
+        const FEW: usize = 8;
+        self.conns.len() <= FEW
+            && self.bounds.len() <= FEW
+            && self.conns.iter().flatten().all(|conn| conn.is_inproc())
+            && self.bounds.iter().flatten().all(Bound::is_inside)
+    }
+
+    fn next_generation(&mut self) -> u32 {
+        self.generation = (self.generation + 1) & 0x3fff_ffff;
+        self.generation
+    }
+
+    fn add_conn(&mut self) -> u32 {
+        let generation = self.next_generation();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.conns.push(None);
+            // Descriptors run out long before.
+            (self.conns.len() - 1) as u32
+        });
+        self.conns[index as usize] = Some(Box::new(Conn::new(ConnRef { index, generation })));
+        index
+    }
+
+    /// Forgets a connection, and everything that names it.
+    fn remove_conn(&mut self, index: u32) {
+        let Some(mut conn) = self.conns.get_mut(index as usize).and_then(Option::take) else { return };
+        if let Some(me) = self.me.upgrade()
+            && let Some(fd) = conn.fd()
+        {
+            let _ = me.set.remove(fd);
+        }
+        if conn.is_active {
+            self.active.retain(|other| *other != index);
+        }
+        if conn.is_willing {
+            self.willing.retain(|other| *other != index);
+        }
+        if self.inbox.current == Some(index) {
+            self.inbox.current = None;
+        }
+        conn.outgoing.return_room(&mut self.spare_out);
+        self.free.push(index);
+    }
+
+    fn indices(&self) -> impl Iterator<Item = u32> + use<> {
+        (0..self.conns.len() as u32).collect::<Vec<_>>().into_iter()
+    }
+
+    /// It may have a message.
+    #[inline]
+    fn activate(&mut self, index: u32) {
+        if let Some(conn) = self.conn(index)
+            && !conn.is_active
+        {
+            conn.is_active = true;
+            self.active.push_back(index);
+        }
+    }
+
+    /// It may be sent to.
+    #[inline]
+    fn make_willing(&mut self, index: u32) {
+        if let Some(conn) = self.conn(index)
+            && !conn.is_willing
+        {
+            conn.is_willing = true;
+            self.willing.push_back(index);
+        }
+    }
+
+    // --- looking -------------------------------------------------------------------------------------------
+
+    /// Looks what has happened, without waiting.
+    pub(crate) fn look(&mut self, shared: &Shared, what: Events) -> Result<()> {
+        shared.looks.fetch_add(1, Ordering::Relaxed);
+        // Before the look: a letter that comes behind it rings again.
+        shared.silence();
+        self.settle();
+        let mut events = std::mem::take(&mut self.events);
+        let looked = shared.set.wait(&mut events, Some(std::time::Duration::ZERO));
+        self.handle(shared, &events, what);
+        events.clear();
+        self.events = events;
+        looked?;
+        self.check_open()
+    }
+
+    /// The background's look: everything that can be done without the program is.
+    pub(crate) fn attend(&mut self, shared: &Shared) {
+        self.settle();
+        // Who sleeps has been counted under this lock, and would never hear of what is read here: it is theirs.
+        if shared.sleep.has_sleepers() {
+            return self.finish_closing();
+        }
+        let mut events = std::mem::take(&mut self.events);
+        if shared.set.wait(&mut events, Some(std::time::Duration::ZERO)).is_ok() {
+            self.handle(shared, &events, Events::NONE);
+        }
+        events.clear();
+        self.events = events;
+        shared.ring();
+        self.finish_closing();
+    }
+
+    /// The background has changed something: whoever sleeps on the descriptors would not see it.
+    pub(crate) fn nudge(&mut self, shared: &Shared) {
+        self.rouse(shared);
+        if shared.is_watched() && self.ready_events() != Events::NONE {
+            shared.ring();
+        }
+    }
+
+    /// What was read, or has become possible, is in no descriptor any more: others who sleep for it are woken. Whoever
+    /// has handled events or letters asks this before it lets the lock go.
+    #[inline]
+    pub(crate) fn rouse(&mut self, shared: &Shared) {
+        if let Some(wishes) = shared.sleep.wishes()
+            && (self.check_open().is_err() || self.may(wishes))
+        {
+            shared.rouse();
+        }
+    }
+
+    /// Does what the descriptors and letters ask for. Whoever wants to receive reads by itself, later and only as much
+    /// as it needs; for others it is read up to the high-water mark.
+    pub(crate) fn handle(&mut self, shared: &Shared, events: &[Event], what: Events) {
+        if shared.has_mail() {
+            self.take_mail(shared);
+        }
+        self.is_calm = true;
+        let is_lazy = what.has(Events::READ) && self.can_receive() && !self.is_eager();
+        for event in events {
+            if event.token == BELL {
+                shared.drain_bell();
+                self.take_mail(shared);
+                continue;
+            }
+            if event.token & LISTENER != 0 {
+                self.accept_all(event.token);
+                continue;
+            }
+            let whom = ConnRef::from_token(event.token);
+            let Some(conn) = self.known(whom) else { continue };
+            match conn.state {
+                State::Connecting => self.connected(whom.index),
+                State::Greeting(_) => self.greet(whom.index, event.is_readable(), event.is_writable()),
+                State::Ready => {
+                    if event.is_writable() && conn.is_blocked {
+                        self.flush(whom.index);
+                    }
+                    if event.is_readable()
+                        && let Some(conn) = self.known(whom)
+                    {
+                        conn.is_readable = true;
+                        if is_lazy && !conn.has_message() {
+                            self.activate(whom.index);
+                        } else {
+                            self.read_ahead(whom.index);
+                        }
+                    }
+                }
+                State::Waiting | State::Ended => {}
+            }
+        }
+    }
+
+    /// Reads the letters.
+    pub(crate) fn take_mail(&mut self, shared: &Shared) {
+        let mut letters = std::mem::take(&mut self.letters);
+        shared.take_mail(&mut letters);
+        for letter in letters.drain(..) {
+            match letter {
+                Mail::Readable(whom) => {
+                    if self.known(whom).is_some() {
+                        self.lane_changed(whom.index);
+                    }
+                }
+                Mail::Writable(whom) => {
+                    if self.known(whom).is_some() {
+                        self.make_willing(whom.index);
+                    }
+                }
+                Mail::Arrived(arrival) => self.arrived(*arrival),
+                Mail::Met(whom, identity) => self.met(whom, identity),
+                Mail::Resolved(whom, found) => self.resolved(whom, found),
+                Mail::Terminated => {}
+            }
+        }
+        self.letters = letters;
+    }
+
+    /// Writes what was put in and left.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if !self.unsent.is_empty() {
+            for whom in std::mem::take(&mut self.unsent) {
+                if let Some(conn) = self.known(whom) {
+                    conn.is_unsent = false;
+                    self.flush(whom.index);
+                }
+            }
+        }
+    }
+
+    /// Writes what was there at the last call already, for each connection by itself: a program that writes to one peer
+    /// again and again must not hold up what it has left for another.
+    pub(crate) fn settle_left(&mut self) {
+        for whom in std::mem::take(&mut self.unsent) {
+            let Some(conn) = self.known(whom) else { continue };
+            if std::mem::replace(&mut conn.is_left, true) {
+                (conn.is_unsent, conn.is_left) = (false, false);
+                self.flush(whom.index);
+            } else {
+                self.unsent.push(whom);
+            }
+        }
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    pub(crate) fn flushes(&self) -> u64 {
+        self.flushes
+    }
+
+    /// Whether any of these can be had now. Does not look at the descriptors, but may read what they are known to have.
+    pub(crate) fn may(&mut self, what: Events) -> bool {
+        (what.has(Events::READ) && self.has_message()) || (what.has(Events::WRITE) && self.can_send())
+    }
+
+    /// What can be had now.
+    pub(crate) fn ready_events(&mut self) -> Events {
+        let mut events = Events::NONE;
+        if self.has_message() {
+            events = events | Events::READ;
+        }
+        if self.can_send() {
+            events = events | Events::WRITE;
+        }
+        events
+    }
+
+    /// Tells the background of something.
+    fn notify(&self, notice: Notice) {
+        self.context.background.notify(notice);
+    }
+
+    fn id(&self) -> u64 {
+        self.me.upgrade().map_or(0, |me| me.id)
+    }
+}

@@ -1,0 +1,179 @@
+//! What is to be done at a certain time: connections that are tried again or given up, handshakes that took too long,
+//! hearts that beat, and the end of a linger.
+
+use std::time::{Duration, Instant};
+
+use windlass_zmtp::frame::{self, COMMAND};
+use windlass_zmtp::{Command, SocketType};
+
+use super::Core;
+use crate::background::Notice;
+use crate::conn::{Heart, State};
+use crate::mailbox::ConnRef;
+use crate::monitor::event;
+use crate::shared::Shared;
+
+/// What is due for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Due {
+    /// It is connected again.
+    Reconnect,
+    /// It is given up, if it is not connected.
+    Connect,
+    /// It is given up, if its handshake is not over.
+    Handshake,
+    /// Its heart is looked at.
+    Beat,
+    /// Listeners that had no descriptors left try again.
+    Listen,
+    /// The socket, which is closed, gives up what it has not sent.
+    Linger,
+}
+
+/// Stands for the socket itself.
+pub(super) const NOBODY: ConnRef = ConnRef { index: u32::MAX, generation: 0 };
+
+impl Core {
+    /// Notes that something is to be done.
+    pub(super) fn note(&mut self, at: Instant, whom: ConnRef, due: Due) {
+        self.due.insert((at, whom, due));
+        if self.told.is_none_or(|told| at < told) {
+            self.told = Some(at);
+            self.notify(Notice::Deadline(self.id(), at));
+        }
+    }
+
+    pub(super) fn note_after(&mut self, wait: Duration, whom: ConnRef, due: Due) {
+        if let Some(at) = Instant::now().checked_add(wait) {
+            self.note(at, whom, due);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn run_deadlines(&mut self, _shared: &Shared, now: Instant) {
+        self.told = None;
+        while let Some(&(at, whom, due)) = self.due.first()
+            && at <= now
+        {
+            self.due.pop_first();
+            if whom == NOBODY {
+                match due {
+                    Due::Linger => self.abandon(),
+                    _ => self.listen_again(),
+                }
+                continue;
+            }
+            let Some(conn) = self.known(whom) else { continue };
+            match (due, &conn.state) {
+                (Due::Reconnect, State::Waiting) => self.dial(whom.index),
+                (Due::Connect, State::Connecting) => {
+                    let address = conn.endpoint.clone();
+                    self.tell(event::CLOSED, 0, &address);
+                    self.lost(whom.index);
+                }
+                (Due::Handshake, State::Greeting(_)) => {
+                    let address = conn.endpoint.clone();
+                    self.tell(event::HANDSHAKE_FAILED_NO_DETAIL, 110, &address);
+                    self.lost(whom.index);
+                }
+                (Due::Beat, State::Ready) => self.beat(whom.index, now),
+                _ => {}
+            }
+        }
+        if let Some(&(at, ..)) = self.due.first() {
+            self.told = Some(at);
+            self.notify(Notice::Deadline(self.id(), at));
+        }
+        self.finish_closing();
+    }
+
+    // --- heartbeats (ZMTP 3.1, "PING and PONG") ------------------------------------------------------------
+
+    /// A handshake is over: the heart begins to beat, if it is to.
+    pub(super) fn begin_heart(&mut self, index: u32) {
+        let Some(interval) = self.options.heartbeat_ivl.filter(|interval| !interval.is_zero()) else {
+            return;
+        };
+        let next = Instant::now() + interval;
+        let Some(conn) = self.conn(index) else { return };
+        if conn.minor == 0 || conn.peer == SocketType::Stream {
+            return;
+        }
+        conn.heart = Some(Box::new(Heart { next: Some(next), dead: None, forget: None }));
+        let me = conn.me;
+        self.note(next, me, Due::Beat);
+    }
+
+    fn beat(&mut self, index: u32, now: Instant) {
+        let (interval, patience) = (self.options.heartbeat_ivl, self.options.heartbeat_patience());
+        let ttl = (self.options.heartbeat_ttl.as_millis() / 100).min(u128::from(u16::MAX)) as u16;
+        let Some(conn) = self.conn(index) else { return };
+        let Some(heart) = conn.heart.as_mut() else { return };
+        // What is in the kernel and was not looked at is a sign of life, too.
+        let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_late(heart.dead) || is_late(heart.forget) {
+            if !self.read_all(index) {
+                let Some(conn) = self.conn(index) else { return };
+                if conn.is_ready() {
+                    self.lost(index);
+                }
+                return;
+            }
+            let Some(heart) = self.conn(index).and_then(|conn| conn.heart.as_mut()) else { return };
+            (heart.dead, heart.forget) = (None, None);
+        }
+        let Some(conn) = self.conn(index) else { return };
+        let Some(heart) = conn.heart.as_mut() else { return };
+        let mut times = Vec::new();
+        let is_time = is_late(heart.next);
+        if is_time {
+            heart.next = interval.map(|interval| now + interval);
+            if heart.dead.is_none() {
+                heart.dead = patience.map(|patience| now + patience);
+            }
+        }
+        times.extend([heart.next, heart.dead, heart.forget].into_iter().flatten());
+        let me = conn.me;
+        if let Some(first) = times.into_iter().min() {
+            self.note(first, me, Due::Beat);
+        }
+        if is_time {
+            self.send_command(index, &Command::Ping { ttl, context: &[] });
+        }
+    }
+
+    /// Something has come from the peer.
+    #[inline]
+    pub(super) fn heard(&mut self, index: u32) {
+        if let Some(heart) = self.conn(index).and_then(|conn| conn.heart.as_mut()) {
+            (heart.dead, heart.forget) = (None, None);
+        }
+    }
+
+    /// The peer pings: it is answered, and forgotten if it is silent for longer than it has said.
+    pub(super) fn pinged(&mut self, index: u32, ttl: u16, context: &[u8]) {
+        self.send_command(index, &Command::Pong { context: &context[..context.len().min(16)] });
+        let Some(conn) = self.conn(index) else { return };
+        if ttl > 0 {
+            let at = Instant::now() + Duration::from_millis(u64::from(ttl) * 100);
+            let heart =
+                conn.heart.get_or_insert_with(|| Box::new(Heart { next: None, dead: None, forget: None }));
+            heart.forget = Some(at);
+            let me = conn.me;
+            self.note(at, me, Due::Beat);
+        }
+    }
+
+    /// Sends a command behind what is on its way.
+    pub(super) fn send_command(&mut self, index: u32, command: &Command<'_>) {
+        let (mut body, mut framed) = (Vec::new(), Vec::new());
+        command.encode(&mut body);
+        frame::encode(&mut framed, COMMAND, &body);
+        if let Some(conn) = self.conn(index)
+            && conn.is_ready()
+        {
+            conn.outgoing.push_plain(&framed);
+            self.flush(index);
+        }
+    }
+}

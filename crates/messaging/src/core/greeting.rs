@@ -1,0 +1,321 @@
+//! The first words of a connection: the handshake, and the authenticator that is asked about the peer.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use windlass_os::epoll::Interest;
+use windlass_os::stream;
+use windlass_zmtp::{
+    Config, ErrorKind, Handshake, HandshakeError, Mechanism, Peer, Session, SocketType, Status, ZapConfig,
+};
+
+use super::Core;
+use super::deadlines::Due;
+use crate::conn::{Greeting, Link, State};
+use crate::error::errno;
+use crate::frame::Frame;
+use crate::inproc::{self, Arrival, End};
+use crate::mailbox::Mail;
+use crate::monitor::event;
+use crate::options;
+
+/// Where the authenticator is (RFC 27).
+const HANDLER: &str = "zeromq.zap.01";
+/// A handshake reads at most so much at once.
+const READ: usize = 4096;
+
+impl Core {
+    /// A connection is there: its handshake begins, if it has one.
+    pub(super) fn begin(&mut self, index: u32, fd: OwnedFd) {
+        let Some(conn) = self.conn(index) else { return };
+        let whom = conn.me;
+        let (address, endpoint) = (conn.address.clone(), conn.endpoint.clone());
+        if self.watch(fd.as_fd(), whom.token(), Interest::READ).is_err() {
+            self.tell(event::CLOSED, errno::EMFILE, &endpoint);
+            return self.lost(index);
+        }
+        if self.is_raw() {
+            let Some(conn) = self.conn(index) else { return };
+            conn.link = Link::Stream(fd);
+            conn.state = State::Ready;
+            conn.incoming.is_raw = true;
+            conn.peer = SocketType::Stream;
+            self.calm_backoff(index);
+            return self.ready(index);
+        }
+        let handshake = Handshake::new(self.config(&address));
+        let Some(conn) = self.conn(index) else { return };
+        let mut greeting = Box::new(Greeting { handshake, read: Vec::new(), zap: None, was_asked: false });
+        conn.link = Link::Stream(fd);
+        conn.session = Session::Clear;
+        conn.urgent.clear();
+        conn.urgent_at = 0;
+        greeting.handshake.start(&mut conn.urgent);
+        conn.state = State::Greeting(greeting);
+        self.greeting.push_back(whom);
+        if let Some(wait) = self.options.handshake_ivl {
+            self.note_after(wait, whom, Due::Handshake);
+        }
+        self.flush(index);
+    }
+
+    fn config(&self, address: &str) -> Config {
+        let options = &self.options;
+        let server = options.is_server();
+        let mechanism = match options.mechanism {
+            options::Mechanism::Null => Mechanism::Null,
+            options::Mechanism::Plain if server => Mechanism::PlainServer,
+            options::Mechanism::Plain => Mechanism::PlainClient {
+                username: options.plain_username.clone().unwrap_or_default(),
+                password: options.plain_password.clone().unwrap_or_default(),
+            },
+            options::Mechanism::Curve => {
+                let secret = options.curve_secretkey.unwrap_or_default();
+                let public = options.curve_publickey.unwrap_or_else(|| windlass_zmtp::curve_public(&secret));
+                if server {
+                    Mechanism::CurveServer { public, secret }
+                } else {
+                    Mechanism::CurveClient {
+                        server: options.curve_serverkey.unwrap_or_default(),
+                        public,
+                        secret,
+                    }
+                }
+            }
+        };
+        let is_asked = match &mechanism {
+            Mechanism::Null => {
+                !options.zap_domain.is_empty() && (self.has_handler() || options.zap_enforce_domain)
+            }
+            Mechanism::PlainServer => true,
+            Mechanism::CurveServer { .. } => self.has_handler() || options.zap_enforce_domain,
+            Mechanism::PlainClient { .. } | Mechanism::CurveClient { .. } => false,
+        };
+        let zap = is_asked.then(|| ZapConfig {
+            domain: options.zap_domain.clone(),
+            address: address.as_bytes().to_vec(),
+            request_id: b"1".to_vec(),
+            identity: options.routing_id.clone(),
+        });
+        Config {
+            socket_type: self.kind,
+            mechanism,
+            identity: options.routing_id.clone(),
+            metadata: options.metadata.clone(),
+            zap,
+        }
+    }
+
+    fn has_handler(&self) -> bool {
+        self.context.names.lock().find(HANDLER).is_some()
+    }
+
+    /// The peer has said something, or can be told something.
+    pub(super) fn greet(&mut self, index: u32, is_readable: bool, is_writable: bool) {
+        if is_writable {
+            self.flush(index);
+        }
+        if !is_readable {
+            return;
+        }
+        let mut buffer = [0; READ];
+        loop {
+            let Some(conn) = self.conn(index) else { return };
+            let State::Greeting(greeting) = &mut conn.state else { return };
+            if greeting.zap.is_some() {
+                // Nothing more is read before the authenticator has spoken.
+                if let Some(fd) = conn.fd()
+                    && greeting_is_over(fd)
+                {
+                    return self.lost(index);
+                }
+                return self.pause(index);
+            }
+            let Link::Stream(fd) = &conn.link else { return };
+            // SAFETY: as many bytes as the buffer has.
+            let got = match unsafe { stream::recv(fd.as_fd(), buffer.as_mut_ptr(), READ) } {
+                Ok(0) => return self.greeting_failed(index, None),
+                Ok(got) => got,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.greeting_failed(index, None),
+            };
+            greeting.read.extend_from_slice(&buffer[..got]);
+            self.advance(index);
+            if got < READ {
+                return;
+            }
+            if self.conn(index).is_none_or(|conn| !matches!(conn.state, State::Greeting(_))) {
+                return;
+            }
+        }
+    }
+
+    /// Goes on with what was read.
+    fn advance(&mut self, index: u32) {
+        let Some(conn) = self.conn(index) else { return };
+        let State::Greeting(greeting) = &mut conn.state else { return };
+        let read = std::mem::take(&mut greeting.read);
+        let input = greeting.handshake.input(&read, &mut conn.urgent);
+        match input {
+            Ok(consumed) => greeting.read = read[consumed..].to_vec(),
+            Err(error) => return self.greeting_failed(index, Some(&error)),
+        }
+        let status = greeting.handshake.status();
+        let was_asked = greeting.was_asked;
+        self.flush(index);
+        match status {
+            Status::Going => {}
+            Status::WantsZap if !was_asked => self.ask_handler(index),
+            Status::WantsZap => {}
+            Status::Done => self.greeted(index),
+        }
+    }
+
+    // --- the authenticator ---------------------------------------------------------------------------------
+
+    fn ask_handler(&mut self, index: u32) {
+        let handler = self.context.names.lock().find(HANDLER);
+        let (me, from) = (self.me.clone(), self.me.clone());
+        let Some(conn) = self.conn(index) else { return };
+        let whom = conn.me;
+        let State::Greeting(greeting) = &mut conn.state else { return };
+        greeting.was_asked = true;
+        let request = greeting.handshake.zap_request();
+        let (Some(handler), Some(request)) = (handler, request) else {
+            return self.greeting_failed(index, None);
+        };
+        let (mine, theirs) = inproc::pair(0, 0);
+        mine.settle(&me, whom, true);
+        let count = request.len();
+        mine.send(
+            request.into_iter().enumerate().map(|(place, part)| {
+                let mut frame = Frame::copy_of(&part);
+                frame.set_more(place + 1 < count);
+                frame
+            }),
+            false,
+        );
+        greeting.zap = Some(mine);
+        let arrival = Arrival { end: theirs, kind: SocketType::Dealer, identity: Vec::new(), from, whom };
+        handler.post(Mail::Arrived(Box::new(arrival)), handler.is_watched());
+    }
+
+    /// The authenticator has answered, or is gone.
+    pub(super) fn handler_spoke(&mut self, index: u32) {
+        let Some(conn) = self.conn(index) else { return };
+        let State::Greeting(greeting) = &mut conn.state else { return };
+        let Some(end) = greeting.zap.as_mut() else { return };
+        let Some(reply) = reply(end) else {
+            if end.is_over() {
+                self.greeting_failed(index, None);
+            }
+            return;
+        };
+        greeting.zap = None;
+        let answered = greeting.handshake.answer_zap(&reply, &mut conn.urgent);
+        match answered {
+            Ok(()) => {
+                self.flush(index);
+                self.resume(index);
+                self.advance(index);
+            }
+            Err(error) => self.greeting_failed(index, Some(&error)),
+        }
+    }
+
+    // --- its end -------------------------------------------------------------------------------------------
+
+    fn greeting_failed(&mut self, index: u32, error: Option<&HandshakeError>) {
+        let Some(conn) = self.conn(index) else { return };
+        let address = conn.endpoint.clone();
+        // What the peer is to be told of it goes out, if the kernel takes it.
+        if let Link::Stream(fd) = &conn.link
+            && conn.urgent_at < conn.urgent.len()
+        {
+            let _ = stream::send(fd.as_fd(), &conn.urgent[conn.urgent_at..]);
+        }
+        match error.map(HandshakeError::kind) {
+            Some(ErrorKind::Protocol(code)) => self.tell(event::HANDSHAKE_FAILED_PROTOCOL, code, &address),
+            Some(ErrorKind::Auth(status)) => {
+                self.tell(event::HANDSHAKE_FAILED_AUTH, i32::from(status), &address)
+            }
+            Some(ErrorKind::NoDetail) => {
+                self.tell(event::HANDSHAKE_FAILED_NO_DETAIL, errno::EPROTO, &address)
+            }
+            None => self.tell(event::HANDSHAKE_FAILED_NO_DETAIL, errno::EPIPE, &address),
+        }
+        let stops = match error {
+            Some(HandshakeError::Denied { .. } | HandshakeError::Refused { .. }) => {
+                options::option::STOP_HANDSHAKE_FAILED
+            }
+            Some(_) => options::option::STOP_HANDSHAKE_FAILED,
+            None => 0,
+        };
+        if self.options.reconnect_stop & stops != 0 {
+            return self.give_up(index);
+        }
+        self.lost(index);
+    }
+
+    fn greeted(&mut self, index: u32) {
+        let is_named = self.dial_of(index).is_some_and(|dial| dial.routing_id.is_some());
+        let Some(conn) = self.conn(index) else { return };
+        let whom = conn.me;
+        let State::Greeting(greeting) = std::mem::replace(&mut conn.state, State::Ready) else { return };
+        let Greeting { handshake, read, .. } = *greeting;
+        let Peer { session, minor, socket_type, identity, properties, user_id: _ } = handshake.finish();
+        let mut known: Vec<(String, String)> = properties
+            .into_iter()
+            .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()))
+            .collect();
+        if !known.iter().any(|(name, _)| name == "Socket-Type") {
+            known.push(("Socket-Type".to_owned(), socket_type.name().to_owned()));
+        }
+        known.push(("Peer-Address".to_owned(), conn.address.clone()));
+        conn.properties = Some(Arc::new(known));
+        conn.session = session;
+        conn.minor = minor;
+        conn.peer = socket_type;
+        if !is_named {
+            conn.identity = identity;
+        }
+        let is_encrypted = conn.is_encrypted();
+        let address = conn.endpoint.clone();
+        if !read.is_empty() {
+            conn.incoming.feed(&read, is_encrypted);
+        }
+        self.greeting.retain(|other| *other != whom);
+        self.calm_backoff(index);
+        self.tell(event::HANDSHAKE_SUCCEEDED, 0, &address);
+        self.ready(index);
+        if self.known(whom).is_some_and(|conn| conn.is_ready()) {
+            self.count(index);
+            // The kernel may have more behind what came with the handshake.
+            self.read_if_eager(index);
+        }
+        if let Some(me) = self.me.upgrade()
+            && me.is_closed.load(Ordering::Relaxed)
+        {
+            self.flush(index);
+        }
+    }
+}
+
+/// A whole reply, if there is one.
+fn reply(end: &mut End) -> Option<Vec<Vec<u8>>> {
+    end.first()?;
+    let mut parts = Vec::new();
+    loop {
+        let frame = end.take()?;
+        parts.push(frame.bytes().to_vec());
+        if !frame.more() {
+            return Some(parts);
+        }
+    }
+}
+
+/// The peer has hung up, and left nothing behind.
+fn greeting_is_over(fd: std::os::fd::BorrowedFd<'_>) -> bool {
+    windlass_os::net::is_at_end(fd)
+}

@@ -1,0 +1,196 @@
+//! How connections and sockets end, and what is done so that nothing is lost that need not be.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use windlass_os::stream;
+
+use super::Core;
+use super::deadlines::{Due, NOBODY};
+use crate::background::Notice;
+use crate::conn::{Link, State};
+use crate::monitor::event;
+use crate::outgoing::Outgoing;
+
+/// What a peer has sent and nobody will read is taken from the kernel, up to this: else the kernel would answer with a
+/// reset, which destroys what was sent to the peer last.
+const DISCARD: usize = 4 << 20;
+
+impl Core {
+    /// The peer is gone, or has to go. A connection that we have made is made again.
+    pub(super) fn lost(&mut self, index: u32) {
+        let is_inproc = match self.conn(index) {
+            Some(conn) => conn.is_inproc(),
+            None => return,
+        };
+        if is_inproc {
+            return self.end(index);
+        }
+        let is_over = self.dial_of(index).is_none_or(|dial| dial.is_over);
+        if is_over {
+            return self.end(index);
+        }
+        let was_ready = self.conn(index).is_some_and(|conn| conn.is_ready());
+        self.hang_up(index);
+        self.detach(index, false);
+        let generation = self.next_generation();
+        let is_raw = self.is_raw();
+        let Some(conn) = self.conn(index) else { return };
+        conn.me.generation = generation;
+        conn.state = State::Waiting;
+        let outgoing = std::mem::take(&mut conn.outgoing);
+        conn.outgoing = if is_raw { Outgoing::default() } else { outgoing.recover() };
+        if was_ready {
+            conn.incoming.cut();
+            if let Some(message) = self.options.hiccup_msg.clone() {
+                self.inbox.queue.push_back(crate::frame::Frame::copy_of(&message));
+                self.tell_readable();
+            }
+        }
+        let wants = self.conn(index).is_some_and(|conn| !conn.outgoing.is_empty());
+        if self.is_closing && !wants {
+            return self.end(index);
+        }
+        if self.conn(index).is_some_and(|conn| conn.has_message()) {
+            self.activate(index);
+        }
+        self.connect_again(index);
+    }
+
+    /// Ends a connection for good. What came from it before may still be taken.
+    pub(super) fn end(&mut self, index: u32) {
+        if self.conn(index).is_none() {
+            return;
+        }
+        self.hang_up(index);
+        self.detach(index, true);
+        let is_closing = self.is_closing;
+        let Some(conn) = self.conn(index) else { return };
+        if let Some(place) = conn.dial.take() {
+            self.dials[place as usize] = None;
+        }
+        let Some(conn) = self.conn(index) else { return };
+        let has_message = conn.has_message() && !is_closing;
+        conn.state = State::Ended;
+        if conn.is_willing {
+            conn.is_willing = false;
+            self.willing.retain(|other| *other != index);
+        }
+        let Some(conn) = self.conn(index) else { return };
+        conn.outgoing = Outgoing::default();
+        if has_message {
+            conn.incoming.cut();
+            self.activate(index);
+        } else if self.inbox.current != Some(index) {
+            self.remove_conn(index);
+        }
+        self.tell_readable();
+    }
+
+    /// Closes what carries it.
+    fn hang_up(&mut self, index: u32) {
+        let Some(conn) = self.conn(index) else { return };
+        (conn.is_blocked, conn.is_paused, conn.is_readable, conn.is_unsent) = (false, false, false, false);
+        conn.heart = None;
+        conn.urgent = Vec::new();
+        conn.urgent_at = 0;
+        let address = conn.endpoint.clone();
+        match &mut conn.link {
+            Link::Stream(_) => {
+                let Link::Stream(fd) = std::mem::replace(&mut conn.link, Link::None) else { return };
+                let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
+                let was_up = matches!(conn.state, State::Ready);
+                self.unwatch(fd.as_fd());
+                close_gently(fd);
+                self.tell(if was_up { event::DISCONNECTED } else { event::CLOSED }, number, &address);
+            }
+            // It goes with the connection, when its messages are taken.
+            Link::Inproc(_) | Link::None => {}
+        }
+    }
+
+    /// A connection that is not wanted any more ends when what was given to it is sent.
+    pub(super) fn part(&mut self, index: u32) {
+        self.flush(index);
+        let Some(conn) = self.conn(index) else { return };
+        if conn.is_ready() && !conn.is_flushed() && !conn.is_inproc() {
+            conn.is_parting = true;
+            return;
+        }
+        self.end(index);
+    }
+
+    /// Everything that a connection had is sent.
+    pub(super) fn flushed(&mut self, index: u32) {
+        let is_closing = self.is_closing;
+        if let Some(conn) = self.conn(index)
+            && conn.is_flushed()
+            && ((is_closing && conn.is_ready()) || conn.is_parting)
+        {
+            self.end(index);
+            self.finish_closing();
+        }
+    }
+
+    // --- the socket ----------------------------------------------------------------------------------------
+
+    /// Begins to close: what was sent goes out, for as long as it may linger.
+    pub(crate) fn close(&mut self, linger: Option<Duration>) {
+        if self.is_closing {
+            return;
+        }
+        self.is_closing = true;
+        self.parts.clear();
+        self.inbox = super::Inbox::default();
+        self.close_all_bound();
+        self.settle();
+        for index in self.indices() {
+            self.flush(index);
+            let is_now = linger == Some(Duration::ZERO);
+            let Some(conn) = self.conn(index) else { continue };
+            if is_now || conn.is_flushed() || conn.is_inproc() || conn.is_ended() {
+                self.end(index);
+            }
+        }
+        if let Some(wait) = linger.filter(|wait| !wait.is_zero()) {
+            self.note_after(wait, NOBODY, Due::Linger);
+        }
+        self.finish_closing();
+    }
+
+    /// What was not sent by now is not sent.
+    pub(super) fn abandon(&mut self) {
+        for index in self.indices() {
+            self.end(index);
+        }
+    }
+
+    /// Tells the context when nothing is left to be done.
+    pub(crate) fn finish_closing(&mut self) {
+        if !self.is_closing || self.is_gone || self.conns.iter().any(Option::is_some) {
+            return;
+        }
+        self.is_gone = true;
+        self.monitor = None;
+        let id = self.id();
+        self.notify(Notice::Remove(id));
+        self.context.closed(id);
+    }
+}
+
+/// Hangs up without a reset.
+fn close_gently(fd: OwnedFd) {
+    let _ = stream::shut_down_sending(fd.as_fd());
+    discard(fd.as_fd());
+}
+
+fn discard(fd: BorrowedFd<'_>) {
+    let (mut buffer, mut total) = ([0; 16 * 1024], 0);
+    // SAFETY: as many bytes as the buffer has.
+    while let Ok(got @ 1..) = unsafe { stream::recv(fd, buffer.as_mut_ptr(), buffer.len()) } {
+        total += got;
+        if total > DISCARD {
+            return;
+        }
+    }
+}

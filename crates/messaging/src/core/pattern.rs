@@ -1,0 +1,346 @@
+//! What the types of sockets remember, and what a connection is to each of them.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use windlass_zmtp::SocketType::{self, *};
+
+use super::Core;
+use crate::conn::Link;
+use crate::frame::{Frame, Out};
+use crate::mailbox::ConnRef;
+use crate::monitor::event;
+use crate::options::option;
+use crate::trie::{Filter, Trie};
+
+/// Where a REQ socket stands.
+#[derive(Default)]
+pub(super) struct Asking {
+    /// A request is out, and its reply has not come.
+    pub(super) is_out: bool,
+    /// Whom it went to; `None` if that one is gone.
+    pub(super) to: Option<ConnRef>,
+    /// Counts requests; in front of each with REQ_CORRELATE.
+    pub(super) number: u32,
+}
+
+/// Where a REP socket stands.
+#[derive(Default)]
+pub(super) struct Answering {
+    /// A request was taken whole, and is to be answered.
+    pub(super) is_due: bool,
+    /// Whom the answer goes to, and the frames in front of it.
+    pub(super) to: Option<ConnRef>,
+    pub(super) envelope: Vec<Frame>,
+}
+
+/// See the module. A socket uses what its type needs.
+pub(super) struct Pattern {
+    /// ROUTER, STREAM: peers by the name in front of a message.
+    pub(super) ids: HashMap<Vec<u8>, u32>,
+    /// SERVER, PEER: peers by number.
+    pub(super) numbers: HashMap<u32, u32>,
+    next_number: u32,
+    pub(super) asking: Asking,
+    pub(super) answering: Answering,
+    /// PUB, XPUB: who wants what.
+    pub(super) subscribers: Trie,
+    /// XPUB_MANUAL: the one whose subscription was taken last.
+    pub(super) last_subscriber: Option<ConnRef>,
+    /// SUB, XSUB: what is wanted.
+    pub(super) wanted: Filter,
+    /// XPUB_MANUAL: requests in the order in which the program is told of them.
+    pub(super) asked: VecDeque<(Option<ConnRef>, Vec<u8>, bool)>,
+    /// RADIO: who is in which group.
+    pub(super) groups: HashMap<Vec<u8>, Vec<u32>>,
+    /// DISH: the groups that it is in, and that of the message that is being taken.
+    pub(super) joined: BTreeSet<String>,
+    pub(super) group: String,
+    /// PAIR, CHANNEL: the one peer.
+    pub(super) sole: Option<u32>,
+    /// For publishing.
+    pub(super) matching: Vec<u32>,
+    pub(super) encoded: Vec<u8>,
+}
+
+impl Pattern {
+    pub(super) fn new(_kind: SocketType, seed: u64) -> Self {
+        Self {
+            ids: HashMap::new(),
+            numbers: HashMap::new(),
+            // libzmq begins at random, so that an old name is not taken for a new one.
+            next_number: (seed as u32) | 1,
+            asking: Asking { number: (seed >> 32) as u32, ..Asking::default() },
+            answering: Answering::default(),
+            subscribers: Trie::new(),
+            last_subscriber: None,
+            wanted: Filter::new(),
+            asked: VecDeque::new(),
+            groups: HashMap::new(),
+            joined: BTreeSet::new(),
+            group: String::new(),
+            sole: None,
+            matching: Vec::new(),
+            encoded: Vec::new(),
+        }
+    }
+}
+
+impl Core {
+    /// Bytes are no frames, on this socket.
+    pub(super) fn is_raw(&self) -> bool {
+        self.kind == Stream || (self.kind == Router && self.options.router_raw)
+    }
+
+    /// What comes in is dealt with as it comes, and not when the program asks.
+    #[inline]
+    pub(super) fn is_eager(&self) -> bool {
+        matches!(self.kind, Pub | XPub | Push | Scatter | Radio)
+    }
+
+    /// Its messages have one part.
+    pub(super) fn is_single(&self) -> bool {
+        matches!(self.kind, Server | Client | Radio | Dish | Gather | Scatter | Peer | Channel)
+    }
+
+    /// Whether receiving makes sense now.
+    #[inline]
+    pub(super) fn can_receive(&self) -> bool {
+        match self.kind {
+            Req => self.pattern.asking.is_out,
+            Rep => !self.pattern.answering.is_due,
+            _ => true,
+        }
+    }
+
+    /// What is sent may go to any peer in turn.
+    #[inline]
+    pub(super) fn balances(&self) -> bool {
+        matches!(self.kind, Push | Dealer | Req | Scatter | Client)
+    }
+
+    /// A connection is begun, or has come from inside the process: it is given its place.
+    pub(super) fn adopt(&mut self, index: u32, routing_id: Option<Vec<u8>>) {
+        if matches!(self.kind, Pair | Channel) && self.pattern.sole.is_none() {
+            self.pattern.sole = Some(index);
+        }
+        if let Some(id) = routing_id
+            && matches!(self.kind, Router | Stream)
+        {
+            self.pattern.ids.insert(id.clone(), index);
+            if let Some(conn) = self.conn(index) {
+                conn.identity = id;
+            }
+        }
+        if matches!(self.kind, Server | Peer) {
+            let number = self.number(index);
+            if let Some(conn) = self.conn(index) {
+                conn.routing_id = number;
+            }
+        }
+        if self.balances() && !self.options.immediate {
+            self.make_willing(index);
+        }
+    }
+
+    /// The number of a SERVER's or PEER's connection.
+    pub(crate) fn number_of(&mut self, index: u32) -> u32 {
+        self.conn(index).map_or(0, |conn| conn.routing_id)
+    }
+
+    /// How many topics are subscribed to, here or by peers.
+    pub(crate) fn topics(&self) -> i32 {
+        let count = self.pattern.wanted.len().max(self.pattern.subscribers.len());
+        i32::try_from(count).unwrap_or(i32::MAX)
+    }
+
+    fn number(&mut self, index: u32) -> u32 {
+        loop {
+            self.pattern.next_number = self.pattern.next_number.wrapping_add(1).max(1);
+            let number = self.pattern.next_number;
+            if let Entry::Vacant(free) = self.pattern.numbers.entry(number) {
+                free.insert(index);
+                return number;
+            }
+        }
+    }
+
+    /// Messages can flow: the pattern says its first words.
+    pub(super) fn ready(&mut self, index: u32) {
+        let is_welcome = match self.kind {
+            // There may be one peer; others are turned away.
+            Pair | Channel => *self.pattern.sole.get_or_insert(index) == index,
+            Router | Stream => self.name_peer(index),
+            _ => true,
+        };
+        if !is_welcome {
+            return self.end(index);
+        }
+        if matches!(self.kind, Server | Peer) && self.conn(index).is_some_and(|conn| conn.routing_id == 0) {
+            let number = self.number(index);
+            if let Some(conn) = self.conn(index) {
+                conn.routing_id = number;
+            }
+        }
+        if self.balances() {
+            self.make_willing(index);
+        }
+        match self.kind {
+            Sub | XSub => self.tell_subscriptions(index),
+            Dish => self.tell_groups(index),
+            Pub | XPub => {
+                if let Some(welcome) = self.options.xpub_welcome_msg.clone().filter(|_| self.kind == XPub) {
+                    self.push_to(index, &[], &[Out::copied(&welcome)]);
+                }
+            }
+            _ => {}
+        }
+        if self.options.probe_router && matches!(self.kind, Router | Dealer | Req) {
+            self.push_to(index, &[], &[Out::copied(b"")]);
+        }
+        if let Some(hello) = self.options.hello_msg.clone()
+            && matches!(self.kind, Router | Dealer | Server | Client | Peer | Scatter | Push | Channel | Pair)
+        {
+            self.push_to(index, &[], &[Out::copied(&hello)]);
+        }
+        if self.kind == Stream && self.options.stream_notify {
+            self.note_stream(index);
+        }
+        if self.kind == Router && self.options.router_notify & option::NOTIFY_CONNECT != 0 {
+            self.note_stream(index);
+        }
+        self.begin_heart(index);
+        self.flush(index);
+    }
+
+    /// An empty message from a peer: it has come, or gone.
+    pub(super) fn note_stream(&mut self, index: u32) {
+        let Some(conn) = self.conn(index) else { return };
+        let mut id = Frame::copy_of(&conn.identity);
+        id.set_more(true);
+        self.inbox.queue.push_back(id);
+        self.inbox.queue.push_back(Frame::copy_of(b""));
+        self.tell_readable();
+    }
+
+    /// Gives a peer the name by which it is addressed; false if it has none that it may have.
+    fn name_peer(&mut self, index: u32) -> bool {
+        let handover = self.options.router_handover;
+        let Some(conn) = self.conn(index) else { return false };
+        let mut identity = conn.identity.clone();
+        if self.pattern.ids.get(&identity) == Some(&index) {
+            return true;
+        }
+        if identity.is_empty() || self.kind == Stream || self.is_raw() {
+            self.pattern.next_number = self.pattern.next_number.wrapping_add(1);
+            identity = vec![0];
+            identity.extend_from_slice(&self.pattern.next_number.to_be_bytes());
+        } else if let Some(&other) = self.pattern.ids.get(&identity) {
+            if !handover {
+                return false;
+            }
+            self.pattern.ids.remove(&identity);
+            self.end(other);
+        }
+        self.rename(index, identity);
+        true
+    }
+
+    pub(super) fn rename(&mut self, index: u32, identity: Vec<u8>) {
+        self.pattern.ids.retain(|_, other| *other != index);
+        if let Some(conn) = self.conn(index) {
+            conn.identity.clone_from(&identity);
+        }
+        self.pattern.ids.insert(identity, index);
+    }
+
+    /// A connection is gone, for good or until it is made again: nobody is addressed by its names.
+    pub(super) fn detach(&mut self, index: u32, is_for_good: bool) {
+        let Some(conn) = self.conn(index) else { return };
+        let (me, identity, number) = (conn.me, conn.identity.clone(), conn.routing_id);
+        let was_ready = conn.is_ready();
+        match self.kind {
+            Router | Stream => {
+                let is_told = match self.kind {
+                    Stream => self.options.stream_notify,
+                    _ => self.options.router_notify & option::NOTIFY_DISCONNECT != 0,
+                };
+                if was_ready && is_told {
+                    self.note_stream(index);
+                }
+                let fixed = self.dial_of(index).and_then(|dial| dial.routing_id.clone());
+                if self.pattern.ids.get(&identity) == Some(&index)
+                    && (is_for_good || fixed.as_ref() != Some(&identity))
+                {
+                    self.pattern.ids.remove(&identity);
+                }
+            }
+            Server | Peer if is_for_good => {
+                self.pattern.numbers.remove(&number);
+            }
+            Pub | XPub | Radio => self.forget_subscriber(index),
+            Pair | Channel if is_for_good && self.pattern.sole == Some(index) => self.pattern.sole = None,
+            Req if is_for_good && self.pattern.asking.to == Some(me) => self.pattern.asking.to = None,
+            _ => {}
+        }
+        if was_ready && let Some(message) = self.options.disconnect_msg.clone() {
+            let Some(conn) = self.conn(index) else { return };
+            let (id, number) = (conn.identity.clone(), conn.routing_id);
+            let mut frame = Frame::copy_of(&message);
+            match self.kind {
+                Router => {
+                    let mut id = Frame::copy_of(&id);
+                    id.set_more(true);
+                    self.inbox.queue.push_back(id);
+                }
+                Server | Peer => frame.set_routing_id(number),
+                Dealer | Client | Pull | Gather | Pair | Channel => {}
+                _ => return,
+            }
+            self.inbox.queue.push_back(frame);
+            self.tell_readable();
+        }
+    }
+
+    /// Tells who watches from outside that a message may be there.
+    pub(super) fn tell_readable(&self) {
+        if let Some(me) = self.me.upgrade() {
+            me.wake();
+        }
+    }
+
+    /// A letter says that a lane has changed.
+    pub(super) fn lane_changed(&mut self, index: u32) {
+        let is_eager = self.is_eager();
+        let Some(conn) = self.conn(index) else { return };
+        match &mut conn.link {
+            Link::Inproc(end) => {
+                if is_eager {
+                    let is_over = end.is_ended();
+                    self.read_ahead(index);
+                    if is_over {
+                        self.lost(index);
+                    }
+                } else {
+                    self.activate(index);
+                    // An end that is gone stays until what it has sent is taken; it is not sent to any more.
+                    if let Some(conn) = self.conn(index)
+                        && let Link::Inproc(end) = &mut conn.link
+                        && end.is_over()
+                    {
+                        self.lost(index);
+                    }
+                }
+            }
+            _ => self.handler_spoke(index),
+        }
+    }
+
+    /// Tells the monitor.
+    pub(super) fn tell(&mut self, event: u64, value: i32, address: &str) {
+        let _ = event::ALL;
+        if let Some(monitor) = &mut self.monitor {
+            monitor.tell(event, value, address);
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Receiving: whose turn it is, and what of a message the program is given, for each type of socket.
+
+use windlass_zmtp::SocketType::{self, *};
+
+use super::Core;
+use crate::conn::Link;
+use crate::error::{Error, Result};
+use crate::frame::Frame;
+
+impl Core {
+    /// Takes the next part; EAGAIN if no whole message is here.
+    pub(crate) fn take_part(&mut self) -> Result<Frame> {
+        self.may_take()?;
+        if !self.has_message() {
+            return Err(Error::again());
+        }
+        if let Some(frame) = self.inbox.queue.pop_front() {
+            self.note_subscriber(&frame);
+            self.inbox.more = frame.more();
+            return Ok(frame);
+        }
+        let (index, kind) = (self.inbox.current.unwrap_or(u32::MAX), self.kind);
+        let Some(conn) = self.conn(index) else { return Err(Error::again()) };
+        let Some(mut frame) = conn.take_frame() else { return Err(Error::again()) };
+        if let Some(properties) = &conn.properties {
+            frame.set_properties(properties);
+        }
+        match kind {
+            Server | Peer => frame.set_routing_id(conn.routing_id),
+            Dish => frame.set_group(&self.pattern.group)?,
+            _ => {}
+        }
+        self.inbox.more = frame.more();
+        if !frame.more() {
+            self.finish_message(index);
+        }
+        Ok(frame)
+    }
+
+    /// Takes the next part, borrowed, and says whether another follows; EAGAIN if no whole message is here.
+    #[inline]
+    pub(crate) fn take_part_with(&mut self, sink: &mut dyn FnMut(&[u8], bool)) -> Result<bool> {
+        self.may_take()?;
+        if !self.has_message() {
+            return Err(Error::again());
+        }
+        if let Some(frame) = self.inbox.queue.pop_front() {
+            self.note_subscriber(&frame);
+            self.inbox.more = frame.more();
+            sink(frame.bytes(), frame.more());
+            return Ok(frame.more());
+        }
+        let index = self.inbox.current.unwrap_or(u32::MAX);
+        let taken = self.conn(index).and_then(|conn| {
+            conn.take_with(|bytes, more| {
+                sink(bytes, more);
+                more
+            })
+        });
+        let Some(more) = taken else { return Err(Error::again()) };
+        self.inbox.more = more;
+        if !more {
+            self.finish_message(index);
+        }
+        Ok(more)
+    }
+
+    /// Whether another part of the message that was begun follows.
+    pub(crate) fn more(&self) -> bool {
+        self.inbox.more
+    }
+
+    #[inline]
+    fn may_take(&self) -> Result<()> {
+        match self.kind {
+            Req if !self.pattern.asking.is_out
+                && self.inbox.current.is_none()
+                && self.inbox.queue.is_empty() =>
+            {
+                Err(Error::state("a REQ socket sends a request before it receives a reply"))
+            }
+            Rep if self.pattern.answering.is_due => {
+                Err(Error::state("a REP socket sends the reply before it receives another request"))
+            }
+            Push | Pub | Scatter | Radio => Err(one_way(self.kind)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last part of a message was taken.
+    #[inline]
+    fn finish_message(&mut self, index: u32) {
+        self.inbox.current = None;
+        match self.kind {
+            Rep => self.pattern.answering.is_due = true,
+            Req => (self.pattern.asking.is_out, self.pattern.asking.to) = (false, None),
+            _ => {}
+        }
+        if self.active.len() > 1 || self.conns[index as usize].as_ref().is_some_and(|conn| conn.is_ended()) {
+            self.turn(index);
+        }
+    }
+
+    /// The next one has its turn.
+    fn turn(&mut self, index: u32) {
+        if self.active.front() == Some(&index) {
+            self.active.rotate_left(1);
+        }
+        if self.conn(index).is_some_and(|conn| conn.is_ended() && !conn.has_message()) {
+            self.remove_conn(index);
+        }
+    }
+
+    /// Whether a whole message can be taken. Reads what the descriptors are known to have, if need be.
+    #[inline]
+    pub(crate) fn has_message(&mut self) -> bool {
+        if self.inbox.current.is_some() || !self.inbox.queue.is_empty() {
+            return true;
+        }
+        if !self.can_receive() {
+            return false;
+        }
+        self.next_message()
+    }
+
+    /// Finds the next message, and makes it the current one.
+    fn next_message(&mut self) -> bool {
+        while let Some(&index) = self.active.front() {
+            let Some(conn) = self.conn(index) else {
+                self.active.pop_front();
+                continue;
+            };
+            if conn.has_message() {
+                if self.open(index) {
+                    return true;
+                }
+                // It was not for us; the same connection may have another.
+                if !self.inbox.queue.is_empty() {
+                    return true;
+                }
+                continue;
+            }
+            if conn.is_paused {
+                self.resume(index);
+            }
+            let Some(conn) = self.conn(index) else { continue };
+            if conn.is_encrypted() && conn.incoming.has_wire() {
+                self.count(index);
+                if self.conn(index).is_some_and(|conn| conn.has_message()) {
+                    continue;
+                }
+            }
+            if self.conn(index).is_some_and(|conn| conn.is_readable) {
+                // A part of a message leaves it readable until there is no more; a peer that sends without an end
+                // is read on, since others wait for nothing but their turn.
+                self.fill(index);
+                continue;
+            }
+            // Nothing is here. It is asked again when there may be.
+            self.active.pop_front();
+            let Self { conns, spare_in, .. } = self;
+            let Some(conn) = conns[index as usize].as_deref_mut() else { continue };
+            conn.is_active = false;
+            conn.incoming.return_room(spare_in);
+            if conn.is_ended() {
+                self.remove_conn(index);
+            } else if let Link::Inproc(end) = &mut conn.link
+                && end.is_over()
+            {
+                self.lost(index);
+            }
+            if !self.inbox.queue.is_empty() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Begins to take a connection's message. False if it is not for the program, and dropped.
+    fn open(&mut self, index: u32) -> bool {
+        let kind = self.kind;
+        let is_single = self.is_single();
+        if self.options.conflates(kind) {
+            self.read_to_last(index);
+        }
+        let Some(conn) = self.conns[index as usize].as_deref_mut() else { return false };
+        match kind {
+            Pull | Dealer | XSub => {}
+            Pair | Channel if self.pattern.sole != Some(index) => {
+                conn.skip_message();
+                return false;
+            }
+            Sub => {
+                let Some((topic, _)) = conn.peek() else { return false };
+                let wanted = &self.pattern.wanted;
+                if wanted.is_match(topic) == self.options.invert_matching {
+                    conn.skip_message();
+                    return false;
+                }
+            }
+            Router | Stream => {
+                let mut id = Frame::copy_of(&conn.identity);
+                id.set_more(true);
+                if let Some(properties) = &conn.properties {
+                    id.set_properties(properties);
+                }
+                self.inbox.queue.push_back(id);
+            }
+            Req => return self.open_reply(index),
+            Rep => return self.open_request(index),
+            Dish => {
+                let Some((group, true)) = conn.peek() else {
+                    conn.skip_message();
+                    return false;
+                };
+                let group = String::from_utf8_lossy(group).into_owned();
+                if !self.pattern.joined.contains(&group) {
+                    conn.skip_message();
+                    return false;
+                }
+                self.pattern.group = group;
+                conn.take_frame();
+            }
+            _ => {}
+        }
+        if is_single && conn.peek().is_none_or(|(_, more)| more) {
+            conn.skip_message();
+            return false;
+        }
+        self.inbox.current = Some(index);
+        true
+    }
+
+    /// REQ: the reply to the request that is out, behind its envelope.
+    fn open_reply(&mut self, index: u32) -> bool {
+        let correlate = self.options.req_correlate;
+        let (to, number) = (self.pattern.asking.to, self.pattern.asking.number);
+        let Some(conn) = self.conn(index) else { return false };
+        let is_asked = to.is_none_or(|to| to.index == index);
+        let mut is_good = is_asked;
+        if is_good && correlate {
+            is_good = conn.peek().is_some_and(|(bytes, more)| more && bytes == number.to_be_bytes());
+            if is_good {
+                conn.take_frame();
+            }
+        }
+        is_good = is_good && conn.peek().is_some_and(|(bytes, more)| more && bytes.is_empty());
+        if !is_good {
+            conn.skip_message();
+            return false;
+        }
+        conn.take_frame();
+        self.inbox.current = Some(index);
+        true
+    }
+
+    /// REP: a request, behind the envelope that its reply will have.
+    fn open_request(&mut self, index: u32) -> bool {
+        let Some(conn) = self.conn(index) else { return false };
+        let mut envelope = Vec::new();
+        loop {
+            match conn.take_frame() {
+                Some(frame) if frame.more() => {
+                    let is_end = frame.bytes().is_empty();
+                    envelope.push(frame);
+                    if is_end {
+                        break;
+                    }
+                }
+                // It ended before the empty frame: no request.
+                _ => return false,
+            }
+        }
+        let to = conn.me;
+        self.pattern.answering.to = Some(to);
+        self.pattern.answering.envelope = envelope;
+        self.inbox.current = Some(index);
+        true
+    }
+
+    /// CONFLATE: reads everything, and keeps the last message.
+    fn read_to_last(&mut self, index: u32) {
+        loop {
+            self.keep_last(index);
+            if let Some(conn) = self.conn(index)
+                && let Link::Inproc(end) = &mut conn.link
+            {
+                end.keep_last();
+            }
+            if !self.conn(index).is_some_and(|conn| conn.is_readable) || !self.fill(index) {
+                return;
+            }
+        }
+    }
+
+    /// PUB, XPUB, PUSH, SCATTER, RADIO: what peers say is dealt with at once.
+    pub(super) fn digest(&mut self, index: u32) {
+        let kind = self.kind;
+        while self.conn(index).is_some_and(|conn| conn.has_message()) {
+            let Some(conn) = self.conn(index) else { return };
+            match kind {
+                Pub | XPub => {
+                    let parts = conn.take_message();
+                    self.upstream(index, parts);
+                }
+                // Inside the process there are no commands: a group is joined by a message.
+                Radio if conn.is_inproc() => {
+                    let parts = conn.take_message();
+                    if let Some((verb, group)) = parts.first().and_then(|part| part.bytes().split_first()) {
+                        let (is_join, group) = (*verb == 1, group.to_vec());
+                        self.joined(index, &group, is_join);
+                    }
+                }
+                _ => conn.skip_message(),
+            }
+        }
+        let Self { conns, spare_in, .. } = self;
+        if let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) {
+            conn.incoming.return_room(spare_in);
+        }
+    }
+}
+
+fn one_way(kind: SocketType) -> Error {
+    Error::not_supported(format!("a {} socket does not receive", kind.name()))
+}

@@ -1,0 +1,233 @@
+//! Who wants what: subscriptions and groups, in both directions.
+
+use windlass_zmtp::Command;
+use windlass_zmtp::SocketType::*;
+
+use super::Core;
+use crate::error::{Error, Result};
+use crate::frame::{Frame, Out};
+use crate::mailbox::ConnRef;
+
+impl Core {
+    // --- SUB, XSUB -----------------------------------------------------------------------------------------
+
+    /// Wants a topic, or no more: tells every publisher, if that is news.
+    pub(crate) fn want(&mut self, topic: &[u8], is_wanted: bool) -> Result<()> {
+        let is_news =
+            if is_wanted { self.pattern.wanted.add(topic) } else { self.pattern.wanted.remove(topic) };
+        // libzmq's subscribers tell each subscription again; an XPUB may want to count them.
+        let is_told = is_news || is_wanted || self.options.xsub_verbose_unsubscribe;
+        if is_told {
+            for index in self.indices() {
+                if self.conn(index).is_some_and(|conn| conn.is_ready()) {
+                    self.tell_subscription(index, topic, is_wanted);
+                    self.flush(index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A new publisher is told everything.
+    pub(super) fn tell_subscriptions(&mut self, index: u32) {
+        let mut topics = Vec::new();
+        self.pattern.wanted.prefixes(|topic| topics.push(topic.to_vec()));
+        for topic in topics {
+            self.tell_subscription(index, &topic, true);
+        }
+    }
+
+    fn tell_subscription(&mut self, index: u32, topic: &[u8], is_wanted: bool) {
+        let Some(conn) = self.conn(index) else { return };
+        if conn.minor >= 1 && !conn.is_inproc() {
+            let command = if is_wanted { Command::Subscribe(topic) } else { Command::Cancel(topic) };
+            let (mut body, mut framed) = (Vec::new(), Vec::new());
+            command.encode(&mut body);
+            windlass_zmtp::frame::encode(&mut framed, windlass_zmtp::frame::COMMAND, &body);
+            conn.outgoing.push_plain(&framed);
+        } else {
+            // ZMTP 3.0: a message whose first byte says it.
+            let mut message = vec![u8::from(is_wanted)];
+            message.extend_from_slice(topic);
+            self.push_to(index, &[], &[Out::copied(&message)]);
+        }
+    }
+
+    /// XSUB: a subscription if it looks like one, else a message for every publisher.
+    pub(super) fn send_upstream(&mut self, parts: &[Out<'_>]) -> Result<()> {
+        let mut rest = Vec::new();
+        for (place, part) in parts.iter().enumerate() {
+            let may = place == 0 || !self.options.only_first_subscribe;
+            match part.bytes.split_first() {
+                Some((verb @ (0 | 1), topic)) if may && parts.len() == 1 => {
+                    let topic = topic.to_vec();
+                    self.want(&topic, *verb == 1)?;
+                }
+                _ => rest.push(*part),
+            }
+        }
+        if !rest.is_empty() {
+            let whom: Vec<u32> = self
+                .indices()
+                .filter(|index| self.conns[*index as usize].as_ref().is_some_and(|conn| conn.is_ready()))
+                .collect();
+            self.distribute(&whom, &rest)?;
+        }
+        Ok(())
+    }
+
+    // --- PUB, XPUB -----------------------------------------------------------------------------------------
+
+    /// A message from a subscriber.
+    pub(super) fn upstream(&mut self, index: u32, parts: Vec<Frame>) {
+        let only_first = self.options.only_first_subscribe;
+        let mut rest = Vec::new();
+        for (place, part) in parts.into_iter().enumerate() {
+            let verb = part.bytes().first().copied();
+            if matches!(verb, Some(0 | 1)) && (place == 0 || !only_first) {
+                let topic = part.bytes()[1..].to_vec();
+                self.subscription(index, &topic, verb == Some(1));
+            } else {
+                rest.push(part);
+            }
+        }
+        if self.kind == XPub && !rest.is_empty() {
+            let count = rest.len();
+            for (place, mut part) in rest.into_iter().enumerate() {
+                part.set_more(place + 1 < count);
+                self.inbox.queue.push_back(part);
+            }
+            self.tell_readable();
+        }
+    }
+
+    /// A subscriber wants a topic, or no more.
+    pub(super) fn subscription(&mut self, index: u32, topic: &[u8], is_wanted: bool) {
+        if !matches!(self.kind, Pub | XPub) {
+            return;
+        }
+        let me = self.conn(index).map(|conn| conn.me);
+        if self.kind == XPub && self.options.xpub_manual {
+            self.pattern.asked.push_back((me, topic.to_vec(), is_wanted));
+            return self.tell_program(topic, is_wanted);
+        }
+        let is_news = if is_wanted {
+            self.pattern.subscribers.insert(topic, index)
+        } else {
+            self.pattern.subscribers.remove(topic, index)
+        };
+        let is_verbose = self.options.xpub_verboser || (is_wanted && self.options.xpub_verbose);
+        if self.kind == XPub && (is_news || is_verbose) {
+            self.tell_program(topic, is_wanted);
+        }
+    }
+
+    fn tell_program(&mut self, topic: &[u8], is_wanted: bool) {
+        let mut message = vec![u8::from(is_wanted)];
+        message.extend_from_slice(topic);
+        self.inbox.queue.push_back(Frame::copy_of(&message));
+        self.tell_readable();
+    }
+
+    /// XPUB_MANUAL: the program takes this message; if it is a request, its sender is the one to be answered.
+    #[inline]
+    pub(super) fn note_subscriber(&mut self, frame: &Frame) {
+        let is_it = |(_, topic, is_wanted): &mut (Option<ConnRef>, Vec<u8>, bool)| {
+            frame.bytes().split_first() == Some((&u8::from(*is_wanted), topic.as_slice()))
+        };
+        if self.pattern.asked.front_mut().is_some_and(is_it)
+            && let Some((whom, ..)) = self.pattern.asked.pop_front()
+        {
+            self.pattern.last_subscriber = whom;
+        }
+    }
+
+    /// XPUB_MANUAL: the program subscribes, or unsubscribes, the one whose request it has taken last.
+    pub(crate) fn subscribe_last(&mut self, topic: &[u8], is_wanted: bool) -> Result<()> {
+        let Some(last) = self.pattern.last_subscriber.filter(|last| self.known(*last).is_some()) else {
+            return Err(Error::invalid("no subscriber has asked for anything, or it is gone"));
+        };
+        if is_wanted {
+            self.pattern.subscribers.insert(topic, last.index);
+        } else {
+            self.pattern.subscribers.remove(topic, last.index);
+        }
+        Ok(())
+    }
+
+    /// A subscriber is gone, and everything that it wanted.
+    pub(super) fn forget_subscriber(&mut self, index: u32) {
+        for members in self.pattern.groups.values_mut() {
+            members.retain(|other| *other != index);
+        }
+        self.pattern.groups.retain(|_, members| !members.is_empty());
+        let mut gone = Vec::new();
+        self.pattern.subscribers.remove_all(index, |topic| gone.push(topic.to_vec()));
+        if self.kind == XPub && !self.is_closing {
+            for topic in gone {
+                self.tell_program(&topic, false);
+            }
+        }
+    }
+
+    // --- groups --------------------------------------------------------------------------------------------
+
+    /// DISH: joins a group, or leaves it.
+    pub(crate) fn join(&mut self, group: &str, is_join: bool) -> Result<()> {
+        if self.kind != Dish {
+            return Err(Error::not_supported(format!("a {} socket has no groups", self.kind.name())));
+        }
+        if group.len() > 255 {
+            return Err(Error::invalid("a group's name has at most 255 bytes"));
+        }
+        let is_news = if is_join {
+            self.pattern.joined.insert(group.to_owned())
+        } else {
+            self.pattern.joined.remove(group)
+        };
+        if !is_news {
+            let what = if is_join { "joined already" } else { "not joined" };
+            return Err(Error::invalid(format!("the group {group:?} is {what}")));
+        }
+        for index in self.indices() {
+            if self.conn(index).is_some_and(|conn| conn.is_ready()) {
+                self.tell_group(index, group, is_join);
+                self.flush(index);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_groups(&mut self, index: u32) {
+        let groups: Vec<String> = self.pattern.joined.iter().cloned().collect();
+        for group in groups {
+            self.tell_group(index, &group, true);
+        }
+    }
+
+    fn tell_group(&mut self, index: u32, group: &str, is_join: bool) {
+        let Some(conn) = self.conn(index) else { return };
+        if conn.is_inproc() {
+            let mut message = vec![u8::from(is_join)];
+            message.extend_from_slice(group.as_bytes());
+            return self.push_to(index, &[], &[Out::copied(&message)]);
+        }
+        let group = group.as_bytes();
+        let command = if is_join { Command::Join(group) } else { Command::Leave(group) };
+        self.send_command(index, &command);
+    }
+
+    /// RADIO: a peer has joined a group, or left it.
+    pub(super) fn joined(&mut self, index: u32, group: &[u8], is_join: bool) {
+        if self.kind != Radio {
+            return;
+        }
+        let members = self.pattern.groups.entry(group.to_vec()).or_default();
+        members.retain(|other| *other != index);
+        if is_join {
+            members.push(index);
+        } else if members.is_empty() {
+            self.pattern.groups.remove(group);
+        }
+    }
+}

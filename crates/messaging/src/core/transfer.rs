@@ -1,0 +1,338 @@
+//! Bytes in and out of connections.
+
+use std::os::fd::AsFd;
+
+use windlass_os::epoll::Interest;
+use windlass_os::stream;
+use windlass_zmtp::{Command, Session, code};
+
+use super::Core;
+use crate::background::Notice;
+use crate::conn::{Link, State};
+use crate::incoming::{Read, Violation};
+use crate::monitor::event;
+use crate::outgoing::Flushed;
+
+/// So much is put in before it is written anyway.
+const CHUNK: u64 = 64 * 1024;
+/// So much is encrypted ahead of what the kernel takes.
+const CIPHER: usize = 64 * 1024;
+/// A message that comes so soon after a write is put in and left for the next.
+const GATHER: std::time::Duration = std::time::Duration::from_micros(50);
+/// One connection is read so often in a row before others have their turn.
+const READS: usize = 8;
+
+impl Core {
+    // --- out -----------------------------------------------------------------------------------------------
+
+    /// Something was put in: it is written now, or left for more to come.
+    #[inline]
+    pub(super) fn pushed(&mut self, index: u32) {
+        let Some(conn) = self.conns[index as usize].as_deref_mut() else { return };
+        if conn.is_blocked || !conn.is_ready() {
+            return; // It goes out when the kernel takes more, or when the handshake is over.
+        }
+        if conn.is_unsent {
+            if conn.outgoing.bytes() >= CHUNK {
+                self.flush(index);
+                self.last_flush = std::time::Instant::now();
+            }
+            return;
+        }
+        let now = std::time::Instant::now();
+        if self.is_calm || now.duration_since(self.last_flush) > GATHER || conn.outgoing.bytes() >= CHUNK {
+            self.is_calm = false;
+            self.flush(index);
+            // The time before the write: a write that takes long must not make the next message wait.
+            self.last_flush = now;
+            return;
+        }
+        conn.is_unsent = true;
+        let whom = conn.me;
+        self.unsent.push(whom);
+        if let Some(me) = self.me.upgrade()
+            && me.sleep.gather() == crate::sleep::Gather::Begins
+        {
+            self.notify(Notice::Unsent(me.id));
+        }
+    }
+
+    /// Writes as much as the kernel takes.
+    pub(super) fn flush(&mut self, index: u32) {
+        let Self { conns, spare_out, spare_cipher, .. } = self;
+        let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
+        let Link::Stream(fd) = &conn.link else { return };
+        conn.is_left = false;
+        let mut is_blocked = false;
+        let mut is_broken = false;
+        let mut body = Vec::new();
+        loop {
+            while conn.urgent_at < conn.urgent.len() {
+                match stream::send(fd.as_fd(), &conn.urgent[conn.urgent_at..]) {
+                    Ok(sent) => conn.urgent_at += sent,
+                    Err(error) => {
+                        is_blocked = error.kind() == std::io::ErrorKind::WouldBlock;
+                        is_broken = !is_blocked;
+                        break;
+                    }
+                }
+            }
+            if is_blocked || is_broken {
+                break;
+            }
+            conn.urgent.clear();
+            conn.urgent_at = 0;
+            if !matches!(conn.state, State::Ready) {
+                break;
+            }
+            if let Session::Curve(session) = &mut conn.session {
+                if conn.outgoing.is_empty() {
+                    break;
+                }
+                if conn.urgent.capacity() == 0 {
+                    std::mem::swap(&mut conn.urgent, spare_cipher);
+                }
+                while conn.urgent.len() < CIPHER {
+                    let Some(flags) = conn.outgoing.pop_frame(&mut body) else { break };
+                    session.encrypt(flags, &body, &mut conn.urgent);
+                }
+                continue;
+            }
+            match conn.outgoing.flush(fd.as_fd()) {
+                Ok(Flushed::All) => {}
+                Ok(Flushed::Blocked) => is_blocked = true,
+                Err(_) => is_broken = true,
+            }
+            break;
+        }
+        if conn.urgent.is_empty() && conn.urgent.capacity() > 0 {
+            if conn.urgent.capacity() > spare_cipher.capacity() {
+                std::mem::swap(&mut conn.urgent, spare_cipher);
+            }
+            conn.urgent = Vec::new();
+        }
+        conn.outgoing.return_room(spare_out);
+        self.flushes += 1;
+        if is_broken {
+            // What the peer has sent before it went is still there.
+            self.read_all(index);
+            return self.lost(index);
+        }
+        let Some(conn) = self.conn(index) else { return };
+        if conn.is_blocked != is_blocked {
+            conn.is_blocked = is_blocked;
+            self.update_interest(index);
+        }
+        if self.balances() && self.room(index) {
+            self.make_willing(index);
+        }
+        if !is_blocked {
+            self.flushed(index);
+        }
+    }
+
+    // --- what the set tells of it --------------------------------------------------------------------------
+
+    pub(super) fn update_interest(&mut self, index: u32) {
+        let Some(me) = self.me.upgrade() else { return };
+        let Some(conn) = self.conn(index) else { return };
+        let token = conn.me.token();
+        let Link::Stream(fd) = &conn.link else { return };
+        let interest = match (!conn.is_paused, conn.is_blocked) {
+            (true, true) => Interest::READ | Interest::WRITE,
+            (true, false) => Interest::READ,
+            (false, true) => Interest::WRITE,
+            // A set tells of ends even if it is asked for nothing.
+            (false, false) => {
+                let _ = me.set.remove(fd.as_fd());
+                return;
+            }
+        };
+        if me.set.modify(fd.as_fd(), token, interest).is_err() {
+            let _ = me.set.add(fd.as_fd(), token, interest);
+        }
+    }
+
+    /// Nothing more is read for now.
+    pub(super) fn pause(&mut self, index: u32) {
+        if let Some(conn) = self.conn(index)
+            && !conn.is_paused
+        {
+            conn.is_paused = true;
+            self.update_interest(index);
+        }
+    }
+
+    /// There is room for more.
+    pub(super) fn resume(&mut self, index: u32) {
+        if let Some(conn) = self.conn(index)
+            && conn.is_paused
+        {
+            conn.is_paused = false;
+            conn.is_readable = true;
+            self.update_interest(index);
+        }
+    }
+
+    // --- in ------------------------------------------------------------------------------------------------
+
+    /// Reads once, and counts what has come. False if nothing has, or the connection is gone.
+    pub(super) fn fill(&mut self, index: u32) -> bool {
+        let Self { conns, spare_in, .. } = self;
+        let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return false };
+        let Link::Stream(fd) = &conn.link else {
+            conn.is_readable = false;
+            return false;
+        };
+        let is_encrypted = matches!(conn.session, Session::Curve(_));
+        conn.incoming.borrow_room(spare_in);
+        match conn.incoming.read(fd.as_fd(), is_encrypted) {
+            Ok(Read::Some(_)) => {}
+            Ok(Read::Drained(_)) => conn.is_readable = false,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                conn.is_readable = false;
+                conn.incoming.return_room(spare_in);
+                return false;
+            }
+            Ok(Read::End) | Err(_) => {
+                conn.is_readable = false;
+                self.lost(index);
+                return false;
+            }
+        }
+        if conn.heart.is_some() {
+            self.heard(index);
+        }
+        self.count(index)
+    }
+
+    /// Counts the messages in what has come, and handles commands. False if the connection is gone.
+    pub(super) fn count(&mut self, index: u32) -> bool {
+        let (limit, most) = (self.options.maxmsgsize, self.options.rcvhwm);
+        let Some(conn) = self.conn(index) else { return false };
+        let counted = match &mut conn.session {
+            Session::Curve(session) => conn.incoming.decrypt(session, limit, most),
+            Session::Clear => conn.incoming.scan(limit),
+        };
+        if let Err(violation) = counted {
+            let code = match violation {
+                Violation::Session => code::ZMTP_CRYPTOGRAPHIC,
+                Violation::Header | Violation::TooLarge | Violation::TooManyParts => {
+                    code::ZMTP_MALFORMED_COMMAND_MESSAGE
+                }
+            };
+            // What came before it was good.
+            self.handle_commands(index);
+            self.violated(index, code);
+            return false;
+        }
+        if conn.incoming.has_commands() && !self.handle_commands(index) {
+            self.violated(index, code::ZMTP_MALFORMED_COMMAND_UNSPECIFIED);
+        }
+        self.conn(index).is_some_and(|conn| conn.is_ready())
+    }
+
+    /// The peer does not keep to the protocol: it is told to the monitor, and hung up on.
+    fn violated(&mut self, index: u32, code: i32) {
+        if let Some(address) = self.conn(index).map(|conn| conn.endpoint.clone()) {
+            self.tell(event::HANDSHAKE_FAILED_PROTOCOL, code, &address);
+            self.lost(index);
+        }
+    }
+
+    /// False if one of the commands is malformed.
+    fn handle_commands(&mut self, index: u32) -> bool {
+        while let Some(body) = self.conn(index).and_then(|conn| conn.incoming.take_command()) {
+            match Command::parse(&body) {
+                Ok(Command::Ping { ttl, context }) => self.pinged(index, ttl, context),
+                Ok(Command::Subscribe(topic)) => self.subscription(index, topic, true),
+                Ok(Command::Cancel(topic)) => self.subscription(index, topic, false),
+                Ok(Command::Join(group)) => self.joined(index, group, true),
+                Ok(Command::Leave(group)) => self.joined(index, group, false),
+                // Those that nobody knows are for peers that do (ZMTP 3.1, "commands").
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Reads until there is no more, the high-water mark is reached, or others should have their turn.
+    pub(super) fn read_ahead(&mut self, index: u32) {
+        let is_eager = self.is_eager();
+        for _ in 0..READS {
+            if is_eager {
+                self.digest(index);
+            } else if self.is_full(index) {
+                if self.options.conflates(self.kind) {
+                    self.keep_last(index);
+                } else {
+                    self.pause(index);
+                    break;
+                }
+            }
+            if !self.conn(index).is_some_and(|conn| conn.is_readable) || !self.fill(index) {
+                break;
+            }
+        }
+        if is_eager {
+            self.digest(index);
+        }
+        if self.conn(index).is_some_and(|conn| conn.has_message()) {
+            self.activate(index);
+        }
+    }
+
+    /// Reads everything that is there, whatever the limits say: the connection is about to be forgotten. True if
+    /// there was anything.
+    pub(super) fn read_all(&mut self, index: u32) -> bool {
+        let mut any = false;
+        if let Some(conn) = self.conn(index)
+            && conn.is_ready()
+        {
+            conn.is_readable = true;
+        }
+        while self.conn(index).is_some_and(|conn| conn.is_readable && conn.is_ready()) {
+            if !self.fill(index) {
+                break;
+            }
+            any = true;
+            if self.is_eager() {
+                self.digest(index);
+            }
+        }
+        if self.conn(index).is_some_and(|conn| conn.has_message()) {
+            self.activate(index);
+        }
+        any
+    }
+
+    /// What came with a handshake is dealt with at once, by those that do so.
+    pub(super) fn read_if_eager(&mut self, index: u32) {
+        if let Some(conn) = self.conn(index) {
+            conn.is_readable = true;
+        }
+        if self.is_eager() {
+            self.read_ahead(index);
+        } else {
+            self.activate(index);
+        }
+    }
+
+    fn is_full(&mut self, index: u32) -> bool {
+        let (most, bytes) = (self.options.rcvhwm, self.options.rcv_hwm_bytes);
+        let conflates = self.options.conflates(self.kind);
+        let Some(conn) = self.conn(index) else { return false };
+        let most = if conflates { 2 } else { most };
+        (most > 0 && conn.incoming.messages() >= most) || (bytes > 0 && conn.incoming.held() >= bytes)
+    }
+
+    /// Of the messages that are here, only the last one is kept.
+    pub(super) fn keep_last(&mut self, index: u32) {
+        if let Some(conn) = self.conn(index) {
+            while conn.incoming.messages() > 1 {
+                conn.skip_message();
+            }
+        }
+    }
+}

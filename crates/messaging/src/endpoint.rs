@@ -1,0 +1,85 @@
+//! Where sockets meet: `tcp://host:port`, `ipc://path` and `inproc://name`.
+//!
+//! Text is read once, without looking anything up; what it stands for is asked for when it is bound or
+//! connected.
+//!
+//! Source: zmq_tcp(7), zmq_ipc(7), zmq_inproc(7).
+
+mod ipc;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use windlass_os::net::{Address, UnixName};
+
+pub use ipc::{IpcEndpoint, IpcName};
+pub use tcp::{Host, Port, Target, TcpEndpoint, TcpSource, resolve};
+
+use crate::error::{Error, Result, errno};
+
+/// An endpoint as a program names it. It displays as it was written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// Between hosts.
+    Tcp(TcpEndpoint),
+    /// Between the processes of a host.
+    Ipc(IpcEndpoint),
+    /// Within a context: the name.
+    Inproc(String),
+}
+
+impl Endpoint {
+    /// Reads an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is none, `EPROTONOSUPPORT` for a transport that there is not, `ENAMETOOLONG` for a
+    /// path or name that the system has no room for.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (transport, address) = text
+            .split_once("://")
+            .filter(|(transport, address)| !transport.is_empty() && !address.is_empty())
+            .ok_or_else(|| {
+                malformed(text, "it should look like tcp://host:port, ipc://path or inproc://name")
+            })?;
+        match transport {
+            "tcp" => Ok(Self::Tcp(TcpEndpoint::parse(address)?)),
+            "ipc" => Ok(Self::Ipc(IpcEndpoint::parse(address)?)),
+            "inproc" => Ok(Self::Inproc(address.to_owned())),
+            _ => Err(Error::new(
+                errno::EPROTONOSUPPORT,
+                format!("there is no transport {transport:?}: use tcp, ipc or inproc"),
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(tcp) => write!(formatter, "tcp://{tcp}"),
+            Self::Ipc(ipc) => write!(formatter, "ipc://{ipc}"),
+            Self::Inproc(name) => write!(formatter, "inproc://{name}"),
+        }
+    }
+}
+
+/// An address that a descriptor has, as an endpoint: what `LAST_ENDPOINT` says after a bind, and what
+/// monitors are told.
+///
+/// Empty for an end without a name.
+pub fn endpoint_of(address: &Address) -> String {
+    match address {
+        Address::Inet(address) => format!("tcp://{address}"),
+        Address::Unix(UnixName::Path(path)) => format!("ipc://{}", path.display()),
+        Address::Unix(UnixName::Abstract(name)) => format!("ipc://@{}", String::from_utf8_lossy(name)),
+        Address::Unnamed => String::new(),
+    }
+}
+
+#[cold]
+fn malformed(text: &str, hint: &str) -> Error {
+    Error::invalid(format!("{text:?} is no endpoint: {hint}"))
+}

@@ -1,0 +1,239 @@
+//! Connections inside a process: two lanes of frames, one for each direction, and the names under which sockets of a
+//! context find each other. A name may be connected to before it is bound.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use windlass_zmtp::SocketType;
+
+use crate::frame::Frame;
+use crate::mailbox::{ConnRef, Mail};
+use crate::shared::Shared;
+
+/// A connection of a socket, to which letters go.
+pub(crate) struct Address {
+    pub(crate) socket: Weak<Shared>,
+    pub(crate) conn: ConnRef,
+    /// It must act on its letters even if the program does not use it.
+    pub(crate) is_urgent: bool,
+}
+
+impl Address {
+    fn post(&self, mail: impl FnOnce(ConnRef) -> Mail) {
+        if let Some(socket) = self.socket.upgrade() {
+            socket.post(mail(self.conn), self.is_urgent);
+        }
+    }
+}
+
+/// One direction. Written by the sender's side and emptied by the receiver's, each under its socket's lock.
+pub(crate) struct Lane {
+    frames: Mutex<VecDeque<Frame>>,
+    /// Whole messages that the receiver's program has not taken. Added to by the sender, lessened by the receiver.
+    messages: AtomicUsize,
+    /// No more messages than this; 0 is no limit.
+    most: usize,
+    /// The sender was refused, and waits for room. Stored before it looks at `messages` again.
+    is_refused: AtomicBool,
+    /// One of the ends is gone.
+    is_ended: AtomicBool,
+    sender: OnceLock<Address>,
+    receiver: OnceLock<Address>,
+}
+
+impl Lane {
+    fn new(most: usize) -> Self {
+        Self {
+            frames: Mutex::default(),
+            messages: AtomicUsize::new(0),
+            most,
+            is_refused: AtomicBool::new(false),
+            is_ended: AtomicBool::new(false),
+            sender: OnceLock::new(),
+            receiver: OnceLock::new(),
+        }
+    }
+}
+
+/// One side of a connection inside the process.
+pub(crate) struct End {
+    output: Arc<Lane>,
+    input: Arc<Lane>,
+    /// Taken from `input` at once, and given to the program one by one.
+    batch: VecDeque<Frame>,
+}
+
+/// What the other side is told when it is found.
+pub(crate) struct Arrival {
+    pub(crate) end: End,
+    pub(crate) kind: SocketType,
+    pub(crate) identity: Vec<u8>,
+    /// The one that connected, and its connection.
+    pub(crate) from: Weak<Shared>,
+    pub(crate) whom: ConnRef,
+}
+
+/// Both limits together, as if each side had a queue of its own; none if one has none.
+pub(crate) fn joint_limit(sender: usize, receiver: usize) -> usize {
+    if sender == 0 || receiver == 0 { 0 } else { sender.saturating_add(receiver) }
+}
+
+/// Both sides of a new connection: of the one that connects, and of the one that is bound. `forth` is the limit of what
+/// the first sends, `back` of what it receives.
+pub(crate) fn pair(forth: usize, back: usize) -> (End, End) {
+    let (forth, back) = (Arc::new(Lane::new(forth)), Arc::new(Lane::new(back)));
+    let one = End { output: Arc::clone(&forth), input: Arc::clone(&back), batch: VecDeque::new() };
+    (one, End { output: back, input: forth, batch: VecDeque::new() })
+}
+
+impl End {
+    /// Who this side is. What the other side has sent before must be looked for after this.
+    pub(crate) fn settle(&self, socket: &Weak<Shared>, conn: ConnRef, is_urgent: bool) {
+        for place in [&self.output.sender, &self.input.receiver] {
+            let _ = place.set(Address { socket: socket.clone(), conn, is_urgent });
+        }
+    }
+
+    /// Whether there is room for another message. If not, a letter comes when there is.
+    pub(crate) fn has_room(&self) -> bool {
+        let lane = &self.output;
+        let has = || lane.most == 0 || lane.messages.load(Ordering::SeqCst) < lane.most;
+        if has() {
+            return true;
+        }
+        lane.is_refused.store(true, Ordering::SeqCst);
+        has()
+    }
+
+    /// Sends a whole message; says whether the other side still is there.
+    pub(crate) fn send(&self, parts: impl Iterator<Item = Frame>, conflates: bool) -> bool {
+        let lane = &self.output;
+        if lane.is_ended.load(Ordering::SeqCst) {
+            return false;
+        }
+        let mut frames = lane.frames.lock();
+        if conflates && !frames.is_empty() {
+            let dropped = frames.iter().filter(|frame| !frame.more()).count();
+            lane.messages.fetch_sub(dropped, Ordering::SeqCst);
+            frames.clear();
+        }
+        let was_empty = frames.is_empty();
+        frames.extend(parts);
+        // Before the receiver can take it, and count it off.
+        lane.messages.fetch_add(1, Ordering::SeqCst);
+        drop(frames);
+        if was_empty && let Some(receiver) = lane.receiver.get() {
+            receiver.post(Mail::Readable);
+        }
+        true
+    }
+
+    /// Whether a message is there.
+    pub(crate) fn has_message(&mut self) -> bool {
+        self.first().is_some()
+    }
+
+    /// The next part.
+    pub(crate) fn first(&mut self) -> Option<&Frame> {
+        if self.batch.is_empty() {
+            std::mem::swap(&mut self.batch, &mut *self.input.frames.lock());
+        }
+        self.batch.front()
+    }
+
+    /// Takes the next part.
+    pub(crate) fn take(&mut self) -> Option<Frame> {
+        self.first()?;
+        let frame = self.batch.pop_front()?;
+        if !frame.more() {
+            let lane = &self.input;
+            let left = lane.messages.fetch_sub(1, Ordering::SeqCst) - 1;
+            if left <= lane.most / 2
+                && lane.is_refused.swap(false, Ordering::SeqCst)
+                && let Some(sender) = lane.sender.get()
+            {
+                sender.post(Mail::Writable);
+            }
+        }
+        Some(frame)
+    }
+
+    /// Drops all messages but the last.
+    pub(crate) fn keep_last(&mut self) {
+        self.batch.append(&mut *self.input.frames.lock());
+        while self.batch.iter().filter(|frame| !frame.more()).count() > 1 {
+            while self.take().is_some_and(|frame| frame.more()) {}
+        }
+    }
+
+    /// Whether the other side is gone and everything that it has sent is taken.
+    pub(crate) fn is_over(&mut self) -> bool {
+        // Ended first: what was sent before that is seen by the look.
+        self.input.is_ended.load(Ordering::SeqCst) && !self.has_message()
+    }
+
+    /// Whether the other side is gone.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.input.is_ended.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for End {
+    /// The other side is told. What it was sent it may still take; what it sends from now on has no receiver.
+    fn drop(&mut self) {
+        for lane in [&self.output, &self.input] {
+            lane.is_ended.store(true, Ordering::SeqCst);
+        }
+        if let Some(receiver) = self.output.receiver.get() {
+            receiver.post(Mail::Readable);
+        }
+    }
+}
+
+/// Who connected to a name that nobody has bound yet.
+pub(crate) struct Early {
+    pub(crate) arrival: Arrival,
+    /// Forgotten when its socket is gone.
+    pub(crate) from: Weak<Shared>,
+}
+
+/// The names of a context.
+#[derive(Default)]
+pub(crate) struct Names {
+    bound: HashMap<String, Weak<Shared>>,
+    early: HashMap<String, Vec<Early>>,
+}
+
+impl Names {
+    /// Takes a name; gives who has connected to it already. `None` if it is taken.
+    pub(crate) fn bind(&mut self, name: &str, socket: &Arc<Shared>) -> Option<Vec<Early>> {
+        if self.bound.get(name).is_some_and(|other| other.strong_count() > 0) {
+            return None;
+        }
+        self.bound.insert(name.to_owned(), Arc::downgrade(socket));
+        Some(self.early.remove(name).unwrap_or_default())
+    }
+
+    /// Gives a name back, if this socket has it.
+    pub(crate) fn unbind(&mut self, name: &str, socket: &Weak<Shared>) -> bool {
+        let is_its = self.bound.get(name).is_some_and(|other| other.ptr_eq(socket));
+        if is_its {
+            self.bound.remove(name);
+        }
+        is_its
+    }
+
+    /// Who has bound a name.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Shared>> {
+        self.bound.get(name)?.upgrade()
+    }
+
+    /// Waits for a name to be bound.
+    pub(crate) fn wait(&mut self, name: &str, early: Early) {
+        let waiting = self.early.entry(name.to_owned()).or_default();
+        waiting.retain(|early| early.from.strong_count() > 0);
+        waiting.push(early);
+    }
+}

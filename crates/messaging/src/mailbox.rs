@@ -1,0 +1,40 @@
+//! What other sockets and threads tell a socket: letters.
+
+use std::net::SocketAddr;
+
+use crate::inproc::Arrival;
+
+/// A connection of a socket, as it was when this was made: its place may have been given to another since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnRef {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl ConnRef {
+    /// As the token of a descriptor. A generation has 31 bits: the highest one tells listeners.
+    pub(crate) fn token(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn from_token(token: u64) -> Self {
+        // Both casts take the half that they are meant to take.
+        Self { index: token as u32, generation: (token >> 32) as u32 }
+    }
+}
+
+/// One letter.
+pub(crate) enum Mail {
+    /// A lane that was empty has messages, or has ended.
+    Readable(ConnRef),
+    /// A lane that was full has room.
+    Writable(ConnRef),
+    /// Somebody in the process has connected.
+    Arrived(Box<Arrival>),
+    /// The one that was connected to, early, is bound now: its identity.
+    Met(ConnRef, Vec<u8>),
+    /// A name was looked up.
+    Resolved(ConnRef, crate::error::Result<Vec<SocketAddr>>),
+    /// The context ends.
+    Terminated,
+}

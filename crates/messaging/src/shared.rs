@@ -1,0 +1,349 @@
+//! A socket as its threads share it: the state behind its lock, the set of its descriptors, its letters, and who
+//! sleeps.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use windlass_os::epoll::{Epoll, Event, Interest, Woken as Slept};
+use windlass_os::eventfd::EventFd;
+use windlass_zmtp::SocketType;
+
+use crate::context::Inner;
+use crate::core::Core;
+use crate::error::{Error, Result, errno};
+use crate::events::{Events, Woken};
+use crate::mailbox::Mail;
+use crate::options::Options;
+use crate::sleep::{Bells, Doze, Heard, Sleep};
+use crate::spin::Spin;
+
+/// The bell's token in a socket's set; no connection has it.
+pub(crate) const BELL: u64 = u64::MAX;
+/// A waiter looks this long without sleeping, if that has paid off.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// What a program waits for outside: the set, and a bell for what is in no descriptor.
+struct Watch {
+    outer: Epoll,
+    bell: EventFd,
+}
+
+/// What other sockets of the context may ask while they hold their own locks.
+struct Public {
+    sndhwm: usize,
+    rcvhwm: usize,
+    identity: Vec<u8>,
+}
+
+impl Public {
+    fn of(options: &Options) -> Self {
+        Self { sndhwm: options.sndhwm, rcvhwm: options.rcvhwm, identity: options.routing_id.clone() }
+    }
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) id: u64,
+    pub(crate) kind: SocketType,
+    pub(crate) context: Arc<Inner>,
+    core: Mutex<Core>,
+    public: Mutex<Public>,
+    /// Letters, sleepers, watchers.
+    pub(crate) sleep: Sleep<Mail>,
+    pub(crate) set: Epoll,
+    bell: EventFd,
+    /// How often the program has looked at the set. The background leaves a socket alone whose number moves.
+    pub(crate) looks: AtomicU64,
+    /// A thread of the program is in a call, on a type that only one may use at a time.
+    user: AtomicBool,
+    /// Whether it pays to look for a while.
+    spin: Spin,
+    watch: OnceLock<Watch>,
+    /// Nobody calls it any more.
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl Shared {
+    /// A new one.
+    pub(crate) fn create(
+        id: u64,
+        kind: SocketType,
+        context: &Arc<Inner>,
+        options: Options,
+    ) -> io::Result<Arc<Self>> {
+        let (set, bell) = (Epoll::new()?, EventFd::new()?);
+        set.add(bell.as_fd(), BELL, Interest::READ)?;
+        let public = Mutex::new(Public::of(&options));
+        Ok(Arc::new_cyclic(|me| Self {
+            id,
+            kind,
+            context: Arc::clone(context),
+            core: Mutex::new(Core::new(kind, context, options, me.clone(), context.random())),
+            public,
+            sleep: Sleep::new(),
+            set,
+            bell,
+            looks: AtomicU64::new(0),
+            user: AtomicBool::new(false),
+            spin: Spin::new(),
+            watch: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// The options have changed.
+    pub(crate) fn publish(&self, options: &Options) {
+        *self.public.lock() = Public::of(options);
+    }
+
+    /// The high-water marks, (send, receive), without the socket's lock.
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        let public = self.public.lock();
+        (public.sndhwm, public.rcvhwm)
+    }
+
+    /// The name by which peers know it, without the socket's lock.
+    pub(crate) fn identity(&self) -> Vec<u8> {
+        self.public.lock().identity.clone()
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        self.core.try_lock()
+    }
+
+    /// Takes the right to call it, on a type that only one thread may use at a time.
+    #[inline]
+    pub(crate) fn enter(&self, is_thread_safe: bool) -> Result<Turn<'_>> {
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(Error::closed());
+        }
+        if is_thread_safe {
+            return Ok(Turn(None));
+        }
+        if self.user.swap(true, Ordering::Acquire) {
+            return Err(Error::new(
+                errno::EBUSY,
+                "the socket is in a call of another thread: use one for each thread, or a thread-safe type",
+            ));
+        }
+        Ok(Turn(Some(&self.user)))
+    }
+
+    /// Puts a letter in, and rings if somebody sleeps, watches, or must act at once.
+    pub(crate) fn post(&self, mail: Mail, is_urgent: bool) {
+        let bells = self.sleep.post(mail);
+        if is_urgent || bells.inner {
+            self.bell.signal();
+        }
+        self.ring_outside(bells);
+    }
+
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.sleep.has_mail()
+    }
+
+    pub(crate) fn take_mail(&self, letters: &mut Vec<Mail>) {
+        self.sleep.take(letters);
+    }
+
+    /// Wakes whoever sleeps, to look again.
+    pub(crate) fn wake(&self) {
+        let bells = self.sleep.call();
+        if bells.inner {
+            self.bell.signal();
+        }
+        self.ring_outside(bells);
+    }
+
+    /// Wakes one who sleeps; it wakes the next one, if that may have what it wants.
+    pub(crate) fn rouse(&self) {
+        self.bell.signal();
+    }
+
+    /// Tells who watches from outside.
+    pub(crate) fn ring(&self) {
+        let bells = self.sleep.call();
+        self.ring_outside(bells);
+    }
+
+    fn ring_outside(&self, bells: Bells) {
+        if bells.outer
+            && let Some(watch) = self.watch.get()
+        {
+            watch.bell.signal();
+            self.sleep.was_rung();
+        }
+    }
+
+    /// Whoever watches is about to look. What happens from now on rings again.
+    #[inline]
+    pub(crate) fn silence(&self) {
+        if self.sleep.heard() == Heard::Bell
+            && let Some(watch) = self.watch.get()
+        {
+            watch.bell.drain();
+            self.sleep.hush();
+        }
+    }
+
+    pub(crate) fn drain_bell(&self) {
+        self.bell.drain();
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.sleep.is_watched()
+    }
+
+    /// A descriptor that can be read when something may have changed.
+    pub(crate) fn watch_fd(&self) -> io::Result<RawFd> {
+        if self.watch.get().is_none() {
+            let (outer, bell) = (Epoll::new()?, EventFd::new()?);
+            outer.add(self.set.as_fd(), 0, Interest::READ)?;
+            outer.add(bell.as_fd(), 1, Interest::READ)?;
+            bell.signal();
+            if self.watch.set(Watch { outer, bell }).is_ok() {
+                self.sleep.watch();
+            }
+        }
+        Ok(self.watch.get().map_or(-1, |watch| watch.outer.as_fd().as_raw_fd()))
+    }
+
+    /// Sleeps until `what` may be had.
+    pub(crate) fn wait(&self, what: Events, deadline: Option<Instant>) -> Result<Woken> {
+        let mut core = self.lock();
+        core.check_open()?;
+        core.settle();
+        if core.may(what) {
+            core.rouse(self);
+            return Ok(Woken::Ready);
+        }
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            let looked = core.look(self, what);
+            core.rouse(self);
+            looked?;
+            return Ok(if core.may(what) { Woken::Ready } else { Woken::TimedOut });
+        }
+        let mut events = std::mem::take(&mut core.events);
+        let mut may_spin = self.context.may_spin() && self.spin.is_worth_it();
+        let ended = loop {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            if may_spin {
+                may_spin = false;
+                let is_inside = core.is_inside();
+                drop(core);
+                let found = self.look_for_a_while(&mut events, deadline, is_inside);
+                core = self.lock();
+                if found {
+                    core.handle(self, &events, what);
+                    core.rouse(self);
+                    if let Err(error) = core.check_open() {
+                        break Err(error);
+                    }
+                    if core.may(what) {
+                        break Ok(Woken::Ready);
+                    }
+                    may_spin = true;
+                    continue;
+                }
+                // Without the lock: the background may have read what was looked for.
+                if let Err(error) = core.check_open() {
+                    break Err(error);
+                }
+                if core.may(what) {
+                    break Ok(Woken::Ready);
+                }
+            }
+            if self.sleep.doze(what) == Doze::Mail {
+                self.sleep.rise(what);
+                core.take_mail(self);
+                core.rouse(self);
+                if let Err(error) = core.check_open() {
+                    break Err(error);
+                }
+                if core.may(what) {
+                    break Ok(Woken::Ready);
+                }
+                continue;
+            }
+            drop(core);
+            let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let slept = self.set.wait(&mut events, limit);
+            core = self.lock();
+            self.sleep.rise(what);
+            match slept {
+                Err(error) => break Err(error.into()),
+                Ok(Slept::BySignal) => break Ok(Woken::Interrupted),
+                Ok(Slept::InTime) => {}
+            }
+            core.handle(self, &events, what);
+            core.rouse(self);
+            if let Err(error) = core.check_open() {
+                break Err(error);
+            }
+            if core.may(what) {
+                break Ok(Woken::Ready);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                break Ok(Woken::TimedOut);
+            }
+        };
+        core.rouse(self);
+        events.clear();
+        core.events = events;
+        ended
+    }
+
+    /// Looks again and again, for a while. Says whether there is anything. What happens inside the process is in the
+    /// letters; the kernel is asked less often if all peers are there.
+    fn look_for_a_while(&self, events: &mut Vec<Event>, deadline: Option<Instant>, is_inside: bool) -> bool {
+        let began = Instant::now();
+        let until = deadline.map_or(began + SPIN, |deadline| deadline.min(began + SPIN));
+        let looks = if is_inside { 500 } else { 16 };
+        let mut is_first = true;
+        loop {
+            let mut found = false;
+            for _ in 0..looks {
+                if self.has_mail() {
+                    events.clear();
+                    found = true;
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+            found = found || (self.set.wait(events, Some(Duration::ZERO)).is_ok() && !events.is_empty());
+            let now = Instant::now();
+            if found && is_first {
+                // It was there already: nothing is learnt from that.
+                return true;
+            }
+            is_first = false;
+            if found || now >= until {
+                // Whoever finds it late was put aside, for somebody who needed this core.
+                self.spin.learn(found && now < until);
+                return found;
+            }
+        }
+    }
+}
+
+/// The right to call a socket, until it is dropped.
+pub(crate) struct Turn<'a>(Option<&'a AtomicBool>);
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(user) = self.0 {
+            user.store(false, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The protocol on every schedule that loom finds. A socket is modelled: its lock, what was read into memory, and the
+//! kernel, whose descriptors are level-triggered. The steps are those of `Shared::wait`, `Core::look`, `Core::attend`,
+//! `Core::rouse` and `poll`, in their order. A sleeper that nobody wakes is a deadlock, which loom reports.
+
+use loom::model::Builder;
+use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+use loom::thread;
+
+use super::*;
+
+/// What the kernel knows of: the bells, and what peers have sent.
+#[derive(Default)]
+struct Descriptors {
+    inner: bool,
+    outer: bool,
+    wire: usize,
+}
+
+struct Kernel {
+    state: Mutex<Descriptors>,
+    changed: Condvar,
+}
+
+impl Kernel {
+    fn lock(&self) -> MutexGuard<'_, Descriptors> {
+        self.state.lock().expect("no panic under it")
+    }
+
+    fn change<R>(&self, act: impl FnOnce(&mut Descriptors) -> R) -> R {
+        let mut state = self.lock();
+        let result = act(&mut state);
+        drop(state);
+        self.changed.notify_all();
+        result
+    }
+
+    /// Sleeps on the set.
+    fn wait(&self, ready: impl Fn(&Descriptors) -> bool) {
+        let mut state = self.lock();
+        while !ready(&state) {
+            state = self.changed.wait(state).expect("no panic under it");
+        }
+    }
+}
+
+/// Behind the lock.
+#[derive(Default)]
+struct Core {
+    /// Received and not taken; all that a letter says is that there is one more.
+    messages: usize,
+    /// Put in and not written.
+    unsent: usize,
+    sent: usize,
+    is_closed: bool,
+}
+
+struct Socket {
+    sleep: Sleep<usize>,
+    core: Mutex<Core>,
+    kernel: Kernel,
+}
+
+fn is_ready(state: &Descriptors) -> bool {
+    state.inner || state.wire > 0
+}
+
+impl Socket {
+    fn new() -> Arc<Self> {
+        let kernel = Kernel { state: Mutex::new(Descriptors::default()), changed: Condvar::new() };
+        Arc::new(Self { sleep: Sleep::new(), core: Mutex::new(Core::default()), kernel })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("no panic under it")
+    }
+
+    fn ring(&self, bells: Bells) {
+        if bells.inner {
+            self.kernel.change(|state| state.inner = true);
+        }
+        if bells.outer {
+            self.kernel.change(|state| state.outer = true);
+            self.sleep.was_rung();
+        }
+    }
+
+    fn post(&self) {
+        self.ring(self.sleep.post(1));
+    }
+
+    fn arrive(&self, messages: usize) {
+        self.kernel.change(|state| state.wire += messages);
+    }
+
+    fn watch(&self) {
+        self.kernel.change(|state| state.outer = true);
+        self.sleep.watch();
+    }
+
+    fn take_mail(&self, core: &mut Core) {
+        let mut letters = Vec::new();
+        self.sleep.take(&mut letters);
+        core.messages += letters.len();
+    }
+
+    fn handle(&self, core: &mut Core) {
+        if self.sleep.has_mail() {
+            self.take_mail(core);
+        }
+        let (was_rung, wire) =
+            self.kernel.change(|state| (std::mem::take(&mut state.inner), std::mem::take(&mut state.wire)));
+        if was_rung {
+            self.take_mail(core);
+        }
+        core.messages += wire;
+    }
+
+    fn rouse(&self, core: &Core) {
+        if let Some(wishes) = self.sleep.wishes()
+            && (core.is_closed || (wishes.has(Events::READ) && core.messages > 0))
+        {
+            self.kernel.change(|state| state.inner = true);
+        }
+    }
+
+    /// `Shared::wait` for a message, and the call that takes it. False if the socket was closed.
+    fn receive(&self) -> bool {
+        let mut core = self.lock();
+        loop {
+            if core.is_closed {
+                return false;
+            }
+            if core.messages > 0 {
+                core.messages -= 1;
+                self.rouse(&core);
+                return true;
+            }
+            if self.sleep.doze(Events::READ) == Doze::Mail {
+                self.sleep.rise(Events::READ);
+                self.take_mail(&mut core);
+                self.rouse(&core);
+                continue;
+            }
+            drop(core);
+            self.kernel.wait(is_ready);
+            core = self.lock();
+            self.sleep.rise(Events::READ);
+            self.handle(&mut core);
+            self.rouse(&core);
+        }
+    }
+
+    /// `poll`, which looks, is counted without the lock, and looks again.
+    fn poll(&self) {
+        loop {
+            if self.look() > 0 {
+                return;
+            }
+            let mut is_news = self.sleep.doze(Events::READ) == Doze::Mail;
+            is_news |= self.lock().messages > 0;
+            if !is_news {
+                self.kernel.wait(is_ready);
+            }
+            self.sleep.rise(Events::READ);
+        }
+    }
+
+    /// A call that looks; gives what is there.
+    fn look(&self) -> usize {
+        let mut core = self.lock();
+        if self.sleep.heard() == Heard::Bell {
+            self.kernel.change(|state| state.outer = false);
+            self.sleep.hush();
+        }
+        self.handle(&mut core);
+        self.rouse(&core);
+        core.messages
+    }
+
+    /// `Core::attend`, once.
+    fn attend(&self) {
+        let mut core = self.lock();
+        if self.sleep.has_sleepers() {
+            return;
+        }
+        self.handle(&mut core);
+        self.ring(Bells { inner: false, ..self.sleep.call() });
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.ring(self.sleep.call());
+    }
+}
+
+/// Every schedule with so many preemptions.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+fn spawn(socket: &Arc<Socket>, act: impl FnOnce(&Socket) + 'static) -> thread::JoinHandle<()> {
+    let socket = Arc::clone(socket);
+    thread::spawn(move || act(&socket))
+}
+
+#[test]
+fn no_letter_is_posted_to_a_sleeper_that_sleeps_on() {
+    check(4, || {
+        let socket = Socket::new();
+        let poster = spawn(&socket, |socket| {
+            socket.post();
+            socket.post();
+        });
+        assert!(socket.receive() && socket.receive());
+        poster.join().expect("joined");
+        assert_eq!(socket.lock().messages, 0);
+    });
+}
+
+#[test]
+fn what_the_background_receives_is_not_hidden_from_a_sleeper() {
+    check(4, || {
+        let socket = Socket::new();
+        let background = spawn(&socket, Socket::attend);
+        let peer = spawn(&socket, |socket| socket.arrive(1));
+        assert!(socket.receive());
+        background.join().expect("joined");
+        peer.join().expect("joined");
+    });
+}
+
+#[test]
+fn what_the_background_receives_is_not_hidden_from_a_poller() {
+    check(4, || {
+        let socket = Socket::new();
+        let background = spawn(&socket, |socket| {
+            socket.attend();
+            socket.attend();
+        });
+        socket.post();
+        socket.arrive(1);
+        socket.poll();
+        background.join().expect("joined");
+    });
+    check(3, || {
+        let socket = Socket::new();
+        let background = spawn(&socket, Socket::attend);
+        let peer = spawn(&socket, |socket| socket.arrive(1));
+        socket.poll();
+        background.join().expect("joined");
+        peer.join().expect("joined");
+    });
+}
+
+#[test]
+fn one_sleeper_does_not_take_what_another_sleeps_for() {
+    check(3, || {
+        let socket = Socket::new();
+        let other = spawn(&socket, |socket| assert!(socket.receive()));
+        let peer = spawn(&socket, |socket| socket.arrive(2));
+        assert!(socket.receive());
+        other.join().expect("joined");
+        peer.join().expect("joined");
+    });
+}
+
+#[test]
+fn a_call_that_looks_leaves_nothing_to_a_sleeper_that_sleeps_on() {
+    check(3, || {
+        let socket = Socket::new();
+        let looker = spawn(&socket, |socket| {
+            socket.look();
+        });
+        let peer = spawn(&socket, |socket| {
+            socket.post();
+            socket.arrive(1);
+        });
+        assert!(socket.receive() && socket.receive());
+        looker.join().expect("joined");
+        peer.join().expect("joined");
+    });
+}
+
+#[test]
+fn a_close_wakes_all_who_sleep() {
+    check(3, || {
+        let socket = Socket::new();
+        let others = [0, 1].map(|_| spawn(&socket, |socket| assert!(!socket.receive())));
+        socket.close();
+        for other in others {
+            other.join().expect("joined");
+        }
+    });
+}
+
+/// Who watches sleeps on the bell outside and on the set. It hears of everything; and when it has looked at everything
+/// there is silence, or it would turn in circles.
+#[test]
+fn a_watcher_misses_nothing_and_has_silence_afterwards() {
+    for from_background in [false, true] {
+        check(3, move || {
+            let socket = Socket::new();
+            socket.watch();
+            let poster = spawn(&socket, Socket::post);
+            let other = spawn(&socket, move |socket| {
+                if from_background {
+                    socket.arrive(1);
+                    socket.attend();
+                } else {
+                    socket.post();
+                }
+            });
+            while socket.look() < 2 {
+                socket.kernel.wait(|state| state.outer || is_ready(state));
+                // It is woken again and again while somebody is between the ring and saying so.
+                thread::yield_now();
+            }
+            poster.join().expect("joined");
+            other.join().expect("joined");
+            assert_eq!(socket.look(), 2);
+            let state = socket.kernel.lock();
+            assert!(!state.outer && !is_ready(&state), "it is silent");
+        });
+    }
+}
+
+/// What the program leaves is written by the background, which is told, or comes anyway.
+#[test]
+fn nothing_that_was_put_in_is_stranded() {
+    check(5, || {
+        let socket = Socket::new();
+        let notices = Arc::new(Mutex::new(0_usize));
+        let told = Arc::clone(&notices);
+        let program = spawn(&socket, move |socket| {
+            for _ in 0..2 {
+                let mut core = socket.lock();
+                core.unsent += 1;
+                if socket.sleep.gather() == Gather::Begins {
+                    *told.lock().expect("no panic under it") += 1;
+                }
+            }
+        });
+        let mut is_ticking = false;
+        let mut turns = |count: usize| {
+            for _ in 0..count {
+                is_ticking |= std::mem::take(&mut *notices.lock().expect("no panic under it")) > 0;
+                if is_ticking {
+                    let mut core = socket.lock();
+                    if core.unsent > 0 {
+                        core.sent += std::mem::take(&mut core.unsent);
+                    } else {
+                        socket.sleep.calm();
+                        is_ticking = false;
+                    }
+                }
+            }
+        };
+        turns(2);
+        program.join().expect("joined");
+        turns(2);
+        assert_eq!(socket.lock().sent, 2);
+    });
+}

@@ -1,0 +1,556 @@
+//! A socket, as programs call it.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
+use windlass_zmtp::SocketType;
+
+use crate::context::Context;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::events::{Events, Woken};
+use crate::frame::{Frame, Out};
+use crate::monitor::Monitor;
+use crate::options::{Value, option};
+use crate::shared::{Shared, Turn};
+
+/// A part that was not sent, and why.
+#[derive(Debug)]
+pub struct Unsent {
+    /// Why.
+    pub error: Error,
+    /// The part.
+    pub frame: Frame,
+}
+
+/// The socket's lock, in a call.
+struct Locked<'a> {
+    core: MutexGuard<'a, Core>,
+    shared: &'a Shared,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    #[inline]
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}
+
+impl Drop for Locked<'_> {
+    /// A call reads what is there and takes what it needs: the rest may be what another thread sleeps for.
+    #[inline]
+    fn drop(&mut self) {
+        self.core.rouse(self.shared);
+    }
+}
+
+/// A socket. Clones are the same one. It is closed by [`close`](Self::close), not by being dropped.
+///
+/// Types that ZeroMQ calls thread-safe (CLIENT, SERVER, RADIO, DISH, SCATTER, GATHER, PEER, CHANNEL) may be called by
+/// many threads. The others are called by one at a time: a call while another one runs gives EBUSY.
+#[derive(Clone)]
+pub struct Socket(pub(crate) Arc<Shared>);
+
+impl Socket {
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> SocketType {
+        self.0.kind
+    }
+
+    /// Its number in the process.
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Its context.
+    pub fn context(&self) -> Context {
+        Context(Arc::clone(&self.0.context))
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Whether many threads may call it at once.
+    #[inline]
+    pub fn is_thread_safe(&self) -> bool {
+        use SocketType::{Channel, Client, Dish, Gather, Peer, Radio, Scatter, Server};
+        matches!(self.0.kind, Client | Server | Radio | Dish | Scatter | Gather | Peer | Channel)
+    }
+
+    #[inline]
+    fn enter(&self) -> Result<(Turn<'_>, Locked<'_>)> {
+        let turn = self.0.enter(self.is_thread_safe())?;
+        let mut core = self.0.lock();
+        core.check_open()?;
+        if self.0.has_mail() {
+            core.take_mail(&self.0);
+        }
+        Ok((turn, Locked { core, shared: &self.0 }))
+    }
+
+    /// As [`enter`](Self::enter), by who receives. It counts as a look even if the kernel is not asked: the background
+    /// would else take what comes for a socket whose owner is about to come for it.
+    #[inline]
+    fn enter_to_receive(&self) -> Result<(Turn<'_>, Locked<'_>)> {
+        let entered = self.enter()?;
+        let looks = &self.0.looks;
+        // Written under the lock; the background only sees whether it moves.
+        looks.store(looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        Ok(entered)
+    }
+
+    // --- options -------------------------------------------------------------------------------------------
+
+    /// Sets an option from the bytes of a C value.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for what is no option of this type of socket, not supported, or out of range; ETERM, ENOTSOCK.
+    pub fn set(&self, number: i32, value: &[u8]) -> Result<()> {
+        let (_turn, mut core) = self.enter()?;
+        match number {
+            option::SUBSCRIBE | option::UNSUBSCRIBE => {
+                let is_wanted = number == option::SUBSCRIBE;
+                match core.kind {
+                    SocketType::Sub => core.want(value, is_wanted),
+                    SocketType::XPub if core.options.xpub_manual => core.subscribe_last(value, is_wanted),
+                    kind => Err(Error::invalid(format!(
+                        "a {} socket does not subscribe by an option",
+                        kind.name()
+                    ))),
+                }
+            }
+            _ => {
+                let kind = core.kind;
+                core.options.set(kind, number, value)?;
+                self.0.publish(&core.options);
+                Ok(())
+            }
+        }
+    }
+
+    /// The value of an option.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    pub fn get(&self, number: i32) -> Result<Value> {
+        let (_turn, mut core) = self.enter()?;
+        Ok(match number {
+            option::TYPE => Value::Int(core.kind as i32),
+            option::RCVMORE => Value::Int(i32::from(core.more())),
+            option::THREAD_SAFE => Value::Int(i32::from(self.is_thread_safe())),
+            option::LAST_ENDPOINT => Value::Bytes(core.last_endpoint.clone().into_bytes()),
+            option::TOPICS_COUNT => Value::Int(core.topics()),
+            option::FD => {
+                drop(core);
+                Value::Int(self.0.watch_fd()?)
+            }
+            option::EVENTS => {
+                core.look(&self.0, Events::READ | Events::WRITE)?;
+                Value::Int(i32::from(core.ready_events().bits()))
+            }
+            _ => {
+                let kind = core.kind;
+                core.options.get(kind, number)?
+            }
+        })
+    }
+
+    /// SNDTIMEO.
+    pub fn send_timeout(&self) -> Option<Duration> {
+        self.0.lock().options.sndtimeo
+    }
+
+    /// RCVTIMEO.
+    pub fn recv_timeout(&self) -> Option<Duration> {
+        self.0.lock().options.rcvtimeo
+    }
+
+    // --- endpoints -----------------------------------------------------------------------------------------
+
+    /// Listens at an endpoint.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL, EPROTONOSUPPORT, EADDRINUSE, EADDRNOTAVAIL, ENODEV; ETERM, ENOTSOCK.
+    pub fn bind(&self, endpoint: &str) -> Result<()> {
+        self.enter()?.1.bind(endpoint)
+    }
+
+    /// Connects to an endpoint, now or as soon as it is there.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL, EPROTONOSUPPORT; ETERM, ENOTSOCK.
+    pub fn connect(&self, endpoint: &str) -> Result<()> {
+        self.enter()?.1.connect(endpoint).map(drop)
+    }
+
+    /// PEER: connects, and gives the number of the peer there.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and ENOTSUP for other types.
+    pub fn connect_peer(&self, endpoint: &str) -> Result<u32> {
+        if self.0.kind != SocketType::Peer {
+            return Err(Error::not_supported("only a PEER socket connects to a numbered peer"));
+        }
+        let (_turn, mut core) = self.enter()?;
+        let index = core.connect(endpoint)?;
+        Ok(core.number_of(index))
+    }
+
+    /// Listens no more. Connections that came by it end.
+    ///
+    /// # Errors
+    ///
+    /// ENOENT if it was not bound; ETERM, ENOTSOCK.
+    pub fn unbind(&self, endpoint: &str) -> Result<()> {
+        self.enter()?.1.unbind(endpoint)
+    }
+
+    /// Ends a connection that was made by [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// ENOENT if there is none; ETERM, ENOTSOCK.
+    pub fn disconnect(&self, endpoint: &str) -> Result<()> {
+        self.enter()?.1.disconnect(endpoint)
+    }
+
+    /// DISH: joins a group.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it has joined it, or for a long name; ENOTSUP for other types.
+    pub fn join(&self, group: &str) -> Result<()> {
+        self.enter()?.1.join(group, true)
+    }
+
+    /// DISH: leaves a group.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL if it has not joined it; ENOTSUP for other types.
+    pub fn leave(&self, group: &str) -> Result<()> {
+        self.enter()?.1.join(group, false)
+    }
+
+    // --- messages ------------------------------------------------------------------------------------------
+
+    /// Sends one part, if that is possible without waiting; the last one sends the message.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN when there is no room, EFSM, ENOTSUP, EHOSTUNREACH, EINVAL; ETERM, ENOTSOCK.
+    #[expect(clippy::result_large_err, reason = "the part is given back as it came, without an allocation")]
+    pub fn try_send(&self, frame: Frame, more: bool) -> std::result::Result<(), Unsent> {
+        self.send_out(frame.out(), more).map_err(|error| Unsent { error, frame })
+    }
+
+    /// As [`try_send`](Self::try_send), of bytes that are copied straight to where they are sent from.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_send`](Self::try_send).
+    #[inline]
+    pub fn try_send_bytes(&self, bytes: &[u8], more: bool) -> Result<()> {
+        self.send_out(Out::copied(bytes), more)
+    }
+
+    #[inline]
+    fn send_out(&self, part: Out<'_>, more: bool) -> Result<()> {
+        self.0.context.check_size(part.bytes.len())?;
+        let (_turn, mut core) = self.enter()?;
+        match core.send_part(part, more) {
+            Err(error) if error == Error::again() => {
+                core.look(&self.0, Events::WRITE)?;
+                core.send_part(part, more)
+            }
+            other => other,
+        }
+    }
+
+    /// Sends a whole message, if that is possible without waiting. `parts` is empty then, and else as it was.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_send`](Self::try_send).
+    pub fn try_send_all(&self, parts: &mut Vec<Frame>) -> Result<()> {
+        for part in parts.iter() {
+            self.0.context.check_size(part.bytes().len())?;
+        }
+        let (_turn, mut core) = self.enter()?;
+        core.check_whole()?;
+        let outs: Vec<Out<'_>> = parts.iter().map(Frame::out).collect();
+        let sent = match core.send(&outs) {
+            Err(error) if error == Error::again() => {
+                core.look(&self.0, Events::WRITE)?;
+                core.send(&outs)
+            }
+            other => other,
+        };
+        drop(core);
+        if sent.is_ok() {
+            parts.clear();
+        }
+        sent
+    }
+
+    /// Receives one part, if a whole message is here.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN when there is none, EFSM, ENOTSUP; ETERM, ENOTSOCK.
+    pub fn try_recv(&self) -> Result<Frame> {
+        let (_turn, mut core) = self.enter_to_receive()?;
+        match core.take_part() {
+            Err(error) if error == Error::again() => {
+                core.look(&self.0, Events::READ)?;
+                core.take_part()
+            }
+            other => other,
+        }
+    }
+
+    /// As [`try_recv`](Self::try_recv), but does not ask the kernel what has come: for callers that
+    /// [`wait`](Self::wait) when there is nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv).
+    pub fn try_recv_hot(&self) -> Result<Frame> {
+        self.enter_to_receive()?.1.take_part()
+    }
+
+    /// Receives the parts of one whole message, in one go: no other thread gets one of them. `is_hot` as in
+    /// [`try_recv_hot`](Self::try_recv_hot).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv).
+    pub fn try_recv_all(&self, is_hot: bool) -> Result<Vec<Frame>> {
+        let (_turn, mut core) = self.enter_to_receive()?;
+        let first = match core.take_part() {
+            Err(error) if !is_hot && error == Error::again() => {
+                core.look(&self.0, Events::READ)?;
+                core.take_part()
+            }
+            other => other,
+        }?;
+        let mut more = first.more();
+        let mut parts = vec![first];
+        while more {
+            let part = core.take_part()?;
+            more = part.more();
+            parts.push(part);
+        }
+        Ok(parts)
+    }
+
+    /// Receives up to so many whole messages, which are borrowed one part after the other; gives their number. `sink`
+    /// is told whether another part of the same message follows. It runs under the socket's lock: it must only copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv), if there is not one message.
+    pub fn try_recv_with(&self, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
+        let (_turn, mut core) = self.enter_to_receive()?;
+        match take_many(&mut core, messages, sink) {
+            Err(error) if error == Error::again() => {
+                core.look(&self.0, Events::READ)?;
+                take_many(&mut core, messages, sink)
+            }
+            other => other,
+        }
+    }
+
+    /// As [`try_recv_with`](Self::try_recv_with), but does not ask the kernel what has come.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv).
+    pub fn try_recv_with_hot(&self, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
+        take_many(&mut self.enter_to_receive()?.1, messages, sink)
+    }
+
+    /// Receives one part, borrowed, if a whole message is here; says whether another follows.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv`](Self::try_recv).
+    #[inline]
+    pub fn try_recv_part(&self, is_hot: bool, sink: &mut dyn FnMut(&[u8], bool)) -> Result<bool> {
+        let (_turn, mut core) = self.enter_to_receive()?;
+        match core.take_part_with(sink) {
+            Err(error) if !is_hot && error == Error::again() => {
+                core.look(&self.0, Events::READ)?;
+                core.take_part_with(sink)
+            }
+            other => other,
+        }
+    }
+
+    /// Waits until `what` can be had: it looks for a while, if another core may be about to send, and then sleeps.
+    ///
+    /// # Errors
+    ///
+    /// ETERM, ENOTSOCK: also when that happens meanwhile.
+    pub fn wait(&self, what: Events, deadline: Option<Instant>) -> Result<Woken> {
+        let _turn = self.0.enter(self.is_thread_safe())?;
+        self.0.wait(what, deadline)
+    }
+
+    /// Receives one part, and waits for it no longer than until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN when the time is up, EINTR when a signal came; else as [`try_recv`](Self::try_recv).
+    pub fn recv(&self, deadline: Option<Instant>) -> Result<Frame> {
+        loop {
+            match self.try_recv_hot() {
+                Err(error) if error == Error::again() => self.block(Events::READ, deadline)?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Sends one part, and waits for room no longer than until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN when the time is up, EINTR when a signal came; else as [`try_send`](Self::try_send).
+    pub fn send(&self, frame: &Frame, more: bool, deadline: Option<Instant>) -> Result<()> {
+        loop {
+            match self.send_out(frame.out(), more) {
+                Err(error) if error == Error::again() => self.block(Events::WRITE, deadline)?,
+                other => return other,
+            }
+        }
+    }
+
+    fn block(&self, what: Events, deadline: Option<Instant>) -> Result<()> {
+        match self.wait(what, deadline)? {
+            Woken::Ready => Ok(()),
+            Woken::TimedOut => Err(Error::again()),
+            Woken::Interrupted => Err(Error::interrupted()),
+        }
+    }
+
+    /// What can be had now.
+    ///
+    /// # Errors
+    ///
+    /// ETERM, ENOTSOCK.
+    pub fn events(&self) -> Result<Events> {
+        let (_turn, mut core) = self.enter()?;
+        core.look(&self.0, Events::READ | Events::WRITE)?;
+        Ok(core.ready_events())
+    }
+
+    /// As [`events`](Self::events), when only some of them matter.
+    pub(crate) fn events_of(&self, what: Events) -> Result<Events> {
+        let (_turn, mut core) = self.enter()?;
+        if core.may(what) {
+            return Ok(core.ready_events());
+        }
+        core.look(&self.0, what)?;
+        Ok(core.ready_events())
+    }
+
+    /// A descriptor that can be read when [`events`](Self::events) may have changed; asking for them, or trying to
+    /// receive until there is no more, makes it unreadable.
+    ///
+    /// # Errors
+    ///
+    /// ETERM, ENOTSOCK, EMFILE.
+    pub fn fd(&self) -> Result<RawFd> {
+        drop(self.enter()?);
+        Ok(self.0.watch_fd()?)
+    }
+
+    // --- monitor and end -----------------------------------------------------------------------------------
+
+    /// Tells of what happens to its connections on a new socket, bound at `endpoint`; `None` ends that.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL for another transport than inproc, or another type than PAIR, PUB and PUSH; EADDRINUSE.
+    pub fn monitor(&self, endpoint: Option<&str>, events: u64, version: i32, kind: SocketType) -> Result<()> {
+        drop(self.enter()?);
+        let old = self.0.lock().monitor.take();
+        drop(old);
+        let Some(endpoint) = endpoint else { return Ok(()) };
+        if !endpoint.starts_with("inproc://") {
+            return Err(Error::new(
+                crate::error::errno::EPROTONOSUPPORT,
+                "a monitor tells at an inproc:// endpoint only",
+            ));
+        }
+        if !matches!(kind, SocketType::Pair | SocketType::Pub | SocketType::Push) || !matches!(version, 1 | 2)
+        {
+            return Err(Error::invalid("a monitor is a PAIR, PUB or PUSH socket, and its version is 1 or 2"));
+        }
+        let socket = self.context().socket(kind)?;
+        socket.0.lock().options.linger = Some(Duration::ZERO);
+        if let Err(error) = socket.bind(endpoint) {
+            socket.close(None);
+            return Err(error);
+        }
+        self.0.lock().monitor = Some(Monitor::new(socket, events, version));
+        Ok(())
+    }
+
+    /// Closes it, without waiting: what was sent goes out for as long as it may linger. In milliseconds, -1 for ever;
+    /// LINGER if it is not given. Any thread may do this, also while another one waits in a call, which ends.
+    pub fn close(&self, linger: Option<i32>) {
+        if self.0.is_closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut core = self.0.lock();
+        let linger = match linger {
+            Some(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+            None => core.options.linger,
+        };
+        if self.0.has_mail() {
+            core.take_mail(&self.0);
+        }
+        core.close(linger);
+        drop(core);
+        self.0.wake();
+    }
+}
+
+#[inline]
+fn take_many(core: &mut Core, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
+    let mut taken = 0;
+    while taken < messages {
+        match core.take_part_with(sink) {
+            Ok(true) => {}
+            Ok(false) => taken += 1,
+            Err(_) if taken > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(taken)
+}

@@ -1,0 +1,92 @@
+//! Whether a waiter looks for a while before it sleeps. To be woken costs tens of microseconds across cores, and
+//! looking costs a core; so it is done only while it has paid off lately, and tried again now and then, ever more
+//! seldom, since what did not pay off may have begun to.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Successes are remembered up to this.
+const MOST: u32 = 8;
+/// It begins with so many.
+const FIRST: u32 = 4;
+/// After the first failure in a row it is tried again after so many waits, and after twice as many each time.
+const FIRST_PAUSE: u32 = 64;
+const LONGEST_PAUSE: u32 = 512;
+
+/// What a socket has learnt. Written by its waiters, in no order: all of it is only a guess.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    /// How well it went; 0 is not to be done.
+    score: AtomicU32,
+    /// Waits until it is tried again.
+    left: AtomicU32,
+    /// The last pause.
+    pause: AtomicU32,
+}
+
+impl Spin {
+    pub(crate) fn new() -> Self {
+        Self { score: AtomicU32::new(FIRST), left: AtomicU32::new(0), pause: AtomicU32::new(FIRST_PAUSE) }
+    }
+
+    /// Whether to look for a while now. Asked once for each wait.
+    #[inline]
+    pub(crate) fn is_worth_it(&self) -> bool {
+        if self.score.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+
+    /// It was done, and has found something or not.
+    pub(crate) fn learn(&self, has_found: bool) {
+        let score = self.score.load(Ordering::Relaxed);
+        if has_found {
+            self.score.store((score + 1).min(MOST), Ordering::Relaxed);
+            self.pause.store(FIRST_PAUSE, Ordering::Relaxed);
+            return;
+        }
+        self.score.store(score.saturating_sub(1), Ordering::Relaxed);
+        if score <= 1 {
+            let pause = self.pause.load(Ordering::Relaxed);
+            self.left.store(pause, Ordering::Relaxed);
+            self.pause.store((pause * 2).min(LONGEST_PAUSE), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_given_up_when_it_fails_and_tried_ever_more_seldom() {
+        let spin = Spin::new();
+        let mut waits_between = Vec::new();
+        let mut waits = 0;
+        for _ in 0..1_000 {
+            if spin.is_worth_it() {
+                waits_between.push(waits);
+                waits = 0;
+                spin.learn(false);
+            } else {
+                waits += 1;
+            }
+        }
+        assert_eq!(waits_between, [0, 0, 0, 0, 64, 128, 256, 512]);
+    }
+
+    #[test]
+    fn it_goes_on_while_it_finds_something_every_other_time() {
+        let spin = Spin::new();
+        for turn in 0..300 {
+            assert!(spin.is_worth_it(), "turn {turn}");
+            spin.learn(turn % 2 == 0);
+        }
+        for _ in 0..8 {
+            spin.learn(false);
+        }
+        assert!(!spin.is_worth_it());
+    }
+}
