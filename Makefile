@@ -3,8 +3,8 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: build, test-rust, test-python, lint, bench, bench-signals, bench-results, bench-loop, bench-foundation, doc,
-# clean.
+# Others: build, test-rust, test-python, lint, bench, bench-signals, bench-results, bench-loop,
+# bench-messaging, bench-foundation, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
@@ -26,7 +26,7 @@ endif
 
 # What has no wheel for the free-threaded 3.13 and does not build there is left out; the tests that need it skip.
 EXTRAS ?= test,numpy,joblib,dask,loop$(shell $(PYTHON) -c 'import sysconfig; \
-    print("" if sysconfig.get_config_var("Py_GIL_DISABLED") else ",property,loop-compiled")' 2>/dev/null)
+    print("" if sysconfig.get_config_var("Py_GIL_DISABLED") else ",property,loop-compiled,messaging")' 2>/dev/null)
 BIN := $(abspath $(VENV))/bin
 # What maturin and pip say is kept for the day it fails.
 define MATURIN
@@ -38,7 +38,8 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 COMMA := ,
 
-.PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-loop bench-foundation doc clean check-tools
+.PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-loop bench-messaging
+.PHONY: bench-foundation doc clean check-tools
 .PHONY: format lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
@@ -96,13 +97,13 @@ lint-types: $(VENV)/.dev
 	@$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`, and
-# `_loop` when it is asked for.
+# The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`,
+# and `_loop` and `_zmq` when they are asked for.
 lint-stubs: $(VENV)/.dev build
 	@MYPYPATH=python $(BIN)/python -c \
-	  'import sys; from windlass._load import loop; from mypy.stubtest import main; sys.exit(main())' \
+	  'import sys; from windlass._load import loop, zmq; from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
-	  windlass._core windlass._worker windlass._foundation windlass._loop
+	  windlass._core windlass._worker windlass._foundation windlass._loop windlass._zmq
 
 lint-layers: $(VENV)/.dev build
 	@$(BIN)/lint-imports
@@ -125,6 +126,9 @@ bench-results: build $(VENV)/.bench
 
 bench-loop: build $(VENV)/.bench
 	@$(BIN)/python benchmarks/loop.py $(BENCH_ARGS)
+
+bench-messaging: build $(VENV)/.bench
+	@$(BIN)/python benchmarks/messaging.py $(BENCH_ARGS)
 
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<

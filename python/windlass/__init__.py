@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from windlass import loop as loop
     from windlass import result as result
     from windlass import shared as shared
+    from windlass import zmq as zmq
     from windlass._bus import Bus as Bus
     from windlass._errors import (
         BusClosed as BusClosed,
@@ -162,6 +163,7 @@ __all__ = [
     "run",
     "share",
     "shared",
+    "zmq",
 ]
 
 #: Where the names live that are not errors; those are all in `_errors`.
@@ -193,7 +195,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in ("loop", "result", "shared"):
+    if name in ("loop", "result", "shared", "zmq"):
         return import_module(f"windlass.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'windlass' has no attribute {name!r}")

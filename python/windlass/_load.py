@@ -38,15 +38,16 @@ if TYPE_CHECKING:
     from windlass import _foundation as foundation
     from windlass import _loop as loop
     from windlass import _worker as worker
+    from windlass import _zmq as zmq
 else:
     worker = _open("windlass._worker")
     foundation = _open("windlass._foundation")
 
     def __getattr__(name: str) -> ModuleType:
-        # Opened when it is first asked for: it needs asyncio.
-        if name == "loop":
-            return _open("windlass._loop")
+        # Opened when they are first asked for: one needs asyncio, the other is for the main interpreter alone.
+        if name in ("loop", "zmq"):
+            return _open(f"windlass._{name}")
         raise AttributeError(name)
 
 
-__all__ = ["foundation", "loop", "worker"]
+__all__ = ["foundation", "loop", "worker", "zmq"]

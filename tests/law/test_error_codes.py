@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.law._tree import text
 
 from windlass import _errors
+from windlass.zmq import error as _zmq_errors
 
 _ROW = re.compile(r"^\| `(\w+)` \| `(WL-[A-Z-]+)` \| ([^|]+) \|", re.MULTILINE)
 
@@ -19,7 +20,7 @@ _ROW = re.compile(r"^\| `(\w+)` \| `(WL-[A-Z-]+)` \| ([^|]+) \|", re.MULTILINE)
 def _classes() -> dict[str, type[_errors.WindlassError]]:
     return {
         name: value
-        for name, value in vars(_errors).items()
+        for name, value in {**vars(_errors), **vars(_zmq_errors)}.items()
         if isinstance(value, type) and issubclass(value, _errors.WindlassError)
     }
 

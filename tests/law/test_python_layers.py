@@ -11,7 +11,14 @@ from tests.law._tree import ROOT, text, with_suffix
 PACKAGE = Path("python/windlass")
 #: A worker's modules, and what they may not import: the extension's parent half refuses to load where they run.
 WORKER = ("_worker_main", "_zygote", "_serialize")
-PARENT = {"windlass._core", "windlass._pool", "windlass._future", "windlass.cli"}
+PARENT = {
+    "windlass._core",
+    "windlass._pool",
+    "windlass._future",
+    "windlass.cli",
+    "windlass.zmq",
+    "windlass._zmq",
+}
 
 
 def _top_level(tree: ast.Module) -> list[ast.stmt]:
@@ -62,6 +69,20 @@ def test_the_loop_stands_on_its_own_door_alone() -> None:
         everything = [node for node in ast.walk(ast.parse(text(source))) if isinstance(node, ast.stmt)]
         named = {name for name in imported(everything) if name.split(".")[0] == "windlass"}
         assert not {name for name in named if name.split(".")[:2] != ["windlass", "loop"]} - allowed, source
+
+
+def test_messaging_stands_on_its_own_door_and_the_errors_alone() -> None:
+    allowed = {
+        "windlass",
+        "windlass._load",
+        "windlass._load.zmq",
+        "windlass._errors",
+        "windlass._errors.WindlassError",
+    }
+    for source in with_suffix(".py", under=str(PACKAGE / "zmq")):
+        everything = [node for node in ast.walk(ast.parse(text(source))) if isinstance(node, ast.stmt)]
+        named = {name for name in imported(everything) if name.split(".")[0] == "windlass"}
+        assert not {name for name in named if name.split(".")[:2] != ["windlass", "zmq"]} - allowed, source
 
 
 def test_the_package_itself_imports_nothing_of_its_own_when_imported() -> None:

@@ -1,8 +1,8 @@
-//! The extension module: one shared object with four doors.
+//! The extension module: one shared object with five doors.
 //!
-//! `PyInit__core` (pyo3) is the parent's side and serves a main interpreter only. `PyInit__worker`,
-//! `PyInit__foundation` and `PyInit__loop` (plain C API, multi-phase) may be loaded in every worker. All see the same
-//! Rust statics, which is why they are one object.
+//! `PyInit__core` and `PyInit__zmq` (pyo3) serve a main interpreter only: the parent's side, and messaging.
+//! `PyInit__worker`, `PyInit__foundation` and `PyInit__loop` (plain C API, multi-phase) may be loaded in every worker.
+//! All see the same Rust statics, which is why they are one object.
 
 mod awaitable;
 mod core;
@@ -12,5 +12,6 @@ mod foundation;
 mod guarded;
 mod heap;
 mod lending;
+mod messaging;
 mod object;
 mod worker;

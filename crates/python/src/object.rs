@@ -223,20 +223,25 @@ pub(crate) fn detached<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the thread is attached, and is so again before anything of the interpreter is touched.
     let state = unsafe { ffi::PyEval_SaveThread() };
     let result = work();
-    // Before 3.14 a thread that comes back to an interpreter which is leaving is ended by unwinding it, which Rust's
-    // frames do not survive. It waits for the end of the process instead, as it does from 3.14 on.
-    #[cfg(not(Py_3_14))]
-    while is_finalizing() {
-        std::thread::park();
-    }
+    wait_if_leaving();
     // SAFETY: the state that SaveThread gave.
     unsafe { ffi::PyEval_RestoreThread(state) };
     result
 }
 
-/// Whether the interpreter is leaving, and this is not the thread that takes it apart: that one does not come here.
-#[cfg(not(Py_3_14))]
-fn is_finalizing() -> bool {
+/// Does not return to an interpreter that is leaving. For a detached thread that is about to attach again.
+///
+/// Before 3.14 a thread that comes back to such an interpreter is ended by unwinding it, which Rust's frames do not
+/// survive. It waits for the end of the process instead, as it does from 3.14 on.
+pub(crate) fn wait_if_leaving() {
+    #[cfg(not(Py_3_14))]
+    while is_leaving() {
+        std::thread::park();
+    }
+}
+
+/// Whether the interpreter is leaving. An attached thread that sees it is the one that takes it apart.
+pub(crate) fn is_leaving() -> bool {
     #[cfg(Py_3_13)]
     use ffi::Py_IsFinalizing as is_finalizing;
     #[cfg(not(Py_3_13))]

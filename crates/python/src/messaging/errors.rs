@@ -1,0 +1,150 @@
+//! The core's errors become exceptions here: of which class, the Python package says.
+//!
+//! Two packages may use this door in one process, ours and pyzmq over our core, each with classes of its own. So what
+//! makes an exception is looked for on the type that was used, and only then among what was registered.
+
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use windlass_messaging::Error;
+
+use super::detach::in_python;
+
+pub(crate) const EINTR: i32 = 4;
+pub(crate) const EAGAIN: i32 = 11;
+pub(crate) const EFAULT: i32 = 14;
+pub(crate) const EINVAL: i32 = 22;
+pub(crate) const ENOTSOCK: i32 = 88;
+
+thread_local! {
+    /// This thread's latest error, for `zmq_errno`.
+    static LATEST: Cell<i32> = const { Cell::new(0) };
+}
+
+/// A function of the Python package's, put in when it is imported.
+pub(crate) struct Hook(Mutex<Option<Py<PyAny>>>);
+
+impl Hook {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    pub(crate) fn set(&self, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !function.is_callable() {
+            return Err(PyTypeError::new_err("a callable is wanted"));
+        }
+        let new = Some(function.clone().unbind());
+        let old = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), new);
+        // Outside of the lock: a finalizer may run.
+        drop(old);
+        Ok(())
+    }
+
+    /// What the type says, else what was registered.
+    pub(crate) fn find<'py>(
+        &self,
+        py: Python<'py>,
+        user: Option<&Bound<'py, PyType>>,
+        name: &Bound<'py, pyo3::types::PyString>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let Some(user) = user
+            && let Some(own) = user.getattr_opt(name)?
+        {
+            return Ok(Some(own));
+        }
+        let registered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(registered.as_ref().map(|function| function.bind(py).clone()))
+    }
+}
+
+pub(crate) static MAKE_ERROR: Hook = Hook::new();
+pub(crate) static MAKE_TRACKER: Hook = Hook::new();
+
+/// The number of this thread's latest error.
+pub(crate) fn latest() -> i32 {
+    LATEST.get()
+}
+
+/// The exception for an error number, of the class that goes with `user`.
+#[cold]
+pub(crate) fn make<'py>(
+    py: Python<'py>,
+    user: Option<&Bound<'py, PyType>>,
+    errno: i32,
+    message: &str,
+) -> PyErr {
+    LATEST.set(errno);
+    let made = MAKE_ERROR.find(py, user, intern!(py, "_make_error")).and_then(|make| match make {
+        Some(make) => in_python(py, || make.call1((errno, message))).map(PyErr::from_value),
+        None => Ok(PyOSError::new_err((errno, message.to_owned()))),
+    });
+    made.unwrap_or_else(|error| error)
+}
+
+/// The exception for an error of the core, raised by a method of `object`.
+#[cold]
+pub(crate) fn of<T>(object: &Bound<'_, T>, error: &Error) -> PyErr {
+    make(object.py(), Some(&object.as_any().get_type()), error.errno(), &error.to_string())
+}
+
+/// The exception for an error number that this door finds by itself.
+#[cold]
+pub(crate) fn new<T>(object: &Bound<'_, T>, errno: i32, message: &str) -> PyErr {
+    make(object.py(), Some(&object.as_any().get_type()), errno, message)
+}
+
+/// The exception for what was made in another process than this one.
+#[cold]
+pub(crate) fn forked<T>(object: &Bound<'_, T>, what: &str) -> PyErr {
+    let message = format!("the {what} was made before this process was forked. Make a new one in the child.");
+    new(object, ENOTSOCK, &message)
+}
+
+/// The exception for a second `__init__`.
+#[cold]
+pub(crate) fn made_already() -> PyErr {
+    PyRuntimeError::new_err("it was made already: __init__ is called once")
+}
+
+/// Makes a tracker that is done once the event is set; at once, without one.
+pub(crate) fn tracker<'py>(
+    py: Python<'py>,
+    user: &Bound<'py, PyType>,
+    event: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match MAKE_TRACKER.find(py, Some(user), intern!(py, "_make_tracker"))? {
+        Some(make) => in_python(py, || make.call1((event,))),
+        None => Ok(event.cloned().unwrap_or_else(|| py.None().into_bound(py))),
+    }
+}
+
+/// Text that Python gave as `str` or as UTF-8.
+pub(crate) fn text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
+    if let Ok(text) = value.extract::<String>() {
+        return Ok(text);
+    }
+    let bytes = value.extract::<&[u8]>().ok().and_then(|bytes| std::str::from_utf8(bytes).ok());
+    match bytes {
+        Some(text) => Ok(text.to_owned()),
+        None => Err(PyTypeError::new_err(format!("expected {what} to be str, got {}", value.repr()?))),
+    }
+}
+
+/// A truth value as C has it: anything that is not false.
+pub(crate) struct Truth(pub(crate) bool);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Truth {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        // SAFETY: a live object.
+        match unsafe { pyo3::ffi::PyObject_IsTrue(object.as_ptr()) } {
+            -1 => Err(PyErr::fetch(object.py())),
+            truth => Ok(Self(truth == 1)),
+        }
+    }
+}

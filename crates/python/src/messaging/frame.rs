@@ -1,0 +1,313 @@
+//! `Frame`: one part of a message, shown to Python without a copy.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBytes, PyDict, PyMemoryView, PyString, PyTuple, PyType, PyWeakrefMethods, PyWeakrefReference,
+};
+use windlass_messaging::Frame;
+
+use super::detach::in_python;
+use super::errors::{self, EINVAL, Truth};
+use super::release::{self, View};
+
+/// Below this many bytes a copy is cheaper than the way back of a shared buffer; pyzmq has the same number.
+pub(crate) const COPY_THRESHOLD: usize = 65_536;
+
+/// Options of a message, by number.
+const MORE: i32 = 1;
+const SHARED: i32 = 3;
+
+/// What may change after the frame was made.
+#[derive(Default)]
+struct State {
+    more: bool,
+    tracker: Option<Py<PyAny>>,
+    /// The copy that `bytes` gave out first.
+    bytes: Option<Py<PyBytes>>,
+    /// The view that `buffer` gave out last, weakly.
+    view: Option<Py<PyWeakrefReference>>,
+    routing_id: Option<u32>,
+    group: Option<String>,
+}
+
+/// See the module.
+#[pyclass(frozen, subclass, weakref, name = "Frame", module = "windlass._zmq")]
+#[derive(Default)]
+pub(crate) struct FrameBase {
+    /// Set once and never replaced: views point into it.
+    frame: OnceLock<Frame>,
+    state: Mutex<State>,
+}
+
+impl FrameBase {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slice(&self) -> &[u8] {
+        self.frame.get().map_or(&[], Frame::bytes)
+    }
+
+    /// What is sent of it: the same bytes, with what was set on this object.
+    pub(crate) fn share(slf: &Bound<'_, Self>) -> PyResult<Frame> {
+        let this = slf.get();
+        let mut frame = this.frame.get().cloned().unwrap_or_else(|| Frame::copy_of(&[]));
+        let state = this.state();
+        if let Some(routing_id) = state.routing_id {
+            frame.set_routing_id(routing_id);
+        }
+        let set = state.group.as_deref().map_or(Ok(()), |group| frame.set_group(group));
+        drop(state);
+        set.map_err(|error| errors::of(slf, &error))?;
+        Ok(frame)
+    }
+
+    pub(crate) fn tracker_of(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state().tracker.as_ref().map(|tracker| tracker.clone_ref(py))
+    }
+
+    /// Wraps what was received in an object of `class`.
+    pub(crate) fn wrap<'py>(
+        class: &Bound<'py, PyType>,
+        frame: Frame,
+        track: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let object = in_python(class.py(), || class.call0())?;
+        let base =
+            object.cast::<Self>().map_err(|_| PyTypeError::new_err("_frame_class must derive from Frame"))?;
+        let more = frame.more();
+        if base.get().frame.set(frame).is_err() {
+            return Err(errors::made_already());
+        }
+        let tracker = if track { Some(errors::tracker(class.py(), class, None)?.unbind()) } else { None };
+        let mut state = base.get().state();
+        state.more = more;
+        state.tracker = tracker;
+        drop(state);
+        Ok(object)
+    }
+}
+
+/// A frame over an object's buffer, and the event that is set when the buffer is let go, if one was wanted.
+pub(crate) fn lend<'py>(
+    py: Python<'py>,
+    view: View,
+    track: bool,
+) -> PyResult<(Frame, Option<Bound<'py, PyAny>>)> {
+    let event = if track {
+        let make = || py.import(intern!(py, "threading"))?.call_method0(intern!(py, "Event"));
+        Some(in_python(py, make)?)
+    } else {
+        None
+    };
+    match release::share(view, event.as_ref())? {
+        Ok(shared) => Ok((Frame::from_owner(shared), event)),
+        Err(view) => Ok((Frame::copy_of(view.bytes()), None)),
+    }
+}
+
+#[pymethods]
+impl FrameBase {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self::default()
+    }
+
+    #[pyo3(signature = (data = None, track = Truth(false), copy = None, copy_threshold = None, **_others))]
+    fn __init__(
+        slf: &Bound<'_, Self>,
+        data: Option<&Bound<'_, PyAny>>,
+        track: Truth,
+        copy: Option<Truth>,
+        copy_threshold: Option<usize>,
+        _others: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let mut event = None;
+        if let Some(data) = data {
+            if data.is_instance_of::<PyString>() {
+                return Err(PyTypeError::new_err("a frame holds bytes, not str: encode it first"));
+            }
+            let view = View::of(data, false)?;
+            let threshold = copy_threshold.unwrap_or(COPY_THRESHOLD);
+            let copy = copy.map_or(view.bytes().len() < threshold, |copy| copy.0);
+            let frame = if copy {
+                Frame::copy_of(view.bytes())
+            } else {
+                let (frame, told) = lend(py, view, track.0)?;
+                event = told;
+                frame
+            };
+            if slf.get().frame.set(frame).is_err() {
+                return Err(errors::made_already());
+            }
+        }
+        if track.0 {
+            let tracker = errors::tracker(py, &slf.get_type(), event.as_ref())?;
+            slf.get().state().tracker = Some(tracker.unbind());
+        }
+        Ok(())
+    }
+
+    #[getter]
+    fn more(&self) -> bool {
+        self.state().more
+    }
+
+    #[setter]
+    fn set_more(&self, more: Truth) {
+        self.state().more = more.0;
+    }
+
+    #[getter]
+    fn tracker(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.tracker_of(py)
+    }
+
+    #[setter]
+    fn set_tracker(&self, tracker: Option<Py<PyAny>>) {
+        let old = std::mem::replace(&mut self.state().tracker, tracker);
+        drop(old);
+    }
+
+    #[getter]
+    fn buffer<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let known = slf.get().state().view.as_ref().map(|view| view.clone_ref(py));
+        if let Some(view) = known.and_then(|view| view.bind(py).upgrade()) {
+            return Ok(view);
+        }
+        let view = PyMemoryView::from(slf)?.into_any();
+        let weak = PyWeakrefReference::new(&view)?.unbind();
+        let old = slf.get().state().view.replace(weak);
+        drop(old);
+        Ok(view)
+    }
+
+    #[getter]
+    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        if let Some(bytes) = &self.state().bytes {
+            return bytes.bind(py).clone();
+        }
+        let made = PyBytes::new(py, self.slice());
+        let mut state = self.state();
+        // Another thread may have been faster: both get the same.
+        state.bytes.get_or_insert_with(|| made.unbind()).bind(py).clone()
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.bytes(py)
+    }
+
+    fn __len__(&self) -> usize {
+        self.slice().len()
+    }
+
+    fn __copy__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::fast_copy(slf)
+    }
+
+    fn fast_copy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let object = slf.get_type().call0()?;
+        let (this, copy) = (slf.get(), object.cast::<Self>()?.get());
+        if let Some(frame) = this.frame.get()
+            && copy.frame.set(frame.clone()).is_err()
+        {
+            return Err(errors::made_already());
+        }
+        let state = this.state();
+        let new = State {
+            more: state.more,
+            tracker: state.tracker.as_ref().map(|tracker| tracker.clone_ref(py)),
+            bytes: state.bytes.as_ref().map(|bytes| bytes.clone_ref(py)),
+            view: None,
+            routing_id: state.routing_id,
+            group: state.group.clone(),
+        };
+        drop(state);
+        *copy.state() = new;
+        Ok(object)
+    }
+
+    fn get<'py>(slf: &Bound<'py, Self>, option: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let this = slf.get();
+        if let Ok(option) = option.extract::<i32>() {
+            return match option {
+                MORE => Ok(i32::from(this.more()).into_pyobject(py)?.into_any()),
+                SHARED => Ok(i32::from(this.frame.get().is_some()).into_pyobject(py)?.into_any()),
+                _ => Err(errors::new(slf, EINVAL, "a message has no such option, or it was not received")),
+            };
+        }
+        let name = errors::text(option, "a property's name")?;
+        match name.as_str() {
+            "routing_id" => {
+                let set = this.state().routing_id;
+                let id = set.or_else(|| this.frame.get().map(Frame::routing_id)).unwrap_or(0);
+                Ok(id.into_pyobject(py)?.into_any())
+            }
+            "group" => {
+                let state = this.state();
+                let own = || this.frame.get().map_or("", Frame::group);
+                Ok(PyString::new(py, state.group.as_deref().unwrap_or_else(own)).into_any())
+            }
+            name => match this.frame.get().and_then(|frame| frame.property(name)) {
+                Some(value) => Ok(PyString::new(py, value).into_any()),
+                None => {
+                    let message = format!("the message has no property {name:?}, or it was not received");
+                    Err(errors::new(slf, EINVAL, &message))
+                }
+            },
+        }
+    }
+
+    fn set(slf: &Bound<'_, Self>, option: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let this = slf.get();
+        match option.extract::<&str>().unwrap_or_default() {
+            "routing_id" => {
+                let id = value.extract::<u32>()?;
+                if id == 0 {
+                    return Err(errors::new(slf, EINVAL, "a routing id is not 0"));
+                }
+                this.state().routing_id = Some(id);
+                Ok(())
+            }
+            "group" => {
+                let group = errors::text(value, "a group")?;
+                // The core knows which names are too long.
+                let mut probe = Frame::copy_of(&[]);
+                probe.set_group(&group).map_err(|error| errors::of(slf, &error))?;
+                this.state().group = Some(group);
+                Ok(())
+            }
+            _ => Err(errors::new(slf, EINVAL, "a message has no such option that can be set")),
+        }
+    }
+
+    /// Shows the bytes, read-only.
+    ///
+    /// # Safety
+    ///
+    /// The interpreter's: `view` is room for one view.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view was given"));
+        }
+        let bytes = slf.get().slice();
+        let length = ffi::Py_ssize_t::try_from(bytes.len())?;
+        // SAFETY: the bytes live as long as the object, which the view holds; its frame is never replaced.
+        let filled = unsafe {
+            let start = bytes.as_ptr().cast_mut().cast::<c_void>();
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags)
+        };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}

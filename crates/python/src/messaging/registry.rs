@@ -1,0 +1,37 @@
+//! Contexts and sockets by number: how one object is another name for what a second one made.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use windlass_messaging::{Context, Socket};
+
+/// What is open, each with the fork generation that it was made in.
+pub(crate) struct Registry<T>(Mutex<BTreeMap<u64, (u64, T)>>);
+
+pub(crate) static CONTEXTS: Registry<Context> = Registry::new();
+pub(crate) static SOCKETS: Registry<Socket> = Registry::new();
+
+impl<T: Clone> Registry<T> {
+    const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<u64, (u64, T)>) -> R) -> R {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn add(&self, id: u64, forks: u64, thing: &T) {
+        // What had the number before was the parent's, in whose copy nothing may be dropped.
+        std::mem::forget(self.with(|known| known.insert(id, (forks, thing.clone()))));
+    }
+
+    /// What has this number and was made in this process.
+    pub(crate) fn find(&self, id: u64, forks: u64) -> Option<T> {
+        self.with(|known| known.get(&id).filter(|(made, _)| *made == forks).map(|(_, thing)| thing.clone()))
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        // Dropped outside of the lock.
+        drop(self.with(|known| known.remove(&id)));
+    }
+}

@@ -1,0 +1,478 @@
+//! `Socket`: the methods that pyzmq's compiled backends have, and those that take many messages in one call.
+
+mod receive;
+mod send;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::{PyTraverseError, PyVisit};
+use windlass_messaging::{Error, Events, Socket, SocketType, Woken};
+use windlass_os::process::fork_generation;
+
+use super::context::ContextBase;
+use super::detach::let_go;
+use super::errors::{self, EAGAIN, EINTR, EINVAL, ENOTSOCK, Truth};
+use super::frame::COPY_THRESHOLD;
+use super::registry::SOCKETS;
+use super::{IPC_PATH_MAX_LEN, options, release};
+
+/// Do not wait.
+pub(crate) const DONTWAIT: i32 = 1;
+/// More parts of the message follow.
+pub(crate) const SNDMORE: i32 = 2;
+
+const ENOENT: i32 = 2;
+const ENAMETOOLONG: i32 = 36;
+/// The version of the monitor's messages that pyzmq reads.
+const MONITOR_VERSION: i32 = 1;
+const EVERY_EVENT: u64 = 0xFFFF;
+
+pub(crate) struct Inner {
+    pub(crate) socket: Socket,
+    /// The fork generation that it was made in.
+    forks: u64,
+    /// Whether this object made it: then it closes it when it goes.
+    owned: bool,
+}
+
+/// See the module.
+#[pyclass(frozen, subclass, weakref, name = "Socket", module = "windlass._zmq")]
+#[derive(Default)]
+pub(crate) struct SocketBase {
+    inner: OnceLock<Inner>,
+    context: Mutex<Option<Py<PyAny>>>,
+    copy_threshold: AtomicUsize,
+    /// Whether it was closed by this object, or found closed by it.
+    closed: AtomicBool,
+    /// What Python has written there; the door itself looks at `Inner::owned`.
+    shadow: AtomicBool,
+}
+
+impl SocketBase {
+    /// The core's socket, unless it is closed or belongs to another process.
+    #[inline]
+    pub(crate) fn open<'a>(slf: &'a Bound<'_, Self>) -> PyResult<&'a Socket> {
+        match slf.get().inner.get() {
+            Some(inner) if !slf.get().closed.load(Ordering::Relaxed) && inner.forks == fork_generation() => {
+                Ok(&inner.socket)
+            }
+            inner => Err(Self::not_open(slf, inner)),
+        }
+    }
+
+    #[cold]
+    fn not_open(slf: &Bound<'_, Self>, inner: Option<&Inner>) -> PyErr {
+        match inner {
+            None => errors::new(slf, ENOTSOCK, "the socket was not made: its __init__ was not called"),
+            Some(inner) if inner.forks != fork_generation() => errors::forked(slf, "socket"),
+            Some(_) => errors::new(slf, ENOTSOCK, &windlass_messaging::strerror(ENOTSOCK)),
+        }
+    }
+
+    /// Whether `error` says to try again later, and the caller may wait.
+    #[inline]
+    fn may_wait(error: &Error, flags: i32) -> bool {
+        error.errno() == EAGAIN && flags & DONTWAIT == 0
+    }
+
+    /// As `may_wait`, for a send. SERVER, PEER and STREAM send to a peer that the message names, and say at once that
+    /// this one has no room.
+    fn may_wait_to_send(socket: &Socket, error: &Error, flags: i32) -> bool {
+        let refuses = matches!(socket.kind(), SocketType::Server | SocketType::Peer | SocketType::Stream);
+        !refuses && Self::may_wait(error, flags)
+    }
+
+    /// Tries again whenever the socket may be ready, until it is something else than `EAGAIN`, or the time is up.
+    ///
+    /// The thread is detached only while it sleeps. `attempt` is told whether the wait has said that there is
+    /// something: then the kernel need not be asked again.
+    #[cold]
+    fn retry<T>(
+        slf: &Bound<'_, Self>,
+        socket: &Socket,
+        what: Events,
+        timeout: Option<Duration>,
+        mut attempt: impl FnMut(bool) -> Result<T, Error>,
+    ) -> PyResult<T> {
+        let py = slf.py();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut in_vain = 0;
+        loop {
+            release::collect(py);
+            let mut ready = false;
+            match let_go(py, || socket.wait(what, deadline)) {
+                Ok(Woken::Ready) => ready = true,
+                Ok(Woken::Interrupted | Woken::TimedOut) => py.check_signals()?,
+                Err(error) if error.errno() == EINTR => py.check_signals()?,
+                Err(error) => return Err(errors::of(slf, &error)),
+            }
+            match attempt(ready) {
+                Ok(done) => return Ok(done),
+                Err(error) if error.errno() != EAGAIN => return Err(errors::of(slf, &error)),
+                Err(error) => {
+                    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return Err(errors::of(slf, &error));
+                    }
+                    in_vain += u32::from(ready);
+                }
+            }
+            // A ROUTER has room for somebody, but not for the one that this message names: its readiness does not
+            // tell, so it is looked at from time to time.
+            if in_vain > 3 && !what.has(Events::READ) {
+                let_go(py, || std::thread::sleep(Duration::from_millis(1)));
+            }
+        }
+    }
+
+    fn kind_of(number: i32) -> Option<SocketType> {
+        SocketType::ALL.into_iter().find(|kind| *kind as i32 == number)
+    }
+
+    fn threshold(&self) -> usize {
+        self.copy_threshold.load(Ordering::Relaxed)
+    }
+
+    /// Calls something of the core's that takes an endpoint or a group; only its failure is of interest.
+    fn named(
+        slf: &Bound<'_, Self>,
+        name: &Bound<'_, PyAny>,
+        act: impl Fn(&Socket, &str) -> Result<(), Error> + Send + Sync,
+    ) -> PyResult<()> {
+        let name = errors::text(name, "an address or a group")?;
+        let socket = Self::open(slf)?;
+        loop {
+            match let_go(slf.py(), || act(socket, &name)) {
+                Err(error) if error.errno() == EINTR => slf.py().check_signals()?,
+                Err(error) => return Err(Self::explain(slf, &name, &error)),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    fn explain(slf: &Bound<'_, Self>, name: &str, error: &Error) -> PyErr {
+        let message = match (name.strip_prefix("ipc://"), error.errno()) {
+            (Some(path), ENAMETOOLONG) => format!(
+                "ipc path {path:?} is longer than {IPC_PATH_MAX_LEN} bytes, which is all that a socket's address holds"
+            ),
+            (Some(path), ENOENT) => format!("No such file or directory for ipc path {path:?}"),
+            _ => error.to_string(),
+        };
+        errors::new(slf, error.errno(), &message)
+    }
+}
+
+#[pymethods]
+impl SocketBase {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self::default()
+    }
+
+    #[pyo3(signature = (context = None, socket_type = -1, shadow = 0, copy_threshold = None))]
+    fn __init__(
+        slf: &Bound<'_, Self>,
+        context: Option<&Bound<'_, PyAny>>,
+        socket_type: i32,
+        shadow: u64,
+        copy_threshold: Option<usize>,
+    ) -> PyResult<()> {
+        let (this, forks) = (slf.get(), fork_generation());
+        let (socket, owned) = if shadow == 0 {
+            let context = context.ok_or_else(|| PyTypeError::new_err("context must be specified"))?;
+            if socket_type < 0 {
+                return Err(PyTypeError::new_err("socket_type must be specified"));
+            }
+            let context = ContextBase::open(context.cast::<ContextBase>()?)?;
+            let Some(kind) = Self::kind_of(socket_type) else {
+                return Err(errors::new(slf, EINVAL, &format!("there is no socket type {socket_type}")));
+            };
+            (context.socket(kind).map_err(|error| errors::of(slf, &error))?, true)
+        } else {
+            match SOCKETS.find(shadow, forks) {
+                Some(socket) => (socket, false),
+                None => return Err(errors::new(slf, ENOTSOCK, "there is no open socket of that number")),
+            }
+        };
+        this.copy_threshold.store(copy_threshold.unwrap_or(COPY_THRESHOLD), Ordering::Relaxed);
+        this.shadow.store(!owned, Ordering::Relaxed);
+        this.set_context(context.map(|context| context.clone().unbind()));
+        if owned {
+            SOCKETS.add(socket.id(), forks, &socket);
+        }
+        this.inner.set(Inner { socket, forks, owned }).map_err(|_| errors::made_already())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Never waits: the collector may have stopped whoever holds it.
+        match self.context.try_lock() {
+            Ok(context) => visit.call(&*context),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        self.set_context(None);
+    }
+
+    #[getter]
+    fn context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        context.as_ref().map(|context| context.clone_ref(py))
+    }
+
+    #[setter]
+    fn set_context(&self, context: Option<Py<PyAny>>) {
+        let old =
+            std::mem::replace(&mut *self.context.lock().unwrap_or_else(PoisonError::into_inner), context);
+        drop(old);
+    }
+
+    #[getter]
+    fn copy_threshold(&self) -> usize {
+        self.threshold()
+    }
+
+    #[setter]
+    fn set_copy_threshold(&self, bytes: usize) {
+        self.copy_threshold.store(bytes, Ordering::Relaxed);
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        match self.inner.get() {
+            Some(inner) if !self.closed.load(Ordering::Relaxed) && inner.forks == fork_generation() => {
+                let closed = inner.socket.is_closed();
+                if closed {
+                    self.closed.store(true, Ordering::Relaxed);
+                }
+                closed
+            }
+            _ => true,
+        }
+    }
+
+    #[getter]
+    fn _closed(&self) -> bool {
+        self.inner.get().is_none() || self.closed.load(Ordering::Relaxed)
+    }
+
+    #[getter]
+    fn _shadow(&self) -> bool {
+        self.shadow.load(Ordering::Relaxed)
+    }
+
+    #[setter(_shadow)]
+    fn set_shadow(&self, shadow: Truth) {
+        self.shadow.store(shadow.0, Ordering::Relaxed);
+    }
+
+    #[getter]
+    fn underlying(&self) -> u64 {
+        if self._closed() {
+            return 0;
+        }
+        self.inner.get().map_or(0, |inner| inner.socket.id())
+    }
+
+    #[pyo3(signature = (linger = None))]
+    fn close(&self, py: Python<'_>, linger: Option<i32>) {
+        if let Some(inner) = self.inner.get()
+            && inner.forks == fork_generation()
+            && !self.closed.swap(true, Ordering::Relaxed)
+        {
+            let_go(py, || inner.socket.close(linger));
+            SOCKETS.remove(inner.socket.id());
+            release::collect(py);
+        }
+    }
+
+    fn set(slf: &Bound<'_, Self>, option: i32, optval: &Bound<'_, PyAny>) -> PyResult<()> {
+        let socket = Self::open(slf)?;
+        options::encode(option, optval, |value| socket.set(option, value))?
+            .map_err(|error| errors::of(slf, &error))
+    }
+
+    fn get<'py>(slf: &Bound<'py, Self>, option: i32) -> PyResult<Bound<'py, PyAny>> {
+        let value = Self::open(slf)?.get(option).map_err(|error| errors::of(slf, &error))?;
+        options::decode(slf.py(), option, value)
+    }
+
+    fn poll_state(slf: &Bound<'_, Self>) -> PyResult<i32> {
+        release::collect(slf.py());
+        let events = Self::open(slf)?.events().map_err(|error| errors::of(slf, &error))?;
+        Ok(i32::from(events.bits()))
+    }
+
+    fn bind(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
+        Self::named(slf, addr, Socket::bind)
+    }
+
+    fn unbind(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
+        Self::named(slf, addr, Socket::unbind)
+    }
+
+    fn connect(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
+        Self::named(slf, addr, Socket::connect)
+    }
+
+    fn disconnect(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
+        Self::named(slf, addr, Socket::disconnect)
+    }
+
+    /// Connects a PEER, and gives the routing id of whom it has connected to.
+    fn connect_peer(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let name = errors::text(addr, "an address")?;
+        let socket = Self::open(slf)?;
+        let_go(slf.py(), || socket.connect_peer(&name)).map_err(|error| Self::explain(slf, &name, &error))
+    }
+
+    fn join(slf: &Bound<'_, Self>, group: &Bound<'_, PyAny>) -> PyResult<()> {
+        Self::named(slf, group, Socket::join)
+    }
+
+    fn leave(slf: &Bound<'_, Self>, group: &Bound<'_, PyAny>) -> PyResult<()> {
+        Self::named(slf, group, Socket::leave)
+    }
+
+    #[pyo3(signature = (addr, events = EVERY_EVENT), text_signature = "($self, addr, events=65535)")]
+    fn monitor(slf: &Bound<'_, Self>, addr: Option<&Bound<'_, PyAny>>, events: u64) -> PyResult<()> {
+        let addr = addr.map(|addr| errors::text(addr, "an address")).transpose()?;
+        Self::open(slf)?
+            .monitor(addr.as_deref(), events, MONITOR_VERSION, SocketType::Pair)
+            .map_err(|error| errors::of(slf, &error))
+    }
+
+    #[pyo3(
+        signature = (data, flags = 0, copy = Truth(true), track = Truth(false), routing_id = None, group = None),
+        text_signature = "($self, data, flags=0, copy=True, track=False, routing_id=None, group=None)"
+    )]
+    fn send<'py>(
+        slf: &Bound<'py, Self>,
+        data: &Bound<'py, PyAny>,
+        flags: i32,
+        copy: Truth,
+        track: Truth,
+        routing_id: Option<u32>,
+        group: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if routing_id.is_none() && group.is_none() {
+            return send::one(slf, data, flags, copy.0, track.0);
+        }
+        let group = group.map(|group| errors::text(group, "a group")).transpose()?;
+        send::addressed(slf, data, flags, copy.0, track.0, routing_id, group.as_deref())
+    }
+
+    #[pyo3(
+        signature = (msg_parts, flags = 0, copy = Truth(true), track = Truth(false)),
+        text_signature = "($self, msg_parts, flags=0, copy=True, track=False)"
+    )]
+    fn send_multipart<'py>(
+        slf: &Bound<'py, Self>,
+        msg_parts: &Bound<'py, PyAny>,
+        flags: i32,
+        copy: Truth,
+        track: Truth,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        send::whole(slf, msg_parts, flags, copy.0, track.0)
+    }
+
+    #[pyo3(signature = (messages, flags = 0))]
+    fn send_many(slf: &Bound<'_, Self>, messages: &Bound<'_, PyAny>, flags: i32) -> PyResult<usize> {
+        send::many(slf, messages, flags)
+    }
+
+    /// Sends one part if that can be done at once; whether it was sent.
+    #[pyo3(signature = (data, flags = 0))]
+    fn try_send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, flags: i32) -> PyResult<bool> {
+        send::at_once(slf, data, flags)
+    }
+
+    #[pyo3(
+        signature = (flags = 0, copy = Truth(true), track = Truth(false)),
+        text_signature = "($self, flags=0, copy=True, track=False)"
+    )]
+    fn recv<'py>(
+        slf: &Bound<'py, Self>,
+        flags: i32,
+        copy: Truth,
+        track: Truth,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        receive::one(slf, flags, copy.0, track.0)
+    }
+
+    #[pyo3(signature = (buffer, /, *, nbytes = 0, flags = 0))]
+    fn recv_into(
+        slf: &Bound<'_, Self>,
+        buffer: &Bound<'_, PyAny>,
+        nbytes: isize,
+        flags: i32,
+    ) -> PyResult<usize> {
+        receive::into(slf, buffer, nbytes, flags)
+    }
+
+    #[pyo3(
+        signature = (flags = 0, copy = Truth(true), track = Truth(false)),
+        text_signature = "($self, flags=0, copy=True, track=False)"
+    )]
+    fn recv_multipart<'py>(
+        slf: &Bound<'py, Self>,
+        flags: i32,
+        copy: Truth,
+        track: Truth,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        receive::whole(slf, flags, copy.0, track.0)
+    }
+
+    #[pyo3(signature = (n, flags = 0))]
+    fn recv_many<'py>(slf: &Bound<'py, Self>, n: usize, flags: i32) -> PyResult<Bound<'py, PyAny>> {
+        receive::many(slf, n, flags)
+    }
+
+    /// One part as `bytes`, or `None` if there is none yet.
+    fn try_recv<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        receive::at_once(slf)
+    }
+
+    /// A whole message as a list of `bytes`, or `None` if there is none yet.
+    fn try_recv_multipart<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        receive::whole_at_once(slf)
+    }
+}
+
+impl SocketBase {
+    /// The type that its frames are made of: a subclass may name one.
+    fn frame_class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyType>> {
+        let py = slf.py();
+        match slf.get_type().getattr_opt(pyo3::intern!(py, "_frame_class"))? {
+            Some(class) => Ok(class.cast_into::<PyType>()?),
+            None => Ok(py.get_type::<super::frame::FrameBase>()),
+        }
+    }
+
+    /// What `EFAULT` says of an argument that should have been a socket.
+    pub(crate) fn wanted(object: &Bound<'_, PyAny>) -> PyErr {
+        match object.repr() {
+            Ok(shown) => PyTypeError::new_err(format!("a socket is wanted, not {shown}")),
+            Err(error) => error,
+        }
+    }
+}
+
+impl Drop for SocketBase {
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.take() else { return };
+        if inner.forks != fork_generation() {
+            // The parent's: closing it would speak to the parent's peers.
+            std::mem::forget(inner);
+        } else if inner.owned && !self.closed.load(Ordering::Relaxed) {
+            inner.socket.close(None);
+            SOCKETS.remove(inner.socket.id());
+        }
+    }
+}

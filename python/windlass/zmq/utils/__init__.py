@@ -1,0 +1,1 @@
+"""Small modules under the names that pyzmq's programs import."""

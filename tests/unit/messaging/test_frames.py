@@ -1,0 +1,178 @@
+"""Frames and trackers: bytes that are shared instead of copied."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.polling import until
+
+import windlass.zmq as zmq
+
+Pairing = Callable[..., tuple[Any, Any]]
+#: Larger than what is copied all the same.
+LARGE = zmq.COPY_THRESHOLD * 2
+
+
+def test_a_frame_shows_its_bytes() -> None:
+    frame = zmq.Frame(b"content")
+    assert frame.bytes == bytes(frame) == b"content"
+    assert len(frame) == 7
+    assert memoryview(frame) == frame.buffer == b"content"
+    assert frame.bytes is frame.bytes
+    assert not frame.more
+    assert zmq.Message is zmq.Frame
+
+
+def test_an_empty_frame() -> None:
+    for frame in (zmq.Frame(), zmq.Frame(b"")):
+        assert len(frame) == 0
+        assert frame.bytes == b""
+
+
+def test_a_frame_of_text_is_refused() -> None:
+    with pytest.raises(TypeError):
+        zmq.Frame("text")
+    with pytest.raises(TypeError):
+        zmq.Frame(5)
+
+
+def test_repr_shows_the_beginning() -> None:
+    assert repr(zmq.Frame(b"short")).endswith("Frame(b'short')>")
+    assert repr(zmq.Frame(b"x" * 17)).endswith("Frame(b'xxxxxxxxxxxx'...17B)>")
+    assert "...2kB" in repr(zmq.Frame(b"x" * 2500))
+    assert "...3MB" in repr(zmq.Frame(b"x" * 3_000_000))
+
+
+def test_a_frame_shares_what_is_large() -> None:
+    data = bytearray(b"a" * LARGE)
+    shared, copied = zmq.Frame(data, copy=False), zmq.Frame(data, copy=True)
+    data[0] = ord("b")
+    assert shared.buffer[0] == ord("b")
+    assert copied.buffer[0] == ord("a")
+
+
+def test_copies_of_a_frame_share_its_bytes() -> None:
+    frame = zmq.Frame(b"z" * LARGE, copy=False, track=True)
+    other = copy.copy(frame)
+    assert type(other) is zmq.Frame
+    assert other.bytes == frame.bytes
+    assert other.tracker is frame.tracker
+
+
+def test_a_received_frame_outlives_its_socket(pair: Pairing) -> None:
+    bound, connected = pair()
+    connected.send(b"k" * LARGE)
+    frame = bound.recv(copy=False)
+    view = frame.buffer
+    bound.close()
+    connected.close()
+    del frame
+    gc.collect()
+    assert bytes(view) == b"k" * LARGE
+
+
+def test_a_frame_is_sent_again(pair: Pairing) -> None:
+    bound, connected = pair()
+    frame = zmq.Frame(b"again")
+    for _ in range(3):
+        connected.send(frame)
+    connected.send_multipart([frame, frame], copy=False)
+    assert [bound.recv() for _ in range(3)] == [b"again"] * 3
+    assert bound.recv_multipart() == [b"again", b"again"]
+
+
+def test_a_tracked_message_is_done_when_it_was_let_go(pair: Pairing) -> None:
+    bound, connected = pair()
+    tracker = connected.send(bytearray(LARGE), copy=False, track=True)
+    assert isinstance(tracker, zmq.MessageTracker)
+    assert len(bound.recv()) == LARGE
+    tracker.wait(20)
+    assert tracker.done
+
+
+def test_a_tracked_frame_is_not_done_while_it_lives() -> None:
+    frame = zmq.Frame(bytearray(LARGE), copy=False, track=True)
+    tracker = frame.tracker
+    assert not tracker.done
+    with pytest.raises(zmq.NotDone):
+        tracker.wait(0.001)
+    del frame
+    gc.collect()
+    tracker.wait(20)
+    assert tracker.done
+
+
+def test_what_was_copied_is_done_at_once(pair: Pairing) -> None:
+    bound, connected = pair()
+    tracker = connected.send(b"small", copy=False, track=True)
+    assert tracker.done
+    assert zmq.Frame(b"small", track=True).tracker.done
+    assert zmq.Frame(b"small").tracker is None
+    assert bound.recv() == b"small"
+
+
+def test_an_untracked_frame_cannot_be_tracked(pair: Pairing) -> None:
+    _, connected = pair()
+    with pytest.raises(ValueError, match="track"):
+        connected.send(zmq.Frame(b"x"), copy=False, track=True)
+
+
+def test_the_buffer_is_given_back(pair: Pairing) -> None:
+    bound, connected = pair()
+    data = bytearray(LARGE)
+    connected.send(data, copy=False)
+    assert len(bound.recv()) == LARGE
+
+    def resizable() -> bool:
+        try:
+            data.append(0)
+        except BufferError:
+            return False
+        return True
+
+    until(resizable)
+
+
+def test_trackers_watch_trackers() -> None:
+    first, second = threading.Event(), threading.Event()
+    tracker = zmq.MessageTracker(first, zmq.MessageTracker(second))
+    assert not tracker.done
+    first.set()
+    assert not tracker.done
+    with pytest.raises(zmq.NotDone):
+        tracker.wait(0)
+    second.set()
+    assert tracker.done
+    tracker.wait()
+    assert zmq.MessageTracker().done
+
+
+def test_a_tracker_watches_nothing_else() -> None:
+    with pytest.raises(ValueError, match="tracked"):
+        zmq.MessageTracker(zmq.Frame(b"untracked"))
+    with pytest.raises(TypeError):
+        zmq.MessageTracker(b"bytes")  # type: ignore[arg-type]
+
+
+def test_properties_of_what_was_received(pair: Pairing) -> None:
+    bound, connected = pair(zmq.ROUTER, zmq.DEALER)
+    connected.send(b"who am I?")
+    frame = bound.recv_multipart(copy=False)[-1]
+    assert frame["Socket-Type"] == frame.get("Socket-Type") == "DEALER"
+    assert frame["Peer-Address"] == "127.0.0.1"
+    assert frame.get(zmq.MORE) == 0
+    with pytest.raises(zmq.ZMQError) as caught:
+        _ = frame["X-Nothing"]
+    assert caught.value.errno == zmq.EINVAL
+
+
+def test_unknown_attributes_are_refused() -> None:
+    frame = zmq.Frame(b"")
+    with pytest.raises(AttributeError):
+        frame.no_such_option = 1
+    assert not hasattr(frame, "no_such_option")
