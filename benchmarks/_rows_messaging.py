@@ -121,8 +121,6 @@ def _flow(what: str, contest: str, size: int, count: int, goal: Goal, **argument
     contenders = {"push": CONTENDERS, "publish": _WITH_ZEROMQ, "router": _OF_MANY}[contest]
     if arguments.get("curve"):
         contenders = _WITH_CURVE
-    if arguments.get("transport") == "shm":
-        contenders = ("windlass",)
     settings: dict[str, object] = {"size": size, "count": count, "place": "free"}
     unit = "k/s" if size == 16384 or contest == "router" else "M/s"
     return Contest(what, contest, settings | arguments, goal, unit, contenders)
@@ -179,19 +177,4 @@ IDLE = _row(
     Contest("an idle connection", "idle", {"ends": 1000, "place": "free"}, at_most(8), "KB", _OF_MANY),
 )
 
-SHM = _row(
-    "shm",
-    "Shared memory, Windlass alone",
-    "As `push` and `cores`, by `shm://`, which no peer of these has in the same meaning.",
-    _flow("PUSH to PULL, 64 B", "push", 64, 10_000_000, at_least(20), transport="shm"),
-    Contest(
-        "round trip, 64 B",
-        "roundtrip",
-        {"size": 64, "count": 90_000, "place": "two", "transport": "shm"},
-        at_most(0.6),
-        "µs",
-        ("windlass",),
-    ),
-)
-
-ROWS = (TRIPS, ACROSS, PUSH, PUBLISH, ROUTER, CURVE, IDLE, SHM)
+ROWS = (TRIPS, ACROSS, PUSH, PUBLISH, ROUTER, CURVE, IDLE)

@@ -19,7 +19,6 @@ pub enum Transport {
     Tcp,
     Ipc,
     Inproc,
-    Shm,
 }
 
 /// How an end is bound or connected.
@@ -43,7 +42,6 @@ impl Transport {
             "tcp" => Transport::Tcp,
             "ipc" => Transport::Ipc,
             "inproc" => Transport::Inproc,
-            "shm" => Transport::Shm,
             _ => return Err(format!("no such transport: {name}").into()),
         })
     }
@@ -57,7 +55,6 @@ impl Transport {
                 std::env::temp_dir().join(name).to_string_lossy().into_owned()
             }
             Transport::Inproc => "bench".to_owned(),
-            Transport::Shm => format!("windlass-bench-{}", std::process::id()),
         })
     }
 }
@@ -69,7 +66,6 @@ impl Link {
             Transport::Tcp => "tcp",
             Transport::Ipc => "ipc",
             Transport::Inproc => "inproc",
-            Transport::Shm => "shm",
         };
         format!("{scheme}://{}", self.address)
     }
