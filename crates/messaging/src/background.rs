@@ -190,7 +190,7 @@ impl Background {
                 due.pop_first();
                 if let Some(entry) = entries.get(&id) {
                     let mut core = entry.socket.lock();
-                    core.run_deadlines(&entry.socket, now);
+                    core.run_deadlines(now);
                     core.nudge(&entry.socket);
                 }
             }

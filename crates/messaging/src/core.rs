@@ -128,7 +128,7 @@ impl Core {
             is_calm: true,
             due: BTreeSet::new(),
             told: None,
-            pattern: Pattern::new(kind, seed),
+            pattern: Pattern::new(seed),
             monitor: None,
             last_endpoint: String::new(),
             is_closing: false,

@@ -131,7 +131,10 @@ impl Socket {
             option::SUBSCRIBE | option::UNSUBSCRIBE => {
                 let is_wanted = number == option::SUBSCRIBE;
                 match core.kind {
-                    SocketType::Sub => core.want(value, is_wanted),
+                    SocketType::Sub => {
+                        core.want(value, is_wanted);
+                        Ok(())
+                    }
                     SocketType::XPub if core.options.xpub_manual => core.subscribe_last(value, is_wanted),
                     kind => Err(Error::invalid(format!(
                         "a {} socket does not subscribe by an option",

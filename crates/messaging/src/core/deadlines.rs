@@ -11,7 +11,6 @@ use crate::background::Notice;
 use crate::conn::{Heart, State};
 use crate::mailbox::ConnRef;
 use crate::monitor::event;
-use crate::shared::Shared;
 
 /// What is due for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +49,7 @@ impl Core {
     }
 
     /// Does what is due.
-    pub(crate) fn run_deadlines(&mut self, _shared: &Shared, now: Instant) {
+    pub(crate) fn run_deadlines(&mut self, now: Instant) {
         self.told = None;
         while let Some(&(at, whom, due)) = self.due.first()
             && at <= now
@@ -124,7 +123,6 @@ impl Core {
         }
         let Some(conn) = self.conn(index) else { return };
         let Some(heart) = conn.heart.as_mut() else { return };
-        let mut times = Vec::new();
         let is_time = is_late(heart.next);
         if is_time {
             heart.next = interval.map(|interval| now + interval);
@@ -132,9 +130,9 @@ impl Core {
                 heart.dead = patience.map(|patience| now + patience);
             }
         }
-        times.extend([heart.next, heart.dead, heart.forget].into_iter().flatten());
+        let first = [heart.next, heart.dead, heart.forget].into_iter().flatten().min();
         let me = conn.me;
-        if let Some(first) = times.into_iter().min() {
+        if let Some(first) = first {
             self.note(first, me, Due::Beat);
         }
         if is_time {

@@ -2,10 +2,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use windlass_os::epoll::Interest;
-use windlass_os::stream;
+use windlass_os::{net, stream};
 use windlass_zmtp::{
     Config, ErrorKind, Handshake, HandshakeError, Mechanism, Peer, Session, SocketType, Status, ZapConfig,
 };
@@ -126,7 +125,7 @@ impl Core {
             if greeting.zap.is_some() {
                 // Nothing more is read before the authenticator has spoken.
                 if let Some(fd) = conn.fd()
-                    && greeting_is_over(fd)
+                    && net::is_at_end(fd)
                 {
                     return self.lost(index);
                 }
@@ -245,14 +244,7 @@ impl Core {
             }
             None => self.tell(event::HANDSHAKE_FAILED_NO_DETAIL, errno::EPIPE, &address),
         }
-        let stops = match error {
-            Some(HandshakeError::Denied { .. } | HandshakeError::Refused { .. }) => {
-                options::option::STOP_HANDSHAKE_FAILED
-            }
-            Some(_) => options::option::STOP_HANDSHAKE_FAILED,
-            None => 0,
-        };
-        if self.options.reconnect_stop & stops != 0 {
+        if error.is_some() && self.options.reconnect_stop & options::option::STOP_HANDSHAKE_FAILED != 0 {
             return self.give_up(index);
         }
         self.lost(index);
@@ -294,11 +286,6 @@ impl Core {
             // The kernel may have more behind what came with the handshake.
             self.read_if_eager(index);
         }
-        if let Some(me) = self.me.upgrade()
-            && me.is_closed.load(Ordering::Relaxed)
-        {
-            self.flush(index);
-        }
     }
 }
 
@@ -313,9 +300,4 @@ fn reply(end: &mut End) -> Option<Vec<Vec<u8>>> {
             return Some(parts);
         }
     }
-}
-
-/// The peer has hung up, and left nothing behind.
-fn greeting_is_over(fd: std::os::fd::BorrowedFd<'_>) -> bool {
-    windlass_os::net::is_at_end(fd)
 }

@@ -3,13 +3,12 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use windlass_zmtp::SocketType::{self, *};
+use windlass_zmtp::SocketType::*;
 
 use super::Core;
 use crate::conn::Link;
 use crate::frame::{Frame, Out};
 use crate::mailbox::ConnRef;
-use crate::monitor::event;
 use crate::options::option;
 use crate::trie::{Filter, Trie};
 
@@ -64,7 +63,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    pub(super) fn new(_kind: SocketType, seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             ids: HashMap::new(),
             numbers: HashMap::new(),
@@ -204,17 +203,17 @@ impl Core {
             self.push_to(index, &[], &[Out::copied(&hello)]);
         }
         if self.kind == Stream && self.options.stream_notify {
-            self.note_stream(index);
+            self.note_peer(index);
         }
         if self.kind == Router && self.options.router_notify & option::NOTIFY_CONNECT != 0 {
-            self.note_stream(index);
+            self.note_peer(index);
         }
         self.begin_heart(index);
         self.flush(index);
     }
 
     /// An empty message from a peer: it has come, or gone.
-    pub(super) fn note_stream(&mut self, index: u32) {
+    pub(super) fn note_peer(&mut self, index: u32) {
         let Some(conn) = self.conn(index) else { return };
         let mut id = Frame::copy_of(&conn.identity);
         id.set_more(true);
@@ -247,9 +246,10 @@ impl Core {
     }
 
     pub(super) fn rename(&mut self, index: u32, identity: Vec<u8>) {
-        self.pattern.ids.retain(|_, other| *other != index);
-        if let Some(conn) = self.conn(index) {
-            conn.identity.clone_from(&identity);
+        let Some(conn) = self.conn(index) else { return };
+        let old = std::mem::replace(&mut conn.identity, identity.clone());
+        if self.pattern.ids.get(&old) == Some(&index) {
+            self.pattern.ids.remove(&old);
         }
         self.pattern.ids.insert(identity, index);
     }
@@ -266,7 +266,7 @@ impl Core {
                     _ => self.options.router_notify & option::NOTIFY_DISCONNECT != 0,
                 };
                 if was_ready && is_told {
-                    self.note_stream(index);
+                    self.note_peer(index);
                 }
                 let fixed = self.dial_of(index).and_then(|dial| dial.routing_id.clone());
                 if self.pattern.ids.get(&identity) == Some(&index)
@@ -338,7 +338,6 @@ impl Core {
 
     /// Tells the monitor.
     pub(super) fn tell(&mut self, event: u64, value: i32, address: &str) {
-        let _ = event::ALL;
         if let Some(monitor) = &mut self.monitor {
             monitor.tell(event, value, address);
         }

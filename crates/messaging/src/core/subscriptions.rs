@@ -12,7 +12,7 @@ impl Core {
     // --- SUB, XSUB -----------------------------------------------------------------------------------------
 
     /// Wants a topic, or no more: tells every publisher, if that is news.
-    pub(crate) fn want(&mut self, topic: &[u8], is_wanted: bool) -> Result<()> {
+    pub(crate) fn want(&mut self, topic: &[u8], is_wanted: bool) {
         let is_news =
             if is_wanted { self.pattern.wanted.add(topic) } else { self.pattern.wanted.remove(topic) };
         // libzmq's subscribers tell each subscription again; an XPUB may want to count them.
@@ -25,7 +25,6 @@ impl Core {
                 }
             }
         }
-        Ok(())
     }
 
     /// A new publisher is told everything.
@@ -53,17 +52,18 @@ impl Core {
         }
     }
 
-    /// XSUB: a subscription if it looks like one, else a message for every publisher.
+    /// XSUB: parts that look like subscriptions are those, others go to every publisher. With ONLY_FIRST_SUBSCRIBE a
+    /// message whose first part is none has none.
     pub(super) fn send_upstream(&mut self, parts: &[Out<'_>]) -> Result<()> {
         let mut rest = Vec::new();
-        for (place, part) in parts.iter().enumerate() {
-            let may = place == 0 || !self.options.only_first_subscribe;
+        let mut may = true;
+        for part in parts {
             match part.bytes.split_first() {
-                Some((verb @ (0 | 1), topic)) if may && parts.len() == 1 => {
-                    let topic = topic.to_vec();
-                    self.want(&topic, *verb == 1)?;
+                Some((verb @ (0 | 1), topic)) if may => self.want(topic, *verb == 1),
+                _ => {
+                    rest.push(*part);
+                    may = may && !self.options.only_first_subscribe;
                 }
-                _ => rest.push(*part),
             }
         }
         if !rest.is_empty() {
@@ -78,17 +78,17 @@ impl Core {
 
     // --- PUB, XPUB -----------------------------------------------------------------------------------------
 
-    /// A message from a subscriber.
+    /// A message from a subscriber; as [`send_upstream`](Self::send_upstream).
     pub(super) fn upstream(&mut self, index: u32, parts: Vec<Frame>) {
-        let only_first = self.options.only_first_subscribe;
         let mut rest = Vec::new();
-        for (place, part) in parts.into_iter().enumerate() {
-            let verb = part.bytes().first().copied();
-            if matches!(verb, Some(0 | 1)) && (place == 0 || !only_first) {
-                let topic = part.bytes()[1..].to_vec();
-                self.subscription(index, &topic, verb == Some(1));
-            } else {
-                rest.push(part);
+        let mut may = true;
+        for part in parts {
+            match part.bytes().split_first() {
+                Some((verb @ (0 | 1), topic)) if may => self.subscription(index, topic, *verb == 1),
+                _ => {
+                    rest.push(part);
+                    may = may && !self.options.only_first_subscribe;
+                }
             }
         }
         if self.kind == XPub && !rest.is_empty() {
