@@ -30,7 +30,7 @@ use self::pattern::Pattern;
 use crate::background::Notice;
 use crate::conn::{Conn, State};
 use crate::context::Inner;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, errno};
 use crate::events::Events;
 use crate::frame::Frame;
 use crate::mailbox::{ConnRef, Mail};
@@ -89,6 +89,8 @@ pub(crate) struct Core {
     pattern: Pattern,
     pub(crate) monitor: Option<Monitor>,
     pub(crate) last_endpoint: String,
+    /// A thread of the program is in a wait, on a type that only one may use at a time.
+    pub(crate) is_waited_on: bool,
     is_closing: bool,
     /// Closed, and nothing is left.
     is_gone: bool,
@@ -131,6 +133,7 @@ impl Core {
             pattern: Pattern::new(seed),
             monitor: None,
             last_endpoint: String::new(),
+            is_waited_on: false,
             is_closing: false,
             is_gone: false,
         }
@@ -146,6 +149,19 @@ impl Core {
             return Err(Error::terminated());
         }
         Ok(())
+    }
+
+    /// Whether a call may begin. One that does not wait is over before another thread has the lock; one that waits
+    /// keeps others out.
+    #[inline]
+    pub(crate) fn check_call(&self) -> Result<()> {
+        if self.is_waited_on {
+            return Err(Error::new(
+                errno::EBUSY,
+                "another thread waits on the socket: use one for each thread, or a thread-safe type",
+            ));
+        }
+        self.check_open()
     }
 
     // --- connections ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ use windlass_zmtp::SocketType;
 
 use crate::context::Inner;
 use crate::core::Core;
-use crate::error::{Error, Result, errno};
+use crate::error::Result;
 use crate::events::{Events, Woken};
 use crate::mailbox::Mail;
 use crate::options::Options;
@@ -58,8 +58,6 @@ pub(crate) struct Shared {
     bell: EventFd,
     /// How often the program has looked at the set. The background leaves a socket alone whose number moves.
     pub(crate) looks: AtomicU64,
-    /// A thread of the program is in a call, on a type that only one may use at a time.
-    user: AtomicBool,
     /// Whether it pays to look for a while.
     spin: Spin,
     watch: OnceLock<Watch>,
@@ -88,7 +86,6 @@ impl Shared {
             set,
             bell,
             looks: AtomicU64::new(0),
-            user: AtomicBool::new(false),
             spin: Spin::new(),
             watch: OnceLock::new(),
             is_closed: AtomicBool::new(false),
@@ -118,24 +115,6 @@ impl Shared {
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
         self.core.try_lock()
-    }
-
-    /// Takes the right to call it, on a type that only one thread may use at a time.
-    #[inline]
-    pub(crate) fn enter(&self, is_thread_safe: bool) -> Result<Turn<'_>> {
-        if self.is_closed.load(Ordering::Relaxed) {
-            return Err(Error::closed());
-        }
-        if is_thread_safe {
-            return Ok(Turn(None));
-        }
-        if self.user.swap(true, Ordering::Acquire) {
-            return Err(Error::new(
-                errno::EBUSY,
-                "the socket is in a call of another thread: use one for each thread, or a thread-safe type",
-            ));
-        }
-        Ok(Turn(Some(&self.user)))
     }
 
     /// Puts a letter in, and rings if somebody sleeps, watches, or must act at once.
@@ -218,10 +197,10 @@ impl Shared {
         Ok(self.watch.get().map_or(-1, |watch| watch.outer.as_fd().as_raw_fd()))
     }
 
-    /// Sleeps until `what` may be had.
-    pub(crate) fn wait(&self, what: Events, deadline: Option<Instant>) -> Result<Woken> {
+    /// Sleeps until `what` may be had. Unless others may call it meanwhile, they are kept out.
+    pub(crate) fn wait(&self, what: Events, deadline: Option<Instant>, is_shared: bool) -> Result<Woken> {
         let mut core = self.lock();
-        core.check_open()?;
+        core.check_call()?;
         core.settle();
         if core.may(what) {
             core.rouse(self);
@@ -233,6 +212,7 @@ impl Shared {
             looked?;
             return Ok(if core.may(what) { Woken::Ready } else { Woken::TimedOut });
         }
+        core.is_waited_on = !is_shared;
         let mut events = std::mem::take(&mut core.events);
         let mut may_spin = self.context.may_spin() && self.spin.is_worth_it();
         let ended = loop {
@@ -297,6 +277,7 @@ impl Shared {
                 break Ok(Woken::TimedOut);
             }
         };
+        core.is_waited_on = false;
         core.rouse(self);
         events.clear();
         core.events = events;
@@ -332,18 +313,6 @@ impl Shared {
                 self.spin.learn(found && now < until);
                 return found;
             }
-        }
-    }
-}
-
-/// The right to call a socket, until it is dropped.
-pub(crate) struct Turn<'a>(Option<&'a AtomicBool>);
-
-impl Drop for Turn<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(user) = self.0 {
-            user.store(false, Ordering::Release);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::events::{Events, Woken};
 use crate::frame::{Frame, Out};
 use crate::monitor::Monitor;
 use crate::options::{Value, option};
-use crate::shared::{Shared, Turn};
+use crate::shared::Shared;
 
 /// A part that was not sent, and why.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl Drop for Locked<'_> {
 /// A socket. Clones are the same one. It is closed by [`close`](Self::close), not by being dropped.
 ///
 /// Types that ZeroMQ calls thread-safe (CLIENT, SERVER, RADIO, DISH, SCATTER, GATHER, PEER, CHANNEL) may be called by
-/// many threads. The others are called by one at a time: a call while another one runs gives EBUSY.
+/// many threads. The others are called by one at a time: a call while another one waits gives EBUSY.
 #[derive(Clone)]
 pub struct Socket(pub(crate) Arc<Shared>);
 
@@ -97,20 +97,19 @@ impl Socket {
     }
 
     #[inline]
-    fn enter(&self) -> Result<(Turn<'_>, Locked<'_>)> {
-        let turn = self.0.enter(self.is_thread_safe())?;
+    fn enter(&self) -> Result<Locked<'_>> {
         let mut core = self.0.lock();
-        core.check_open()?;
+        core.check_call()?;
         if self.0.has_mail() {
             core.take_mail(&self.0);
         }
-        Ok((turn, Locked { core, shared: &self.0 }))
+        Ok(Locked { core, shared: &self.0 })
     }
 
     /// As [`enter`](Self::enter), by who receives. It counts as a look even if the kernel is not asked: the background
     /// would else take what comes for a socket whose owner is about to come for it.
     #[inline]
-    fn enter_to_receive(&self) -> Result<(Turn<'_>, Locked<'_>)> {
+    fn enter_to_receive(&self) -> Result<Locked<'_>> {
         let entered = self.enter()?;
         let looks = &self.0.looks;
         // Written under the lock; the background only sees whether it moves.
@@ -126,7 +125,7 @@ impl Socket {
     ///
     /// EINVAL for what is no option of this type of socket, not supported, or out of range; ETERM, ENOTSOCK.
     pub fn set(&self, number: i32, value: &[u8]) -> Result<()> {
-        let (_turn, mut core) = self.enter()?;
+        let mut core = self.enter()?;
         match number {
             option::SUBSCRIBE | option::UNSUBSCRIBE => {
                 let is_wanted = number == option::SUBSCRIBE;
@@ -157,7 +156,7 @@ impl Socket {
     ///
     /// As [`set`](Self::set).
     pub fn get(&self, number: i32) -> Result<Value> {
-        let (_turn, mut core) = self.enter()?;
+        let mut core = self.enter()?;
         Ok(match number {
             option::TYPE => Value::Int(core.kind as i32),
             option::RCVMORE => Value::Int(i32::from(core.more())),
@@ -197,7 +196,7 @@ impl Socket {
     ///
     /// EINVAL, EPROTONOSUPPORT, EADDRINUSE, EADDRNOTAVAIL, ENODEV; ETERM, ENOTSOCK.
     pub fn bind(&self, endpoint: &str) -> Result<()> {
-        self.enter()?.1.bind(endpoint)
+        self.enter()?.bind(endpoint)
     }
 
     /// Connects to an endpoint, now or as soon as it is there.
@@ -206,7 +205,7 @@ impl Socket {
     ///
     /// EINVAL, EPROTONOSUPPORT; ETERM, ENOTSOCK.
     pub fn connect(&self, endpoint: &str) -> Result<()> {
-        self.enter()?.1.connect(endpoint).map(drop)
+        self.enter()?.connect(endpoint).map(drop)
     }
 
     /// PEER: connects, and gives the number of the peer there.
@@ -218,7 +217,7 @@ impl Socket {
         if self.0.kind != SocketType::Peer {
             return Err(Error::not_supported("only a PEER socket connects to a numbered peer"));
         }
-        let (_turn, mut core) = self.enter()?;
+        let mut core = self.enter()?;
         let index = core.connect(endpoint)?;
         Ok(core.number_of(index))
     }
@@ -229,7 +228,7 @@ impl Socket {
     ///
     /// ENOENT if it was not bound; ETERM, ENOTSOCK.
     pub fn unbind(&self, endpoint: &str) -> Result<()> {
-        self.enter()?.1.unbind(endpoint)
+        self.enter()?.unbind(endpoint)
     }
 
     /// Ends a connection that was made by [`connect`](Self::connect).
@@ -238,7 +237,7 @@ impl Socket {
     ///
     /// ENOENT if there is none; ETERM, ENOTSOCK.
     pub fn disconnect(&self, endpoint: &str) -> Result<()> {
-        self.enter()?.1.disconnect(endpoint)
+        self.enter()?.disconnect(endpoint)
     }
 
     /// DISH: joins a group.
@@ -247,7 +246,7 @@ impl Socket {
     ///
     /// EINVAL if it has joined it, or for a long name; ENOTSUP for other types.
     pub fn join(&self, group: &str) -> Result<()> {
-        self.enter()?.1.join(group, true)
+        self.enter()?.join(group, true)
     }
 
     /// DISH: leaves a group.
@@ -256,7 +255,7 @@ impl Socket {
     ///
     /// EINVAL if it has not joined it; ENOTSUP for other types.
     pub fn leave(&self, group: &str) -> Result<()> {
-        self.enter()?.1.join(group, false)
+        self.enter()?.join(group, false)
     }
 
     // --- messages ------------------------------------------------------------------------------------------
@@ -284,7 +283,7 @@ impl Socket {
     #[inline]
     fn send_out(&self, part: Out<'_>, more: bool) -> Result<()> {
         self.0.context.check_size(part.bytes.len())?;
-        let (_turn, mut core) = self.enter()?;
+        let mut core = self.enter()?;
         match core.send_part(part, more) {
             Err(error) if error == Error::again() => {
                 core.look(&self.0, Events::WRITE)?;
@@ -303,7 +302,7 @@ impl Socket {
         for part in parts.iter() {
             self.0.context.check_size(part.bytes().len())?;
         }
-        let (_turn, mut core) = self.enter()?;
+        let mut core = self.enter()?;
         core.check_whole()?;
         let outs: Vec<Out<'_>> = parts.iter().map(Frame::out).collect();
         let sent = match core.send(&outs) {
@@ -326,7 +325,7 @@ impl Socket {
     ///
     /// EAGAIN when there is none, EFSM, ENOTSUP; ETERM, ENOTSOCK.
     pub fn try_recv(&self) -> Result<Frame> {
-        let (_turn, mut core) = self.enter_to_receive()?;
+        let mut core = self.enter_to_receive()?;
         match core.take_part() {
             Err(error) if error == Error::again() => {
                 core.look(&self.0, Events::READ)?;
@@ -343,7 +342,7 @@ impl Socket {
     ///
     /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_hot(&self) -> Result<Frame> {
-        self.enter_to_receive()?.1.take_part()
+        self.enter_to_receive()?.take_part()
     }
 
     /// Receives the parts of one whole message, in one go: no other thread gets one of them. `is_hot` as in
@@ -353,7 +352,7 @@ impl Socket {
     ///
     /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_all(&self, is_hot: bool) -> Result<Vec<Frame>> {
-        let (_turn, mut core) = self.enter_to_receive()?;
+        let mut core = self.enter_to_receive()?;
         let first = match core.take_part() {
             Err(error) if !is_hot && error == Error::again() => {
                 core.look(&self.0, Events::READ)?;
@@ -378,7 +377,7 @@ impl Socket {
     ///
     /// As [`try_recv`](Self::try_recv), if there is not one message.
     pub fn try_recv_with(&self, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
-        let (_turn, mut core) = self.enter_to_receive()?;
+        let mut core = self.enter_to_receive()?;
         match take_many(&mut core, messages, sink) {
             Err(error) if error == Error::again() => {
                 core.look(&self.0, Events::READ)?;
@@ -394,7 +393,8 @@ impl Socket {
     ///
     /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_with_hot(&self, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
-        take_many(&mut self.enter_to_receive()?.1, messages, sink)
+        let mut core = self.enter_to_receive()?;
+        take_many(&mut core, messages, sink)
     }
 
     /// Receives one part, borrowed, if a whole message is here; says whether another follows.
@@ -404,7 +404,7 @@ impl Socket {
     /// As [`try_recv`](Self::try_recv).
     #[inline]
     pub fn try_recv_part(&self, is_hot: bool, sink: &mut dyn FnMut(&[u8], bool)) -> Result<bool> {
-        let (_turn, mut core) = self.enter_to_receive()?;
+        let mut core = self.enter_to_receive()?;
         match core.take_part_with(sink) {
             Err(error) if !is_hot && error == Error::again() => {
                 core.look(&self.0, Events::READ)?;
@@ -420,8 +420,7 @@ impl Socket {
     ///
     /// ETERM, ENOTSOCK: also when that happens meanwhile.
     pub fn wait(&self, what: Events, deadline: Option<Instant>) -> Result<Woken> {
-        let _turn = self.0.enter(self.is_thread_safe())?;
-        self.0.wait(what, deadline)
+        self.0.wait(what, deadline, self.is_thread_safe())
     }
 
     /// Receives one part, and waits for it no longer than until the deadline.
@@ -466,14 +465,14 @@ impl Socket {
     ///
     /// ETERM, ENOTSOCK.
     pub fn events(&self) -> Result<Events> {
-        let (_turn, mut core) = self.enter()?;
+        let mut core = self.enter()?;
         core.look(&self.0, Events::READ | Events::WRITE)?;
         Ok(core.ready_events())
     }
 
     /// As [`events`](Self::events), when only some of them matter.
     pub(crate) fn events_of(&self, what: Events) -> Result<Events> {
-        let (_turn, mut core) = self.enter()?;
+        let mut core = self.enter()?;
         if core.may(what) {
             return Ok(core.ready_events());
         }

@@ -87,7 +87,16 @@ impl Peer for Windlass {
 
 impl End for WindlassEnd {
     async fn send(&mut self, body: &'static [u8]) -> Outcome<()> {
-        let mut frame = if body.len() < SHARED { Frame::copy_of(body) } else { Frame::from_owner(body) };
+        if body.len() < SHARED {
+            loop {
+                match self.socket.try_send_bytes(body, false) {
+                    Ok(()) => return Ok(()),
+                    Err(error) if error.errno() == EAGAIN => self.wait(Events::WRITE)?,
+                    Err(error) => return Err(told(error)),
+                }
+            }
+        }
+        let mut frame = Frame::from_owner(body);
         loop {
             match self.socket.try_send(frame, false) {
                 Ok(()) => return Ok(()),
