@@ -89,6 +89,8 @@ pub(crate) struct Core {
     pattern: Pattern,
     pub(crate) monitor: Option<Monitor>,
     pub(crate) last_endpoint: String,
+    /// Counts glances at an only connection.
+    glances: u32,
     /// A thread of the program is in a wait, on a type that only one may use at a time.
     pub(crate) is_waited_on: bool,
     is_closing: bool,
@@ -133,6 +135,7 @@ impl Core {
             pattern: Pattern::new(seed),
             monitor: None,
             last_endpoint: String::new(),
+            glances: 0,
             is_waited_on: false,
             is_closing: false,
             is_gone: false,

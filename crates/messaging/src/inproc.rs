@@ -37,6 +37,8 @@ pub(crate) struct Lane {
     most: usize,
     /// The sender was refused, and waits for room. Stored before it looks at `messages` again.
     is_refused: AtomicBool,
+    /// The receiver looks at the lane by itself, and needs no letters. Changed by the receiver under its socket's lock.
+    is_polled: AtomicBool,
     /// One of the ends is gone.
     is_ended: AtomicBool,
     sender: OnceLock<Address>,
@@ -50,6 +52,7 @@ impl Lane {
             messages: AtomicUsize::new(0),
             most,
             is_refused: AtomicBool::new(false),
+            is_polled: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
             sender: OnceLock::new(),
             receiver: OnceLock::new(),
@@ -124,10 +127,25 @@ impl End {
         // Before the receiver can take it, and count it off.
         lane.messages.fetch_add(1, Ordering::SeqCst);
         drop(frames);
-        if was_empty && let Some(receiver) = lane.receiver.get() {
+        // Behind the lock: a receiver that has ended its polling before it found the lane empty is seen here.
+        if was_empty
+            && !lane.is_polled.load(Ordering::Acquire)
+            && let Some(receiver) = lane.receiver.get()
+        {
             receiver.post(Mail::Readable);
         }
         true
+    }
+
+    /// From now on the receiver looks by itself; or no more, and then once again behind this.
+    pub(crate) fn poll(&self, is_polled: bool) {
+        self.input.is_polled.store(is_polled, Ordering::Release);
+    }
+
+    /// Whether a message may be there, without the lane's lock.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        self.input.messages.load(Ordering::Acquire) > 0
     }
 
     /// Whether a message is there.

@@ -218,30 +218,23 @@ impl Shared {
         let ended = loop {
             self.looks.fetch_add(1, Ordering::Relaxed);
             if may_spin {
-                may_spin = false;
-                let is_inside = core.is_inside();
-                drop(core);
-                let found = self.look_for_a_while(&mut events, deadline, is_inside);
-                core = self.lock();
+                let found;
+                (core, found) = self.look_for_a_while(core, &mut events, what, deadline);
                 if found {
                     core.handle(self, &events, what);
                     core.rouse(self);
-                    if let Err(error) = core.check_open() {
-                        break Err(error);
-                    }
-                    if core.may(what) {
-                        break Ok(Woken::Ready);
-                    }
-                    may_spin = true;
-                    continue;
                 }
-                // Without the lock: the background may have read what was looked for.
+                // If nothing was found, it was without the lock: the background may have read what was looked for.
                 if let Err(error) = core.check_open() {
                     break Err(error);
                 }
                 if core.may(what) {
                     break Ok(Woken::Ready);
                 }
+                if found {
+                    continue;
+                }
+                may_spin = false;
             }
             if self.sleep.doze(what) == Doze::Mail {
                 self.sleep.rise(what);
@@ -284,35 +277,60 @@ impl Shared {
         ended
     }
 
-    /// Looks again and again, for a while. Says whether there is anything. What happens inside the process is in the
-    /// letters; the kernel is asked less often if all peers are there.
-    fn look_for_a_while(&self, events: &mut Vec<Event>, deadline: Option<Instant>, is_inside: bool) -> bool {
+    /// Looks again and again, for a while, and says whether there is anything. The lock is let go between looks. An
+    /// only connection is asked itself; the set, which has everything else, then has its turn now and then. What
+    /// happens inside the process is in the letters; the kernel is asked less often if all peers are there.
+    fn look_for_a_while<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        events: &mut Vec<Event>,
+        what: Events,
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Core>, bool) {
         let began = Instant::now();
         let until = deadline.map_or(began + SPIN, |deadline| deadline.min(began + SPIN));
-        let looks = if is_inside { 500 } else { 16 };
+        let only = core.begin_glances(what, self.is_watched());
+        let is_inside = core.is_inside();
         let mut is_first = true;
-        loop {
-            let mut found = false;
-            for _ in 0..looks {
-                if self.has_mail() {
-                    events.clear();
-                    found = true;
-                    break;
+        let found = loop {
+            events.clear();
+            let mut found = match only {
+                Some(index) => {
+                    let glances = if is_inside { 500 } else { 1 };
+                    (0..glances).any(|_| {
+                        // In between, whoever else wants the lock may have it.
+                        MutexGuard::unlocked(&mut core, std::hint::spin_loop);
+                        self.has_mail() || core.glance(index)
+                    })
                 }
-                std::hint::spin_loop();
+                None => MutexGuard::unlocked(&mut core, || {
+                    let looks = if is_inside { 500 } else { 16 };
+                    (0..looks).any(|_| {
+                        std::hint::spin_loop();
+                        self.has_mail()
+                    })
+                }),
+            };
+            if !found && core.is_turn_of_set(only) {
+                found = MutexGuard::unlocked(&mut core, || {
+                    self.set.wait(events, Some(Duration::ZERO)).is_ok() && !events.is_empty()
+                });
             }
-            found = found || (self.set.wait(events, Some(Duration::ZERO)).is_ok() && !events.is_empty());
             let now = Instant::now();
             if found && is_first {
                 // It was there already: nothing is learnt from that.
-                return true;
+                break true;
             }
             is_first = false;
             if found || now >= until {
                 // Whoever finds it late was put aside, for somebody who needed this core.
                 self.spin.learn(found && now < until);
-                return found;
+                break found;
             }
+        };
+        if let Some(index) = only {
+            core.end_glances(index);
         }
+        (core, found)
     }
 }

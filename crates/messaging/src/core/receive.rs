@@ -5,7 +5,11 @@ use windlass_zmtp::SocketType::{self, *};
 use super::Core;
 use crate::conn::Link;
 use crate::error::{Error, Result};
+use crate::events::Events;
 use crate::frame::Frame;
+
+/// Glances at an only connection between two looks at the set.
+const GLANCES: u32 = 64;
 
 impl Core {
     /// Takes the next part; EAGAIN if no whole message is here.
@@ -174,6 +178,58 @@ impl Core {
             }
         }
         false
+    }
+
+    // --- looking at an only connection ---------------------------------------------------------------------
+
+    /// The only connection, if a wait for messages may ask it and not the set: it saves the set's system call. A lane's
+    /// sender posts no letters from now on.
+    pub(crate) fn begin_glances(&mut self, what: Events, is_watched: bool) -> Option<u32> {
+        // Where other threads may call or watch, the letters are for them, too.
+        let is_alone = self.conns.len() == self.free.len() + 1 && self.is_waited_on && !is_watched;
+        if what != Events::READ || !is_alone || !self.can_receive() || self.is_eager() {
+            return None;
+        }
+        let index = self.conns.iter().position(Option::is_some)? as u32;
+        let conn = self.conn(index)?;
+        if !conn.is_ready() {
+            return None;
+        }
+        if let Link::Inproc(end) = &conn.link {
+            end.poll(true);
+        }
+        Some(index)
+    }
+
+    /// Asks the connection whether it has a message.
+    #[inline]
+    pub(crate) fn glance(&mut self, index: u32) -> bool {
+        let Some(conn) = self.conn(index) else { return false };
+        match &conn.link {
+            Link::Stream(_) if conn.is_ready() && !conn.is_paused => conn.is_readable = true,
+            Link::Inproc(end) if end.has_news() => {}
+            _ => return false,
+        }
+        self.is_calm = true;
+        self.activate(index);
+        self.has_message()
+    }
+
+    /// Letters come again. What came without one is found by whoever asks next.
+    pub(crate) fn end_glances(&mut self, index: u32) {
+        if let Some(conn) = self.conn(index)
+            && let Link::Inproc(end) = &conn.link
+        {
+            end.poll(false);
+            self.activate(index);
+        }
+    }
+
+    /// Whether the set is asked behind a glance, for what is not the only connection: listeners, say.
+    pub(crate) fn is_turn_of_set(&mut self, only: Option<u32>) -> bool {
+        let is_stream = only.and_then(|index| self.conn(index)).is_some_and(|conn| !conn.is_inproc());
+        self.glances = self.glances.wrapping_add(u32::from(is_stream));
+        !is_stream || self.glances.is_multiple_of(GLANCES)
     }
 
     /// Begins to take a connection's message. False if it is not for the program, and dropped.
