@@ -86,6 +86,8 @@ pub(crate) struct Conn {
     pub(crate) is_unsent: bool,
     /// The background has seen that, and nothing was written since.
     pub(crate) is_left: bool,
+    /// It was read from since it was written to.
+    pub(crate) is_heard: bool,
     /// It ends when everything is sent.
     pub(crate) is_parting: bool,
     pub(crate) minor: u8,
@@ -120,6 +122,7 @@ impl Conn {
             is_willing: false,
             is_unsent: false,
             is_left: false,
+            is_heard: false,
             is_parting: false,
             minor: 1,
             peer: SocketType::Pair,
@@ -158,6 +161,23 @@ impl Conn {
     /// Whether everything that was put in is written.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.urgent_at == self.urgent.len()
+    }
+
+    /// Whether everything that has come was taken.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        matches!(self.link, Link::Stream(_))
+            && !self.is_readable
+            && !self.is_paused
+            && self.incoming.messages() == 0
+            && !self.incoming.has_wire()
+    }
+
+    /// Whether the peer may wait for what is put in: it has been heard since it was written to, and has said nothing
+    /// else.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_heard && self.is_drained()
     }
 
     /// Whether a whole message is here.

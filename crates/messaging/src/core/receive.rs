@@ -108,7 +108,16 @@ impl Core {
     /// The next one has its turn.
     fn turn(&mut self, index: u32) {
         if self.active.front() == Some(&index) {
-            self.active.rotate_left(1);
+            let Self { conns, active, spare_in, .. } = self;
+            match conns[index as usize].as_deref_mut() {
+                // It is asked again when there may be more. Many that hold nothing share one room.
+                Some(conn) if conn.is_drained() && conn.is_ready() => {
+                    conn.is_active = false;
+                    conn.incoming.return_room(spare_in);
+                    active.pop_front();
+                }
+                _ => active.rotate_left(1),
+            }
         }
         if self.conn(index).is_some_and(|conn| conn.is_ended() && !conn.has_message()) {
             self.remove_conn(index);

@@ -1,18 +1,20 @@
 use std::time::{Duration, Instant};
 
 use crate::frame::Out;
-use crate::{Context, Frame, SocketType, Value, option};
+use crate::{Context, Events, Frame, Socket, SocketType, Value, Woken, option};
 
-/// What was left for one peer is not held up by what is written to another, however often.
-#[test]
-fn a_busy_peer_does_not_hold_up_a_quiet_one() {
-    let soon = || Some(Instant::now() + Duration::from_secs(30));
+fn soon() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(30))
+}
+
+/// A ROUTER, and two DEALERs with these names, each of which has sent it a message that it has taken.
+fn router_and_two(names: [&[u8]; 2]) -> (Context, Socket, [Socket; 2]) {
     let context = Context::new();
     let router = context.socket(SocketType::Router).expect("a socket");
     router.bind("tcp://127.0.0.1:*").expect("bound");
     let Ok(Value::Bytes(address)) = router.get(option::LAST_ENDPOINT) else { panic!("no endpoint") };
     let address = String::from_utf8(address).expect("text");
-    let [busy, quiet] = [b"a", b"b"].map(|name| {
+    let dealers = names.map(|name| {
         let dealer = context.socket(SocketType::Dealer).expect("a socket");
         dealer.set(option::ROUTING_ID, name).expect("set");
         dealer.connect(&address).expect("connected");
@@ -22,10 +24,27 @@ fn a_busy_peer_does_not_hold_up_a_quiet_one() {
     for _ in 0..4 {
         router.recv(soon()).expect("received");
     }
+    (context, router, dealers)
+}
+
+/// Ends all of it.
+fn end(context: &Context, sockets: impl IntoIterator<Item = Socket>) {
+    for socket in sockets {
+        socket.close(None);
+    }
+    assert!(context.term(Duration::from_secs(30)).expect("ended"));
+}
+
+/// What was left for one peer is not held up by what is written to another, however often.
+#[test]
+fn a_busy_peer_does_not_hold_up_a_quiet_one() {
+    let (context, router, [busy, quiet]) = router_and_two([b"a", b"b"]);
     // Under the lock the background does not come; its steps are made here.
     let mut core = router.0.lock();
     let just_now = Instant::now() + Duration::from_secs(3_600);
     (core.is_calm, core.last_flush) = (false, just_now);
+    core.send(&[Out::copied(b"b"), Out::copied(b"answer")]).expect("sent");
+    assert!(!core.has_unsent(), "its peer had been heard, and may have waited");
     core.send(&[Out::copied(b"b"), Out::copied(b"left")]).expect("sent");
     assert!(core.has_unsent());
     core.settle_left();
@@ -37,11 +56,36 @@ fn a_busy_peer_does_not_hold_up_a_quiet_one() {
     core.settle_left();
     assert!(!core.has_unsent());
     drop(core);
-    for (socket, expected) in [(&quiet, &b"left"[..]), (&busy, b"written")] {
+    for (socket, expected) in [(&quiet, &b"answer"[..]), (&quiet, b"left"), (&busy, b"written")] {
         assert_eq!(socket.recv(soon()).expect("received").bytes(), expected);
     }
-    for socket in [router, busy, quiet] {
-        socket.close(None);
+    end(&context, [router, busy, quiet]);
+}
+
+/// Answers to messages that came together go out together, with the last of them.
+#[test]
+fn an_answer_is_written_when_nothing_else_was_said() {
+    let (context, router, [one, other]) = router_and_two([b"a", b"b"]);
+    let mut core = one.0.lock();
+    (core.is_calm, core.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
+    for question in [b"1", b"2"] {
+        core.send(&[Out::copied(question)]).expect("sent");
     }
-    assert!(context.term(Duration::from_secs(30)).expect("ended"));
+    core.settle();
+    drop(core);
+    assert_eq!(router.wait(Events::READ, soon()).expect("waited"), Woken::Ready);
+    let mut core = router.0.lock();
+    (core.is_calm, core.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
+    for (question, is_written) in [(b"1", false), (b"2", true)] {
+        let flushes = core.flushes();
+        assert_eq!(core.take_part().expect("a name").bytes(), b"a");
+        assert_eq!(core.take_part().expect("a question").bytes(), question);
+        core.send(&[Out::copied(b"a"), Out::copied(question)]).expect("sent");
+        assert_eq!(core.flushes() > flushes, is_written);
+    }
+    drop(core);
+    for answer in [b"1", b"2"] {
+        assert_eq!(one.recv(soon()).expect("received").bytes(), answer);
+    }
+    end(&context, [router, one, other]);
 }

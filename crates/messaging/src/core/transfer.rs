@@ -32,6 +32,11 @@ impl Core {
         if conn.is_blocked || !conn.is_ready() {
             return; // It goes out when the kernel takes more, or when the handshake is over.
         }
+        if conn.is_awaited() {
+            // Its peer has nothing to do before it has this. It tells nothing of how fast messages follow each other, so
+            // it is not counted as a write that others should wait behind.
+            return self.flush(index);
+        }
         if conn.is_unsent {
             if conn.outgoing.bytes() >= CHUNK {
                 self.flush(index);
@@ -62,7 +67,7 @@ impl Core {
         let Self { conns, spare_out, spare_cipher, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         let Link::Stream(fd) = &conn.link else { return };
-        conn.is_left = false;
+        (conn.is_left, conn.is_heard) = (false, false);
         let mut is_blocked = false;
         let mut is_broken = false;
         let mut body = Vec::new();
@@ -186,6 +191,7 @@ impl Core {
         };
         let is_encrypted = matches!(conn.session, Session::Curve(_));
         conn.incoming.borrow_room(spare_in);
+        conn.is_heard = true;
         match conn.incoming.read(fd.as_fd(), is_encrypted) {
             Ok(Read::Some(_)) => {}
             Ok(Read::Drained(_)) => conn.is_readable = false,
