@@ -124,15 +124,9 @@ impl Background {
                         match notice {
                             Notice::Add(socket) => {
                                 let looks = socket.looks.load(Ordering::Relaxed);
-                                let _ = self.set.add(
-                                    socket.set.as_fd(),
-                                    socket.id,
-                                    Interest::READ | Interest::ONCE,
-                                );
-                                entries.insert(
-                                    socket.id,
-                                    Entry { socket, looks, rest: REST, flushes: 0, calm: 0 },
-                                );
+                                let entry = Entry { socket, looks, rest: REST, flushes: 0, calm: 0 };
+                                self.join(&entry);
+                                entries.insert(entry.socket.id, entry);
                             }
                             Notice::Remove(id) => {
                                 if let Some(entry) = entries.remove(&id) {
@@ -166,6 +160,8 @@ impl Background {
                     let is_in_use = looks != entry.looks || entry.socket.sleep.has_sleepers();
                     entry.looks = looks;
                     if is_in_use && !entry.socket.is_closed.load(Ordering::Relaxed) {
+                        // Not only disarmed: each of its events would still cost the kernel a walk to this set.
+                        let _ = self.set.remove(entry.socket.set.as_fd());
                         rests.insert((Instant::now() + entry.rest, event.token));
                         entry.rest = (entry.rest * 2).min(LONGEST_REST);
                     } else {
@@ -181,7 +177,7 @@ impl Background {
             {
                 rests.pop_first();
                 if let Some(entry) = entries.get(&id) {
-                    self.arm(entry);
+                    self.join(entry);
                 }
             }
             while let Some(&(at, id)) = due.first()
@@ -199,6 +195,12 @@ impl Background {
                 gathering.retain(|id| entries.get_mut(id).is_some_and(Entry::tick));
             }
         }
+    }
+
+    /// Wants the socket's first event.
+    fn join(&self, entry: &Entry) {
+        let interest = Interest::READ | Interest::ONCE;
+        let _ = self.set.add(entry.socket.set.as_fd(), entry.socket.id, interest);
     }
 
     /// Wants the socket's next event.

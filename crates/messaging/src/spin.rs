@@ -10,7 +10,7 @@ const MOST: u32 = 8;
 const FIRST: u32 = 4;
 /// After the first failure in a row it is tried again after so many waits, and after twice as many each time.
 const FIRST_PAUSE: u32 = 64;
-const LONGEST_PAUSE: u32 = 512;
+const LONGEST_PAUSE: u32 = 4096;
 
 /// What a socket has learnt. Written by its waiters, in no order: all of it is only a guess.
 #[derive(Debug)]

@@ -321,8 +321,9 @@ impl Core {
 
     /// REP: a request, behind the envelope that its reply will have.
     fn open_request(&mut self, index: u32) -> bool {
+        let mut envelope = std::mem::take(&mut self.pattern.answering.envelope);
+        envelope.clear();
         let Some(conn) = self.conn(index) else { return false };
-        let mut envelope = Vec::new();
         loop {
             match conn.take_frame() {
                 Some(frame) if frame.more() => {

@@ -286,15 +286,24 @@ impl Core {
             return Err(no_request());
         }
         self.pattern.answering.is_due = false;
-        let envelope = std::mem::take(&mut self.pattern.answering.envelope);
+        let mut envelope = std::mem::take(&mut self.pattern.answering.envelope);
         // One who has gone, or does not read, gets no reply.
         if let Some(to) = self.pattern.answering.to.take()
             && self.known(to).is_some()
             && self.room(to.index)
         {
-            let prefix: Vec<Out<'_>> = envelope.iter().map(Frame::out).collect();
-            self.push_to(to.index, &prefix, parts);
+            match &envelope[..] {
+                [end] => self.push_to(to.index, &[end.out()], parts),
+                frames => {
+                    let prefix: Vec<Out<'_>> = frames.iter().map(Frame::out).collect();
+                    self.push_to(to.index, &prefix, parts);
+                }
+            }
         }
+        // Room for an envelope as most are is kept for the next one.
+        envelope.clear();
+        envelope.shrink_to(4);
+        self.pattern.answering.envelope = envelope;
         Ok(())
     }
 
