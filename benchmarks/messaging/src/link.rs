@@ -18,6 +18,7 @@ pub const CLIENT_KEYS: (&str, &str) =
 pub enum Transport {
     Tcp,
     Ipc,
+    Shm,
     Inproc,
 }
 
@@ -41,6 +42,7 @@ impl Transport {
         Ok(match name {
             "tcp" => Transport::Tcp,
             "ipc" => Transport::Ipc,
+            "shm" => Transport::Shm,
             "inproc" => Transport::Inproc,
             _ => return Err(format!("no such transport: {name}").into()),
         })
@@ -50,7 +52,7 @@ impl Transport {
     pub(crate) fn free_address(self) -> Outcome<String> {
         Ok(match self {
             Transport::Tcp => TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string(),
-            Transport::Ipc => {
+            Transport::Ipc | Transport::Shm => {
                 let name = format!("windlass-bench-{}.sock", std::process::id());
                 std::env::temp_dir().join(name).to_string_lossy().into_owned()
             }
@@ -65,6 +67,7 @@ impl Link {
         let scheme = match self.transport {
             Transport::Tcp => "tcp",
             Transport::Ipc => "ipc",
+            Transport::Shm => "shm",
             Transport::Inproc => "inproc",
         };
         format!("{scheme}://{}", self.address)

@@ -35,6 +35,8 @@ pub(crate) enum Notice {
     Deadline(u64, Instant),
     /// A socket has something to be sent that it leaves here.
     Unsent(u64),
+    /// A socket has peers that do not ring for it, as long as the program looks.
+    Warm(u64),
     /// The context is over.
     Stop,
 }
@@ -45,6 +47,9 @@ struct Entry {
     looks: u64,
     /// How long it is left alone next.
     rest: Duration,
+    /// The same two for its peers that do not ring.
+    warm_looks: u64,
+    warm_rest: Duration,
     /// The flushes that were seen last, and how often nothing was there.
     flushes: u64,
     calm: u32,
@@ -99,12 +104,13 @@ impl Background {
         // Sockets by the time at which something is to be done for them.
         let mut due: BTreeSet<(Instant, u64)> = BTreeSet::new();
         let mut rests: BTreeSet<(Instant, u64)> = BTreeSet::new();
+        let mut warm: BTreeSet<(Instant, u64)> = BTreeSet::new();
         let mut gathering: Vec<u64> = Vec::new();
         let mut ticked = Instant::now();
         loop {
             let now = Instant::now();
             let mut next = due.first().map(|(at, _)| *at);
-            if let Some((at, _)) = rests.first() {
+            for (at, _) in rests.first().into_iter().chain(warm.first()) {
                 next = Some(next.map_or(*at, |next| next.min(*at)));
             }
             if !gathering.is_empty() {
@@ -124,7 +130,7 @@ impl Background {
                         match notice {
                             Notice::Add(socket) => {
                                 let looks = socket.looks.load(Ordering::Relaxed);
-                                let entry = Entry { socket, looks, rest: REST, flushes: 0, calm: 0 };
+                                let entry = Entry::new(socket, looks);
                                 self.join(&entry);
                                 entries.insert(entry.socket.id, entry);
                             }
@@ -134,6 +140,7 @@ impl Background {
                                 }
                                 due.retain(|(_, other)| *other != id);
                                 rests.retain(|(_, other)| *other != id);
+                                warm.retain(|(_, other)| *other != id);
                                 gathering.retain(|other| *other != id);
                             }
                             Notice::Deadline(id, at) => {
@@ -150,6 +157,12 @@ impl Background {
                                     if !gathering.contains(&id) {
                                         gathering.push(id);
                                     }
+                                }
+                            }
+                            Notice::Warm(id) => {
+                                if let Some(entry) = entries.get_mut(&id) {
+                                    entry.warm_rest = REST;
+                                    warm.insert((Instant::now() + REST, id));
                                 }
                             }
                             Notice::Stop => return,
@@ -178,6 +191,17 @@ impl Background {
                 rests.pop_first();
                 if let Some(entry) = entries.get(&id) {
                     self.join(entry);
+                }
+            }
+            while let Some(&(at, id)) = warm.first()
+                && at <= now
+            {
+                warm.pop_first();
+                if let Some(entry) = entries.get_mut(&id)
+                    && entry.is_warm_yet()
+                {
+                    warm.insert((now + entry.warm_rest, id));
+                    entry.warm_rest = (entry.warm_rest * 2).min(LONGEST_REST);
                 }
             }
             while let Some(&(at, id)) = due.first()
@@ -211,11 +235,23 @@ impl Background {
 }
 
 impl Entry {
+    fn new(socket: Arc<Shared>, looks: u64) -> Self {
+        Self { socket, looks, rest: REST, warm_looks: looks, warm_rest: REST, flushes: 0, calm: 0 }
+    }
+
     /// Does what the socket's descriptors ask for.
     fn attend(&mut self) {
         let socket = &self.socket;
         let mut core = socket.lock();
         core.attend(socket);
+    }
+
+    /// Has the socket's peers ring again if the program has not looked since the last time; says whether to come again.
+    fn is_warm_yet(&mut self) -> bool {
+        let Some(mut core) = self.socket.try_lock() else { return true };
+        let looks = self.socket.looks.load(Ordering::Relaxed);
+        let has_looked = std::mem::replace(&mut self.warm_looks, looks) != looks;
+        core.is_warm_yet(&self.socket, has_looked && !self.socket.is_closed.load(Ordering::Relaxed))
     }
 
     /// Sends what has been left for a whole tick; says whether to come again.

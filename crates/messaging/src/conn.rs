@@ -11,6 +11,8 @@ use crate::incoming::Incoming;
 use crate::inproc::End;
 use crate::mailbox::ConnRef;
 use crate::outgoing::Outgoing;
+use crate::ring::Ring;
+use crate::wire::Wire;
 
 /// What carries it.
 pub(crate) enum Link {
@@ -18,8 +20,23 @@ pub(crate) enum Link {
     None,
     /// A tcp or ipc connection.
     Stream(OwnedFd),
+    /// A shm connection whose memory the peer has not given us yet.
+    Offered(OwnedFd),
+    /// A shm connection.
+    Ring(Box<Ring>),
     /// Another socket of the process.
     Inproc(End),
+}
+
+impl Link {
+    /// Where bytes go in and out, if that is out of the process and possible now.
+    pub(crate) fn wire(&mut self) -> Option<Wire<'_>> {
+        match self {
+            Self::Stream(fd) => Some(Wire::Stream((*fd).as_fd())),
+            Self::Ring(ring) => Some(Wire::Ring(ring)),
+            Self::None | Self::Offered(_) | Self::Inproc(_) => None,
+        }
+    }
 }
 
 /// Where it stands.
@@ -137,8 +154,9 @@ impl Conn {
 
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.link {
-            Link::Stream(fd) => Some(fd.as_fd()),
-            _ => None,
+            Link::Stream(fd) | Link::Offered(fd) => Some(fd.as_fd()),
+            Link::Ring(ring) => Some(ring.fd()),
+            Link::None | Link::Inproc(_) => None,
         }
     }
 
@@ -152,6 +170,15 @@ impl Conn {
 
     pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.session, Session::Curve(_))
+    }
+
+    /// Whether what comes from it is heard without the kernel.
+    pub(crate) fn is_near(&self) -> bool {
+        match &self.link {
+            Link::Inproc(_) => true,
+            Link::Ring(ring) => ring.is_hot,
+            Link::None | Link::Stream(_) | Link::Offered(_) => false,
+        }
     }
 
     pub(crate) fn is_inproc(&self) -> bool {

@@ -9,6 +9,7 @@ mod greeting;
 mod lifetime;
 mod pattern;
 mod receive;
+mod rings;
 mod send;
 mod subscriptions;
 #[cfg(all(test, not(loom)))]
@@ -27,8 +28,9 @@ use windlass_zmtp::SocketType;
 use self::deadlines::Due;
 use self::endpoints::{Bound, Dial, LISTENER};
 use self::pattern::Pattern;
+pub(crate) use self::rings::{Hot, hears};
 use crate::background::Notice;
-use crate::conn::{Conn, State};
+use crate::conn::{Conn, Link, State};
 use crate::context::Inner;
 use crate::error::{Error, Result, errno};
 use crate::events::Events;
@@ -83,6 +85,10 @@ pub(crate) struct Core {
     last_flush: Instant,
     /// The program has looked for messages since it has sent one: its next one is written at once.
     is_calm: bool,
+    /// Connections through shared memory whose peers do not ring for us, since we look by ourselves.
+    hot: Arc<Vec<Hot>>,
+    /// The background comes to see whether we still do.
+    is_warm: bool,
     due: BTreeSet<(Instant, ConnRef, Due)>,
     /// The time of which the background knows.
     told: Option<Instant>,
@@ -130,6 +136,8 @@ impl Core {
             flushes: 0,
             last_flush: Instant::now(),
             is_calm: true,
+            hot: Arc::default(),
+            is_warm: false,
             due: BTreeSet::new(),
             told: None,
             pattern: Pattern::new(seed),
@@ -179,13 +187,13 @@ impl Core {
         self.conn(whom.index).filter(|conn| conn.me == whom)
     }
 
-    /// Whether all peers are in the process, as far as that is told quickly.
-    pub(crate) fn is_inside(&self) -> bool {
+    /// Whether all peers are heard without the kernel, as far as that is told quickly.
+    pub(crate) fn is_near(&self) -> bool {
         const FEW: usize = 8;
         self.conns.len() <= FEW
             && self.bounds.len() <= FEW
-            && self.conns.iter().flatten().all(|conn| conn.is_inproc())
-            && self.bounds.iter().flatten().all(Bound::is_inside)
+            && self.conns.iter().flatten().all(|conn| conn.is_near())
+            && self.bounds.iter().flatten().all(Bound::is_near)
     }
 
     fn next_generation(&mut self) -> u32 {
@@ -265,6 +273,10 @@ impl Core {
         events.clear();
         self.events = events;
         looked?;
+        if shared.is_watched() {
+            // Whoever watches may sleep behind this look.
+            self.cool(shared, what);
+        }
         self.check_open()
     }
 
@@ -281,6 +293,7 @@ impl Core {
         }
         events.clear();
         self.events = events;
+        self.cool(shared, Events::NONE);
         shared.ring();
         self.finish_closing();
     }
@@ -297,10 +310,11 @@ impl Core {
     /// has handled events or letters asks this before it lets the lock go.
     #[inline]
     pub(crate) fn rouse(&mut self, shared: &Shared) {
-        if let Some(wishes) = shared.sleep.wishes()
-            && (self.check_open().is_err() || self.may(wishes))
-        {
-            shared.rouse();
+        if let Some(wishes) = shared.sleep.wishes() {
+            let is_hot = self.cool(shared, wishes);
+            if is_hot || self.check_open().is_err() || self.may(wishes) {
+                shared.rouse();
+            }
         }
     }
 
@@ -324,27 +338,31 @@ impl Core {
             }
             let whom = ConnRef::from_token(event.token);
             let Some(conn) = self.known(whom) else { continue };
+            let is_ring = matches!(conn.link, Link::Ring(_));
             match conn.state {
                 State::Connecting => self.connected(whom.index),
+                _ if is_ring => {
+                    self.rung(whom.index);
+                    if self.known(whom).is_some_and(|conn| conn.is_blocked) {
+                        self.flush(whom.index);
+                    }
+                    if self.known(whom).is_some() {
+                        self.readable(whom.index, is_lazy);
+                    }
+                }
                 State::Greeting(_) => self.greet(whom.index, event.is_readable(), event.is_writable()),
                 State::Ready => {
                     if event.is_writable() && conn.is_blocked {
                         self.flush(whom.index);
                     }
-                    if event.is_readable()
-                        && let Some(conn) = self.known(whom)
-                    {
-                        conn.is_readable = true;
-                        if is_lazy && !conn.has_message() {
-                            self.activate(whom.index);
-                        } else {
-                            self.read_ahead(whom.index);
-                        }
+                    if event.is_readable() && self.known(whom).is_some() {
+                        self.readable(whom.index, is_lazy);
                     }
                 }
                 State::Waiting | State::Ended => {}
             }
         }
+        self.listen_hot(is_lazy);
     }
 
     /// Reads the letters.

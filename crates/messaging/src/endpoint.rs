@@ -1,4 +1,4 @@
-//! Where sockets meet: `tcp://host:port`, `ipc://path` and `inproc://name`.
+//! Where sockets meet: `tcp://host:port`, `ipc://path`, `shm://path` and `inproc://name`.
 //!
 //! Text is read once, without looking anything up; what it stands for is asked for when it is bound or
 //! connected.
@@ -19,6 +19,19 @@ pub use tcp::{Host, Port, Target, TcpEndpoint, TcpSource, resolve};
 
 use crate::error::{Error, Result, errno};
 
+/// How bytes or messages get from one socket to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Between hosts.
+    Tcp,
+    /// Between the processes of a host.
+    Ipc,
+    /// Between the processes of a host, through memory that they share.
+    Shm,
+    /// Within a context.
+    Inproc,
+}
+
 /// An endpoint as a program names it. It displays as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
@@ -26,6 +39,8 @@ pub enum Endpoint {
     Tcp(TcpEndpoint),
     /// Between the processes of a host.
     Ipc(IpcEndpoint),
+    /// Between the processes of a host, through memory; its names are those of ipc.
+    Shm(IpcEndpoint),
     /// Within a context: the name.
     Inproc(String),
 }
@@ -42,16 +57,30 @@ impl Endpoint {
             .split_once("://")
             .filter(|(transport, address)| !transport.is_empty() && !address.is_empty())
             .ok_or_else(|| {
-                malformed(text, "it should look like tcp://host:port, ipc://path or inproc://name")
+                malformed(
+                    text,
+                    "it should look like tcp://host:port, ipc://path, shm://path or inproc://name",
+                )
             })?;
         match transport {
             "tcp" => Ok(Self::Tcp(TcpEndpoint::parse(address)?)),
             "ipc" => Ok(Self::Ipc(IpcEndpoint::parse(address)?)),
+            "shm" => Ok(Self::Shm(IpcEndpoint::parse(address)?)),
             "inproc" => Ok(Self::Inproc(address.to_owned())),
             _ => Err(Error::new(
                 errno::EPROTONOSUPPORT,
-                format!("there is no transport {transport:?}: use tcp, ipc or inproc"),
+                format!("there is no transport {transport:?}: use tcp, ipc, shm or inproc"),
             )),
+        }
+    }
+
+    /// Its transport.
+    pub fn transport(&self) -> Transport {
+        match self {
+            Self::Tcp(_) => Transport::Tcp,
+            Self::Ipc(_) => Transport::Ipc,
+            Self::Shm(_) => Transport::Shm,
+            Self::Inproc(_) => Transport::Inproc,
         }
     }
 }
@@ -61,6 +90,7 @@ impl fmt::Display for Endpoint {
         match self {
             Self::Tcp(tcp) => write!(formatter, "tcp://{tcp}"),
             Self::Ipc(ipc) => write!(formatter, "ipc://{ipc}"),
+            Self::Shm(ipc) => write!(formatter, "shm://{ipc}"),
             Self::Inproc(name) => write!(formatter, "inproc://{name}"),
         }
     }
@@ -70,11 +100,12 @@ impl fmt::Display for Endpoint {
 /// monitors are told.
 ///
 /// Empty for an end without a name.
-pub fn endpoint_of(address: &Address) -> String {
+pub fn endpoint_of(transport: Transport, address: &Address) -> String {
+    let host = if transport == Transport::Shm { "shm" } else { "ipc" };
     match address {
         Address::Inet(address) => format!("tcp://{address}"),
-        Address::Unix(UnixName::Path(path)) => format!("ipc://{}", path.display()),
-        Address::Unix(UnixName::Abstract(name)) => format!("ipc://@{}", String::from_utf8_lossy(name)),
+        Address::Unix(UnixName::Path(path)) => format!("{host}://{}", path.display()),
+        Address::Unix(UnixName::Abstract(name)) => format!("{host}://@{}", String::from_utf8_lossy(name)),
         Address::Unnamed => String::new(),
     }
 }

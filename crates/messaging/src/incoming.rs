@@ -8,14 +8,13 @@ mod properties;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 
 use bytes::{Buf, BytesMut};
-use windlass_os::stream;
 use windlass_zmtp::CurveSession;
 use windlass_zmtp::frame::{self, COMMAND, MORE};
 
 use crate::frame::{Frame, INLINE};
+use crate::wire::Wire;
 
 /// One read asks for this much, and for more while reads come back full.
 const READ: usize = 64 * 1024;
@@ -132,7 +131,7 @@ impl Incoming {
     }
 
     /// Reads once.
-    pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, is_encrypted: bool) -> io::Result<Read> {
+    pub(crate) fn read(&mut self, wire: &mut Wire<'_>, is_encrypted: bool) -> io::Result<Read> {
         if self.at == self.buffer.len() {
             self.buffer.clear();
             (self.at, self.scanned, self.whole) = (0, 0, 0);
@@ -157,11 +156,11 @@ impl Incoming {
         let pointer = room.as_mut_ptr().cast::<u8>();
         debug_assert!(asked <= room.len() && size_of::<MaybeUninit<u8>>() == 1);
         // SAFETY: the spare capacity may be written, and is at least as long as asked for.
-        let got = unsafe { stream::recv(fd, pointer, asked)? };
+        let got = unsafe { wire.recv(pointer, asked)? };
         if got == 0 {
             return Ok(Read::End);
         }
-        // SAFETY: the kernel has written so many bytes behind the length.
+        // SAFETY: so many bytes were written behind the length.
         unsafe { target.set_len(target.len() + got) };
         self.lacking = self.lacking.saturating_sub(got);
         if got < asked {

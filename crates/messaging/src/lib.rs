@@ -1,4 +1,4 @@
-//! ZeroMQ's sockets: every pattern over tcp, ipc and inproc, wire-compatible with libzmq's peers (ZMTP 3.1 and 3.0).
+//! ZeroMQ's sockets: every pattern over tcp, ipc, shm and inproc, wire-compatible with libzmq's peers (ZMTP 3.1 and 3.0).
 //!
 //! The thread that calls a socket does its work: it writes, reads and decodes under the socket's lock, and sleeps
 //! on the socket's own set of descriptors. One thread for a context serves the sockets that nobody calls. How the
@@ -38,12 +38,14 @@ pub mod options;
 mod outgoing;
 mod poll;
 mod proxy;
+mod ring;
 mod shared;
 mod sleep;
 mod socket;
 mod spin;
 mod sync;
 mod trie;
+mod wire;
 
 pub use context::Context;
 pub use error::{Error, Result, errno, strerror};
@@ -81,9 +83,9 @@ pub fn curve_public(secret: &str) -> Result<String> {
     z85::encode(&windlass_zmtp::curve_public(&key)).ok_or_else(|| Error::invalid("no such key"))
 }
 
-/// Whether there is something that not every ZeroMQ has: `ipc`, `curve` and `draft` are here.
+/// Whether there is something that not every ZeroMQ has: `ipc`, `shm`, `curve` and `draft` are here.
 pub fn has(capability: &str) -> bool {
-    matches!(capability, "ipc" | "curve" | "draft")
+    matches!(capability, "ipc" | "shm" | "curve" | "draft")
 }
 
 /// The release of libzmq whose behaviour this has.

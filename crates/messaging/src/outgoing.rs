@@ -7,13 +7,12 @@ mod properties;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
-use windlass_os::stream;
 use windlass_zmtp::frame::{self, MORE};
 
 use crate::frame::Out;
+use crate::wire::Wire;
 
 /// Bodies from this size on are not copied, if they have an owner.
 const SHARE_FROM: usize = 8 * 1024;
@@ -175,12 +174,12 @@ impl Outgoing {
     }
 
     /// Writes as much as the kernel takes.
-    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<Flushed> {
+    pub(crate) fn flush(&mut self, wire: &mut Wire<'_>) -> io::Result<Flushed> {
         while self.bytes > 0 {
             let sent = match (self.pieces.len(), self.pieces.front()) {
-                (1, Some(Piece::Copied(_))) => stream::send(fd, &self.copied[self.copied_at..]),
-                (1, Some(Piece::Shared(bytes))) => stream::send(fd, &bytes[self.at..]),
-                _ => self.send_pieces(fd),
+                (1, Some(Piece::Copied(_))) => wire.send(&self.copied[self.copied_at..]),
+                (1, Some(Piece::Shared(bytes))) => wire.send(&bytes[self.at..]),
+                _ => self.send_pieces(wire),
             };
             match sent {
                 Ok(sent) => self.took(sent),
@@ -191,7 +190,7 @@ impl Outgoing {
         Ok(Flushed::All)
     }
 
-    fn send_pieces(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+    fn send_pieces(&self, wire: &mut Wire<'_>) -> io::Result<usize> {
         const MOST: usize = 64;
         let mut slices = [IoSlice::new(&[]); MOST];
         let (mut count, mut copied_at, mut at) = (0, self.copied_at, self.at);
@@ -209,7 +208,7 @@ impl Outgoing {
             *slot = IoSlice::new(bytes);
             count += 1;
         }
-        stream::send_vectored(fd, &slices[..count])
+        wire.send_vectored(&slices[..count])
     }
 
     /// So many bytes are gone.
@@ -358,7 +357,7 @@ mod tests {
         message(&mut outgoing, &[b"one", b"", &large]);
         message(&mut outgoing, &[b"two"]);
         assert_eq!(outgoing.messages(), 2);
-        assert_eq!(outgoing.flush(a.as_fd()).expect("written"), Flushed::Blocked);
+        assert_eq!(outgoing.flush(&mut Wire::Stream(a.as_fd())).expect("written"), Flushed::Blocked);
         assert_eq!(outgoing.messages(), 2);
         let mut expected = Vec::new();
         frame::encode(&mut expected, MORE, b"one");
@@ -369,7 +368,7 @@ mod tests {
         let mut at = 0;
         while at < got.len() {
             at += b.read(&mut got[at..]).expect("read");
-            outgoing.flush(a.as_fd()).expect("written");
+            outgoing.flush(&mut Wire::Stream(a.as_fd())).expect("written");
         }
         assert!(got == expected && outgoing.is_empty() && outgoing.messages() == 0);
     }

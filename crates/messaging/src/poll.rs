@@ -75,6 +75,7 @@ pub fn poll(items: &mut [PollItem<'_>], deadline: Option<Instant>) -> Result<Pol
                     // socket to us, and it has the lock when it decides. A close, or the letter of a context that ends,
                     // may have passed, too.
                     let mut core = socket.0.lock();
+                    is_news |= core.cool(&socket.0, item.events);
                     is_news |= core.check_open().is_err() || core.may(item.events);
                     // The set is readable when anything happens; whether it is what is wanted is seen by a look.
                     Polled::new(socket.0.set.as_fd().as_raw_fd(), poll::READ)

@@ -13,7 +13,7 @@ use windlass_os::eventfd::EventFd;
 use windlass_zmtp::SocketType;
 
 use crate::context::Inner;
-use crate::core::Core;
+use crate::core::{Core, hears};
 use crate::error::Result;
 use crate::events::{Events, Woken};
 use crate::mailbox::Mail;
@@ -25,6 +25,9 @@ use crate::spin::Spin;
 pub(crate) const BELL: u64 = u64::MAX;
 /// A waiter looks this long without sleeping, if that has paid off.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// One of so many looks begins with the kernel.
+const OFTEN: u64 = 64;
 
 /// What a program waits for outside: the set, and a bell for what is in no descriptor.
 struct Watch {
@@ -236,6 +239,21 @@ impl Shared {
                 }
                 may_spin = false;
             }
+            if !core.hot().is_empty() {
+                let is_hot = core.cool(self, what);
+                if let Err(error) = core.check_open() {
+                    break Err(error);
+                }
+                if core.may(what) {
+                    break Ok(Woken::Ready);
+                }
+                if is_hot {
+                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                        break Ok(Woken::TimedOut);
+                    }
+                    continue;
+                }
+            }
             if self.sleep.doze(what) == Doze::Mail {
                 self.sleep.rise(what);
                 core.take_mail(self);
@@ -279,7 +297,8 @@ impl Shared {
 
     /// Looks again and again, for a while, and says whether there is anything. The lock is let go between looks. An
     /// only connection is asked itself; the set, which has everything else, then has its turn now and then. What
-    /// happens inside the process is in the letters; the kernel is asked less often if all peers are there.
+    /// happens inside the process is in the letters, and what hot connections have is in their memory; the kernel is
+    /// asked less often if there are no others.
     fn look_for_a_while<'a>(
         &'a self,
         mut core: MutexGuard<'a, Core>,
@@ -290,13 +309,16 @@ impl Shared {
         let began = Instant::now();
         let until = deadline.map_or(began + SPIN, |deadline| deadline.min(began + SPIN));
         let only = core.begin_glances(what, self.is_watched());
-        let is_inside = core.is_inside();
+        let (is_near, hot) = (core.is_near(), Arc::clone(core.hot()));
+        // Where there is always something to be found nearby, the set would never be asked.
+        let mut is_due = self.looks.load(Ordering::Relaxed).is_multiple_of(OFTEN);
         let mut is_first = true;
         let found = loop {
             events.clear();
             let mut found = match only {
+                _ if is_due => false,
                 Some(index) => {
-                    let glances = if is_inside { 500 } else { 1 };
+                    let glances = if is_near { 500 } else { 1 };
                     (0..glances).any(|_| {
                         // In between, whoever else wants the lock may have it.
                         MutexGuard::unlocked(&mut core, std::hint::spin_loop);
@@ -304,14 +326,14 @@ impl Shared {
                     })
                 }
                 None => MutexGuard::unlocked(&mut core, || {
-                    let looks = if is_inside { 500 } else { 16 };
+                    let looks = if is_near { 500 } else { 16 };
                     (0..looks).any(|_| {
                         std::hint::spin_loop();
-                        self.has_mail()
+                        self.has_mail() || hears(&hot)
                     })
                 }),
             };
-            if !found && core.is_turn_of_set(only) {
+            if !found && (std::mem::take(&mut is_due) || core.is_turn_of_set(only)) {
                 found = MutexGuard::unlocked(&mut core, || {
                     self.set.wait(events, Some(Duration::ZERO)).is_ok() && !events.is_empty()
                 });

@@ -13,6 +13,7 @@ fn endpoint(transport: &str) -> &'static str {
     match transport {
         "tcp" => "tcp://127.0.0.1:*",
         "ipc" => "ipc://*",
+        "shm" => "shm://*",
         _ => "inproc://here",
     }
 }
@@ -56,7 +57,7 @@ fn end(context: &Context, sockets: &[&Socket]) {
     assert!(context.term(Duration::from_secs(30)).expect("ended"), "sockets linger");
 }
 
-const TRANSPORTS: [&str; 3] = ["tcp", "ipc", "inproc"];
+const TRANSPORTS: [&str; 4] = ["tcp", "ipc", "shm", "inproc"];
 
 #[test]
 fn messages_of_all_sizes_go_both_ways_between_pairs() {

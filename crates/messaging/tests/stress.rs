@@ -68,7 +68,7 @@ impl Ledger {
     }
 }
 
-const ENDPOINTS: [&str; 3] = ["tcp://127.0.0.1:*", "ipc://*", "inproc://stress"];
+const ENDPOINTS: [&str; 4] = ["tcp://127.0.0.1:*", "ipc://*", "shm://*", "inproc://stress"];
 
 #[test]
 fn nothing_is_lost_while_peers_come_and_go() {

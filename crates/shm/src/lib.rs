@@ -1,4 +1,4 @@
-//! Segments, leases and rings in shared memory.
+//! Segments, leases, rings and pipes in shared memory.
 //!
 //! `README.md` beside this crate has the protocol: states, transitions, who writes what, and why nothing is
 //! lost.
@@ -7,6 +7,7 @@
 pub mod arena;
 #[cfg(not(loom))]
 mod per_process;
+pub mod pipe;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;

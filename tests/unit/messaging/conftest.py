@@ -43,12 +43,13 @@ def context() -> Iterator[Any]:
     context.opened.clear()
 
 
-@pytest.fixture(params=["tcp", "ipc", "inproc"])
+@pytest.fixture(params=["tcp", "ipc", "shm", "inproc"])
 def endpoint(request: pytest.FixtureRequest, tmp_path: Any) -> str:
     """An endpoint of each transport."""
     return {
         "tcp": "tcp://127.0.0.1:*",
         "ipc": f"ipc://{tmp_path}/socket",
+        "shm": f"shm://{tmp_path}/socket",
         "inproc": "inproc://somewhere",
     }[str(request.param)]
 

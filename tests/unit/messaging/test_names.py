@@ -93,7 +93,7 @@ def test_versions() -> None:
 
 
 def test_what_there_is() -> None:
-    for capability in ("ipc", "curve"):
+    for capability in ("ipc", "shm", "curve"):
         assert zmq.has(capability) is True
     assert zmq.has("carrier pigeons") is False
     for refused in (zmq.get_includes, zmq.get_library_dirs):

@@ -12,12 +12,13 @@ use super::Core;
 use super::deadlines::{Due, NOBODY};
 use crate::backoff::Backoff;
 use crate::conn::{Link, State};
-use crate::endpoint::{self, Endpoint, IpcName, Target, endpoint_of};
+use crate::endpoint::{self, Endpoint, IpcName, Target, Transport, endpoint_of};
 use crate::error::{Error, Result, errno};
 use crate::inproc::{self, Arrival, Early};
 use crate::mailbox::{ConnRef, Mail};
 use crate::monitor::event;
 use crate::options::option;
+use crate::ring::Ring;
 
 /// In a token: it is a listener's, and the rest is its place.
 pub(super) const LISTENER: u64 = 1 << 63;
@@ -35,13 +36,13 @@ pub(super) struct Bound {
     /// Removes what was made for it.
     _ipc: Option<IpcName>,
     inproc: Option<String>,
-    is_tcp: bool,
+    transport: Transport,
 }
 
 impl Bound {
-    /// Whether only the process can connect to it.
-    pub(super) fn is_inside(&self) -> bool {
-        self.inproc.is_some()
+    /// Whether those who connect to it may wait a little, since nobody else is heard by the kernel.
+    pub(super) fn is_near(&self) -> bool {
+        matches!(self.transport, Transport::Inproc | Transport::Shm)
     }
 }
 
@@ -65,7 +66,10 @@ impl Core {
     pub(crate) fn bind(&mut self, text: &str) -> Result<()> {
         self.check_open()?;
         let options = &self.options;
-        let (listener, ipc, is_tcp) = match Endpoint::parse(text)? {
+        let endpoint = Endpoint::parse(text)?;
+        self.check_transport(&endpoint)?;
+        let transport = endpoint.transport();
+        let (listener, ipc) = match endpoint {
             Endpoint::Inproc(name) => return self.bind_inproc(text, name),
             Endpoint::Tcp(tcp) => {
                 let address = tcp.bind_address(options.ipv6)?;
@@ -74,26 +78,26 @@ impl Core {
                         net::listen_tcp(address, core.options.backlog, &core.options.tcp())
                     })?,
                     None,
-                    true,
                 )
             }
-            Endpoint::Ipc(ipc) => {
+            Endpoint::Ipc(ipc) | Endpoint::Shm(ipc) => {
                 let name = ipc.bind_name()?;
                 let fd = self.listen(text, |core| net::listen_unix(name.name(), core.options.backlog))?;
-                (fd, Some(name), false)
+                (fd, Some(name))
             }
         };
         let text = match net::local_address(listener.as_fd())? {
-            Address::Unix(_) | Address::Unnamed => {
-                ipc.as_ref().map_or_else(String::new, |ipc| endpoint_of(&Address::Unix(ipc.name().clone())))
-            }
-            address @ Address::Inet(_) => endpoint_of(&address),
+            Address::Unix(_) | Address::Unnamed => ipc
+                .as_ref()
+                .map_or_else(String::new, |ipc| endpoint_of(transport, &Address::Unix(ipc.name().clone()))),
+            address @ Address::Inet(_) => endpoint_of(transport, &address),
         };
         let place = self.place_of_bound();
         self.watch(listener.as_fd(), LISTENER | place as u64, Interest::READ)?;
         self.tell(event::LISTENING, raw(&listener), &text);
         self.last_endpoint.clone_from(&text);
-        self.bounds[place] = Some(Bound { text, listener: Some(listener), _ipc: ipc, inproc: None, is_tcp });
+        self.bounds[place] =
+            Some(Bound { text, listener: Some(listener), _ipc: ipc, inproc: None, transport });
         Ok(())
     }
 
@@ -129,8 +133,8 @@ impl Core {
             .bind(&name, &me)
             .ok_or_else(|| Error::new(errno::EADDRINUSE, format!("{text} is bound by another socket")))?;
         let place = self.place_of_bound();
-        let bound =
-            Bound { text: text.to_owned(), listener: None, _ipc: None, inproc: Some(name), is_tcp: false };
+        let (text_of, transport) = (text.to_owned(), Transport::Inproc);
+        let bound = Bound { text: text_of, listener: None, _ipc: None, inproc: Some(name), transport };
         self.bounds[place] = Some(bound);
         text.clone_into(&mut self.last_endpoint);
         for early in early {
@@ -181,9 +185,9 @@ impl Core {
         for _ in 0..MOST_AT_ONCE {
             let Some(bound) = self.bounds.get(place).and_then(Option::as_ref) else { return };
             let Some(listener) = &bound.listener else { return };
-            let (text, is_tcp) = (bound.text.clone(), bound.is_tcp);
+            let (text, transport) = (bound.text.clone(), bound.transport);
             match net::accept(listener.as_fd()) {
-                Ok(Some(fd)) => self.accepted(place, &text, is_tcp, fd),
+                Ok(Some(fd)) => self.accepted(place, &text, transport, fd),
                 Ok(None) => return,
                 Err(error) => {
                     // Out of descriptors, most likely: what waits to be accepted would tell so for ever.
@@ -210,8 +214,8 @@ impl Core {
         }
     }
 
-    fn accepted(&mut self, place: usize, text: &str, is_tcp: bool, fd: OwnedFd) {
-        if is_tcp && self.options.tcp().tune(fd.as_fd()).is_err() {
+    fn accepted(&mut self, place: usize, text: &str, transport: Transport, fd: OwnedFd) {
+        if transport == Transport::Tcp && self.options.tcp().tune(fd.as_fd()).is_err() {
             return;
         }
         let index = self.add_conn();
@@ -222,7 +226,18 @@ impl Core {
             conn.address = address;
             text.clone_into(&mut conn.endpoint);
         }
-        self.begin(index, fd);
+        if transport == Transport::Shm {
+            let number = raw(&fd);
+            match Ring::offer(fd) {
+                Ok(ring) => self.begin(index, Link::Ring(Box::new(ring))),
+                Err(_) => {
+                    self.tell(event::CLOSED, number, text);
+                    self.end(index);
+                }
+            }
+        } else {
+            self.begin(index, Link::Stream(fd));
+        }
         while self.greeting.len() > MOST_GREETING {
             let Some(oldest) = self.greeting.pop_front() else { break };
             if self.known(oldest).is_some_and(|conn| matches!(conn.state, State::Greeting(_))) {
@@ -236,12 +251,13 @@ impl Core {
     pub(crate) fn connect(&mut self, text: &str) -> Result<u32> {
         self.check_open()?;
         let endpoint = Endpoint::parse(text)?;
+        self.check_transport(&endpoint)?;
         match &endpoint {
             Endpoint::Tcp(tcp) => {
                 tcp.connect_target(self.options.ipv6)?;
                 tcp.source_address(self.options.ipv6)?;
             }
-            Endpoint::Ipc(ipc) => drop(ipc.connect_name()?),
+            Endpoint::Ipc(ipc) | Endpoint::Shm(ipc) => drop(ipc.connect_name()?),
             Endpoint::Inproc(_) => {}
         }
         let routing_id = self.options.connect_routing_id.take();
@@ -289,13 +305,15 @@ impl Core {
         let ipv6 = self.options.ipv6;
         let Some(dial) = self.dial_of(index) else { return };
         let text = dial.text.clone();
+        let transport = dial.endpoint.transport();
         match dial.endpoint.clone() {
-            Endpoint::Ipc(ipc) => {
+            Endpoint::Ipc(ipc) | Endpoint::Shm(ipc) => {
                 let made = ipc.connect_name().and_then(|name| Ok(net::connect_unix(&name)?));
                 match made {
                     Ok(fd) => {
                         self.tell(event::CONNECTED, raw(&fd), &text);
-                        self.begin(index, fd);
+                        let is_shm = transport == Transport::Shm;
+                        self.begin(index, if is_shm { Link::Offered(fd) } else { Link::Stream(fd) });
                     }
                     Err(error) => self.refused(index, error.errno()),
                 }
@@ -358,7 +376,7 @@ impl Core {
                 if is_connected {
                     self.tell(event::CONNECTED, raw(&fd), &text);
                     self.set_address(index, address.ip().to_string());
-                    return self.begin(index, fd);
+                    return self.begin(index, Link::Stream(fd));
                 }
                 self.tell(event::CONNECT_DELAYED, errno::EINPROGRESS, &text);
                 let Some(conn) = self.conn(index) else { return };
@@ -395,7 +413,7 @@ impl Core {
             Ok(()) => {
                 let text = self.dial_of(index).map_or_else(String::new, |dial| dial.text.clone());
                 self.tell(event::CONNECTED, raw(&fd), &text);
-                self.begin(index, fd);
+                self.begin(index, Link::Stream(fd));
             }
             Err(error) => {
                 let text = self.dial_of(index).map_or_else(String::new, |dial| dial.text.clone());
@@ -473,6 +491,17 @@ impl Core {
         // An accepted peer cannot be named; a bound endpoint is unbound by the same call, as libzmq has it.
         if !found {
             return self.unbind(text).map_err(|_| Error::no_endpoint(format!("{text} is not connected")));
+        }
+        Ok(())
+    }
+
+    /// Bytes without frames have no way through memory: nobody but us could speak so.
+    fn check_transport(&self, endpoint: &Endpoint) -> Result<()> {
+        if endpoint.transport() == Transport::Shm && self.is_raw() {
+            return Err(Error::new(
+                errno::ENOCOMPATPROTO,
+                "a socket of raw bytes has no shm endpoints: use tcp",
+            ));
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! The first words of a connection: the handshake, and the authenticator that is asked about the peer.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use windlass_os::epoll::Interest;
-use windlass_os::{net, stream};
+use windlass_os::net;
 use windlass_zmtp::{
     Config, ErrorKind, Handshake, HandshakeError, Mechanism, Peer, Session, SocketType, Status, ZapConfig,
 };
@@ -18,6 +18,7 @@ use crate::inproc::{self, Arrival, End};
 use crate::mailbox::Mail;
 use crate::monitor::event;
 use crate::options;
+use crate::ring::Ring;
 
 /// Where the authenticator is (RFC 27).
 const HANDLER: &str = "zeromq.zap.01";
@@ -26,17 +27,19 @@ const READ: usize = 4096;
 
 impl Core {
     /// A connection is there: its handshake begins, if it has one.
-    pub(super) fn begin(&mut self, index: u32, fd: OwnedFd) {
+    pub(super) fn begin(&mut self, index: u32, link: Link) {
         let Some(conn) = self.conn(index) else { return };
+        conn.link = link;
         let whom = conn.me;
         let (address, endpoint) = (conn.address.clone(), conn.endpoint.clone());
-        if self.watch(fd.as_fd(), whom.token(), Interest::READ).is_err() {
+        let Some(me) = self.me.upgrade() else { return };
+        let fd = self.conn(index).and_then(|conn| conn.fd());
+        if fd.is_none_or(|fd| me.set.add(fd, whom.token(), Interest::READ).is_err()) {
             self.tell(event::CLOSED, errno::EMFILE, &endpoint);
             return self.lost(index);
         }
         if self.is_raw() {
             let Some(conn) = self.conn(index) else { return };
-            conn.link = Link::Stream(fd);
             conn.state = State::Ready;
             conn.incoming.is_raw = true;
             conn.peer = SocketType::Stream;
@@ -46,7 +49,6 @@ impl Core {
         let handshake = Handshake::new(self.config(&address));
         let Some(conn) = self.conn(index) else { return };
         let mut greeting = Box::new(Greeting { handshake, read: Vec::new(), zap: None, was_asked: false });
-        conn.link = Link::Stream(fd);
         conn.session = Session::Clear;
         conn.urgent.clear();
         conn.urgent_at = 0;
@@ -56,7 +58,29 @@ impl Core {
         if let Some(wait) = self.options.handshake_ivl {
             self.note_after(wait, whom, Due::Handshake);
         }
+        self.heat(index);
         self.flush(index);
+    }
+
+    /// The accepting peer is to give us the memory; false if it has not yet, or never will.
+    fn take_offer(&mut self, index: u32) -> bool {
+        let Some(conn) = self.conn(index) else { return false };
+        let Link::Offered(fd) = &conn.link else { return true };
+        match Ring::take_offer(fd.as_fd()) {
+            Ok(Some(end)) => {
+                if let Link::Offered(fd) = std::mem::replace(&mut conn.link, Link::None) {
+                    conn.link = Link::Ring(Box::new(Ring::new(fd, end)));
+                }
+                self.heat(index);
+                self.flush(index);
+                true
+            }
+            Ok(None) => false,
+            Err(_) => {
+                self.greeting_failed(index, None);
+                false
+            }
+        }
     }
 
     fn config(&self, address: &str) -> Config {
@@ -115,7 +139,7 @@ impl Core {
         if is_writable {
             self.flush(index);
         }
-        if !is_readable {
+        if !is_readable || !self.take_offer(index) {
             return;
         }
         let mut buffer = [0; READ];
@@ -124,16 +148,19 @@ impl Core {
             let State::Greeting(greeting) = &mut conn.state else { return };
             if greeting.zap.is_some() {
                 // Nothing more is read before the authenticator has spoken.
-                if let Some(fd) = conn.fd()
-                    && net::is_at_end(fd)
-                {
+                let is_at_end = match &conn.link {
+                    Link::Ring(ring) => ring.is_over(),
+                    Link::Stream(fd) => net::is_at_end(fd.as_fd()),
+                    Link::None | Link::Offered(_) | Link::Inproc(_) => false,
+                };
+                if is_at_end {
                     return self.lost(index);
                 }
                 return self.pause(index);
             }
-            let Link::Stream(fd) = &conn.link else { return };
+            let Some(mut wire) = conn.link.wire() else { return };
             // SAFETY: as many bytes as the buffer has.
-            let got = match unsafe { stream::recv(fd.as_fd(), buffer.as_mut_ptr(), READ) } {
+            let got = match unsafe { wire.recv(buffer.as_mut_ptr(), READ) } {
                 Ok(0) => return self.greeting_failed(index, None),
                 Ok(got) => got,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
@@ -229,10 +256,11 @@ impl Core {
         let Some(conn) = self.conn(index) else { return };
         let address = conn.endpoint.clone();
         // What the peer is to be told of it goes out, if the kernel takes it.
-        if let Link::Stream(fd) = &conn.link
+        if let Some(mut wire) = conn.link.wire()
             && conn.urgent_at < conn.urgent.len()
         {
-            let _ = stream::send(fd.as_fd(), &conn.urgent[conn.urgent_at..]);
+            let _ = wire.send(&conn.urgent[conn.urgent_at..]);
+            wire.finish();
         }
         match error.map(HandshakeError::kind) {
             Some(ErrorKind::Protocol(code)) => self.tell(event::HANDSHAKE_FAILED_PROTOCOL, code, &address),

@@ -96,8 +96,12 @@ impl Core {
         conn.urgent_at = 0;
         let address = conn.endpoint.clone();
         match &mut conn.link {
-            Link::Stream(_) => {
-                let Link::Stream(fd) = std::mem::replace(&mut conn.link, Link::None) else { return };
+            Link::Stream(_) | Link::Offered(_) | Link::Ring(_) => {
+                let fd = match std::mem::replace(&mut conn.link, Link::None) {
+                    Link::Stream(fd) | Link::Offered(fd) => fd,
+                    Link::Ring(ring) => ring.into_fd(),
+                    Link::None | Link::Inproc(_) => return,
+                };
                 let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
                 let was_up = matches!(conn.state, State::Ready);
                 self.unwatch(fd.as_fd());

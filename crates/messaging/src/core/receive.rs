@@ -216,6 +216,7 @@ impl Core {
         let Some(conn) = self.conn(index) else { return false };
         match &conn.link {
             Link::Stream(_) if conn.is_ready() && !conn.is_paused => conn.is_readable = true,
+            Link::Ring(ring) if ring.hears() && conn.is_ready() && !conn.is_paused => conn.is_readable = true,
             Link::Inproc(end) if end.has_news() => {}
             _ => return false,
         }
@@ -236,7 +237,8 @@ impl Core {
 
     /// Whether the set is asked behind a glance, for what is not the only connection: listeners, say.
     pub(crate) fn is_turn_of_set(&mut self, only: Option<u32>) -> bool {
-        let is_stream = only.and_then(|index| self.conn(index)).is_some_and(|conn| !conn.is_inproc());
+        let is_stream =
+            only.and_then(|index| self.conn(index)).is_some_and(|conn| matches!(conn.link, Link::Stream(_)));
         self.glances = self.glances.wrapping_add(u32::from(is_stream));
         !is_stream || self.glances.is_multiple_of(GLANCES)
     }

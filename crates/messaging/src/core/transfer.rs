@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 
 use windlass_os::epoll::Interest;
-use windlass_os::stream;
 use windlass_zmtp::{Command, Session, code};
 
 use super::Core;
@@ -31,6 +30,9 @@ impl Core {
         let Some(conn) = self.conns[index as usize].as_deref_mut() else { return };
         if conn.is_blocked || !conn.is_ready() {
             return; // It goes out when the kernel takes more, or when the handshake is over.
+        }
+        if matches!(conn.link, Link::Ring(_)) {
+            return self.flush(index); // It costs no call of the kernel, which is what waiting for more would save.
         }
         if conn.is_awaited() {
             // Its peer has nothing to do before it has this. It tells nothing of how fast messages follow each other, so
@@ -66,14 +68,14 @@ impl Core {
     pub(super) fn flush(&mut self, index: u32) {
         let Self { conns, spare_out, spare_cipher, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
-        let Link::Stream(fd) = &conn.link else { return };
+        let Some(mut wire) = conn.link.wire() else { return };
         (conn.is_left, conn.is_heard) = (false, false);
         let mut is_blocked = false;
         let mut is_broken = false;
         let mut body = Vec::new();
         loop {
             while conn.urgent_at < conn.urgent.len() {
-                match stream::send(fd.as_fd(), &conn.urgent[conn.urgent_at..]) {
+                match wire.send(&conn.urgent[conn.urgent_at..]) {
                     Ok(sent) => conn.urgent_at += sent,
                     Err(error) => {
                         is_blocked = error.kind() == std::io::ErrorKind::WouldBlock;
@@ -103,13 +105,14 @@ impl Core {
                 }
                 continue;
             }
-            match conn.outgoing.flush(fd.as_fd()) {
+            match conn.outgoing.flush(&mut wire) {
                 Ok(Flushed::All) => {}
                 Ok(Flushed::Blocked) => is_blocked = true,
                 Err(_) => is_broken = true,
             }
             break;
         }
+        wire.finish();
         if conn.urgent.is_empty() && conn.urgent.capacity() > 0 {
             if conn.urgent.capacity() > spare_cipher.capacity() {
                 std::mem::swap(&mut conn.urgent, spare_cipher);
@@ -142,6 +145,7 @@ impl Core {
         let Some(me) = self.me.upgrade() else { return };
         let Some(conn) = self.conn(index) else { return };
         let token = conn.me.token();
+        // A ring's peer is not asked to ring while reading is paused, and is told when there is no room.
         let Link::Stream(fd) = &conn.link else { return };
         let interest = match (!conn.is_paused, conn.is_blocked) {
             (true, true) => Interest::READ | Interest::WRITE,
@@ -176,6 +180,7 @@ impl Core {
             conn.is_paused = false;
             conn.is_readable = true;
             self.update_interest(index);
+            self.heat(index);
         }
     }
 
@@ -185,14 +190,14 @@ impl Core {
     pub(super) fn fill(&mut self, index: u32) -> bool {
         let Self { conns, spare_in, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return false };
-        let Link::Stream(fd) = &conn.link else {
+        let Some(mut wire) = conn.link.wire() else {
             conn.is_readable = false;
             return false;
         };
         let is_encrypted = matches!(conn.session, Session::Curve(_));
         conn.incoming.borrow_room(spare_in);
         conn.is_heard = true;
-        match conn.incoming.read(fd.as_fd(), is_encrypted) {
+        match conn.incoming.read(&mut wire, is_encrypted) {
             Ok(Read::Some(_)) => {}
             Ok(Read::Drained(_)) => conn.is_readable = false,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {

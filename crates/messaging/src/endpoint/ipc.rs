@@ -1,4 +1,4 @@
-//! `ipc://`: files and abstract names.
+//! `ipc://` and `shm://`: files and abstract names.
 
 use std::fmt;
 use std::fs;
@@ -36,7 +36,7 @@ impl IpcEndpoint {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let name = text.strip_prefix('@');
         if text.contains('\0') || name == Some("") {
-            return Err(malformed(text, "after ipc:// comes a path, @ and a name, or *"));
+            return Err(malformed(text, "after ipc:// or shm:// comes a path, @ and a name, or *"));
         }
         if name.unwrap_or(text).len() > UnixName::MOST {
             let most = UnixName::MOST;
@@ -61,7 +61,7 @@ impl IpcEndpoint {
         match self {
             Self::Path(path) => Ok(UnixName::Path(path.clone())),
             Self::Abstract(name) => Ok(UnixName::Abstract(name.as_bytes().to_vec())),
-            Self::Temporary => Err(malformed("ipc://*", "a connect needs a name")),
+            Self::Temporary => Err(malformed("*", "a connect needs a name")),
         }
     }
 

@@ -26,6 +26,9 @@ fn an_endpoint_displays_as_it_was_written() {
         "ipc://relative/path",
         "ipc://@abstract",
         "ipc://*",
+        "shm:///tmp/a b",
+        "shm://@abstract",
+        "shm://*",
         "inproc://any thing://at all",
     ] {
         assert_eq!(Endpoint::parse(text).expect(text).to_string(), text);
@@ -82,12 +85,12 @@ fn what_is_no_endpoint_is_refused() {
 
 #[test]
 fn the_addresses_of_descriptors_are_endpoints() {
-    let inet = |text: &str| endpoint_of(&Address::Inet(text.parse().expect("an address")));
+    let inet = |text: &str| endpoint_of(Transport::Tcp, &Address::Inet(text.parse().expect("an address")));
     assert_eq!(inet("0.0.0.0:5"), "tcp://0.0.0.0:5");
     assert_eq!(inet("[::]:5"), "tcp://[::]:5");
-    assert_eq!(endpoint_of(&Address::Unix(UnixName::Path("/tmp/a".into()))), "ipc:///tmp/a");
-    assert_eq!(endpoint_of(&Address::Unix(UnixName::Abstract(b"a".to_vec()))), "ipc://@a");
-    assert_eq!(endpoint_of(&Address::Unnamed), "");
+    assert_eq!(endpoint_of(Transport::Ipc, &Address::Unix(UnixName::Path("/tmp/a".into()))), "ipc:///tmp/a");
+    assert_eq!(endpoint_of(Transport::Ipc, &Address::Unix(UnixName::Abstract(b"a".to_vec()))), "ipc://@a");
+    assert_eq!(endpoint_of(Transport::Tcp, &Address::Unnamed), "");
 }
 
 fn tcp(text: &str) -> TcpEndpoint {

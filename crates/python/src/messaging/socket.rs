@@ -155,11 +155,15 @@ impl SocketBase {
     }
 
     fn explain(slf: &Bound<'_, Self>, name: &str, error: &Error) -> PyErr {
-        let message = match (name.strip_prefix("ipc://"), error.errno()) {
-            (Some(path), ENAMETOOLONG) => format!(
-                "ipc path {path:?} is longer than {IPC_PATH_MAX_LEN} bytes, which is all that a socket's address holds"
+        let of_host = name.split_once("://").filter(|(transport, _)| matches!(*transport, "ipc" | "shm"));
+        let message = match (of_host, error.errno()) {
+            (Some((transport, path)), ENAMETOOLONG) => format!(
+                "{transport} path {path:?} is longer than {IPC_PATH_MAX_LEN} bytes, which is all that a socket's \
+                 address holds"
             ),
-            (Some(path), ENOENT) => format!("No such file or directory for ipc path {path:?}"),
+            (Some((transport, path)), ENOENT) => {
+                format!("No such file or directory for {transport} path {path:?}")
+            }
             _ => error.to_string(),
         };
         errors::new(slf, error.errno(), &message)

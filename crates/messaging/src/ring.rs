@@ -1,0 +1,199 @@
+//! A connection through shared memory: two pipes for the bytes, and beside them the stream socket by which the two ends
+//! have met. That carries the memory's descriptor, once; then a byte each time that a peer who sleeps is rung for; and
+//! its end is the peer's end. The `README.md` has the protocol.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use windlass_os::{socket, stream};
+use windlass_shm::pipe::{Ear, End};
+use windlass_shm::ring::Corrupt;
+
+/// What the accepting end says, with the memory: a name, a version, the capacity of a pipe.
+const OFFER: &[u8; 12] = b"windlass\0shm";
+const VERSION: u16 = 1;
+const OFFER_SIZE: usize = OFFER.len() + 2 + 4;
+/// Bytes of each pipe. Less of it is faster only as long as it is in the nearest caches; more holds up the writer less
+/// often.
+const CAPACITY: usize = 128 * 1024;
+/// The byte that rings.
+const BELL: u8 = b'!';
+/// Rings that are taken at once.
+const BELLS: usize = 256;
+
+/// What the peer has rung for.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    /// There may be bytes, or room.
+    Goes,
+    /// The peer is gone. What it has written before is still there.
+    Over,
+}
+
+/// See the module.
+pub(crate) struct Ring {
+    fd: OwnedFd,
+    end: End,
+    /// The peer writes no more.
+    is_over: bool,
+    /// Bytes were sent, and whether the peer must be rung for was not asked yet.
+    is_fresh: bool,
+    /// It is among those whose words are looked at, and not armed.
+    pub(crate) is_hot: bool,
+}
+
+fn corrupt(corrupt: Corrupt) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, corrupt)
+}
+
+impl Ring {
+    /// The accepting end: makes the memory, and gives it to the peer.
+    ///
+    /// # Errors
+    ///
+    /// When descriptors or memory have run out; what the connection died of.
+    pub(crate) fn offer(fd: OwnedFd) -> io::Result<Self> {
+        let (end, memory) = End::create(CAPACITY)?;
+        let (version, capacity) = (VERSION.to_le_bytes(), (CAPACITY as u32).to_le_bytes());
+        socket::send(fd.as_fd(), &[OFFER, &version, &capacity], &[memory.as_fd()], false)?;
+        Ok(Self::new(fd, end))
+    }
+
+    /// The connecting end: takes what the peer offers; `None` if it has said nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` if the peer is gone, `InvalidData` if it is none of ours; when memory has run out.
+    pub(crate) fn take_offer(fd: BorrowedFd<'_>) -> io::Result<Option<End>> {
+        let mut said = [0; OFFER_SIZE];
+        let mut given = Vec::new();
+        match socket::recv(fd, &mut said, &mut given, false) {
+            Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            // What was sent in one piece, with a descriptor, is received in one.
+            Ok(OFFER_SIZE) => {}
+            Ok(_) => return Err(io::Error::from(io::ErrorKind::InvalidData)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let [memory] = &given[..] else { return Err(io::Error::from(io::ErrorKind::InvalidData)) };
+        let (name, rest) = said.split_at(OFFER.len());
+        let (version, capacity) = rest.split_at(2);
+        if name != OFFER || version != VERSION.to_le_bytes() {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        let capacity = capacity.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte));
+        End::open(memory.as_fd(), capacity).map(Some)
+    }
+
+    pub(crate) fn new(fd: OwnedFd, end: End) -> Self {
+        Self { fd, end, is_over: false, is_fresh: false, is_hot: false }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
+    /// For those who look without the socket's lock.
+    pub(crate) fn ear(&self) -> Ear {
+        self.end.reader.ear()
+    }
+
+    /// Whether there are bytes to be received.
+    #[inline]
+    pub(crate) fn hears(&self) -> bool {
+        self.end.reader.hears()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Wants to be rung for; true if there is something already.
+    pub(crate) fn arm(&self) -> bool {
+        self.end.reader.arm()
+    }
+
+    /// Rings for the peer. A socket that is full of rings is one that can be read, and what the connection may have died
+    /// of, its descriptor tells.
+    #[cold]
+    fn ring(&self) {
+        let _ = stream::send(self.fd.as_fd(), &[BELL]);
+    }
+
+    /// Takes the rings. A peer that says anything else is as good as gone.
+    pub(crate) fn take_bells(&mut self) -> Rung {
+        let mut said = [0; BELLS];
+        // SAFETY: as many bytes as the buffer has.
+        match unsafe { stream::recv(self.fd.as_fd(), said.as_mut_ptr(), BELLS) } {
+            Ok(0) => self.is_over = true,
+            Ok(got) => self.is_over |= said[..got].iter().any(|byte| *byte != BELL),
+            Err(error) => self.is_over |= error.kind() != io::ErrorKind::WouldBlock,
+        }
+        if self.is_over { Rung::Over } else { Rung::Goes }
+    }
+
+    /// As [`Wire::send`](crate::wire::Wire::send).
+    #[inline]
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_over {
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+        }
+        loop {
+            let sent = self.end.writer.write(bytes).map_err(corrupt)?;
+            if sent > 0 || bytes.is_empty() {
+                self.is_fresh = true;
+                return Ok(sent);
+            }
+            if self.end.writer.is_stuck().map_err(corrupt)? {
+                return Err(io::Error::from(io::ErrorKind::WouldBlock));
+            }
+        }
+    }
+
+    pub(crate) fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut sent = 0;
+        for piece in pieces {
+            match self.send(piece) {
+                Ok(count) => {
+                    sent += count;
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(_) if sent > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// As [`Wire::finish`](crate::wire::Wire::finish).
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        if std::mem::take(&mut self.is_fresh) && self.end.writer.rings() {
+            self.ring();
+        }
+    }
+
+    /// As [`Wire::recv`](crate::wire::Wire::recv).
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `target` may be written.
+    pub(crate) unsafe fn recv(&mut self, target: *mut u8, length: usize) -> io::Result<usize> {
+        // SAFETY: the caller's.
+        let got = unsafe { self.end.reader.read(target, length) }.map_err(corrupt)?;
+        if got > 0 {
+            if self.end.reader.rings() {
+                self.ring();
+            }
+            return Ok(got);
+        }
+        if self.is_over { Ok(0) } else { Err(io::Error::from(io::ErrorKind::WouldBlock)) }
+    }
+}

@@ -1,0 +1,64 @@
+//! What carries a connection's bytes out of the process: a stream socket, or pipes in shared memory.
+
+use std::io;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+use windlass_os::stream;
+
+use crate::ring::Ring;
+
+/// A connection's bytes go in and out here. It never waits.
+pub(crate) enum Wire<'a> {
+    /// tcp and ipc.
+    Stream(BorrowedFd<'a>),
+    /// shm.
+    Ring(&'a mut Ring),
+}
+
+impl Wire<'_> {
+    /// Sends some of these bytes.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no room; what the connection died of.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stream(fd) => stream::send(*fd, bytes),
+            Self::Ring(ring) => ring.send(bytes),
+        }
+    }
+
+    /// As [`send`](Self::send), of pieces in this order.
+    pub(crate) fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Stream(fd) => stream::send_vectored(*fd, pieces),
+            Self::Ring(ring) => ring.send_vectored(pieces),
+        }
+    }
+
+    /// Receives at most so many bytes; 0 is the end.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is nothing; what the connection died of.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `target` may be written.
+    pub(crate) unsafe fn recv(&mut self, target: *mut u8, length: usize) -> io::Result<usize> {
+        match self {
+            // SAFETY: the caller's.
+            Self::Stream(fd) => unsafe { stream::recv(*fd, target, length) },
+            // SAFETY: the caller's.
+            Self::Ring(ring) => unsafe { ring.recv(target, length) },
+        }
+    }
+
+    /// What was sent is seen by a peer that sleeps. Asked when no more is sent for now.
+    pub(crate) fn finish(&mut self) {
+        if let Self::Ring(ring) = self {
+            ring.finish();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Every interleaving of a pipe's protocols that the memory model allows, by loom.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-shm --release --test loom_pipe`
+
+#![cfg(loom)]
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use windlass_shm::pipe::{self, Reader, Writer};
+
+/// What rings: a descriptor that can be read until it is drained. A thread that sleeps for ever is a deadlock, which
+/// loom reports.
+#[derive(Default)]
+struct Bell {
+    is_rung: Mutex<bool>,
+    sleepers: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.is_rung.lock().expect("no panics") = true;
+        self.sleepers.notify_one();
+    }
+
+    fn sleep(&self) {
+        let mut is_rung = self.is_rung.lock().expect("no panics");
+        while !*is_rung {
+            is_rung = self.sleepers.wait(is_rung).expect("no panics");
+        }
+        *is_rung = false;
+    }
+}
+
+/// As the users of pipes do it: rings for the reader when bytes are in, sleeps when there is no room.
+fn send(writer: &mut Writer, mut bytes: &[u8], data: &Bell, room: &Bell) {
+    while !bytes.is_empty() {
+        let sent = writer.write(bytes).expect("the reader is sound");
+        bytes = &bytes[sent..];
+        if sent > 0 {
+            if writer.rings() {
+                data.ring();
+            }
+        } else if writer.is_stuck().expect("the reader is sound") {
+            room.sleep();
+        }
+    }
+}
+
+/// Rings for the writer when bytes are out, sleeps when there are none.
+fn receive(reader: &mut Reader, count: usize, data: &Bell, room: &Bell) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let mut some = [0; 4];
+        // SAFETY: four bytes may be written.
+        let got = unsafe { reader.read(some.as_mut_ptr(), 4) }.expect("the writer is sound");
+        all.extend_from_slice(&some[..got]);
+        if got > 0 {
+            if reader.rings() {
+                room.ring();
+            }
+        } else if !reader.arm() {
+            data.sleep();
+        }
+    }
+    all
+}
+
+fn model(capacity: usize, bytes: &'static [u8], at_once: usize) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let (mut writer, mut reader) = pipe::model(capacity);
+        let bells = Arc::new((Bell::default(), Bell::default()));
+        let far = Arc::clone(&bells);
+        let sender = thread::spawn(move || {
+            for some in bytes.chunks(at_once) {
+                send(&mut writer, some, &far.0, &far.1);
+            }
+        });
+        assert_eq!(receive(&mut reader, bytes.len(), &bells.0, &bells.1), bytes);
+        sender.join().expect("sent");
+    });
+}
+
+#[test]
+fn a_reader_that_sleeps_is_rung_for() {
+    model(4, b"abc", 1);
+}
+
+#[test]
+fn a_writer_that_finds_no_room_is_rung_for() {
+    model(2, b"abcd", 2);
+}
+
+#[test]
+fn places_are_used_again() {
+    model(2, b"abcde", 1);
+}
+
+#[test]
+fn an_ear_hears_what_the_reader_would_read() {
+    loom::model(|| {
+        let (mut writer, mut reader) = pipe::model(4);
+        let ear = reader.ear();
+        let sender = thread::spawn(move || assert_eq!(writer.write(b"ab"), Ok(2)));
+        if ear.hears() {
+            let mut some = [0; 4];
+            // SAFETY: four bytes may be written.
+            assert_eq!(unsafe { reader.read(some.as_mut_ptr(), 4) }, Ok(2));
+            assert!(some.starts_with(b"ab") && !ear.hears());
+        }
+        sender.join().expect("sent");
+        assert_eq!(reader.hears(), ear.hears());
+    });
+}
