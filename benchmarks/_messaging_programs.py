@@ -14,6 +14,9 @@ HERE = Path(__file__).resolve().parent / "messaging"
 #: Windlass first, then its peers. `raw` is blocking sockets without any ZeroMQ, the floor.
 CONTENDERS = ("windlass", "raw", "libzmq", "monocoque", "omq", "zeromq", "rzmq")
 
+#: What may ask the kernel for the bytes of many connections: ours first, then io_uring in two ways.
+DRIVERS = ("epoll", "sends", "multishot")
+
 
 @functools.cache
 def program(contender: str) -> str:

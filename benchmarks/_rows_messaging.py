@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from _measure import Case, Options, Outcome
-from _messaging_programs import CONTENDERS, program
+from _messaging_programs import CONTENDERS, DRIVERS, program
 from _report import Figure, Goal, at_least, at_most, figure, times_better
 from _row import Row
 
@@ -155,7 +155,8 @@ PUBLISH = _row(
 ROUTER = _row(
     "router",
     "A ROUTER that echoes 64 B to many DEALERs by tcp, round trips each second",
-    "Two threads where the system puts them: one has the ROUTER, one has all DEALERs, each with one request in flight.",
+    "Two threads where the system puts them: one has the ROUTER, one has all DEALERs, each with one request in flight. "
+    "Windlass's driver is epoll here and everywhere; `drivers` tells why.",
     _flow("64 DEALERs", "router", 64, 256_000, at_least(220), ends=64),
     _flow("512 DEALERs", "router", 64, 256_000, at_least(200), ends=512),
 )
@@ -177,4 +178,53 @@ IDLE = _row(
     Contest("an idle connection", "idle", {"ends": 1000, "place": "free"}, at_most(8), "KB", _OF_MANY),
 )
 
-ROWS = (TRIPS, ACROSS, PUSH, PUBLISH, ROUTER, CURVE, IDLE)
+#: Connections of a server, of which those that spin have a message in flight each.
+_ENDS = (1, 4, 16, 64, 512)
+#: What is printed, its unit and scale, and whether more of it is better.
+_OF_DRIVERS = (("rate", "k/s", 1e-3, True), ("cpu", "µs", 1.0, False))
+
+
+def _driver_cases(options: Options) -> Sequence[Case]:
+    return [
+        Case(
+            f"{ends}, {driver}",
+            "_messaging_programs:play",
+            {
+                "contender": driver,
+                "path": program("drivers"),
+                "contest": "drivers",
+                "driver": driver,
+                "ends": ends,
+                "count": options.size(20_000 if ends == 1 else 100_000, 2_000),
+            },
+            timeout=60.0,
+        )
+        for ends in _ENDS
+        for driver in DRIVERS
+    ]
+
+
+def _driver_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
+    ours, *others = DRIVERS
+    for ends in _ENDS:
+        for metric, unit, scale, better in _OF_DRIVERS:
+            what = f"{ends} connections, {'server' if metric == 'cpu' else 'echoes'}"
+            for driver in others:
+                yield figure(
+                    outcomes, what, unit, (f"{ends}, {ours}", metric), (f"{ends}, {driver}", metric),
+                    scale=scale, more_is_better=better,
+                )  # fmt: skip
+
+
+DRIVEN = Row(
+    "drivers",
+    "What drives a server of many tcp connections: epoll, or io_uring",
+    "No ZeroMQ, and epoll stands for us: a server on one core sends back 66 B at a time, and clients on another spin, "
+    "each with one message in flight. Echoes each second, and the server's processor time for each. `sends` is epoll "
+    "whose writes of one look are one submission; `multishot` is io_uring alone, with a single issuer, deferred work, "
+    "multishot receives into provided buffers and registered descriptors.",
+    _driver_cases,
+    _driver_figures,
+)
+
+ROWS = (TRIPS, ACROSS, PUSH, PUBLISH, ROUTER, DRIVEN, CURVE, IDLE)

@@ -22,7 +22,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 pub use link::{CLIENT_KEYS, Link, SERVER_KEYS, Transport};
-pub use plan::Plan;
+pub use place::{Side, allow_many_files, settle};
+pub use plan::{Place, Plan};
 pub use publish::HIGH_WATER;
 
 /// What a contest or a contender gives.

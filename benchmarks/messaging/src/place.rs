@@ -8,7 +8,8 @@ use crate::{Outcome, Peer};
 
 /// Which of the two ends.
 #[derive(Clone, Copy)]
-pub(crate) enum Side {
+#[expect(missing_docs, reason = "they say it")]
+pub enum Side {
     Client,
     Server,
 }
@@ -28,7 +29,10 @@ fn cores() -> Outcome<Vec<usize>> {
 }
 
 /// Pins this thread, and those that it starts, as the plan says.
-pub(crate) fn settle(place: Place, side: Side) -> Outcome<()> {
+///
+/// # Errors
+/// There is only one core, or the system refuses.
+pub fn settle(place: Place, side: Side) -> Outcome<()> {
     let cores = cores()?;
     let core = match (place, side) {
         (Place::Free, _) => return Ok(()),
@@ -64,7 +68,10 @@ pub(crate) fn ended<T>(thread: JoinHandle<Outcome<T>>) -> Outcome<T> {
 
 /// Raises the limit of open files to what the process may have: a contest has up to some thousand
 /// connections.
-pub(crate) fn allow_many_files() -> Outcome<()> {
+///
+/// # Errors
+/// The system refuses.
+pub fn allow_many_files() -> Outcome<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a limit of this frame.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
