@@ -17,7 +17,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_base::{Code, Error, Result, error};
+#[cfg(not(loom))]
+use windlass_base::error;
+use windlass_base::{Code, Error, Result};
 #[cfg(not(loom))]
 use windlass_os::mmap::Mapping;
 
