@@ -241,20 +241,16 @@ impl Context {
 
     /// Ends it, and waits so long for its sockets to be closed and for what they have to send. False if that is not
     /// enough: call it again.
-    ///
-    /// # Errors
-    ///
-    /// None.
-    pub fn term(&self, wait: Duration) -> Result<bool> {
+    pub fn term(&self, wait: Duration) -> bool {
         self.shutdown();
         let until = Instant::now() + wait;
         let mut state = self.0.state.lock();
         while state.open > 0 {
             if self.0.gone.wait_until(&mut state, until).timed_out() {
-                return Ok(state.open == 0);
+                return state.open == 0;
             }
         }
-        Ok(true)
+        true
     }
 
     /// Whether it has ended, or is ending.

@@ -144,7 +144,7 @@ impl ContextBase {
             let context = &inner.context;
             // Sockets that were closed may be nearly done, so the first look is short.
             let mut slice = Duration::from_millis(1);
-            while !let_go(py, || context.term(slice)).map_err(|error| errors::of(slf, &error))? {
+            while !let_go(py, || context.term(slice)) {
                 release::collect(py);
                 py.check_signals()?;
                 slice = (slice * 4).min(SLICE);
