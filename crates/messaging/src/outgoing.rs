@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::Bytes;
-use windlass_zmtp::frame::{self, MORE};
+use windlass_zmtp::frame::{self, COMMAND, MORE};
 
 use crate::frame::Out;
 use crate::wire::Wire;
@@ -151,12 +151,61 @@ impl Outgoing {
         }
     }
 
-    /// Drops the messages of which nothing is sent: newer ones take their place.
+    /// Drops the messages of which nothing is sent: newer ones take their place. Commands stay.
     pub(crate) fn drop_unsent(&mut self) {
-        if self.begun == 0 && !self.ends.is_empty() {
-            *self = Self { copied: std::mem::take(&mut self.copied), ..Self::default() };
-            self.copied.clear();
+        let begun = self.begun as i64;
+        let (keep, messages) = match self.ends.front() {
+            Some(first) if begun > 0 => (first - self.begun, 1),
+            _ => (begun.unsigned_abs(), 0),
+        };
+        if self.ends.len() <= messages {
+            return;
         }
+        let mut dropped = self.split_off(keep);
+        self.ends.truncate(messages);
+        while let Ok(Some(header)) = frame::parse_header(&dropped.copied[dropped.copied_at..]) {
+            // It was put in, so it fits a usize.
+            let length = header.len + header.size as usize;
+            if header.flags & COMMAND != 0 {
+                // Copied, as all commands are.
+                self.push_plain(&dropped.copied[dropped.copied_at..dropped.copied_at + length]);
+            }
+            dropped.took(length);
+        }
+    }
+
+    /// Keeps so many bytes, up to the end of a frame, and gives the others, without what is counted of them.
+    fn split_off(&mut self, keep: u64) -> Self {
+        if let Some(Piece::Copied(length)) = self.pieces.front_mut() {
+            *length -= std::mem::take(&mut self.at);
+        }
+        let (mut pieces, mut copied, mut left, mut at) = (0, self.copied_at, keep as usize, self.at);
+        while left > 0
+            && let Some(piece) = self.pieces.get_mut(pieces)
+        {
+            let step = left.min(piece.len() - std::mem::take(&mut at));
+            left -= step;
+            pieces += 1;
+            if let Piece::Copied(length) = piece {
+                copied += step;
+                let rest = std::mem::replace(length, step) - step;
+                if rest > 0 {
+                    self.pieces.insert(pieces, Piece::Copied(rest));
+                }
+            }
+        }
+        let others = Self {
+            copied: self.copied.split_off(copied),
+            pieces: self.pieces.split_off(pieces),
+            bytes: self.bytes - keep,
+            ..Self::default()
+        };
+        self.bytes = keep;
+        if keep == 0 {
+            self.copied.clear();
+            (self.copied_at, self.at) = (0, 0);
+        }
+        others
     }
 
     /// Appends bytes that are no message: a command with its frame, or a part of a raw stream.
@@ -297,7 +346,7 @@ impl Outgoing {
             if end > bytes.len() {
                 break;
             }
-            if header.flags & frame::COMMAND == 0 {
+            if header.flags & COMMAND == 0 {
                 message.extend_from_slice(&bytes[at..end]);
                 if header.flags & MORE == 0 {
                     kept.push_encoded(&message);

@@ -150,7 +150,8 @@ impl Core {
     /// Puts a message in for a connection that has room.
     #[inline]
     pub(super) fn push_to(&mut self, index: u32, prefix: &[Out<'_>], parts: &[Out<'_>]) {
-        let conflates = self.options.conflates(self.kind);
+        // What a SUB sends are subscriptions, of which none takes the place of another.
+        let conflates = self.options.conflates(self.kind) && self.kind != Sub;
         let Self { conns, spare_out, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         let count = prefix.len() + parts.len();

@@ -13,6 +13,7 @@ enum Act {
     Command(usize),
     Took(u64),
     PopFrame,
+    DropUnsent,
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -22,6 +23,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => (1_usize..40).prop_map(Act::Command),
         3 => (1_u64..12_000).prop_map(Act::Took),
         1 => Just(Act::PopFrame),
+        1 => Just(Act::DropUnsent),
     ];
     vec(act, 0..24)
 }
@@ -74,6 +76,21 @@ proptest! {
                         sent += count;
                     }
                     outgoing.return_room(&mut spare);
+                }
+                Act::DropUnsent => {
+                    outgoing.drop_unsent();
+                    let is_begun = |span: &Span| {
+                        let first = spans.iter().find(|first| first.message == span.message);
+                        span.message.is_none() || first.is_some_and(|first| first.start < sent)
+                    };
+                    let (mut kept, mut shorter) = (Vec::new(), Vec::new());
+                    for span in spans.iter().filter(|span| is_begun(span)) {
+                        let start = shorter.len() as u64;
+                        shorter.extend_from_slice(&stream[span.start as usize..span.end as usize]);
+                        kept.push(Span { start, end: shorter.len() as u64, message: span.message });
+                    }
+                    (spans, stream) = (kept, shorter);
+                    prop_assert_eq!(outgoing.remaining(), &stream[sent as usize..]);
                 }
                 Act::PopFrame => {
                     // An encrypting session takes whole frames only, from the first on.
