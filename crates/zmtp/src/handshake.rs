@@ -16,6 +16,9 @@ const ERROR: &[u8] = b"\x05ERROR";
 /// How libzmq has it with PLAIN, at both ends: in C, "\x5ERROR" has an E in its first letter.
 const MISSPELT: &[u8] = b"^RROR";
 
+/// Under this name a handler tells who the peer is. A peer that tells it would be believed.
+const USER_ID: &str = "User-Id";
+
 /// What has to happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -69,7 +72,8 @@ pub struct Peer {
     pub socket_type: SocketType,
     /// What the peer wants to be known by; often empty.
     pub identity: Vec<u8>,
-    /// What the peer tells of itself, then the `User-Id` and what else the ZAP handler told of it.
+    /// The `User-Id` and what else the ZAP handler told of the peer, then what the peer tells of itself: of the names
+    /// that the handler told, and of its `User-Id`, nothing.
     pub properties: Vec<(String, Vec<u8>)>,
     /// Whom the ZAP handler took the peer for; `None` if it was not asked.
     pub user_id: Option<Vec<u8>>,
@@ -172,8 +176,15 @@ impl Handshake {
             panic!("the handshake is not done")
         };
         let Outcome { peer, session } = *outcome;
-        let mut properties = peer.properties;
+        let mut properties = Properties::new();
         let user_id = self.allowed.take().map(|reply| tell(&mut properties, reply));
+        let told = properties.len();
+        for (name, value) in peer.properties {
+            let is_its = |(known, _): &(String, Vec<u8>)| known.eq_ignore_ascii_case(&name);
+            if !name.eq_ignore_ascii_case(USER_ID) && !properties[..told].iter().any(is_its) {
+                properties.push((name, value));
+            }
+        }
         Peer {
             session,
             minor: self.minor,
@@ -310,7 +321,7 @@ pub(crate) fn send(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 
 /// Adds what the handler told; gives the user it named.
 fn tell(properties: &mut Properties, reply: Reply) -> Vec<u8> {
-    properties.push(("User-Id".to_owned(), reply.user_id.clone()));
+    properties.push((USER_ID.to_owned(), reply.user_id.clone()));
     properties.extend(reply.metadata);
     reply.user_id
 }
