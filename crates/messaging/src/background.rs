@@ -45,6 +45,8 @@ struct Entry {
     socket: Arc<Shared>,
     /// [`Shared::looks`] as it was seen last.
     looks: u64,
+    /// When something is to be done for it: of all times that were told, the last one.
+    due: Option<Instant>,
     /// How long it is left alone next.
     rest: Duration,
     /// The same two for its peers that do not ring.
@@ -144,7 +146,10 @@ impl Background {
                                 gathering.retain(|other| *other != id);
                             }
                             Notice::Deadline(id, at) => {
-                                if entries.contains_key(&id) {
+                                if let Some(entry) = entries.get_mut(&id) {
+                                    if let Some(old) = entry.due.replace(at) {
+                                        due.remove(&(old, id));
+                                    }
                                     due.insert((at, id));
                                 }
                             }
@@ -208,7 +213,8 @@ impl Background {
                 && at <= now
             {
                 due.pop_first();
-                if let Some(entry) = entries.get(&id) {
+                if let Some(entry) = entries.get_mut(&id) {
+                    entry.due = None;
                     let mut core = entry.socket.lock();
                     core.run_deadlines(now);
                     core.nudge(&entry.socket);
@@ -236,7 +242,7 @@ impl Background {
 
 impl Entry {
     fn new(socket: Arc<Shared>, looks: u64) -> Self {
-        Self { socket, looks, rest: REST, warm_looks: looks, warm_rest: REST, flushes: 0, calm: 0 }
+        Self { socket, looks, due: None, rest: REST, warm_looks: looks, warm_rest: REST, flushes: 0, calm: 0 }
     }
 
     /// Does what the socket's descriptors ask for.

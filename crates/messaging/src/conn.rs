@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use windlass_os::net;
 use windlass_zmtp::{Handshake, Session, SocketType};
 
 use crate::frame::{Frame, Properties};
@@ -62,6 +63,8 @@ pub(crate) struct Greeting {
     pub(crate) zap: Option<End>,
     /// The handler has been asked once.
     pub(crate) was_asked: bool,
+    /// It is given up then: when that is due.
+    pub(crate) until: Option<Instant>,
 }
 
 /// When the peer was heard, and when it will be asked.
@@ -72,6 +75,8 @@ pub(crate) struct Heart {
     pub(crate) dead: Option<Instant>,
     /// The peer has asked to be forgotten if it is not heard for so long; until then.
     pub(crate) forget: Option<Instant>,
+    /// The next time at which the heart is looked at, of which there is one: when that is due.
+    pub(crate) noted: Option<Instant>,
 }
 
 /// See the module.
@@ -113,6 +118,8 @@ pub(crate) struct Conn {
     pub(crate) routing_id: u32,
     pub(crate) properties: Option<Arc<Properties>>,
     pub(crate) heart: Option<Box<Heart>>,
+    /// So many PINGs were answered since the kernel takes no more.
+    pub(crate) pongs: u8,
     /// The peer's address, as its frames tell it.
     pub(crate) address: String,
     /// The endpoint, as a monitor tells it.
@@ -147,6 +154,7 @@ impl Conn {
             routing_id: 0,
             properties: None,
             heart: None,
+            pongs: 0,
             address: String::new(),
             endpoint: String::new(),
         }
@@ -157,6 +165,15 @@ impl Conn {
             Link::Stream(fd) | Link::Offered(fd) => Some(fd.as_fd()),
             Link::Ring(ring) => Some(ring.fd()),
             Link::None | Link::Inproc(_) => None,
+        }
+    }
+
+    /// Whether the peer has sent what nobody has read.
+    pub(crate) fn has_unread(&self) -> bool {
+        match &self.link {
+            Link::Stream(fd) => net::has_bytes(fd.as_fd()),
+            Link::Ring(ring) => ring.hears(),
+            Link::None | Link::Offered(_) | Link::Inproc(_) => false,
         }
     }
 

@@ -43,12 +43,23 @@ use crate::shared::{BELL, Shared};
 /// A message that is being given to the program, part by part.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// Parts that come before those of `current`, or messages that no connection holds.
-    pub(crate) queue: VecDeque<Frame>,
     /// The connection whose message is being taken.
     pub(crate) current: Option<u32>,
+    /// The name of its peer, which comes before its parts.
+    pub(crate) name: Option<Frame>,
+    /// Messages that no connection holds, such as those of peers that come and go: they are taken whole, too, and never
+    /// amidst that of a connection.
+    pub(crate) queue: VecDeque<Frame>,
     /// The last part that was taken has another behind it.
     pub(crate) more: bool,
+}
+
+impl Inbox {
+    /// The next part, unless a connection holds it.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Frame> {
+        if self.current.is_some() { self.name.take() } else { self.queue.pop_front() }
+    }
 }
 
 /// See the module.
@@ -227,7 +238,7 @@ impl Core {
             self.willing.retain(|other| *other != index);
         }
         if self.inbox.current == Some(index) {
-            self.inbox.current = None;
+            (self.inbox.current, self.inbox.name) = (None, None);
         }
         conn.outgoing.return_room(&mut self.spare_out);
         self.free.push(index);

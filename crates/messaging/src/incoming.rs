@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod properties;
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -63,7 +64,7 @@ pub(crate) struct Incoming {
     /// Whole messages that were not taken.
     messages: usize,
     /// Where the commands are that nobody has handled.
-    commands: Vec<Range<usize>>,
+    commands: VecDeque<Range<usize>>,
     /// Under encryption: as it was read.
     wire: BytesMut,
     /// A frame that is not whole lacks so many bytes.
@@ -196,7 +197,7 @@ impl Incoming {
             // It is here, so it fits a usize.
             let end = self.scanned + header.len + header.size as usize;
             if header.flags & COMMAND != 0 {
-                self.commands.push(self.scanned + header.len..end);
+                self.commands.push_back(self.scanned + header.len..end);
             } else if header.flags & MORE != 0 {
                 self.parts += 1;
                 if self.parts > MOST_PARTS {
@@ -249,10 +250,7 @@ impl Incoming {
 
     /// The next command that came, which is handled now.
     pub(crate) fn take_command(&mut self) -> Option<Vec<u8>> {
-        if self.commands.is_empty() {
-            return None;
-        }
-        let range = self.commands.remove(0);
+        let range = self.commands.pop_front()?;
         let command = self.buffer[range].to_vec();
         self.pass_commands();
         Some(command)

@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 pub use address::{Address, UnixName, interface_address, interface_index, local_address, peer_address};
 pub use option::{
-    Credentials, TcpOptions, bind_to_device, is_at_end, peer_credentials, set_buffers, set_keepalive,
-    set_nodelay, set_priority, set_tos, set_user_timeout, take_error,
+    Credentials, TcpOptions, bind_to_device, has_bytes, is_at_end, peer_credentials, set_buffers,
+    set_keepalive, set_nodelay, set_priority, set_tos, set_user_timeout, take_error,
 };
 
 use crate::{check, retry};

@@ -6,7 +6,8 @@ import importlib
 from typing import Any
 
 import pytest
-from tests.conformance.messaging.lab import TRANSPORTS, Side, Zap, admit, bind, link, rebind, works
+from tests.conformance.messaging.lab import TRANSPORTS, Side, Zap, admit, bind, link, only_ours, rebind, works
+from tests.conformance.messaging.wire import Wire, message
 from tests.polling import until
 
 FAILED = ("HANDSHAKE_FAILED_AUTH", "HANDSHAKE_FAILED_PROTOCOL", "HANDSHAKE_FAILED_NO_DETAIL", "DISCONNECTED")
@@ -74,6 +75,30 @@ def test_what_a_handler_is_told_about_curve(subject: Side, peer: Side) -> None:
     [credential] = request["credentials"]
     assert len(credential) == 32
     assert z85(subject).encode(credential) == public
+
+
+def test_who_a_peer_is_is_not_its_own_to_say(alone: Side) -> None:
+    Zap(alone, lambda _: (b"200", b"ada"))
+    pull = alone.socket("PULL", ZAP_DOMAIN=b"domain")
+    with Wire.connect(bind(pull)) as wire:
+        wire.handshake(b"PUSH", **{"User-Id": b"admin", "Peer-Address": b"192.0.2.1", "X-Own": b"own"})
+        wire.send(message(b"message"))
+        frame = pull.recv(copy=False)
+    assert frame.get("User-Id") == "ada"
+    assert frame.get("Peer-Address") == "127.0.0.1"
+    assert frame.get("X-Own") == "own"
+
+
+@only_ours
+def test_nobody_is_whom_no_handler_knows(ours: Side) -> None:
+    pull = ours.socket("PULL")
+    with Wire.connect(bind(pull)) as wire:
+        wire.handshake(b"PUSH", **{"User-Id": b"admin", "Peer-Address": b"192.0.2.1"})
+        wire.send(message(b"message"))
+        frame = pull.recv(copy=False)
+    with pytest.raises(ours.zmq.ZMQError):
+        frame.get("User-Id")
+    assert frame.get("Peer-Address") == "127.0.0.1"
 
 
 def test_without_a_domain_null_is_not_judged(subject: Side, peer: Side) -> None:

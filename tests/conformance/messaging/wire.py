@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import tempfile
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -161,12 +162,19 @@ class Wire:
 
 
 class Listener:
-    """A port at which a socket of ours arrives to be spoken to by hand."""
+    """A place at which a socket of ours arrives to be spoken to by hand."""
 
-    def __init__(self) -> None:
-        self.socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, transport: str = "tcp") -> None:
+        if transport == "tcp":
+            self.socket = socket.create_server(("127.0.0.1", 0))
+            self.endpoint = f"tcp://127.0.0.1:{self.socket.getsockname()[1]}"
+        else:
+            path = f"{tempfile.mkdtemp(prefix='wl-')}/s"
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.bind(path)
+            self.socket.listen()
+            self.endpoint = f"ipc://{path}"
         self.socket.settimeout(PATIENCE)
-        self.endpoint = f"tcp://127.0.0.1:{self.socket.getsockname()[1]}"
 
     def accept(self) -> Wire:
         """The next connection."""

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from tests.conformance.messaging.lab import Side, bind, only_ours
+from tests.conformance.messaging.lab import TRANSPORTS, Side, bind, only_ours
 from tests.conformance.messaging.wire import (
     COMMAND,
     LONG,
@@ -169,6 +169,22 @@ def test_a_slow_handshake_is_ended_at_the_connecting_end(alone: Side) -> None:
         for _ in range(3):
             with listener.accept() as slow:
                 slow.drain()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_vanishes_at_its_handshake_s_end_is_called_again(transport: str, alone: Side) -> None:
+    """All that it has to say is there, and it is gone before it is told anything."""
+    push = alone.socket("PUSH", RECONNECT_IVL=1)
+    with Listener(transport) as listener:
+        push.connect(listener.endpoint)
+        for _ in range(20):
+            with listener.accept() as wire:
+                wire.send(greeting() + ready(b"PULL"))
+        with listener.accept() as wire:
+            wire.handshake(b"PULL")
+            assert alone.try_send(push, b"message") or alone.writable(push, 25_000)
+            while wire.read_message() != [b"last"]:
+                push.send(b"last")
 
 
 def test_byte_by_byte(alone: Side) -> None:

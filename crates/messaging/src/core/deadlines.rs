@@ -29,6 +29,9 @@ pub(crate) enum Due {
     Linger,
 }
 
+/// So many PINGs are answered while the kernel takes no more.
+const MOST_PONGS: u8 = 64;
+
 /// Stands for the socket itself.
 pub(super) const NOBODY: ConnRef = ConnRef { index: u32::MAX, generation: 0 };
 
@@ -98,9 +101,23 @@ impl Core {
         if conn.minor == 0 || conn.peer == SocketType::Stream {
             return;
         }
-        conn.heart = Some(Box::new(Heart { next: Some(next), dead: None, forget: None }));
+        conn.heart = Some(Box::new(Heart { next: Some(next), dead: None, forget: None, noted: None }));
+        self.note_beat(index, next);
+    }
+
+    /// Notes when the heart is to be looked at next, unless it will be before: there is one such time for a connection,
+    /// however often its peer pings.
+    fn note_beat(&mut self, index: u32, at: Instant) {
+        let Some(conn) = self.conn(index) else { return };
         let me = conn.me;
-        self.note(next, me, Due::Beat);
+        let Some(heart) = conn.heart.as_mut().filter(|heart| heart.noted.is_none_or(|noted| at < noted))
+        else {
+            return;
+        };
+        if let Some(later) = heart.noted.replace(at) {
+            self.due.remove(&(later, me, Due::Beat));
+        }
+        self.note(at, me, Due::Beat);
     }
 
     fn beat(&mut self, index: u32, now: Instant) {
@@ -108,18 +125,21 @@ impl Core {
         let ttl = (self.options.heartbeat_ttl.as_millis() / 100).min(u128::from(u16::MAX)) as u16;
         let Some(conn) = self.conn(index) else { return };
         let Some(heart) = conn.heart.as_mut() else { return };
-        // What is in the kernel and was not looked at is a sign of life, too.
+        heart.noted = None;
         let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_late(heart.dead) || is_late(heart.forget) {
-            if !self.read_all(index) {
-                let Some(conn) = self.conn(index) else { return };
-                if conn.is_ready() {
-                    self.lost(index);
-                }
-                return;
+            // What is in the kernel and was not looked at is a sign of life, too. Only as much of it is read as there
+            // is room for: else who sends without an end to a program that does not receive would fill the memory.
+            conn.is_readable = true;
+            self.read_ahead(index);
+            let Some(conn) = self.conn(index).filter(|conn| conn.is_ready()) else { return };
+            let is_waiting = conn.is_paused && conn.has_unread();
+            let Some(heart) = conn.heart.as_mut() else { return };
+            if is_waiting {
+                (heart.dead, heart.forget) = (None, None);
+            } else if is_late(heart.dead) || is_late(heart.forget) {
+                return self.lost(index);
             }
-            let Some(heart) = self.conn(index).and_then(|conn| conn.heart.as_mut()) else { return };
-            (heart.dead, heart.forget) = (None, None);
         }
         let Some(conn) = self.conn(index) else { return };
         let Some(heart) = conn.heart.as_mut() else { return };
@@ -131,9 +151,8 @@ impl Core {
             }
         }
         let first = [heart.next, heart.dead, heart.forget].into_iter().flatten().min();
-        let me = conn.me;
         if let Some(first) = first {
-            self.note(first, me, Due::Beat);
+            self.note_beat(index, first);
         }
         if is_time {
             self.send_command(index, &Command::Ping { ttl, context: &[] });
@@ -150,15 +169,20 @@ impl Core {
 
     /// The peer pings: it is answered, and forgotten if it is silent for longer than it has said.
     pub(super) fn pinged(&mut self, index: u32, ttl: u16, context: &[u8]) {
-        self.send_command(index, &Command::Pong { context: &context[..context.len().min(16)] });
         let Some(conn) = self.conn(index) else { return };
+        conn.pongs = if conn.is_blocked { conn.pongs.saturating_add(1) } else { 0 };
+        // Who pings and does not read will have signs of life enough.
+        if conn.pongs < MOST_PONGS {
+            self.send_command(index, &Command::Pong { context: &context[..context.len().min(16)] });
+        }
+        let Some(conn) = self.conn(index).filter(|conn| conn.is_ready()) else { return };
         if ttl > 0 {
             let at = Instant::now() + Duration::from_millis(u64::from(ttl) * 100);
-            let heart =
-                conn.heart.get_or_insert_with(|| Box::new(Heart { next: None, dead: None, forget: None }));
+            let heart = conn
+                .heart
+                .get_or_insert_with(|| Box::new(Heart { next: None, dead: None, forget: None, noted: None }));
             heart.forget = Some(at);
-            let me = conn.me;
-            self.note(at, me, Due::Beat);
+            self.note_beat(index, at);
         }
     }
 

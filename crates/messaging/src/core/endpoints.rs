@@ -534,7 +534,8 @@ impl Core {
             Some(other) => {
                 drop(names);
                 if arrival.kind.accepts(other.kind) {
-                    other.post(Mail::Arrived(Box::new(arrival)), false);
+                    // Who has arrived may be owed a first message, by a program that does not call.
+                    other.post(Mail::Arrived(Box::new(arrival)), true);
                 }
             }
             None => names.wait(name, Early { arrival, from: self.me.clone() }),

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use windlass_os::epoll::Interest;
 use windlass_os::net;
@@ -15,7 +16,7 @@ use crate::conn::{Greeting, Link, State};
 use crate::error::errno;
 use crate::frame::Frame;
 use crate::inproc::{self, Arrival, End};
-use crate::mailbox::Mail;
+use crate::mailbox::{ConnRef, Mail};
 use crate::monitor::event;
 use crate::options;
 use crate::ring::Ring;
@@ -47,16 +48,18 @@ impl Core {
             return self.ready(index);
         }
         let handshake = Handshake::new(self.config(&address));
+        let until = self.options.handshake_ivl.and_then(|wait| Instant::now().checked_add(wait));
         let Some(conn) = self.conn(index) else { return };
-        let mut greeting = Box::new(Greeting { handshake, read: Vec::new(), zap: None, was_asked: false });
+        let mut greeting =
+            Box::new(Greeting { handshake, read: Vec::new(), zap: None, was_asked: false, until });
         conn.session = Session::Clear;
         conn.urgent.clear();
         conn.urgent_at = 0;
         greeting.handshake.start(&mut conn.urgent);
         conn.state = State::Greeting(greeting);
         self.greeting.push_back(whom);
-        if let Some(wait) = self.options.handshake_ivl {
-            self.note_after(wait, whom, Due::Handshake);
+        if let Some(until) = until {
+            self.note(until, whom, Due::Handshake);
         }
         self.heat(index);
         self.flush(index);
@@ -190,6 +193,9 @@ impl Core {
         let status = greeting.handshake.status();
         let was_asked = greeting.was_asked;
         self.flush(index);
+        if self.conn(index).is_none_or(|conn| !matches!(conn.state, State::Greeting(_))) {
+            return; // The peer has gone amidst its handshake.
+        }
         match status {
             Status::Going => {}
             Status::WantsZap if !was_asked => self.ask_handler(index),
@@ -278,21 +284,32 @@ impl Core {
         self.lost(index);
     }
 
+    /// A handshake is over, or given up: nothing of it is left, however many there are.
+    pub(super) fn forget_greeting(&mut self, whom: ConnRef, until: Option<Instant>) {
+        self.greeting.retain(|other| *other != whom);
+        if let Some(until) = until {
+            self.due.remove(&(until, whom, Due::Handshake));
+        }
+    }
+
     fn greeted(&mut self, index: u32) {
         let is_named = self.dial_of(index).is_some_and(|dial| dial.routing_id.is_some());
         let Some(conn) = self.conn(index) else { return };
         let whom = conn.me;
         let State::Greeting(greeting) = std::mem::replace(&mut conn.state, State::Ready) else { return };
-        let Greeting { handshake, read, .. } = *greeting;
+        let Greeting { handshake, read, until, .. } = *greeting;
         let Peer { session, minor, socket_type, identity, properties, user_id: _ } = handshake.finish();
-        let mut known: Vec<(String, String)> = properties
-            .into_iter()
-            .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()))
-            .collect();
+        // Where the peer is, it cannot say by itself.
+        let mut known = vec![("Peer-Address".to_owned(), conn.address.clone())];
+        known.extend(
+            properties
+                .into_iter()
+                .filter(|(name, _)| !name.eq_ignore_ascii_case("Peer-Address"))
+                .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned())),
+        );
         if !known.iter().any(|(name, _)| name == "Socket-Type") {
             known.push(("Socket-Type".to_owned(), socket_type.name().to_owned()));
         }
-        known.push(("Peer-Address".to_owned(), conn.address.clone()));
         conn.properties = Some(Arc::new(known));
         conn.session = session;
         conn.minor = minor;
@@ -305,7 +322,7 @@ impl Core {
         if !read.is_empty() {
             conn.incoming.feed(&read, is_encrypted);
         }
-        self.greeting.retain(|other| *other != whom);
+        self.forget_greeting(whom, until);
         self.calm_backoff(index);
         self.tell(event::HANDSHAKE_SUCCEEDED, 0, &address);
         self.ready(index);

@@ -43,8 +43,8 @@ impl Core {
         if was_ready {
             conn.incoming.cut();
             if let Some(message) = self.options.hiccup_msg.clone() {
-                self.inbox.queue.push_back(crate::frame::Frame::copy_of(&message));
-                self.tell_readable();
+                self.take_over(index);
+                self.note_peer(index, &message);
             }
         }
         let wants = self.conn(index).is_some_and(|conn| !conn.outgoing.is_empty());
@@ -91,10 +91,22 @@ impl Core {
     fn hang_up(&mut self, index: u32) {
         let Some(conn) = self.conn(index) else { return };
         (conn.is_blocked, conn.is_paused, conn.is_readable, conn.is_unsent) = (false, false, false, false);
-        conn.heart = None;
+        let whom = conn.me;
+        let beat = conn.heart.take().and_then(|heart| heart.noted);
+        let greeting = match &conn.state {
+            State::Greeting(greeting) => Some(greeting.until),
+            _ => None,
+        };
         conn.urgent = Vec::new();
         conn.urgent_at = 0;
         let address = conn.endpoint.clone();
+        if let Some(beat) = beat {
+            self.due.remove(&(beat, whom, Due::Beat));
+        }
+        if let Some(until) = greeting {
+            self.forget_greeting(whom, until);
+        }
+        let Some(conn) = self.conn(index) else { return };
         match &mut conn.link {
             Link::Stream(_) | Link::Offered(_) | Link::Ring(_) => {
                 let fd = match std::mem::replace(&mut conn.link, Link::None) {

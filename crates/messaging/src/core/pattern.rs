@@ -202,23 +202,37 @@ impl Core {
         {
             self.push_to(index, &[], &[Out::copied(&hello)]);
         }
-        if self.kind == Stream && self.options.stream_notify {
-            self.note_peer(index);
-        }
-        if self.kind == Router && self.options.router_notify & option::NOTIFY_CONNECT != 0 {
-            self.note_peer(index);
+        if self.tells(option::NOTIFY_CONNECT) {
+            self.note_peer(index, b"");
         }
         self.begin_heart(index);
         self.flush(index);
     }
 
-    /// An empty message from a peer: it has come, or gone.
-    pub(super) fn note_peer(&mut self, index: u32) {
+    /// Whether the program is told, by an empty message, that a peer has come or gone.
+    fn tells(&self, what: i32) -> bool {
+        match self.kind {
+            Stream => self.options.stream_notify,
+            Router => self.options.router_notify & what != 0,
+            _ => false,
+        }
+    }
+
+    /// A message about a peer, as if the peer had sent it. Who tells of its end takes over before what it has sent.
+    pub(super) fn note_peer(&mut self, index: u32, message: &[u8]) {
+        let kind = self.kind;
         let Some(conn) = self.conn(index) else { return };
-        let mut id = Frame::copy_of(&conn.identity);
-        id.set_more(true);
-        self.inbox.queue.push_back(id);
-        self.inbox.queue.push_back(Frame::copy_of(b""));
+        let mut frame = Frame::copy_of(message);
+        match kind {
+            Router | Stream => {
+                let mut name = Frame::copy_of(&conn.identity);
+                name.set_more(true);
+                self.inbox.queue.push_back(name);
+            }
+            Server | Peer => frame.set_routing_id(conn.routing_id),
+            _ => {}
+        }
+        self.inbox.queue.push_back(frame);
         self.tell_readable();
     }
 
@@ -231,9 +245,12 @@ impl Core {
             return true;
         }
         if identity.is_empty() || self.kind == Stream || self.is_raw() {
-            self.pattern.next_number = self.pattern.next_number.wrapping_add(1);
-            identity = vec![0];
-            identity.extend_from_slice(&self.pattern.next_number.to_be_bytes());
+            // Peers may call themselves what we would call others.
+            while {
+                self.pattern.next_number = self.pattern.next_number.wrapping_add(1);
+                identity = [&[0], &self.pattern.next_number.to_be_bytes()[..]].concat();
+                self.pattern.ids.contains_key(&identity)
+            } {}
         } else if let Some(&other) = self.pattern.ids.get(&identity) {
             if !handover {
                 return false;
@@ -256,18 +273,23 @@ impl Core {
 
     /// A connection is gone, for good or until it is made again: nobody is addressed by its names.
     pub(super) fn detach(&mut self, index: u32, is_for_good: bool) {
+        let is_closing = self.is_closing;
         let Some(conn) = self.conn(index) else { return };
         let (me, identity, number) = (conn.me, conn.identity.clone(), conn.routing_id);
-        let was_ready = conn.is_ready();
+        if conn.is_ready() && !is_closing {
+            // Inside the process, who has connected to us has no endpoint.
+            let is_accepted = conn.bound.is_some() || conn.endpoint.is_empty();
+            if self.tells(option::NOTIFY_DISCONNECT) {
+                self.take_over(index);
+                self.note_peer(index, b"");
+            }
+            if is_accepted && let Some(message) = self.options.disconnect_msg.clone() {
+                self.take_over(index);
+                self.note_peer(index, &message);
+            }
+        }
         match self.kind {
             Router | Stream => {
-                let is_told = match self.kind {
-                    Stream => self.options.stream_notify,
-                    _ => self.options.router_notify & option::NOTIFY_DISCONNECT != 0,
-                };
-                if was_ready && is_told {
-                    self.note_peer(index);
-                }
                 let fixed = self.dial_of(index).and_then(|dial| dial.routing_id.clone());
                 if self.pattern.ids.get(&identity) == Some(&index)
                     && (is_for_good || fixed.as_ref() != Some(&identity))
@@ -282,23 +304,6 @@ impl Core {
             Pair | Channel if is_for_good && self.pattern.sole == Some(index) => self.pattern.sole = None,
             Req if is_for_good && self.pattern.asking.to == Some(me) => self.pattern.asking.to = None,
             _ => {}
-        }
-        if was_ready && let Some(message) = self.options.disconnect_msg.clone() {
-            let Some(conn) = self.conn(index) else { return };
-            let (id, number) = (conn.identity.clone(), conn.routing_id);
-            let mut frame = Frame::copy_of(&message);
-            match self.kind {
-                Router => {
-                    let mut id = Frame::copy_of(&id);
-                    id.set_more(true);
-                    self.inbox.queue.push_back(id);
-                }
-                Server | Peer => frame.set_routing_id(number),
-                Dealer | Client | Pull | Gather | Pair | Channel => {}
-                _ => return,
-            }
-            self.inbox.queue.push_back(frame);
-            self.tell_readable();
         }
     }
 

@@ -18,27 +18,58 @@ impl Core {
         if !self.has_message() {
             return Err(Error::again());
         }
-        if let Some(frame) = self.inbox.queue.pop_front() {
+        if let Some(frame) = self.inbox.pop() {
             self.note_subscriber(&frame);
             self.inbox.more = frame.more();
             return Ok(frame);
         }
-        let (index, kind) = (self.inbox.current.unwrap_or(u32::MAX), self.kind);
-        let Some(conn) = self.conn(index) else { return Err(Error::again()) };
-        let Some(mut frame) = conn.take_frame() else { return Err(Error::again()) };
+        let frame = self.take_of_current().ok_or_else(Error::again)?;
+        self.inbox.more = frame.more();
+        Ok(frame)
+    }
+
+    /// Takes the next part of the message that was begun.
+    fn take_of_current(&mut self) -> Option<Frame> {
+        let (index, kind) = (self.inbox.current?, self.kind);
+        let conn = self.conns.get_mut(index as usize)?.as_deref_mut()?;
+        let mut frame = conn.take_frame()?;
         if let Some(properties) = &conn.properties {
             frame.set_properties(properties);
         }
         match kind {
             Server | Peer => frame.set_routing_id(conn.routing_id),
-            Dish => frame.set_group(&self.pattern.group)?,
+            // Its length was judged when it was joined.
+            Dish => drop(frame.set_group(&self.pattern.group)),
             _ => {}
         }
-        self.inbox.more = frame.more();
         if !frame.more() {
             self.finish_message(index);
         }
-        Ok(frame)
+        Some(frame)
+    }
+
+    /// Takes what has come from a peer to the messages that no connection holds, so that those about the peer can stand
+    /// behind.
+    pub(super) fn take_over(&mut self, index: u32) {
+        if self.inbox.current == Some(index) {
+            let mut rest: Vec<Frame> = self.inbox.name.take().into_iter().collect();
+            while let Some(frame) = self.take_of_current() {
+                rest.push(frame);
+            }
+            for frame in rest.into_iter().rev() {
+                self.inbox.queue.push_front(frame);
+            }
+        }
+        let begun = (self.inbox.current.take(), self.inbox.name.take());
+        while self.conn(index).is_some_and(|conn| conn.has_message()) {
+            if self.open(index) {
+                self.inbox.queue.extend(self.inbox.name.take());
+                while let Some(frame) = self.take_of_current() {
+                    self.inbox.queue.push_back(frame);
+                }
+            }
+        }
+        (self.inbox.current, self.inbox.name) = begun;
     }
 
     /// Takes the next part, borrowed, and says whether another follows; EAGAIN if no whole message is here.
@@ -48,7 +79,7 @@ impl Core {
         if !self.has_message() {
             return Err(Error::again());
         }
-        if let Some(frame) = self.inbox.queue.pop_front() {
+        if let Some(frame) = self.inbox.pop() {
             self.note_subscriber(&frame);
             self.inbox.more = frame.more();
             sink(frame.bytes(), frame.more());
@@ -271,7 +302,7 @@ impl Core {
                 if let Some(properties) = &conn.properties {
                     id.set_properties(properties);
                 }
-                self.inbox.queue.push_back(id);
+                self.inbox.name = Some(id);
             }
             Req => return self.open_reply(index),
             Rep => return self.open_request(index),

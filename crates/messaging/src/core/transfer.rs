@@ -18,6 +18,8 @@ const CHUNK: u64 = 64 * 1024;
 const CIPHER: usize = 64 * 1024;
 /// A message that comes so soon after a write is put in and left for the next.
 const GATHER: std::time::Duration = std::time::Duration::from_micros(50);
+/// A stream without frames counts as messages of so many bytes, as libzmq reads them.
+const RAW: usize = 8 * 1024;
 /// One connection is read so often in a row before others have their turn.
 const READS: usize = 8;
 
@@ -335,6 +337,11 @@ impl Core {
         let conflates = self.options.conflates(self.kind);
         let Some(conn) = self.conn(index) else { return false };
         let most = if conflates { 2 } else { most };
+        // A stream without frames is one message, however much it is.
+        let bytes = match bytes {
+            0 if conn.incoming.is_raw => most.saturating_mul(RAW),
+            bytes => bytes,
+        };
         (most > 0 && conn.incoming.messages() >= most) || (bytes > 0 && conn.incoming.held() >= bytes)
     }
 

@@ -226,10 +226,19 @@ pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// A connection that died of something is not at its end: a receive says what it was.
 pub fn is_at_end(fd: BorrowedFd<'_>) -> bool {
+    peek(fd) == 0
+}
+
+/// Whether there is something to be received, and not the end. Nothing is taken.
+pub fn has_bytes(fd: BorrowedFd<'_>) -> bool {
+    peek(fd) == 1
+}
+
+fn peek(fd: BorrowedFd<'_>) -> isize {
     let mut byte = 0_u8;
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
     // SAFETY: room for one byte.
-    unsafe { libc::recv(fd.as_raw_fd(), (&raw mut byte).cast(), 1, flags) == 0 }
+    unsafe { libc::recv(fd.as_raw_fd(), (&raw mut byte).cast(), 1, flags) }
 }
 
 /// Who is at the other end of a connection within this host, as the kernel saw them when it was made.
