@@ -1,4 +1,4 @@
-//! ZeroMQ's sockets: every pattern over tcp, ipc, shm and inproc, wire-compatible with libzmq's peers (ZMTP 3.1 and 3.0).
+//! ZeroMQ's sockets: every pattern over tcp, ipc, shm and inproc, wire-compatible with libzmq's peers (ZMTP 3.1, 3.0).
 //!
 //! The thread that calls a socket does its work: it writes, reads and decodes under the socket's lock, and sleeps
 //! on the socket's own set of descriptors. One thread for a context serves the sockets that nobody calls. How the

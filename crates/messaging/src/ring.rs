@@ -103,6 +103,12 @@ impl Ring {
         self.end.reader.ear()
     }
 
+    /// Whether the peer has read everything, by its word.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        self.end.writer.is_drained()
+    }
+
     /// Whether there are bytes to be received.
     #[inline]
     pub(crate) fn hears(&self) -> bool {
@@ -118,8 +124,8 @@ impl Ring {
         self.end.reader.arm()
     }
 
-    /// Rings for the peer. A socket that is full of rings is one that can be read, and what the connection may have died
-    /// of, its descriptor tells.
+    /// Rings for the peer. A socket that is full of rings is one that can be read, and what the connection may have
+    /// died of, its descriptor tells.
     #[cold]
     fn ring(&self) {
         let _ = stream::send(self.fd.as_fd(), &[BELL]);

@@ -31,7 +31,6 @@ const PAGE: usize = 4096;
 
 /// A pair of cache lines: processors fetch them together.
 #[repr(C, align(128))]
-#[derive(Default)]
 struct Line<T>(T);
 
 /// The words of a pipe.
@@ -41,15 +40,15 @@ struct Shared {
     tail: Line<AtomicU64>,
     /// Bytes read; by the reader (release: it is done with them), read by the writer (acquire).
     head: Line<AtomicU64>,
-    /// 1: the reader sleeps or is about to, and wants to be rung for. Set by the reader; swapped to 0 by the writer that
-    /// rings.
+    /// 1: the reader sleeps or is about to, and wants to be rung for. Set by the reader; swapped to 0 by the writer
+    /// that rings.
     armed: Line<AtomicU64>,
     /// 1: the writer waits for room. Set by the writer; swapped to 0 by the reader that rings.
     stuck: Line<AtomicU64>,
 }
 
-/// What stands for the mapping under the model checker: the words, and a cell for each byte, which is no atomic, so that
-/// loom sees an access that the words' orderings would allow.
+/// What stands for the mapping under the model checker: the words, and a cell for each byte, which is no atomic, so
+/// that loom sees an access that the words' orderings would allow.
 #[cfg(loom)]
 struct Model {
     shared: Shared,
@@ -80,8 +79,8 @@ unsafe impl Sync for Model {}
 impl Memory {
     #[inline]
     fn shared(&self) -> &Shared {
-        // SAFETY: the place is inside the first page of the mapping, aligned, and lives as long as the mapping, which is
-        // held. All words are atomics, for which any bytes are good.
+        // SAFETY: the place is inside the first page of the mapping, aligned, and lives as long as the mapping, which
+        // is held. All words are atomics, for which any bytes are good.
         unsafe { &*self.map.as_ptr().add(self.places.0).cast::<Shared>() }
     }
 

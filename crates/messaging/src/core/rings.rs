@@ -117,8 +117,8 @@ impl Core {
         is_news
     }
 
-    /// Somebody is going to sleep on the set: whatever comes from now on is in it. True if there was too much to be taken
-    /// before: then it is not so.
+    /// Somebody is going to sleep on the set: whatever comes from now on is in it. True if there was too much to be
+    /// taken before: then it is not so.
     #[inline]
     pub(crate) fn cool(&mut self, shared: &Shared, what: Events) -> bool {
         !self.hot.is_empty() && self.cool_down(shared, what)

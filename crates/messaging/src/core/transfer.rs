@@ -14,6 +14,8 @@ use crate::outgoing::Flushed;
 
 /// So much is put in before it is written anyway.
 const CHUNK: u64 = 64 * 1024;
+/// The same through shared memory.
+const HANDFUL: u64 = 16 * 1024;
 /// So much is encrypted ahead of what the kernel takes.
 const CIPHER: usize = 64 * 1024;
 /// A message that comes so soon after a write is put in and left for the next.
@@ -33,13 +35,20 @@ impl Core {
         if conn.is_blocked || !conn.is_ready() {
             return; // It goes out when the kernel takes more, or when the handshake is over.
         }
-        if matches!(conn.link, Link::Ring(_)) {
-            return self.flush(index); // It costs no call of the kernel, which is what waiting for more would save.
-        }
         if conn.is_awaited() {
-            // Its peer has nothing to do before it has this. It tells nothing of how fast messages follow each other, so
-            // it is not counted as a write that others should wait behind.
+            // Its peer has nothing to do before it has this. It tells nothing of how fast messages follow each other,
+            // so it is not counted as a write that others should wait behind.
             return self.flush(index);
+        }
+        if let Link::Ring(ring) = &conn.link {
+            // No system call is to be saved, but each write takes a cache line from a peer that looks at it. One that
+            // has not read the last write yet is given more at a time.
+            let is_waiting = !conn.is_unsent && ring.is_drained();
+            if self.is_calm || is_waiting || conn.outgoing.bytes() >= HANDFUL {
+                self.is_calm = false;
+                return self.flush(index);
+            }
+            return self.leave(index);
         }
         if conn.is_unsent {
             if conn.outgoing.bytes() >= CHUNK {
@@ -56,7 +65,15 @@ impl Core {
             self.last_flush = now;
             return;
         }
-        conn.is_unsent = true;
+        self.leave(index);
+    }
+
+    /// What was put in is written by the next look, or by the background.
+    fn leave(&mut self, index: u32) {
+        let Some(conn) = self.conns[index as usize].as_deref_mut() else { return };
+        if std::mem::replace(&mut conn.is_unsent, true) {
+            return;
+        }
         let whom = conn.me;
         self.unsent.push(whom);
         if let Some(me) = self.me.upgrade()
