@@ -34,8 +34,8 @@ pub(crate) enum Violation {
     TooLarge,
     /// More parts than anybody needs.
     TooManyParts,
-    /// What was sent is not what the session's keys say.
-    Session,
+    /// What was sent is not what the session's keys say: libzmq's number for it.
+    Session(i32),
 }
 
 /// How a read ended.
@@ -236,8 +236,9 @@ impl Incoming {
             }
             let end = header.len + header.size as usize;
             plain.clear();
-            let flags =
-                session.decrypt(&self.wire[header.len..end], &mut plain).map_err(|_| Violation::Session)?;
+            let flags = session
+                .decrypt(&self.wire[header.len..end], &mut plain)
+                .map_err(|error| Violation::Session(error.code()))?;
             let mut head = [0; 9];
             let length = frame::write_header(&mut head, flags, plain.len() as u64);
             self.buffer.extend_from_slice(&head[..length]);

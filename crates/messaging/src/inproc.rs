@@ -102,6 +102,9 @@ impl End {
     /// Whether there is room for another message. If not, a letter comes when there is.
     pub(crate) fn has_room(&self) -> bool {
         let lane = &self.output;
+        if lane.is_ended.load(Ordering::SeqCst) {
+            return false; // Others may have room, and this one is forgotten when its letter is read.
+        }
         let has = || lane.most == 0 || lane.messages.load(Ordering::SeqCst) < lane.most;
         if has() {
             return true;

@@ -48,6 +48,8 @@ def test_whether_each_cancellation_is_told(verbose: int, ours: Side) -> None:
         xsub.connect(listener.endpoint)
         with listener.accept() as wire:
             wire.handshake(b"XPUB")
+            xsub.send(b"\x01begin")
+            assert wire.read_command() == (b"SUBSCRIBE", b"begin")
             for request in (b"\x01a", b"\x01a", b"\x00a", b"\x00a", b"\x01end"):
                 xsub.send(request)
             told = []

@@ -174,6 +174,10 @@ def test_changed_traffic(change: str, meddle: Any, subject: Side) -> None:
     watch.until("HANDSHAKE_SUCCEEDED")
     for number in range(6):
         push.send(b"%d" % number)
+    if change in ("repeated", "replayed", "swapped"):
+        # A nonce that is not greater than the one before.
+        _, reason, _ = watch.until("HANDSHAKE_FAILED_PROTOCOL")
+        assert reason == subject.zmq.PROTOCOL_ERROR_ZMTP_INVALID_SEQUENCE
     watch.until("DISCONNECTED")
     received = []
     while message := subject.try_receive(pull):

@@ -246,7 +246,7 @@ impl Core {
         };
         if let Err(violation) = counted {
             let code = match violation {
-                Violation::Session => code::ZMTP_CRYPTOGRAPHIC,
+                Violation::Session(code) => code,
                 Violation::Header | Violation::TooLarge | Violation::TooManyParts => {
                     code::ZMTP_MALFORMED_COMMAND_MESSAGE
                 }
