@@ -90,8 +90,8 @@ def _trip(
     contest = "onethread" if arguments.pop("one_thread", False) else "roundtrip"
     settings = {"size": 64, "count": 45_000, "place": place} | arguments
     contenders = CONTENDERS
-    if arguments.get("transport") == "inproc":
-        contenders = ("windlass", "libzmq")
+    if arguments.get("transport") in ("inproc", "shm"):
+        contenders = ("windlass", "libzmq") if arguments["transport"] == "inproc" else ("windlass",)
     return Contest(what, contest, settings, goal, "µs", contenders, least or {})
 
 
@@ -103,6 +103,7 @@ TRIPS = _row(
     _trip("tcp, 64 B", at_most(15), "one", {"libzmq": times_better(3)}),
     _trip("tcp, 16 KiB", at_most(17.5), "one", size=16384),
     _trip("ipc, 64 B", at_most(10), "one", transport="ipc"),
+    _trip("shm, 64 B", at_most(10), "one", transport="shm"),
     _trip("tcp, 64 B, one thread", at_most(10), "one", one_thread=True),
 )
 
@@ -113,6 +114,7 @@ ACROSS = _row(
     "socket again and again and never sleeps.",
     _trip("tcp", at_most(11), "two", count=18_000),
     _trip("ipc", at_most(6), "two", transport="ipc", count=18_000),
+    _trip("shm", at_most(0.6), "two", transport="shm", count=90_000),
     _trip("inproc", at_most(0.6), "two", transport="inproc", count=18_000),
 )
 
@@ -121,6 +123,8 @@ def _flow(what: str, contest: str, size: int, count: int, goal: Goal, **argument
     contenders = {"push": CONTENDERS, "publish": _WITH_ZEROMQ, "router": _OF_MANY}[contest]
     if arguments.get("curve"):
         contenders = _WITH_CURVE
+    if arguments.get("transport") == "shm":
+        contenders = ("windlass",)
     settings: dict[str, object] = {"size": size, "count": count, "place": "free"}
     unit = "k/s" if size == 16384 or contest == "router" else "M/s"
     return Contest(what, contest, settings | arguments, goal, unit, contenders)
@@ -137,6 +141,8 @@ PUSH = _row(
     _flow("tcp, 16 KiB", "push", 16384, 100_000, at_least(190)),
     _flow("ipc, 64 B", "push", 64, 5_000_000, at_least(18), transport="ipc"),
     _flow("ipc, 16 KiB", "push", 16384, 150_000, at_least(280), transport="ipc"),
+    _flow("shm, 64 B", "push", 64, 6_000_000, at_least(20), transport="shm"),
+    _flow("shm, 16 KiB", "push", 16384, 150_000, at_least(280), transport="shm"),
     _flow("tcp, 64 B, one core", "push", 64, 4_000_000, at_least(12), place="one"),
 )
 

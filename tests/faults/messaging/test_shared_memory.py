@@ -1,0 +1,154 @@
+"""Peers at the other end of shared memory, in processes of their own: they are killed, frozen and forked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.conformance.messaging.lab import Side
+from tests.polling import until
+
+PREAMBLE = """
+import os, sys
+import windlass.zmq as zmq
+context = zmq.Context()
+endpoint = sys.argv[1]
+"""
+ECHO = """
+rep = context.socket(zmq.REP)
+rep.bind(endpoint)
+print('ready', flush=True)
+while True: rep.send(rep.recv())
+"""
+DEAF = """
+pull = context.socket(zmq.PULL)
+pull.rcvhwm = 1
+pull.connect(endpoint)
+pull.recv()
+print('ready', flush=True)
+import time
+time.sleep(60)
+"""
+
+Start = Callable[[str, str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def endpoint() -> str:
+    """An endpoint that nobody has bound."""
+    return f"shm://{tempfile.mkdtemp(prefix='wl-')}/s"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a program, which tells itself when it is ready."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(program: str, endpoint: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + textwrap.dedent(program), endpoint],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        return process
+
+    yield begin
+    for process in running:
+        kill(process)
+
+
+def ready(process: subprocess.Popen[str]) -> None:
+    """Waits until the process says so."""
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """Kills the process, frozen or not."""
+    process.kill()
+    process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
+def connections() -> int:
+    """The process's sockets."""
+    names = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return sum(os.path.lexists(name) and str(name.readlink()).startswith("socket:") for name in names)
+
+
+def test_a_server_is_killed_and_started_again(start: Start, ours: Side, endpoint: str) -> None:
+    req = ours.socket("REQ", REQ_RELAXED=1, REQ_CORRELATE=1, RECONNECT_IVL=10)
+    watch = ours.watch(req)
+    req.connect(endpoint)
+    for turn in range(3):
+        process = start(ECHO, endpoint)
+        ready(process)
+        for number in range(200):
+            req.send(b"%d.%d" % (turn, number))
+            assert ours.receive(req) == [b"%d.%d" % (turn, number)]
+        os.kill(process.pid, signal.SIGSTOP)
+        req.send(b"nobody answers")
+        kill(process)
+        watch.until("DISCONNECTED")
+
+
+def test_a_peer_that_does_not_read_is_waited_for_and_forgotten(
+    start: Start, ours: Side, endpoint: str
+) -> None:
+    push = ours.socket("PUSH", SNDHWM=5, LINGER=0)
+    watch = ours.watch(push)
+    push.bind(endpoint)
+    process = start(DEAF, endpoint)
+    push.send(b"first")
+    ready(process)
+    sent = 0
+    # What it may hold: its mark, the pipe, and our mark.
+    while push.poll(0, ours.zmq.POLLOUT):
+        push.send(bytes(20_000), ours.zmq.NOBLOCK)
+        sent += 1
+        assert sent < 100
+    assert sent > 0
+    kill(process)
+    watch.until("DISCONNECTED")
+
+
+def test_many_connections_come_and_go(ours: Side, endpoint: str) -> None:
+    pull = ours.socket("PULL")
+    pull.bind(endpoint)
+    before = connections()
+    for _ in range(5):
+        pushes = [ours.socket("PUSH") for _ in range(40)]
+        for number, push in enumerate(pushes):
+            push.connect(endpoint)
+            push.send(b"%d" % number)
+        assert sorted(int(ours.receive(pull)[0]) for _ in pushes) == list(range(40))
+        for push in pushes:
+            push.close()
+        until(lambda: ours.try_receive(pull) or connections() == before)
+
+
+def test_a_forked_child_leaves_the_connection_alone(ours: Side, endpoint: str) -> None:
+    rep, req = ours.socket("REP"), ours.socket("REQ")
+    rep.bind(endpoint)
+    req.connect(endpoint)
+    req.send(b"one")
+    assert ours.receive(rep) == [b"one"]
+    child = os.fork()
+    if child == 0:
+        try:
+            req.recv()
+        except ours.zmq.ZMQError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    rep.send(b"two")
+    assert ours.receive(req) == [b"two"]
