@@ -109,6 +109,7 @@ impl Background {
         let mut warm: BTreeSet<(Instant, u64)> = BTreeSet::new();
         let mut gathering: Vec<u64> = Vec::new();
         let mut ticked = Instant::now();
+        let began = ticked;
         loop {
             let now = Instant::now();
             let mut next = due.first().map(|(at, _)| *at);
@@ -174,14 +175,11 @@ impl Background {
                         }
                     }
                 } else if let Some(entry) = entries.get_mut(&event.token) {
-                    let looks = entry.socket.looks.load(Ordering::Relaxed);
-                    let is_in_use = looks != entry.looks || entry.socket.sleep.has_sleepers();
-                    entry.looks = looks;
+                    let is_in_use = entry.was_looked_at() || entry.socket.sleep.has_sleepers();
                     if is_in_use && !entry.socket.is_closed.load(Ordering::Relaxed) {
                         // Not only disarmed: each of its events would still cost the kernel a walk to this set.
                         let _ = self.set.remove(entry.socket.set.as_fd());
-                        rests.insert((Instant::now() + entry.rest, event.token));
-                        entry.rest = (entry.rest * 2).min(LONGEST_REST);
+                        rests.insert((entry.rest(began), event.token));
                     } else {
                         entry.rest = REST;
                         entry.attend();
@@ -194,7 +192,11 @@ impl Background {
                 && at <= now
             {
                 rests.pop_first();
-                if let Some(entry) = entries.get(&id) {
+                let Some(entry) = entries.get_mut(&id) else { continue };
+                if entry.was_looked_at() && !entry.socket.is_closed.load(Ordering::Relaxed) {
+                    // Its next event would only tell that again.
+                    rests.insert((entry.rest(began), id));
+                } else {
                     self.join(entry);
                 }
             }
@@ -243,6 +245,20 @@ impl Background {
 impl Entry {
     fn new(socket: Arc<Shared>, looks: u64) -> Self {
         Self { socket, looks, due: None, rest: REST, warm_looks: looks, warm_rest: REST, flushes: 0, calm: 0 }
+    }
+
+    /// Whether the program has looked since this was asked last.
+    fn was_looked_at(&mut self) -> bool {
+        let looks = self.socket.looks.load(Ordering::Relaxed);
+        std::mem::replace(&mut self.looks, looks) != looks
+    }
+
+    /// When it is asked again. All such times lie on one grid, for one wake to serve many sockets.
+    fn rest(&mut self, began: Instant) -> Instant {
+        let at = Instant::now() + self.rest;
+        self.rest = (self.rest * 2).min(LONGEST_REST);
+        let over = at.duration_since(began).as_nanos() % REST.as_nanos();
+        at - Duration::from_nanos(u64::try_from(over).unwrap_or(0))
     }
 
     /// Does what the socket's descriptors ask for.
