@@ -217,7 +217,8 @@ impl Core {
                 return true;
             }
         }
-        false
+        // A connection that ended on the way may have left a message about its end.
+        !self.inbox.queue.is_empty()
     }
 
     // --- looking at an only connection ---------------------------------------------------------------------
