@@ -62,8 +62,9 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
     #: The defaults of new sockets' options, by number.
     sockopts: dict[int, Any]
     _sockets: WeakSet[Any]
-    #: A socket may be collected, and take itself out, while this thread puts another one in.
-    _sockets_lock: RLock
+    #: A socket may be collected, and take itself out, while this thread puts another one in. One for all contexts: a
+    #: forked child needs a new one.
+    _sockets_lock: ClassVar[RLock] = RLock()
 
     @overload
     def __init__(self: Context[Socket[bytes]], io_threads: int = 1) -> None: ...
@@ -81,11 +82,10 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
         super().__init__(io_threads=io_threads, shadow=number)
         self.sockopts = {}
         self._sockets = WeakSet()
-        self._sockets_lock = RLock()
 
     def __del__(self) -> None:
         # Its constructor may have failed before it had any sockets.
-        if self._shadow or _leaving or "_sockets_lock" not in self.__dict__ or self.closed:
+        if self._shadow or _leaving or "_sockets" not in self.__dict__ or self.closed:
             return
         self._warn_destroy_close = True
         warnings.warn(f"Unclosed context {self}", ResourceWarning, stacklevel=2, source=self)
@@ -197,7 +197,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
 
     def _rm_socket(self, socket: Any) -> None:
         # It may be half made, if its constructor failed.
-        if "_sockets_lock" in self.__dict__:
+        if "_sockets" in self.__dict__:
             with self._sockets_lock:
                 self._sockets.discard(socket)
 
@@ -253,8 +253,9 @@ def _leave() -> None:
 
 
 def _forked() -> None:
-    # Another thread may have held it when the process was forked.
+    # Another thread may have held them when the process was forked.
     Context._instance_lock = Lock()
+    Context._sockets_lock = RLock()
 
 
 atexit.register(_leave)
