@@ -1,6 +1,7 @@
 """The messaging door: sockets, contexts and frames, as pyzmq's own compiled backends have them, and a little more."""
 
 import builtins
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Any, Literal, Self, overload
@@ -235,6 +236,57 @@ class Socket:
         """Receive a whole message if one is here."""
     def poll_state(self) -> int:
         """Return which of POLLIN and POLLOUT hold, without waiting."""
+
+# --- sockets that are awaited --------------------------------------------------
+
+class Watch:
+    """Who waits for a socket in an event loop, behind its two descriptors.
+
+    It belongs to the thread that runs the loop. An operation's future fails with `again` after the socket's timeout.
+    """
+
+    def __new__(cls, socket: Socket, again: type[BaseException]) -> Self:
+        """Watch a blocking socket, whose operations are tried; what cannot be done yet raises `again`."""
+    @property
+    def receivers(self) -> int:
+        """How many receives wait."""
+    def receive(self, call: Callable[..., Any], flags: int, arguments: tuple[Any, ...]) -> Future[Any]:
+        """Return a future for what ``call(socket, flags, *arguments)`` receives, now or later."""
+    def transmit(self, call: Callable[..., Any], flags: int, arguments: tuple[Any, ...]) -> Future[Any]:
+        """Return a future for what ``call(socket, flags, *arguments)`` sends, now or later."""
+    def add_event(self, events: int) -> Future[int]:
+        """Return a future for those of `events` that come first."""
+    def has_events(self) -> bool:
+        """Whether anybody waits for events."""
+    def look_again(self) -> None:
+        """Look at those who wait in the loop's next turn: an operation may have taken their signal."""
+    def close(self) -> None:
+        """Cancel whoever waits, and leave the loop."""
+    def _readable(self) -> None: ...
+    def _look(self) -> None: ...
+    def _expire(self, told: Future[Any], /) -> None: ...
+
+class AsyncSocket(Socket):
+    """A socket whose plain operations return futures. Who makes one gives it a watch, once."""
+
+    _watch: Watch
+    """`None` while it is half made."""
+    def send(  # type: ignore[override]
+        self,
+        data: ReadableBuffer | Frame,
+        flags: int = 0,
+        copy: bool = True,
+        track: bool = False,
+        routing_id: int | None = None,
+        group: str | bytes | None = None,
+    ) -> Future[Any]:
+        """Send a part of a message; the future's result is what `Socket.send` returns."""
+    def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> Future[Any]:  # type: ignore[override]
+        """Receive the next part of a message: `bytes`, or without `copy` a frame."""
+    def recv_multipart(  # type: ignore[override]
+        self, flags: int = 0, copy: bool = True, track: bool = False
+    ) -> Future[Any]:
+        """Receive a whole message: the list of its parts."""
 
 # --- several sockets ---------------------------------------------------------
 

@@ -52,8 +52,9 @@ struct Entry {
     /// The same two for its peers that do not ring.
     warm_looks: u64,
     warm_rest: Duration,
-    /// The flushes that were seen last, and how often nothing was there.
+    /// The flushes and leavings that were seen last, and how often nothing was there.
     flushes: u64,
+    leavings: u64,
     calm: u32,
 }
 
@@ -244,7 +245,17 @@ impl Background {
 
 impl Entry {
     fn new(socket: Arc<Shared>, looks: u64) -> Self {
-        Self { socket, looks, due: None, rest: REST, warm_looks: looks, warm_rest: REST, flushes: 0, calm: 0 }
+        Self {
+            socket,
+            looks,
+            due: None,
+            rest: REST,
+            warm_looks: looks,
+            warm_rest: REST,
+            flushes: 0,
+            leavings: 0,
+            calm: 0,
+        }
     }
 
     /// Whether the program has looked since this was asked last.
@@ -285,12 +296,13 @@ impl Entry {
             if core.flushes() != self.flushes {
                 core.nudge(&self.socket);
             }
-        } else if core.flushes() == self.flushes {
+        } else if core.leavings() == self.leavings {
+            // A program that writes all by itself, as for each answer, is not to be looked after.
             self.calm += 1;
         } else {
             self.calm = 0;
         }
-        self.flushes = core.flushes();
+        (self.flushes, self.leavings) = (core.flushes(), core.leavings());
         if self.calm > CALM_TICKS {
             self.calm = 0;
             // Under the lock: who leaves something from now on says so.

@@ -91,8 +91,9 @@ pub(crate) struct Core {
     inbox: Inbox,
     /// Connections with bytes that were put in and not written.
     unsent: Vec<ConnRef>,
-    /// Counts writes.
+    /// Counts writes, and times that something was left unwritten.
     flushes: u64,
+    leavings: u64,
     last_flush: Instant,
     /// The program has looked for messages since it has sent one: its next one is written at once.
     is_calm: bool,
@@ -100,6 +101,8 @@ pub(crate) struct Core {
     hot: Arc<Vec<Hot>>,
     /// The background comes to see whether we still do.
     is_warm: bool,
+    /// How often in a row what can be read was presumed to be the only connection.
+    presumed: u32,
     due: BTreeSet<(Instant, ConnRef, Due)>,
     /// The time of which the background knows.
     told: Option<Instant>,
@@ -145,10 +148,12 @@ impl Core {
             inbox: Inbox::default(),
             unsent: Vec::new(),
             flushes: 0,
+            leavings: 0,
             last_flush: Instant::now(),
             is_calm: true,
             hot: Arc::default(),
             is_warm: false,
+            presumed: 0,
             due: BTreeSet::new(),
             told: None,
             pattern: Pattern::new(seed),
@@ -274,6 +279,7 @@ impl Core {
 
     /// Looks what has happened, without waiting.
     pub(crate) fn look(&mut self, shared: &Shared, what: Events) -> Result<()> {
+        self.presumed = 0;
         shared.looks.fetch_add(1, Ordering::Relaxed);
         // Before the look: a letter that comes behind it rings again.
         shared.silence();
@@ -434,6 +440,10 @@ impl Core {
 
     pub(crate) fn flushes(&self) -> u64 {
         self.flushes
+    }
+
+    pub(crate) fn leavings(&self) -> u64 {
+        self.leavings
     }
 
     /// Whether any of these can be had now. Does not look at the descriptors, but may read what they are known to have.

@@ -2,7 +2,7 @@
 //! sleeps.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -28,12 +28,6 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// One of so many looks begins with the kernel.
 const OFTEN: u64 = 64;
-
-/// What a program waits for outside: the set, and a bell for what is in no descriptor.
-struct Watch {
-    outer: Epoll,
-    bell: EventFd,
-}
 
 /// What other sockets of the context may ask while they hold their own locks.
 struct Public {
@@ -63,7 +57,10 @@ pub(crate) struct Shared {
     pub(crate) looks: AtomicU64,
     /// Whether it pays to look for a while.
     spin: Spin,
-    watch: OnceLock<Watch>,
+    /// For what is in no descriptor, told to who watches from outside; from then on.
+    bell_outside: OnceLock<EventFd>,
+    /// The set and the bell outside, in one descriptor.
+    outer: OnceLock<Epoll>,
     /// Nobody calls it any more.
     pub(crate) is_closed: AtomicBool,
 }
@@ -90,7 +87,8 @@ impl Shared {
             bell,
             looks: AtomicU64::new(0),
             spin: Spin::new(),
-            watch: OnceLock::new(),
+            bell_outside: OnceLock::new(),
+            outer: OnceLock::new(),
             is_closed: AtomicBool::new(false),
         }))
     }
@@ -160,9 +158,9 @@ impl Shared {
 
     fn ring_outside(&self, bells: Bells) {
         if bells.outer
-            && let Some(watch) = self.watch.get()
+            && let Some(bell) = self.bell_outside.get()
         {
-            watch.bell.signal();
+            bell.signal();
             self.sleep.was_rung();
         }
     }
@@ -171,9 +169,9 @@ impl Shared {
     #[inline]
     pub(crate) fn silence(&self) {
         if self.sleep.heard() == Heard::Bell
-            && let Some(watch) = self.watch.get()
+            && let Some(bell) = self.bell_outside.get()
         {
-            watch.bell.drain();
+            bell.drain();
             self.sleep.hush();
         }
     }
@@ -186,18 +184,40 @@ impl Shared {
         self.sleep.is_watched()
     }
 
+    /// The bell outside, which is rung from now on.
+    fn bell_outside(&self) -> io::Result<&EventFd> {
+        if let Some(bell) = self.bell_outside.get() {
+            return Ok(bell);
+        }
+        let bell = EventFd::new()?;
+        bell.signal();
+        let mut is_mine = false;
+        let bell = self.bell_outside.get_or_init(|| {
+            is_mine = true;
+            bell
+        });
+        if is_mine {
+            self.sleep.watch();
+        }
+        Ok(bell)
+    }
+
     /// A descriptor that can be read when something may have changed.
     pub(crate) fn watch_fd(&self) -> io::Result<RawFd> {
-        if self.watch.get().is_none() {
-            let (outer, bell) = (Epoll::new()?, EventFd::new()?);
-            outer.add(self.set.as_fd(), 0, Interest::READ)?;
-            outer.add(bell.as_fd(), 1, Interest::READ)?;
-            bell.signal();
-            if self.watch.set(Watch { outer, bell }).is_ok() {
-                self.sleep.watch();
+        if self.outer.get().is_none() {
+            let outer = Epoll::new()?;
+            for (token, fd) in self.watch_fds()?.into_iter().enumerate() {
+                outer.add(fd, token as u64, Interest::READ)?;
             }
+            // Another thread's is as good.
+            let _ = self.outer.set(outer);
         }
-        Ok(self.watch.get().map_or(-1, |watch| watch.outer.as_fd().as_raw_fd()))
+        Ok(self.outer.get().map_or(-1, |outer| outer.as_fd().as_raw_fd()))
+    }
+
+    /// The two descriptors of which one can be read when something may have changed: the set, and the bell outside.
+    pub(crate) fn watch_fds(&self) -> io::Result<[BorrowedFd<'_>; 2]> {
+        Ok([self.set.as_fd(), self.bell_outside()?.as_fd()])
     }
 
     /// Sleeps until `what` may be had. Unless others may call it meanwhile, they are kept out.

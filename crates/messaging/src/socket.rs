@@ -1,7 +1,7 @@
 //! A socket, as programs call it.
 
 use std::ops::{Deref, DerefMut};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -115,6 +115,14 @@ impl Socket {
         // Written under the lock; the background only sees whether it moves.
         looks.store(looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(entered)
+    }
+
+    /// Who has tried hotly in vain may go to sleep. What was left is written; and where somebody watches, peers that do
+    /// not ring for us are armed, which a look does.
+    #[inline]
+    fn must_look(&self, core: &mut Core) -> bool {
+        core.settle();
+        self.0.is_watched() && !core.hot().is_empty()
     }
 
     // --- options -------------------------------------------------------------------------------------------
@@ -387,17 +395,25 @@ impl Socket {
         }
     }
 
-    /// As [`try_recv_with`](Self::try_recv_with), but does not ask the kernel what has come.
+    /// As [`try_recv_with`](Self::try_recv_with), but does not ask the kernel what has come. What was left unwritten is
+    /// written if there is nothing.
     ///
     /// # Errors
     ///
     /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_with_hot(&self, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
         let mut core = self.enter_to_receive()?;
-        take_many(&mut core, messages, sink)
+        match take_many(&mut core, messages, sink) {
+            Err(error) if error == Error::again() && self.must_look(&mut core) => {
+                core.look(&self.0, Events::READ)?;
+                take_many(&mut core, messages, sink)
+            }
+            other => other,
+        }
     }
 
-    /// Receives one part, borrowed, if a whole message is here; says whether another follows.
+    /// Receives one part, borrowed, if a whole message is here; says whether another follows. `is_hot` as in
+    /// [`try_recv_hot`](Self::try_recv_hot); what was left unwritten is written then if there is nothing.
     ///
     /// # Errors
     ///
@@ -406,7 +422,10 @@ impl Socket {
     pub fn try_recv_part(&self, is_hot: bool, sink: &mut dyn FnMut(&[u8], bool)) -> Result<bool> {
         let mut core = self.enter_to_receive()?;
         match core.take_part_with(sink) {
-            Err(error) if !is_hot && error == Error::again() => {
+            Err(error) if error == Error::again() => {
+                if is_hot && !self.must_look(&mut core) {
+                    return Err(error);
+                }
                 core.look(&self.0, Events::READ)?;
                 core.take_part_with(sink)
             }
@@ -465,8 +484,18 @@ impl Socket {
     ///
     /// ETERM, ENOTSOCK.
     pub fn events(&self) -> Result<Events> {
+        self.look(Events::READ | Events::WRITE)
+    }
+
+    /// As [`events`](Self::events), when it is asked for the sake of these. What has come is left where it is for who
+    /// wants to receive, and else read ahead.
+    ///
+    /// # Errors
+    ///
+    /// As [`events`](Self::events).
+    pub fn look(&self, what: Events) -> Result<Events> {
         let mut core = self.enter()?;
-        core.look(&self.0, Events::READ | Events::WRITE)?;
+        core.look(&self.0, what)?;
         Ok(core.ready_events())
     }
 
@@ -489,6 +518,26 @@ impl Socket {
     pub fn fd(&self) -> Result<RawFd> {
         drop(self.enter()?);
         Ok(self.0.watch_fd()?)
+    }
+
+    /// As [`fd`](Self::fd), but two descriptors of which one can be read: for who has a set of its own. They tell
+    /// levels: who has tried in vain what it waits for, if only hotly, need not [`look`](Self::look) before it
+    /// waits for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`fd`](Self::fd).
+    pub fn descriptors(&self) -> Result<[RawFd; 2]> {
+        drop(self.enter()?);
+        Ok(self.0.watch_fds()?.map(|fd| fd.as_raw_fd()))
+    }
+
+    /// Who waits for [`descriptors`](Self::descriptors) was told. If there is one connection only, it is most likely
+    /// that one which can be read: the next receive reads it without asking the kernel.
+    pub fn told(&self) {
+        if let Ok(mut core) = self.enter() {
+            core.presume();
+        }
     }
 
     // --- monitor and end -----------------------------------------------------------------------------------

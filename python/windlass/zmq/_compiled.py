@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from windlass._load import zmq as _door
 
+AsyncSocket = _door.AsyncSocket
 Context = _door.Context
 Frame = _door.Frame
 Socket = _door.Socket
+Watch = _door.Watch
 
 IPC_PATH_MAX_LEN = _door.IPC_PATH_MAX_LEN
 PYZMQ_DRAFT_API = _door.PYZMQ_DRAFT_API
@@ -27,9 +29,11 @@ zmq_version_info = _door.zmq_version_info
 __all__ = [
     "IPC_PATH_MAX_LEN",
     "PYZMQ_DRAFT_API",
+    "AsyncSocket",
     "Context",
     "Frame",
     "Socket",
+    "Watch",
     "curve_keypair",
     "curve_public",
     "device",

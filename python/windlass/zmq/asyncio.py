@@ -2,7 +2,7 @@
 
 An operation that can be done at once is done before its method returns, and the future that comes back is finished:
 awaiting it does not suspend. So a message is sent whether or not anybody awaits the future. What cannot be done at once
-waits behind the socket's one descriptor (see `_watch`).
+waits behind the socket's descriptors (the compiled `Watch`).
 
 Cancel safety: a cancelled receive has taken no message. A cancelled send either was done already or is never done. What
 has waited is served in its order.
@@ -17,8 +17,8 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Any, Self
 
 import windlass.zmq as _zmq
-from windlass.zmq._watch import AT_ONCE, Watch
-from windlass.zmq.constants import EVENTS, NOBLOCK, POLLIN, POLLOUT, RCVTIMEO, SNDTIMEO, SocketType
+from windlass.zmq import _compiled
+from windlass.zmq.constants import EVENTS, POLLIN, POLLOUT
 from windlass.zmq.error import Again
 from windlass.zmq.utils import jsonapi
 
@@ -28,18 +28,13 @@ if TYPE_CHECKING:
 
 # Any, because its calls are tried whatever they return.
 _Blocking: Any = _zmq.Socket
-_try_recv, _try_recv_multipart = _Blocking.try_recv, _Blocking.try_recv_multipart
 
-_NOBLOCK, _POLLIN, _POLLOUT = int(NOBLOCK), int(POLLIN), int(POLLOUT)
-_RCVTIMEO, _SNDTIMEO, _EVENTS = int(RCVTIMEO), int(SNDTIMEO), int(EVENTS)
-# They have a peer for each message, and say so when that one has no room: waiting for another's would be for nothing.
-_REFUSES = {SocketType.SERVER, SocketType.PEER, SocketType.STREAM}
+_POLLIN, _POLLOUT, _EVENTS = int(POLLIN), int(POLLOUT), int(EVENTS)
 
 
-class Socket(_zmq.Socket["Future[Any]"]):
+class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):
     """A socket whose `send`, `recv`, `poll` and their kin return futures; all else is as in `windlass.zmq.Socket`."""
 
-    _watch: Watch
     #: The same socket, with the calls that block.
     _blocking: Any
 
@@ -62,7 +57,7 @@ class Socket(_zmq.Socket["Future[Any]"]):
             make(shadow=_from_socket)
         # Not a shadow of this object: that would keep it, and one that is forgotten is to be closed.
         self._blocking = _Blocking.shadow(self.underlying)
-        self._watch = Watch(self._blocking)
+        self._watch = _compiled.Watch(self._blocking, Again)
 
     @classmethod
     def from_socket(cls, socket: _zmq.Socket[Any], io_loop: Any = None) -> Self:
@@ -80,7 +75,8 @@ class Socket(_zmq.Socket["Future[Any]"]):
 
     def _leave(self) -> None:
         # The loop must forget the descriptor before its number belongs to something else.
-        watch: Watch | None = self.__dict__.get("_watch")
+        # There is none if the constructor failed.
+        watch: Any = self._watch
         if watch is not None:
             watch.close()
 
@@ -95,48 +91,6 @@ class Socket(_zmq.Socket["Future[Any]"]):
     getsockopt = get
 
     # --- receiving -----------------------------------------------------------------------------------------------
-
-    def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> Future[Any]:  # type: ignore[override]
-        """The next part of a message: `bytes`, or a `Frame` with ``copy=False``."""
-        # What `_receive` does for the others is written out for the plain cases, in which programs spend their time.
-        watch = self._watch
-        if flags or track or not copy or watch.receivers or watch.left <= 0:
-            return self._receive(_Blocking.recv, flags, copy, track)
-        try:
-            message = self.try_recv()
-            if message is None:
-                return watch.add(watch.receivers, self._blocking.get(_RCVTIMEO), _try_recv)
-        except Exception as error:
-            return _failed(error)
-        watch.left -= 1
-        if watch.senders or watch.events:
-            watch.look_again()
-        future: Future[Any] = Future()
-        future.set_result(message)
-        return future
-
-    def recv_multipart(  # type: ignore[override]
-        self,
-        flags: int = 0,
-        copy: bool = True,
-        track: bool = False,
-    ) -> Future[Any]:
-        """A whole message: the list of its parts."""
-        watch = self._watch
-        if flags or track or not copy or watch.receivers or watch.left <= 0:
-            return self._receive(_Blocking.recv_multipart, flags, copy, track)
-        try:
-            message = self.try_recv_multipart()
-            if message is None:
-                return watch.add(watch.receivers, self._blocking.get(_RCVTIMEO), _try_recv_multipart)
-        except Exception as error:
-            return _failed(error)
-        watch.left -= 1
-        if watch.senders or watch.events:
-            watch.look_again()
-        future: Future[Any] = Future()
-        future.set_result(message)
-        return future
 
     def recv_many(self, n: int, flags: int = 0) -> Future[Any]:  # type: ignore[override]
         """Up to `n` messages that are there, at least one: each `bytes`, or a list if it has more parts than one."""
@@ -170,49 +124,9 @@ class Socket(_zmq.Socket["Future[Any]"]):
         return self._receive(_recv_serialized, flags, deserialize, copy)
 
     def _receive(self, call: Callable[..., Any], flags: int, *arguments: Any) -> Future[Any]:
-        watch = self._watch
-        now = int(flags) & _NOBLOCK
-        flags = int(flags) | _NOBLOCK
-        if now or (not watch.receivers and watch.left > 0):
-            try:
-                result = call(self._blocking, flags, *arguments)
-            except Again as error:
-                if now:
-                    return _failed(error)
-            except Exception as error:
-                return _failed(error)
-            else:
-                watch.left -= 1
-                if watch.senders or watch.events or (now and watch.receivers):
-                    watch.look_again()
-                return _done(result)
-        future = watch.add(watch.receivers, self._blocking.get(_RCVTIMEO), call, (flags, *arguments))
-        if watch.left <= 0:
-            # It is taken in the loop's next turn, so that a caller who is cancelled until then loses nothing.
-            watch.left = AT_ONCE
-            watch.look_again()
-        return future
+        return self._watch.receive(call, flags, arguments)
 
     # --- sending -------------------------------------------------------------------------------------------------
-
-    def send(  # type: ignore[override]
-        self, data: Any, flags: int = 0, copy: bool = True, track: bool = False, **options: Any
-    ) -> Future[Any]:
-        """Send a part of a message; the future's result is None, or the `MessageTracker` with ``track=True``."""
-        watch = self._watch
-        if flags or options or track or not copy or watch.senders or watch.left <= 0:
-            return self._transmit(_send, flags, data, copy, track, options)
-        try:
-            if not self.try_send(data):
-                return self._wait_to_send(_send, _NOBLOCK, data, copy, track, options)
-        except Exception as error:
-            return _failed(error)
-        watch.left -= 1
-        if watch.receivers or watch.events:
-            watch.look_again()
-        future: Future[Any] = Future()
-        future.set_result(None)
-        return future
 
     def send_multipart(
         self, msg_parts: Sequence[Any], flags: int = 0, copy: bool = True, track: bool = False, **options: Any
@@ -250,37 +164,7 @@ class Socket(_zmq.Socket["Future[Any]"]):
         return self.send_multipart(serialize(msg), flags, copy, **options)
 
     def _transmit(self, call: Callable[..., Any], flags: int, *arguments: Any) -> Future[Any]:
-        watch = self._watch
-        now = int(flags) & _NOBLOCK
-        flags = int(flags) | _NOBLOCK
-        if now or not watch.senders:
-            try:
-                result = call(self._blocking, flags, *arguments)
-            except Again as error:
-                if now:
-                    return _failed(error)
-            except Exception as error:
-                return _failed(error)
-            else:
-                watch.left -= 1
-                if watch.receivers or watch.events:
-                    watch.look_again()
-                return _done(result) if watch.left > 0 else self._done_later(result)
-        return self._wait_to_send(call, flags, *arguments)
-
-    def _wait_to_send(self, call: Callable[..., Any], flags: int, *arguments: Any) -> Future[Any]:
-        if self.type in _REFUSES:
-            return _failed(Again())
-        watch = self._watch
-        return watch.add(watch.senders, self._blocking.get(_SNDTIMEO), call, (flags, *arguments))
-
-    def _done_later(self, result: Any) -> Future[Any]:
-        """A finished operation's result in the loop's next turn, so that one who only sends lets others run."""
-        self._watch.left = AT_ONCE
-        loop = asyncio.get_running_loop()
-        future: Future[Any] = Future(loop=loop)
-        loop.call_soon(_set_result, future, result)
-        return future
+        return self._watch.transmit(call, flags, arguments)
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -378,19 +262,19 @@ def install() -> None:
 
 
 # A descriptor has one callback in a loop, so pollers that wait for the same blocking socket share its watch.
-_watches: dict[int, Watch] = {}
+_watches: dict[int, _compiled.Watch] = {}
 
 
-def _shared_watch(socket: _zmq.Socket[Any]) -> Watch:
+def _shared_watch(socket: _zmq.Socket[Any]) -> _compiled.Watch:
     watch = _watches.get(id(socket))
     if watch is None:
-        watch = _watches[id(socket)] = Watch(socket)
+        watch = _watches[id(socket)] = _compiled.Watch(socket, Again)
     return watch
 
 
 def _forget(socket: Any) -> None:
     watch = _watches.get(id(socket))
-    if watch is not None and all(future.done() for _, future in watch.events):
+    if watch is not None and not watch.has_events():
         del _watches[id(socket)]
         watch.close()
 
@@ -429,12 +313,6 @@ def _recv_json(socket: _zmq.Socket[Any], flags: int, options: dict[str, Any]) ->
 
 def _recv_serialized(socket: _zmq.Socket[Any], flags: int, deserialize: Any, copy: bool) -> Any:
     return socket.recv_serialized(deserialize, flags, copy)
-
-
-def _send(
-    socket: _zmq.Socket[Any], flags: int, data: Any, copy: bool, track: bool, options: dict[str, Any]
-) -> Any:
-    return socket.send(data, flags, copy, track, **options)
 
 
 def _send_multipart(

@@ -1,4 +1,4 @@
-"""The future of an operation that waits: to everybody but its own socket it is a future like any other."""
+"""The futures of operations that wait: asyncio's own; a task that awaits one runs as soon as there is something."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 import windlass
 import windlass.zmq as zmq
-from windlass.zmq._wait import Wait
-from windlass.zmq.asyncio import Context
+from windlass.zmq.asyncio import Context, Socket
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -22,8 +21,11 @@ def run(request: pytest.FixtureRequest) -> Run:
     return lambda main: runner(asyncio.wait_for(main, 30))
 
 
-async def result(future: asyncio.Future[Any]) -> Any:
-    return await future
+def pair(context: Context) -> tuple[Socket, Socket]:
+    left, right = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    left.bind("inproc://pair")
+    right.connect("inproc://pair")
+    return left, right
 
 
 async def turns() -> None:
@@ -31,78 +33,141 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_finishing_runs_the_task_at_once(run: Run) -> None:
+def test_a_task_is_run_before_the_loop_turns_again(run: Run) -> None:
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        future = Wait(loop=loop)
-        ran: list[str] = []
+        with Context() as context:
+            left, right = pair(context)
+            seen: list[str] = []
 
-        async def wait() -> None:
-            ran.append(await future)
-            assert asyncio.current_task() is task
+            async def wait() -> None:
+                seen.append(await right.recv_string())
+                assert asyncio.current_task() is task
 
-        def finish() -> None:
-            future.finish("result")
-            ran.append("finished")
+            task = asyncio.create_task(wait())
+            await turns()
+            await left.send(b"message")
 
-        task = asyncio.create_task(wait())
-        await turns()
-        loop.call_soon(finish)
-        await task
-        assert ran == ["result", "finished"]
+            def serve() -> None:
+                right._watch._readable()
+                seen.append("served")
+
+            asyncio.get_running_loop().call_soon(serve)
+            await task
+            assert seen == ["message", "served"]
+            left.close()
+            right.close()
 
     run(main())
 
 
 @pytest.mark.parametrize("end", ["result", "exception", "cancel"])
-def test_every_other_end_wakes_the_task_too(run: Run, end: str) -> None:
+def test_a_future_that_somebody_else_ends_takes_no_message(run: Run, end: str) -> None:
     async def main() -> None:
-        future = Wait(loop=asyncio.get_running_loop())
-        task = asyncio.create_task(result(future))
-        await turns()
-        if end == "result":
-            future.set_result(1)
-            assert await task == 1
-        elif end == "exception":
-            future.set_exception(LookupError())
-            with pytest.raises(LookupError):
-                await task
-        else:
-            assert future.cancel()
-            assert not future.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+        with Context() as context:
+            left, right = pair(context)
+            future = right.recv()
+            assert type(future) is asyncio.Future
 
-    run(main())
+            async def wait() -> Any:
+                return await future
 
-
-def test_cancelling_the_task_cancels_the_future(run: Run) -> None:
-    async def main() -> None:
-        future = Wait(loop=asyncio.get_running_loop())
-        task = asyncio.create_task(result(future))
-        await turns()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert future.cancelled()
+            task = asyncio.create_task(wait())
+            await turns()
+            if end == "result":
+                future.set_result(b"1")
+                assert await task == b"1"
+            elif end == "exception":
+                future.set_exception(LookupError())
+                with pytest.raises(LookupError):
+                    await task
+            else:
+                assert task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert future.cancelled()
+            await left.send(b"kept")
+            assert await right.recv() == b"kept"
+            left.close()
+            right.close()
 
     run(main())
 
 
 def test_many_may_wait_for_it(run: Run) -> None:
     async def main() -> None:
-        future = Wait(loop=asyncio.get_running_loop())
-        tasks = [asyncio.create_task(result(future)) for _ in range(3)]
-        told: list[Any] = []
-        future.add_done_callback(told.append)
-        removed = told.extend
-        future.add_done_callback(removed)
-        assert future.remove_done_callback(removed) == 1
-        await turns()
-        asyncio.get_running_loop().call_soon(future.finish, 7)
-        assert await asyncio.gather(*tasks, future) == [7, 7, 7, 7]
-        assert told == [future]
-        assert await future == 7
+        with Context() as context:
+            left, right = pair(context)
+            future = right.recv()
+
+            async def wait() -> Any:
+                return await future
+
+            tasks = [asyncio.create_task(wait()) for _ in range(3)]
+            told: list[Any] = []
+            future.add_done_callback(told.append)
+            removed = told.extend
+            future.add_done_callback(removed)
+            assert future.remove_done_callback(removed) == 1
+            await turns()
+            await left.send(b"7")
+            assert await asyncio.gather(*tasks, future) == [b"7"] * 4
+            assert told == [future]
+            assert await future == b"7"
+            left.close()
+            right.close()
+
+    run(main())
+
+
+def test_a_receive_that_is_told_of_many_connections_serves_them_all(run: Run) -> None:
+    # What is readable is taken for the only connection while there is one only: others must be let in all the same.
+    async def main() -> None:
+        with Context() as context, context.socket(zmq.REP) as server:
+            port = server.bind_to_random_port("tcp://127.0.0.1")
+            served: set[bytes] = set()
+
+            async def serve() -> None:
+                while True:
+                    name = await server.recv()
+                    served.add(name)
+                    await server.send(name)
+
+            serving = asyncio.create_task(serve())
+
+            async def ask(name: bytes, until: int) -> None:
+                with context.socket(zmq.REQ) as client:
+                    client.connect(f"tcp://127.0.0.1:{port}")
+                    while len(served) < until:
+                        await client.send(name)
+                        assert await client.recv() == name
+
+            first = asyncio.create_task(ask(b"0", 8))
+            while not served:
+                await asyncio.sleep(0)
+            await asyncio.gather(first, *(ask(b"%d" % number, number + 1) for number in range(1, 8)))
+            serving.cancel()
+
+    run(main())
+
+
+def test_what_was_left_unwritten_is_written_by_a_wait(run: Run) -> None:
+    # Nobody looks at the kernel before a wait that follows many in vain.
+    async def main() -> None:
+        with Context() as context, context.socket(zmq.DEALER) as left, context.socket(zmq.DEALER) as right:
+            right.connect(f"tcp://127.0.0.1:{left.bind_to_random_port('tcp://127.0.0.1')}")
+
+            async def echo() -> None:
+                while True:
+                    for message in await right.recv_many(100):
+                        right.send(message)
+
+            echoing = asyncio.create_task(echo())
+            for number in range(200):
+                burst = [b"%d" % number] * (number % 5 + 1)
+                for message in burst:
+                    left.send(message)
+                assert [await left.recv() for _ in burst] == burst
+            echoing.cancel()
 
     run(main())
 

@@ -257,6 +257,22 @@ impl Core {
         self.has_message()
     }
 
+    /// Something can be read: it is the only connection, if there is one only. The set is asked instead once in a
+    /// while, for what else there is.
+    pub(crate) fn presume(&mut self) {
+        /// Glances in a row.
+        const MOST: u32 = 16;
+        if self.presumed >= MOST || self.conns.len() != self.free.len() + 1 || self.is_eager() {
+            return;
+        }
+        if let Some(index) = self.conns.iter().position(Option::is_some)
+            && self.conns[index].as_ref().is_some_and(|conn| matches!(conn.link, Link::Stream(_)))
+        {
+            self.presumed += 1;
+            self.glance(index as u32);
+        }
+    }
+
     /// Letters come again. What came without one is found by whoever asks next.
     pub(crate) fn end_glances(&mut self, index: u32) {
         if let Some(conn) = self.conn(index)

@@ -76,6 +76,7 @@ impl Core {
         }
         let whom = conn.me;
         self.unsent.push(whom);
+        self.leavings += 1;
         if let Some(me) = self.me.upgrade()
             && me.sleep.gather() == crate::sleep::Gather::Begins
         {

@@ -146,6 +146,34 @@ unsafe fn state_of_base<'a>(kind: *mut ffi::PyTypeObject) -> Option<&'a mut Stat
     }
 }
 
+/// Whether an object is a loop of ours.
+///
+/// # Safety
+///
+/// The thread is attached, and the object is alive.
+pub(crate) unsafe fn is_loop(object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's; a type's module is asked for by a definition that lives for ever.
+    unsafe {
+        let kind = ffi::Py_TYPE(object);
+        let Some(state) = state_of_base(kind) else {
+            // Some other loop's class has no module of ours, which is told as an error.
+            ffi::PyErr_Clear();
+            return false;
+        };
+        ffi::PyType_IsSubtype(kind, state.core_type.cast()) != 0
+    }
+}
+
+/// Whether this thread is running a loop.
+///
+/// # Safety
+///
+/// The thread is attached, and the object is a live loop of ours.
+pub(crate) unsafe fn is_run_here(event_loop: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's.
+    unsafe { core::Core::of(event_loop) }.thread() == core::this_thread()
+}
+
 fn fill_names(names: &mut Names) -> Result<(), Raised> {
     let intern = |text: &CStr| {
         // SAFETY: a C string.

@@ -7,6 +7,7 @@
 //! - No lock of the core's is held while Python code may run; under it, at most `bytes` objects are made.
 //! - The core's threads never attach to the interpreter: what they let go comes back through `release`.
 
+mod awaited;
 mod context;
 mod detach;
 mod errors;
@@ -95,6 +96,8 @@ fn _zmq(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     m.add_class::<context::ContextBase>()?;
     m.add_class::<socket::SocketBase>()?;
+    m.add_class::<awaited::AsyncSocketBase>()?;
+    m.add_class::<awaited::Watch>()?;
     m.add_class::<frame::FrameBase>()?;
     m.add("Message", m.py().get_type::<frame::FrameBase>())?;
     m.add_function(wrap_pyfunction!(set_errors, m)?)?;

@@ -1,7 +1,7 @@
 //! `Socket`: the methods that pyzmq's compiled backends have, and those that take many messages in one call.
 
-mod receive;
-mod send;
+pub(crate) mod receive;
+pub(crate) mod send;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -440,12 +440,12 @@ impl SocketBase {
 
     /// One part as `bytes`, or `None` if there is none yet.
     fn try_recv<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        receive::at_once(slf)
+        receive::at_once(slf, false)
     }
 
     /// A whole message as a list of `bytes`, or `None` if there is none yet.
     fn try_recv_multipart<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        receive::whole_at_once(slf)
+        receive::whole_at_once(slf, false)
     }
 }
 

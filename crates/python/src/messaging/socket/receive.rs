@@ -80,11 +80,11 @@ pub(super) fn one<'py>(
     FrameBase::wrap(&SocketBase::frame_class(slf)?, frame, track)
 }
 
-/// `try_recv`.
-pub(super) fn at_once<'py>(slf: &Bound<'py, SocketBase>) -> PyResult<Option<Bound<'py, PyAny>>> {
+/// `try_recv`; `hot` leaves it at what the socket knows.
+pub(crate) fn at_once<'py>(slf: &Bound<'py, SocketBase>, hot: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
     let socket = SocketBase::open(slf)?;
     release::collect(slf.py());
-    if_any(slf, part(slf.py(), socket, false))?.transpose()
+    if_any(slf, part(slf.py(), socket, hot))?.transpose()
 }
 
 /// `recv_into`.
@@ -191,12 +191,15 @@ pub(super) fn whole<'py>(
     Ok(list.into_any())
 }
 
-/// `try_recv_multipart`.
-pub(super) fn whole_at_once<'py>(slf: &Bound<'py, SocketBase>) -> PyResult<Option<Bound<'py, PyAny>>> {
+/// `try_recv_multipart`; `hot` as in `at_once`.
+pub(crate) fn whole_at_once<'py>(
+    slf: &Bound<'py, SocketBase>,
+    hot: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     let socket = SocketBase::open(slf)?;
     release::collect(slf.py());
     let mut parts = Parts::new(slf.py(), 4);
-    let taken = parts.take(socket, 1, false);
+    let taken = parts.take(socket, 1, hot);
     if_any(slf, taken)?.map(|_| message(parts)).transpose()
 }
 

@@ -162,7 +162,7 @@ pub(super) fn addressed<'py>(
 }
 
 /// `try_send`.
-pub(super) fn at_once(slf: &Bound<'_, SocketBase>, data: &Bound<'_, PyAny>, flags: i32) -> PyResult<bool> {
+pub(crate) fn at_once(slf: &Bound<'_, SocketBase>, data: &Bound<'_, PyAny>, flags: i32) -> PyResult<bool> {
     let socket = SocketBase::open(slf)?;
     release::collect(slf.py());
     let more = flags & SNDMORE != 0;
