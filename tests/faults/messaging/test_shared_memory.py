@@ -27,6 +27,15 @@ rep.bind(endpoint)
 print('ready', flush=True)
 while True: rep.send(rep.recv())
 """
+SENDER = """
+push = context.socket(zmq.PUSH)
+push.connect(endpoint)
+print('ready', flush=True)
+number = 0
+while True:
+    push.send_multipart([b'%d' % number, bytes(number % 3 * 100_000), b'%d' % number])
+    number += 1
+"""
 DEAF = """
 pull = context.socket(zmq.PULL)
 pull.rcvhwm = 1
@@ -101,6 +110,26 @@ def test_a_server_is_killed_and_started_again(start: Start, ours: Side, endpoint
         watch.until("DISCONNECTED")
 
 
+@pytest.mark.parametrize("turn", range(3))
+def test_what_a_killed_peer_had_written_is_whole(turn: int, start: Start, ours: Side, endpoint: str) -> None:
+    pull = ours.socket("PULL", RCVHWM=10)
+    watch = ours.watch(pull)
+    pull.bind(endpoint)
+    process = start(SENDER, endpoint)
+    received = [ours.receive(pull) for _ in range(100 + 50 * turn)]
+    kill(process)
+    until(
+        lambda: bool(
+            received.append(message) if (message := ours.try_receive(pull)) else watch.has("DISCONNECTED")
+        )
+    )
+    while message := ours.try_receive(pull):
+        received.append(message)
+    for number, (first, body, last) in enumerate(received):
+        assert first == last == b"%d" % number
+        assert len(body) == number % 3 * 100_000
+
+
 def test_a_peer_that_does_not_read_is_waited_for_and_forgotten(
     start: Start, ours: Side, endpoint: str
 ) -> None:
@@ -134,6 +163,7 @@ def test_many_connections_come_and_go(ours: Side, endpoint: str) -> None:
         for push in pushes:
             push.close()
         until(lambda: ours.try_receive(pull) or connections() == before)
+    assert "windlass-pipe" not in Path("/proc/self/maps").read_text()
 
 
 def test_a_forked_child_leaves_the_connection_alone(ours: Side, endpoint: str) -> None:

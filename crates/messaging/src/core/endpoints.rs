@@ -28,6 +28,8 @@ const NO_DESCRIPTORS: Duration = Duration::from_millis(100);
 const MOST_AT_ONCE: usize = 64;
 /// So many peers may be at their handshake; the oldest gives way.
 const MOST_GREETING: usize = 4096;
+/// So many of them through memory, of which each has some already.
+const MOST_GREETING_SHM: usize = 256;
 
 /// An endpoint that was bound.
 pub(super) struct Bound {
@@ -229,7 +231,10 @@ impl Core {
         if transport == Transport::Shm {
             let number = raw(&fd);
             match Ring::offer(fd) {
-                Ok(ring) => self.begin(index, Link::Ring(Box::new(ring))),
+                Ok(ring) => {
+                    self.begin(index, Link::Ring(Box::new(ring)));
+                    self.limit_greeting_rings();
+                }
                 Err(_) => {
                     self.tell(event::CLOSED, number, text);
                     self.end(index);
@@ -243,6 +248,23 @@ impl Core {
             if self.known(oldest).is_some_and(|conn| matches!(conn.state, State::Greeting(_))) {
                 self.lost(oldest.index);
             }
+        }
+    }
+
+    fn limit_greeting_rings(&mut self) {
+        let (mut count, mut oldest) = (0, None);
+        for place in 0..self.greeting.len() {
+            let whom = self.greeting[place];
+            let is_ring = |conn: &mut crate::conn::Conn| {
+                matches!((&conn.state, &conn.link), (State::Greeting(_), Link::Ring(_)))
+            };
+            if self.known(whom).is_some_and(is_ring) {
+                count += 1;
+                oldest = oldest.or(Some(whom.index));
+            }
+        }
+        if let Some(index) = oldest.filter(|_| count > MOST_GREETING_SHM) {
+            self.lost(index);
         }
     }
 

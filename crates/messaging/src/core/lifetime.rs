@@ -116,6 +116,8 @@ impl Core {
                 };
                 let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
                 let was_up = matches!(conn.state, State::Ready);
+                // Its memory would stay mapped for as long as its words may be looked at.
+                self.forget_hot(whom);
                 self.unwatch(fd.as_fd());
                 close_gently(fd);
                 self.tell(if was_up { event::DISCONNECTED } else { event::CLOSED }, number, &address);

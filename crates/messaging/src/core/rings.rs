@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    fn forget_hot(&mut self, whom: ConnRef) {
+    pub(super) fn forget_hot(&mut self, whom: ConnRef) {
         Arc::make_mut(&mut self.hot).retain(|hot| hot.whom != whom);
         if self.known(whom).is_some()
             && let Some(ring) = self.ring(whom.index)

@@ -219,7 +219,10 @@ impl Core {
         conn.is_heard = true;
         match conn.incoming.read(&mut wire, is_encrypted) {
             Ok(Read::Some(_)) => {}
-            Ok(Read::Drained(_)) => conn.is_readable = false,
+            // Of the end of a ring nobody tells again.
+            Ok(Read::Drained(_)) => {
+                conn.is_readable = matches!(&conn.link, Link::Ring(ring) if ring.is_over());
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 conn.is_readable = false;
                 conn.incoming.return_room(spare_in);
