@@ -1,6 +1,9 @@
 //! Connections inside a process: two lanes of frames, one for each direction, and the names under which sockets of a
 //! context find each other. A name may be connected to before it is bound.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
