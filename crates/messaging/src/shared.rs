@@ -255,6 +255,10 @@ impl Shared {
                     break Ok(Woken::Ready);
                 }
                 if found {
+                    // What comes again and again, and is not what is wanted, must not outlast the caller's patience.
+                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                        break Ok(Woken::TimedOut);
+                    }
                     continue;
                 }
                 may_spin = false;
