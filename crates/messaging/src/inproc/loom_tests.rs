@@ -1,6 +1,6 @@
-//! A lane whose receiver polls it for a while and then sleeps, on every schedule that loom finds. The steps are those of
-//! `End::send`, `Core::begin_glances`, `Core::glance`, `Core::end_glances` and `End::first`, in their order. A message
-//! that nobody tells of is a deadlock, which loom reports.
+//! A lane whose receiver polls it for a while and then sleeps, on every schedule that loom finds. The steps are those
+//! of `End::send`, `Core::begin_glances`, `Core::glance`, `Core::end_glances` and `End::first`, in their order. A
+//! message that nobody tells of is a deadlock, which loom reports.
 
 use loom::model::Builder;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
