@@ -4,7 +4,7 @@ import builtins
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, final, overload
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -239,6 +239,7 @@ class Socket:
 
 # --- sockets that are awaited --------------------------------------------------
 
+@final
 class Watch:
     """Who waits for a socket in an event loop, behind its two descriptors.
 
@@ -264,14 +265,15 @@ class Watch:
         """Cancel whoever waits, and leave the loop."""
     def _readable(self) -> None: ...
     def _look(self) -> None: ...
-    def _expire(self, told: Future[Any], /) -> None: ...
+    def _expire(self, told: Future[Any]) -> None: ...
 
 class AsyncSocket(Socket):
     """A socket whose plain operations return futures. Who makes one gives it a watch, once."""
 
     _watch: Watch
     """`None` while it is half made."""
-    def send(  # type: ignore[override]
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    def send(
         self,
         data: ReadableBuffer | Frame,
         flags: int = 0,

@@ -32,7 +32,7 @@ _Blocking: Any = _zmq.Socket
 _POLLIN, _POLLOUT, _EVENTS = int(POLLIN), int(POLLOUT), int(EVENTS)
 
 
-class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):
+class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A socket whose `send`, `recv`, `poll` and their kin return futures; all else is as in `windlass.zmq.Socket`."""
 
     #: The same socket, with the calls that block.
@@ -174,6 +174,8 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):
             state = self._blocking.poll_state() & flags
         except Exception as error:
             return _failed(error)
+        # The look may have taken the signal of others who wait.
+        self._watch.look_again()
         if state or timeout == 0:
             return _done(state)
         future = self._watch.add_event(int(flags))
@@ -189,7 +191,7 @@ class Poller(_zmq.Poller):
     def poll(self, timeout: float | None = -1) -> Future[list[tuple[Any, int]]]:  # type: ignore[override]
         """What is ready, as pairs of a socket and its events; nothing after `timeout` ms, if it is not negative."""
         try:
-            ready = super().poll(0)
+            ready = self._look()
         except Exception as error:
             return _failed(error)
         if ready or timeout == 0:
@@ -208,7 +210,7 @@ class Poller(_zmq.Poller):
                     wanted.append(self._watch(loop, socket, events, descriptors))
                 left = None if deadline is None else max(0.0, deadline - loop.time())
                 # Nothing has told what came between the last look and the watch.
-                ready = super().poll(0)
+                ready = self._look()
                 if ready or left == 0:
                     return ready
                 await asyncio.wait(
@@ -225,6 +227,15 @@ class Poller(_zmq.Poller):
             self._unwatch(loop, descriptors)
             for socket, _ in self.sockets:
                 _forget(socket)
+
+    def _look(self) -> list[tuple[Any, int]]:
+        ready = super().poll(0)
+        for socket, _ in self.sockets:
+            # The look may have taken the signal of others who wait.
+            watch = socket._watch if isinstance(socket, Socket) else _watches.get(id(socket))
+            if watch is not None:
+                watch.look_again()
+        return ready
 
     def _watch(
         self, loop: asyncio.AbstractEventLoop, socket: Any, events: int, descriptors: list[Any]

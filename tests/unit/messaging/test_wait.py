@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -146,6 +147,27 @@ def test_a_receive_that_is_told_of_many_connections_serves_them_all(run: Run) ->
                 await asyncio.sleep(0)
             await asyncio.gather(first, *(ask(b"%d" % number, number + 1) for number in range(1, 8)))
             serving.cancel()
+
+    run(main())
+
+
+def test_a_receive_in_vain_does_not_take_the_signal_of_a_send_that_waits(run: Run) -> None:
+    async def main() -> None:
+        with Context() as context, context.socket(zmq.DEALER) as left, context.socket(zmq.DEALER) as right:
+            port = left.bind_to_random_port("tcp://127.0.0.1")
+            sent = left.send(b"first")
+            await turns()
+            assert not sent.done()
+            right.connect(f"tcp://127.0.0.1:{port}")
+            # The loop does not turn meanwhile: only these receives see the peer's handshake, and its end.
+            deadline = time.monotonic() + 10
+            while not right.getsockopt(zmq.EVENTS) & zmq.POLLOUT and time.monotonic() < deadline:
+                assert isinstance(left.recv(zmq.NOBLOCK).exception(), zmq.Again)
+            for _ in range(20):
+                assert isinstance(left.recv(zmq.NOBLOCK).exception(), zmq.Again)
+                time.sleep(0.001)
+            await sent
+            assert await right.recv() == b"first"
 
     run(main())
 

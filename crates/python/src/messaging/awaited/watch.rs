@@ -3,8 +3,8 @@
 //! The socket's set is readable while something in it asks for work, and its bell from a change that is in no
 //! descriptor until the socket is looked at. Both tell levels, so that who waits need not have looked at the kernel:
 //! what is there is told in the next turn. But what was looked at is told no more, and every operation may look, also
-//! one that somebody else waits for nothing of. So after an operation that did not wait, those who do are looked at
-//! again in the loop's next turn.
+//! one that somebody else waits for nothing of, or that is in vain. So after an operation, those who wait for something
+//! else are looked at again in the loop's next turn.
 //!
 //! A watch belongs to the thread that runs its loop. The loop keeps it, and it keeps the blocking socket whose
 //! operations it tries, but not the asynchronous one before that: one that nobody has any more is closed. Closing
@@ -185,6 +185,7 @@ impl Watch {
                     return Self::done_later(py, result);
                 }
                 Err(error) if now || !error.is_instance(py, this.again.bind(py)) => {
+                    Self::look_again(slf)?;
                     return future::failed(py, error);
                 }
                 Err(_) => {}
@@ -222,7 +223,18 @@ impl Watch {
             None => None,
         };
         let waiter = Waiter { future: made.clone().unbind(), attempt, timer };
-        this.state().queue(side).push_back(waiter);
+        let mut state = this.state();
+        state.queue(side).push_back(waiter);
+        let others = !state.events.is_empty()
+            || match side {
+                Side::Receiving => !state.senders.is_empty(),
+                Side::Sending => !state.receivers.is_empty(),
+            };
+        drop(state);
+        if others {
+            // What was tried in vain may have taken their signal: a first peer, found by a receive, is one to send to.
+            Self::look_again(slf)?;
+        }
         Ok(made)
     }
 
@@ -416,6 +428,7 @@ impl Watch {
                     return this.done(result);
                 }
                 Err(error) if now || !error.is_instance(py, this.again.bind(py)) => {
+                    Self::look_again(slf)?;
                     return future::failed(py, error);
                 }
                 Err(_) => {}
