@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from windlass import _serialize
+from windlass import _random, _serialize
 from windlass._load import worker
 
 #: Read by BLAS and OpenMP libraries when they are loaded.
@@ -29,11 +29,19 @@ BLAS_VARIABLES = (
 _LARGEST_ERROR = 32 * 1024
 
 
-def run(lanes: int, spec: bytes, zygote: int) -> None:
-    """Sets the process up, serves its lanes, and leaves. Does not return."""
+def run(lanes: int, spec: bytes, zygote: int, generators: list[Any]) -> None:
+    """Sets the process up, serves its lanes, and leaves. Does not return.
+
+    Args:
+        lanes: threads that run tasks.
+        spec: the pickled settings.
+        zygote: the process id of the zygote.
+        generators: of random numbers, made by the zygote.
+    """
     worker.die_with_parent(zygote)
     status = 1
     try:
+        _random.reseed(generators)
         status = _serve(lanes, pickle.loads(spec))
     except SystemExit as leaving:
         # A signal's handler asked for it between two tasks.

@@ -10,6 +10,7 @@ import gc
 import os
 import sys
 from importlib import import_module
+from typing import Any
 
 from windlass._load import worker
 
@@ -56,15 +57,18 @@ def main() -> None:
     sys.path[:] = settings["path"]
     sys.argv[:] = [""]
     # Everything that a worker needs is imported here, once.
-    from windlass import _worker_main
+    from windlass import _random, _worker_main
 
     for name in _worker_main.BLAS_VARIABLES:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
     complaints = _preload(settings["preload"])
     if settings.get("cloudpickle"):
         import_module("cloudpickle")
+    generators: list[Any] = []
     if settings["preload"]:
         gc.collect()
+        # Before the freeze, which takes them out of the collector's sight.
+        generators = _random.find()
     gc.freeze()
     me = os.getpid()
     try:
@@ -75,4 +79,4 @@ def main() -> None:
     if born is None:
         os._exit(0)
     lanes, spec = born
-    _worker_main.run(lanes, spec, me)
+    _worker_main.run(lanes, spec, me, generators)
