@@ -39,7 +39,7 @@ from windlass.cli._source import Feed, Inputs, open_inputs
 from windlass.cli._target import Target, load_target
 
 if TYPE_CHECKING:
-    from windlass._pool import Kind
+    from windlass._options import Kind
 
 _PATIENCE = 2.0  # seconds that a run which is told to stop now may take for it
 _GLANCE = 0.25  # seconds between two looks at the progress when nothing happens

@@ -63,7 +63,11 @@ impl PoolInner {
         Ok(false)
     }
 
-    fn future<'py>(self: &Arc<Self>, py: Python<'py>, task: Arc<Task>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn future<'py>(
+        self: &Arc<Self>,
+        py: Python<'py>,
+        task: Arc<Task>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let class = self.future_type.bind(py);
         // SAFETY: the class is a subclass of FutureBase, whose tp_new takes any tuple; going through it directly leaves
         // out concurrent.futures.Future.__init__, which makes the condition that we make only on demand.
@@ -211,7 +215,27 @@ impl PoolBase {
         Ok(Self { inner, defaults })
     }
 
-    /// Submits a call; see `windlass.Pool.submit`.
+    /// Submits a call, and returns the future of its result at once.
+    ///
+    /// The function and its arguments are pickled now: what changes afterwards does not reach the task. What cannot be
+    /// sent fails the future with `EncodeError`. If the pool was made with ``max_queue``, a full queue makes the call
+    /// wait for room, or raise `QueueFull`, as ``on_full`` says.
+    ///
+    /// Args:
+    ///     fn: what to call; any callable, a lambda or a closure too.
+    ///     args: its arguments by position.
+    ///     kwargs: its arguments by name.
+    ///
+    /// Raises:
+    ///     PoolClosed: after `shutdown`.
+    ///     PoolBroken: if the pool can run nothing any more.
+    ///     QueueFull: if the queue is full and the pool was made with ``on_full="reject"``.
+    ///
+    /// Examples:
+    ///     >>> import windlass
+    ///     >>> with windlass.Pool(2) as pool:
+    ///     ...     pool.submit(pow, 2, 10).result()
+    ///     1024
     #[pyo3(signature = (r#fn, /, *args, **kwargs))]
     fn submit<'py>(
         &self,
