@@ -57,6 +57,9 @@ if TYPE_CHECKING:
         PoolError as PoolError,
     )
     from windlass._errors import (
+        PoolTerminated as PoolTerminated,
+    )
+    from windlass._errors import (
         PublishTooDeep as PublishTooDeep,
     )
     from windlass._errors import (
@@ -140,6 +143,7 @@ __all__ = [
     "PoolEvent",
     "PoolOptions",
     "PoolStatistics",
+    "PoolTerminated",
     "PublishTooDeep",
     "QueueFull",
     "RemoteError",
