@@ -29,7 +29,7 @@ def _preload(names: list[str]) -> list[str]:
         before = _threads()
         try:
             import_module(name)
-        except Exception as error:
+        except BaseException as error:  # A script may well call sys.exit() when it is imported.
             complaints.append(f"{name}: {type(error).__name__}: {error}")
         if _threads() > before:
             complaints.append(

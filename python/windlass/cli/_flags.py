@@ -8,32 +8,46 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windlass.cli._record import Format
 
 MAP_USAGE = "windlass map FILE.py:FUNCTION [INPUT ...] [options]"
 DOCTOR_USAGE = "windlass doctor [--json]"
 
 MAP_ABOUT = """\
-Run a function on many inputs, on every core. Each input is the function's only argument.
+Run a function on many inputs, on every core. Each input is the function's only argument, unless --star or --kwargs
+spread it.
 
 FILE.py:FUNCTION names a function in a file, package.module:FUNCTION one in a module that can be imported. No
 `if __name__ == "__main__"` guard is needed unless the file does work when it is imported."""
 
 MAP_NOTES = """\
 results
-  Each input gives one JSON line, as soon as it is done and in that order; "index" is the input's position:
+  Each input gives one JSON line, as soon as it is done, or in the inputs' order with --ordered; "index" is the
+  input's position:
     {"input": ..., "index": 3, "function": "f.py:go", "ok": true, "result": ..., "seconds": 0.1, "attempt": 1,
      "worker": 4242}
     {..., "ok": false, "error": {"type": ..., "message": ..., "traceback": ..., "code": ...}, ...}
   They go to --out, else to standard output; then whatever the function prints goes to standard error, so that
   the lines stay clean. Progress, failures and the summary go to standard error.
 
-  With --out every line is written at once and whole, so a killed run loses at most the line in flight. --resume
-  goes on with such a file: it repairs a torn last line, skips every input that the file has as done, and tries
-  the failed ones again. An input is recognised by its value; one given twice is done twice. A line is never
-  rewritten, so an input that failed before and then succeeded has two lines, and the later one counts.
+  A result is written as JSON: dates in ISO 8601, paths and Decimals as text, sets and NumPy arrays as lists,
+  dataclasses as objects. What JSON has nothing for is told in its own line, as a failure of that input.
+
+  --format csv, or a file name that ends in .csv, gives a table instead. Its columns are index, input, ok, result,
+  error_type, error_message, seconds, attempt, worker, function; text stands there as it is, anything else as JSON.
+
+  Lines are written whole, a fraction of a second after the call has ended at the latest; a killed run loses no more
+  than those. If a worker dies, only the input that it was at is lost.
+
+  --resume goes on with a file of --out: it repairs a torn last line, skips every input that the file has as done,
+  and tries the failed ones again. An input is recognised by its value; one given twice is done twice. A line is
+  never rewritten, so an input that failed before and then succeeded has two lines, and the later one counts.
 
 stopping
+  --fail-fast and --max-failures stop as the first Ctrl-C does, with exit status 1.
   Ctrl-C once takes no more inputs, waits for those that run, and prints the summary; twice stops now. SIGTERM
   stops now.
 
@@ -88,10 +102,28 @@ MAP_FLAGS: tuple[Flag, ...] = (
     ),
     Flag(("--stdin",), "inputs", "every line of standard input that is not blank is an input.", _SWITCH),
     Flag(
+        ("--null", "-0"),
+        "inputs",
+        "every text on standard input that ends in a NUL is an input, as `find -print0` writes them.",
+        _SWITCH,
+    ),
+    Flag(
         ("--jsonl",),
         "inputs",
         "every line of FILE that is not blank is an input, as the JSON value that it holds; - is standard input.",
         {"metavar": "FILE"},
+    ),
+    Flag(
+        ("--star",),
+        "inputs",
+        "each input is a JSON array, whose elements are the function's arguments.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--kwargs",),
+        "inputs",
+        "each input is a JSON object, whose members are the function's keyword arguments.",
+        _SWITCH,
     ),
     Flag(
         ("--kind",),
@@ -130,7 +162,31 @@ MAP_FLAGS: tuple[Flag, ...] = (
         "try again an input that failed or whose worker died, up to N times; the function must bear that.",
         {"metavar": "N", "type": _count(0), "default": 0},
     ),
+    Flag(
+        ("--fail-fast",),
+        "workers",
+        "stop at the first failure; the same as --max-failures 1.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--max-failures",),
+        "workers",
+        "stop after N inputs have failed: no more are started, and those that run are finished.",
+        {"metavar": "N", "type": _count(1)},
+    ),
     Flag(("--out", "-o"), "results", "write the results to FILE.", {"metavar": "FILE"}),
+    Flag(
+        ("--format",),
+        "results",
+        "jsonl or csv; csv if the name of --out ends in .csv, else jsonl.",
+        {"choices": ("jsonl", "csv")},
+    ),
+    Flag(
+        ("--ordered",),
+        "results",
+        "write results in the order of the inputs, not as they are done.",
+        _SWITCH,
+    ),
     Flag(("--resume",), "results", "go on with --out: skip what it has as done.", _SWITCH),
     Flag(
         ("--overwrite",),
@@ -155,6 +211,12 @@ MAP_FLAGS: tuple[Flag, ...] = (
         "display",
         "show progress; a bar on a terminal, else a line now and then. The default.",
         {"action": argparse.BooleanOptionalAction, "default": True},
+    ),
+    Flag(
+        ("--quiet", "-q"),
+        "display",
+        "no progress, no failures, no summary: only what ends the command. The exit status tells the rest.",
+        _SWITCH,
     ),
     Flag(
         ("--progress-every",),
@@ -208,19 +270,27 @@ class MapOptions:
     inputs: tuple[str, ...]
     glob: tuple[str, ...]
     stdin: bool
+    null: bool
     jsonl: str | None
+    star: bool
+    kwargs: bool
     kind: str
     workers: int | None
     threads: int
     preload: tuple[str, ...]
     timeout: float | None
     retries: int
+    fail_fast: bool
+    max_failures: int | None
     out: str | None
+    format: Format
+    ordered: bool
     resume: bool
     overwrite: bool
     repr: bool
     print: bool
     progress: bool
+    quiet: bool
     progress_every: float
     show_failures: int
 
@@ -242,13 +312,23 @@ def parse_map(arguments: Sequence[str]) -> MapOptions:
     values["inputs"] += tuple(verbatim)
     if values["print"] is None:
         values["print"] = values["out"] is None
+    if values["format"] is None:
+        values["format"] = "csv" if (values["out"] or "").lower().endswith(".csv") else "jsonl"
+    if values["fail_fast"]:
+        values["max_failures"] = 1
+    if values["quiet"]:
+        values["progress"] = False
     options = MapOptions(**values)
     if options.resume and options.out is None:
         made.error("--resume needs --out FILE, the file to go on with")
     if options.resume and options.overwrite:
         made.error("--resume and --overwrite exclude each other")
-    if options.stdin and options.jsonl == "-":
-        made.error("--stdin and --jsonl - both read standard input")
+    if sum((options.stdin, options.null, options.jsonl == "-")) > 1:
+        made.error("--stdin, --null and --jsonl - all read standard input: give one of them")
+    if options.star and options.kwargs:
+        made.error("--star and --kwargs exclude each other")
+    if options.glob and (options.star or options.kwargs):
+        made.error("--glob gives file names, which --star and --kwargs cannot spread")
     return options
 
 

@@ -1,25 +1,28 @@
 """`windlass map`: feeds inputs to a pool, writes results as they come, and knows when to stop.
 
-One thread does everything: it takes an input when the pool has room, and an event when it has not. Events are finished
-calls, inputs that came late, and signals; all of them arrive in one queue.
+One thread does everything: it takes inputs when the pool has room, and an event when it has not. Events are finished
+chunks, inputs that came late, and signals; all of them arrive in one queue.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import os
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import windlass
+from windlass._pool import preload_complaints
+from windlass.cli._chunk import Runner
+from windlass.cli._dispatch import Chunk, Dispatch, Ended, Item
 from windlass.cli._errors import (
     CANNOT_GO_ON,
     INTERRUPTED,
@@ -31,18 +34,19 @@ from windlass.cli._errors import (
     OutputClosed,
 )
 from windlass.cli._flags import MapOptions
-from windlass.cli._output import Earlier, ResultFile, StandardOutput, key_of
+from windlass.cli._output import Earlier, ResultFile, StandardOutput
 from windlass.cli._progress import Progress, make_progress
-from windlass.cli._record import Call, Failure, describe, line_of_failure, line_of_result
+from windlass.cli._record import Writer
 from windlass.cli._report import Tally, show_failures, show_summary
 from windlass.cli._source import Feed, Inputs, open_inputs
-from windlass.cli._target import Target, load_target
+from windlass.cli._target import Place, check, find_target
 
 if TYPE_CHECKING:
-    from windlass._options import Kind
+    from windlass._pool import Kind
 
 _PATIENCE = 2.0  # seconds that a run which is told to stop now may take for it
-_GLANCE = 0.25  # seconds between two looks at the progress when nothing happens
+_GLANCE = 0.25  # seconds between two looks at the progress, and at what chunks have done
+_AHEAD = 100_000  # results that --ordered keeps for one that is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Outcome:
 
 
 class _Output(Protocol):
-    def write(self, line: bytes) -> None: ...
+    def write(self, lines: Sequence[bytes]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -73,20 +77,39 @@ def run_map(options: MapOptions) -> Outcome:
     Raises:
         CommandError: it cannot start, or results cannot be written any more.
     """
-    target = load_target(options.target)
-    inputs = open_inputs(options)
+    place = find_target(options.target)
     outputs: list[_Output] = []
-    earlier: Earlier | None = None
+    pool: windlass.Pool | None = None
     try:
+        header = Writer(options.format, place.name, or_repr=options.repr).header
+        if options.print:
+            # Before the workers start: what they print goes where standard output leads then.
+            outputs.append(StandardOutput())
+        pool = _make_pool(options, place)
+        # The zygote imports the function's module meanwhile.
+        inputs = open_inputs(options)
+        pool = _checked(pool, options, place)
+        earlier: Earlier | None = None
         if options.out is not None:
-            file = ResultFile(options.out, target.name, resume=options.resume, overwrite=options.overwrite)
+            file = ResultFile(
+                options.out,
+                place.name,
+                options.format,
+                header,
+                resume=options.resume,
+                overwrite=options.overwrite,
+            )
             outputs.append(file)
             earlier = file.earlier
             _check_same_inputs(options.out, earlier, inputs)
-        if options.print:
-            outputs.append(StandardOutput())
-        return _Run(options, target, inputs, outputs, earlier).go()
+        if options.print and header:
+            outputs[0].write([header])
+        return _Run(options, place, pool, inputs, outputs, earlier).go()
+    except OutputClosed:
+        return Outcome(PIPE_CLOSED)
     finally:
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
         for output in outputs:
             output.close()
 
@@ -95,29 +118,55 @@ def _check_same_inputs(path: str, earlier: Earlier, inputs: Inputs) -> None:
     """Refuses to go on with a file that has none of the inputs, where all of them are known."""
     if not earlier.done or inputs.stream is not None:
         return
-    if not any(key_of(value) in earlier.done for value in inputs.known()):
+    if not any(map(earlier.has, inputs.known())):
         raise CommandError(
             f"--out {path!r} has results for {earlier.total} inputs, and none of them was given now",
             "another file for these inputs, or --overwrite if those results may go",
         )
 
 
-def _make_pool(options: MapOptions) -> windlass.Pool:
+def _make_pool(options: MapOptions, place: Place, *, ahead: bool = True) -> windlass.Pool:
+    """The pool; `ahead` lets the zygote import the function's module."""
     for module in options.preload:
         if importlib.util.find_spec(module.partition(".")[0]) is None:
             raise CommandError(f"--preload: there is no module {module!r}", "check the name, or PYTHONPATH")
+    preload = ["windlass.cli._chunk", *options.preload]
+    if ahead and place.module is not None:
+        preload.append(place.module)
     try:
         return windlass.Pool(
             options.workers,
             kind=cast("Kind", options.kind),
             threads=options.threads,
-            preload=options.preload,
+            preload=preload,
             timeout=options.timeout,
-            retries=options.retries,
             name="windlass-map",
         )
     except (ValueError, windlass.WindlassError) as error:
         raise CommandError(f"the pool cannot be made: {error}") from None
+
+
+def _checked(pool: windlass.Pool, options: MapOptions, place: Place) -> windlass.Pool:
+    """A pool whose workers have the function: the given one, or another if the module must not be imported ahead.
+
+    Raises:
+        CommandError: the function cannot be had.
+    """
+    try:
+        problem = pool.options(timeout=None).submit(check, place).result()
+    except windlass.WindlassError as error:
+        raise CommandError(f"{place.shown!r} cannot be loaded in a worker: {error}") from None
+    if problem is not None:
+        raise CommandError(*problem)
+    for complaint in preload_complaints(pool):
+        module, _, text = complaint.partition(": ")
+        if module in options.preload:
+            sys.stderr.write(f"windlass: --preload {complaint}\n")
+        elif "starts threads" in text:
+            # They would be missing in the workers, so each worker imports the module itself.
+            pool.shutdown(wait=False)
+            return _make_pool(options, place, ahead=False)
+    return pool
 
 
 class _Run:
@@ -126,28 +175,52 @@ class _Run:
     def __init__(
         self,
         options: MapOptions,
-        target: Target,
+        place: Place,
+        pool: windlass.Pool,
         inputs: Inputs,
         outputs: list[_Output],
         earlier: Earlier | None,
     ) -> None:
         self._options = options
-        self._target = target
+        self._pool = pool
         self._outputs = outputs
         self._earlier = earlier
         self._total = inputs.total
-        self._events: queue.SimpleQueue[tuple[int, Any, windlass.Future[Any]] | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
         self._feed = Feed(inputs, lambda: self._events.put(None))
         self._stop = _Stop()
+        self._enough = False
         self._tally = Tally()
-        self._in_flight = 0
-        self._handed: set[windlass.Future[Any]] = set()
         self._index = 0
+        self._lanes = (options.workers or windlass_cores()) * (
+            options.threads if pool.kind == "process" else 1
+        )
+        runner = Runner(
+            place,
+            options.format,
+            options.repr,
+            options.star,
+            options.kwargs,
+            options.retries,
+            options.max_failures,
+        )
+        # With a budget for each input the clock may start when it is handed over, so none is handed over early.
+        limited = options.timeout is not None
+        self._dispatch = Dispatch(
+            pool,
+            runner,
+            self._events,
+            self._lanes if limited else 2 * self._lanes + 2,
+            1 if limited else 10**6,
+        )
+        # For --ordered: results that came before their turn, None for an input that gets no line.
+        self._early: dict[int, bytes | None] = {}
+        self._turn = 0
 
     def go(self) -> Outcome:
         """Feed, collect, report."""
         options = self._options
-        pool = _make_pool(options)
+        pool = self._pool
         # A bar and result lines on one terminal would get into each other.
         shared = any(isinstance(output, StandardOutput) and output.is_terminal for output in self._outputs)
         progress = make_progress(
@@ -158,7 +231,8 @@ class _Run:
         closed = False
         with self._signals(), progress:
             try:
-                self._loop(pool, progress)
+                self._loop(progress)
+                self._write(line for _, line in sorted(self._early.items()) if line is not None)
             except OutputClosed:
                 closed = True
             except CommandError as error:
@@ -167,9 +241,11 @@ class _Run:
                 # What was handed over and not started is dropped when the results have nowhere to go.
                 pool.shutdown(wait=problem is None and not closed, cancel_futures=True)
         self._tally.stop()
-        lanes = (options.workers or windlass_cores()) * (options.threads if pool.kind == "process" else 1)
-        show_failures(self._tally, options.show_failures)
-        show_summary(self._tally, kind=pool.kind, lanes=lanes, left=self._left())
+        if not options.quiet:
+            show_failures(self._tally, options.show_failures)
+            show_summary(
+                self._tally, kind=pool.kind, lanes=self._lanes, left=self._left(), enough=self._enough
+            )
         at_once = self._stop.at_once or problem is not None or closed
         if problem is not None:
             sys.stderr.write(f"windlass: {problem.problem}\n")
@@ -189,50 +265,61 @@ class _Run:
         left = self._total - self._tally.done - self._tally.failed - self._tally.skipped
         return left or None
 
-    def _loop(self, pool: windlass.Pool, progress: Progress) -> None:
-        # With a budget for each input the clock starts when it is handed over, so none is handed over early.
-        lanes = (self._options.workers or windlass_cores()) * self._options.threads
-        window = lanes if self._options.timeout is not None else 3 * lanes + 4
-        dropped = False
+    def _loop(self, progress: Progress) -> None:
+        dispatch = self._dispatch
+        next_glance = time.monotonic() + _GLANCE
         while not self._stop.at_once:
-            if self._stop.draining and not dropped:
-                dropped = True
-                for future in list(self._handed):
-                    future.cancel()  # What has not started does not start.
-            while not self._stop.draining and self._in_flight < window and self._next(pool):
-                pass
-            if not self._in_flight and (self._stop.draining or self._feed.exhausted):
-                return
-            progress.show(self._tally, self._in_flight, pool)
+            if self._stop.draining or self._enough:
+                dispatch.drop_waiting()  # What has not started does not start.
+                if dispatch.idle:
+                    return
+            else:
+                while self._hand_over():
+                    pass
+                if dispatch.idle and not dispatch.again and self._feed.exhausted:
+                    return
+            progress.show(self._tally, dispatch.in_flight, self._pool)
             try:
                 event = self._events.get(timeout=_GLANCE)
             except queue.Empty:
-                continue
-            if event is not None:
-                self._in_flight -= 1
-                self._take(*event)
+                event = None
+            ended: list[Ended] = []
+            while event is not None:
+                ended.extend(dispatch.take(event))
+                event = self._events.get_nowait() if not self._events.empty() else None
+            if time.monotonic() >= next_glance:
+                ended.extend(dispatch.glance())
+                next_glance = time.monotonic() + _GLANCE
+            self._take(ended)
 
-    def _next(self, pool: windlass.Pool) -> bool:
-        """Hands one input over; false if there is none at the moment."""
-        there, value = self._feed.take()
-        if not there:
+    def _hand_over(self) -> bool:
+        """Hands a chunk over; false if there is no room for one, or no input for it at the moment."""
+        if len(self._early) > _AHEAD:
             return False
-        index = self._index
-        self._index += 1
-        if self._earlier is not None and self._earlier.take(value):
-            self._tally.skipped += 1
-            return True
-        try:
-            future = pool.submit(self._target.function, value)
-        except windlass.WindlassError as error:
-            raise CommandError(f"the pool takes no more inputs: {error}") from error
-        self._in_flight += 1
-        self._handed.add(future)
-        future.add_done_callback(functools.partial(self._ended, index, value))
-        return True
-
-    def _ended(self, index: int, value: Any, future: windlass.Future[Any]) -> None:
-        self._events.put((index, value, future))
+        left = None if self._total is None else self._total - self._index
+        room = self._dispatch.room(left, self._lanes)
+        if not room:
+            return False
+        items: list[Item] = []
+        again = self._dispatch.again
+        while again and len(items) < room and (not items or again[0].attempt == items[0].attempt):
+            items.append(again.popleft())
+        fresh = not items
+        while fresh and len(items) < room:
+            there, value = self._feed.take()
+            if not there:
+                break
+            index = self._index
+            self._index += 1
+            if self._earlier is not None and self._earlier.take(value):
+                self._tally.skipped += 1
+                if self._options.ordered:
+                    self._early[index] = None
+                continue
+            items.append(Item(index, value))
+        if items:
+            self._dispatch.hand_over(items)
+        return bool(items)
 
     def _end_soon(self) -> None:
         """Stops now; by force if this thread cannot, because whoever reads the results has stopped reading."""
@@ -241,33 +328,33 @@ class _Run:
         force.daemon = True
         force.start()
 
-    def _take(self, index: int, value: Any, future: windlass.Future[Any]) -> None:
-        self._handed.discard(future)
-        record = future.task
-        ran = record is not None and record.worker_pid != 0
-        call = Call(
-            value,
-            index,
-            self._target.name,
-            record.busy_seconds if record is not None and ran else None,
-            record.attempt if record is not None and ran else None,
-            record.worker_pid if record is not None and ran else None,
-        )
-        if future.cancelled():
-            return
-        error = future.exception()
-        failure: Failure | None
-        if error is None:
-            line, failure = line_of_result(call, future.result(), or_repr=self._options.repr)
+    def _take(self, ended: list[Ended]) -> None:
+        tally = self._tally
+        if self._options.ordered:
+            self._early.update((one.item.index, one.line) for one in ended)
+            self._write(self._in_turn())
         else:
-            failure = describe(error)
-            line = line_of_failure(call, failure)
-        for output in self._outputs:
-            output.write(line)
-        if failure is None:
-            self._tally.add_done(call.seconds)
-        else:
-            self._tally.add_failed(value, failure, call.seconds)
+            self._write(one.line for one in ended)
+        for one in ended:
+            if one.failure is None:
+                tally.add_done(one.seconds or 0.0)
+            else:
+                tally.add_failed(one.item.value, one.failure, one.seconds)
+        most = self._options.max_failures
+        self._enough = self._enough or (most is not None and tally.failed >= most)
+
+    def _in_turn(self) -> Generator[bytes, None, None]:
+        while self._turn in self._early:
+            line = self._early.pop(self._turn)
+            self._turn += 1
+            if line is not None:
+                yield line
+
+    def _write(self, lines: Iterable[bytes]) -> None:
+        given = list(lines)
+        if given:
+            for output in self._outputs:
+                output.write(given)
 
     @contextmanager
     def _signals(self) -> Generator[None, None, None]:
@@ -277,7 +364,8 @@ class _Run:
             else:
                 self._stop.draining = True
                 sys.stderr.write(
-                    f"\nwindlass: stopping; {self._in_flight} inputs are being finished. Ctrl-C again stops now.\n"
+                    f"\nwindlass: stopping; {self._dispatch.in_flight} inputs are being finished."
+                    " Ctrl-C again stops now.\n"
                 )
             self._events.put(None)
 

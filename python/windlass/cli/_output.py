@@ -1,12 +1,14 @@
-"""Where results go: `--out` as JSON Lines, standard output, and what `--resume` takes up again.
+"""Where results go: `--out`, standard output, and what `--resume` takes up again.
 
-A line is written by one system call on a descriptor in append mode, nothing is buffered here, and nothing that was
-written is ever rewritten. So a killed run leaves at most a torn last line, and a run on a full disk leaves none: the
-part that did get written is cut off again. Power failure is another matter: lines are not forced to the disk.
+Lines are written by one system call for all that have come, on a descriptor in append mode. Nothing is buffered here,
+and nothing that was written is ever rewritten. So a killed run leaves at most a torn last line, and a run on a full
+disk leaves none: the part of a line that did get written is cut off again. Power failure is another matter: lines are
+not forced to the disk.
 """
 
 from __future__ import annotations
 
+import csv
 import errno
 import fcntl
 import hashlib
@@ -15,17 +17,21 @@ import os
 import select
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from windlass.cli._errors import CommandError, OutputClosed, OutputError
+from windlass.cli._record import CSV_COLUMNS, Format, cell_of
 
 
-def key_of(value: Any) -> bytes:
-    """What makes two inputs the same input: equal JSON. A digest, so that a million of them stay small."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+def key_of(value: Any, format: Format) -> bytes:
+    """What makes two inputs the same input: equal JSON, or the same cell of a table.
+
+    It is a digest, so that a million of them stay small.
+    """
+    text = cell_of(value) if format == "csv" else json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 @dataclass(slots=True)
@@ -33,13 +39,18 @@ class Earlier:
     """What a file that is resumed has as done: how often each input is in it, and how many are there in all."""
 
     done: Counter[bytes]
+    format: Format
     total: int = 0
+
+    def has(self, value: Any) -> bool:
+        """Whether the file has a result of this input."""
+        return key_of(value, self.format) in self.done
 
     def take(self, value: Any) -> bool:
         """Whether this occurrence of the input is done already; each call uses up one."""
         if not self.done:
             return False
-        key = key_of(value)
+        key = key_of(value, self.format)
         left = self.done[key]
         if left > 1:
             self.done[key] = left - 1
@@ -59,7 +70,9 @@ class ResultFile:
     `earlier` says what it had already; it is empty unless the file was opened to be resumed.
     """
 
-    def __init__(self, path: str, function: str, *, resume: bool, overwrite: bool) -> None:
+    def __init__(
+        self, path: str, function: str, format: Format, header: bytes, *, resume: bool, overwrite: bool
+    ) -> None:
         """Open or make the file.
 
         Raises:
@@ -67,7 +80,8 @@ class ResultFile:
                 allow for it; it is to be resumed but is not a result file, or one of another function.
         """
         self.path = path
-        self.earlier = Earlier(Counter())
+        self.earlier = Earlier(Counter(), format)
+        self._format: Format = format
         try:
             # Opened for reading as well, a pipe would have us for its reader, and never break.
             plain = not os.path.exists(path) or os.path.isfile(path)
@@ -85,6 +99,8 @@ class ResultFile:
                 self._prepare(function, resume=resume, overwrite=overwrite)
             elif resume:
                 raise CommandError(f"--resume needs a file, and --out {path!r} is not a regular one")
+            if header and not self._length:
+                self.write([header])
         except BaseException:
             os.close(self._fd)
             raise
@@ -121,7 +137,7 @@ class ResultFile:
     def _read_earlier(self, function: str) -> None:
         good = 0
         for number, line, whole in self._lines():
-            record = _record(line)
+            record = _record(line, self._format)
             if record is None:
                 if not whole:
                     break
@@ -129,43 +145,52 @@ class ResultFile:
                     f"line {number} of --out {self.path!r} is not a result, so this file is not one to resume",
                     "another file, or --overwrite if its content may go",
                 )
-            if record["function"] != function:
+            if record["function"] is not None and record["function"] != function:
                 raise CommandError(
                     f"--out {self.path!r} holds results of {record['function']}, not of {function}",
                     "another file for this function, or --overwrite if those results may go",
                 )
             good += len(line)
             if record["ok"]:
-                self.earlier.done[key_of(record["input"])] += 1
+                self.earlier.done[key_of(record["input"], self._format)] += 1
                 self.earlier.total += 1
             if not whole:  # only the line's end was lost
                 self._cut(good)
-                self.write(b"\n")
+                self.write([b"\n"])
                 return
         self._cut(good)
 
     def _lines(self) -> Iterator[tuple[int, bytes, bool]]:
         with open(os.dup(self._fd), "rb") as file:
             file.seek(0)
+            pending = b""
             for number, line in enumerate(file, 1):
-                yield number, line, line.endswith(b"\n")
+                pending += line
+                # A cell of a table may hold line ends, in quotes.
+                if self._format == "csv" and pending.count(b'"') % 2:
+                    continue
+                yield number, pending, pending.endswith(b"\n")
+                pending = b""
+            if pending:
+                yield 0, pending, False
 
     def _cut(self, length: int) -> None:
         if self._length != length:
             os.ftruncate(self._fd, length)
             self._length = length
 
-    def write(self, line: bytes) -> None:
-        """Write one line, all of it or none.
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines, each of them whole or not at all.
 
         Raises:
-            OutputError: it cannot be written. What was written before is whole.
+            OutputError: they cannot all be written. What was written is whole.
         """
+        data = b"".join(lines)
         try:
-            _write_all(self._fd, line)
+            _write_all(self._fd, data)
         except OSError as error:
             if self._regular:
-                os.ftruncate(self._fd, self._length)
+                self._keep_whole(lines)
             hint = "make room"
             if error.errno == errno.EFBIG:
                 hint = "raise the limit on file sizes (ulimit -f)"
@@ -173,14 +198,24 @@ class ResultFile:
                 f"--out {self.path!r} cannot be written any more: {error.strerror}",
                 f"{hint}, then run the same command with --resume" if self._regular else "another file",
             ) from None
-        self._length += len(line)
+        self._length += len(data)
+
+    def _keep_whole(self, lines: Sequence[bytes]) -> None:
+        there = os.fstat(self._fd).st_size
+        for line in lines:
+            if self._length + len(line) > there:
+                break
+            self._length += len(line)
+        os.ftruncate(self._fd, self._length)
 
     def close(self) -> None:
         """Close the file and thereby unlock it."""
         os.close(self._fd)
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def _record(line: bytes, format: Format) -> dict[str, Any] | None:
+    if format == "csv":
+        return _table_row(line)
     try:
         record: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -188,6 +223,22 @@ def _record(line: bytes) -> dict[str, Any] | None:
     if not isinstance(record, dict) or not {"input", "function", "ok"} <= record.keys():
         return None
     return record  # pyright: ignore[reportUnknownVariableType]
+
+
+def _table_row(line: bytes) -> dict[str, Any] | None:
+    try:
+        rows = list(
+            csv.reader(line.decode("utf-8", "surrogateescape").splitlines(keepends=True), strict=True)
+        )
+    except csv.Error:
+        return None
+    if len(rows) != 1 or len(rows[0]) != len(CSV_COLUMNS):
+        return None
+    row: dict[str, Any] = dict(zip(CSV_COLUMNS, rows[0], strict=True))
+    if rows[0] == list(CSV_COLUMNS):
+        row["function"] = None
+    row["ok"] = row["ok"] == "true"
+    return row
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -221,15 +272,15 @@ class StandardOutput:
         self.is_terminal = os.isatty(self._fd)
         os.dup2(2, 1)
 
-    def write(self, line: bytes) -> None:
-        """Write one line.
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines.
 
         Raises:
             OutputClosed: the reader has gone.
             OutputError: it cannot be written for another reason.
         """
         try:
-            _write_all(self._fd, line)
+            _write_all(self._fd, b"".join(lines))
         except BrokenPipeError:
             raise OutputClosed from None
         except OSError as error:

@@ -48,22 +48,20 @@ class Tally:
         wall = self.wall
         return (self.done + self.failed) / wall if wall > 0 else 0.0
 
-    def add_done(self, seconds: float | None) -> None:
+    def add_done(self, seconds: float) -> None:
         """One more input is done, after so many seconds inside the function."""
         self.done += 1
-        self._add(seconds)
+        self._seconds.append(seconds)
+        self.busy += seconds
 
     def add_failed(self, value: Any, failure: Failure, seconds: float | None) -> None:
         """One more input has failed."""
         self.failed += 1
-        self._add(seconds)
-        if len(self.failures) < _KEPT:
-            self.failures.append((value, failure))
-
-    def _add(self, seconds: float | None) -> None:
         if seconds is not None:
             self._seconds.append(seconds)
             self.busy += seconds
+        if len(self.failures) < _KEPT:
+            self.failures.append((value, failure))
 
     def latencies(self) -> list[float]:
         """Seconds inside the function, in ascending order."""
@@ -99,7 +97,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None) -> None:
+def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None, enough: bool) -> None:
     """Prints what was done, how fast, and a histogram of the latencies."""
     parts = [f"{tally.done:,} done", f"{tally.failed:,} failed"]
     if tally.skipped:
@@ -107,6 +105,8 @@ def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None) -> No
     if left:
         parts.append(f"{left:,} not tried")
     out = [f"\n{', '.join(parts)} in {duration(tally.wall)}: {tally.rate:,.1f} a second"]
+    if enough:
+        out.append(f"stopped after {tally.failed:,} failed, as --fail-fast or --max-failures asked")
     ascending = tally.latencies()
     if ascending:
         unit = "process" if kind == "process" else "thread"

@@ -139,8 +139,10 @@ def open_inputs(options: MapOptions) -> Inputs:
             streams.append(_json_values(path))
     if options.stdin:
         streams.append(_lines())
+    if options.null:
+        streams.append(_null_ended())
     if not total and not streams:
-        hint = "arguments after the function, --glob, --jsonl or --stdin"
+        hint = "arguments after the function, --glob, --jsonl, --stdin or --null"
         if options.glob:
             hint = "a pattern in quotes such as 'data/**/*.csv', so that the shell does not expand it"
         raise CommandError("there are no inputs" + (": no file matches" if options.glob else ""), hint)
@@ -196,3 +198,13 @@ def _lines() -> Iterator[str]:
             text = line.rstrip("\r\n")
             if text and not text.isspace():
                 yield text
+
+
+def _null_ended() -> Iterator[str]:
+    with open(0, "rb", closefd=False) as file:
+        rest = b""
+        while piece := file.read1(1 << 16):
+            *whole, rest = (rest + piece).split(b"\0")
+            yield from (os.fsdecode(text) for text in whole if text)
+        if rest:
+            yield os.fsdecode(rest)

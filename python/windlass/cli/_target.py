@@ -1,9 +1,9 @@
 """Finding the function that `FILE.py:FUNCTION` or `package.module:FUNCTION` names.
 
-A function travels to the workers by reference if its file can be imported there under one clear name: the folder
-goes on `sys.path`, as `python FILE.py` does it, and a file inside a package is imported as part of that package.
-If the name is taken (a file `random.py`, say), the file is loaded under no name at all, and the function then
-travels by value.
+The command only finds the file; the zygote imports it, once for all workers, and the workers look the function up.
+A file is imported by name if one clear name leads to it: the folder goes on `sys.path`, as `python FILE.py` does it,
+and a file inside a package is imported as part of that package. If the name is taken (a file `random.py`, say), each
+worker loads the file itself.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import importlib.util
 import inspect
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from windlass.cli._errors import CommandError
@@ -26,18 +27,25 @@ _FORMS = "name it as FILE.py:FUNCTION or as package.module:FUNCTION"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The function to run, and the name by which a result file knows it: file name and function, no folders."""
+class Place:
+    """Where the function is.
 
-    function: Callable[[Any], Any]
+    `module` is the name to import it by, or None for the file at `path` that cannot have one. `shown` is what the user
+    called it, and `name` is what a result file calls the function: file name and function, no folders.
+    """
+
+    module: str | None
+    path: str | None
+    attribute: str
+    shown: str
     name: str
 
 
-def load_target(text: str) -> Target:
-    """Load the function that `text` names.
+def find_target(text: str) -> Place:
+    """Find the file or module that `text` names, and put its folder on `sys.path`; nothing is imported.
 
     Raises:
-        CommandError: no such file, module or function; the file fails when it is imported; not a function.
+        CommandError: no such file or module.
     """
     where, colon, attribute = text.rpartition(":")
     if not colon or not where or not attribute:
@@ -46,35 +54,63 @@ def load_target(text: str) -> Target:
         path = Path(where).expanduser().resolve()
         if not path.is_file():
             raise CommandError(f"there is no file {where!r}", _FORMS)
-        module, name = _import_file(path, where), path.name
-    else:
-        module, name = _import_module(where), where
-    return Target(_attribute(module, attribute, where), f"{name}:{attribute}")
-
-
-def _import_module(name: str) -> ModuleType:
+        root, dotted = _dotted_name(path)
+        _put_on_path(root)
+        known = dotted if dotted is not None and _means(dotted, path) else None
+        return Place(known, str(path), attribute, where, f"{path.name}:{attribute}")
     # As `python -m` does: the console script's own folder is of no use to the user, the current one is.
     _put_on_path(Path.cwd())
     try:
-        found = importlib.util.find_spec(name)
+        found = importlib.util.find_spec(where)
     except (ImportError, ValueError, AttributeError):
         found = None
+    except Exception:
+        found = True  # type: ignore[assignment]  # A package on the way fails; importing it tells how.
     if found is None:
         hint = (
-            f"give its file, {name}.py:FUNCTION"
-            if Path(f"{name}.py").is_file()
+            f"give its file, {where}.py:FUNCTION"
+            if Path(f"{where}.py").is_file()
             else "check the name, or PYTHONPATH"
         )
-        raise CommandError(f"there is no module {name!r}", hint)
-    return _loaded(lambda: importlib.import_module(name), name)
+        raise CommandError(f"there is no module {where!r}", hint)
+    return Place(where, None, attribute, where, text)
 
 
-def _import_file(path: Path, shown: str) -> ModuleType:
-    root, dotted = _dotted_name(path)
-    _put_on_path(root)
-    if dotted is not None and _means(dotted, path):
-        return _loaded(lambda: importlib.import_module(dotted), shown)
-    return _loaded(lambda: _load_nameless(path), shown)
+_LOADED: dict[Place, Callable[..., Any]] = {}
+_LOADING = threading.Lock()
+
+
+def loaded(place: Place) -> Callable[..., Any]:
+    """The function itself, in the process that runs it; its file is run at most once.
+
+    Raises:
+        CommandError: no such function; the file fails when it is imported; not a function.
+    """
+    function = _LOADED.get(place)
+    if function is None:
+        with _LOADING:
+            function = _LOADED.get(place)
+            if function is None:
+                function = _LOADED[place] = _attribute(_module(place), place.attribute, place.shown)
+    return function
+
+
+def check(place: Place) -> tuple[str, str] | None:
+    """Whether the function is there; if not, what failed and what to try. Runs in a worker."""
+    try:
+        loaded(place)
+    except CommandError as error:
+        return error.problem, error.hint
+    return None
+
+
+def _module(place: Place) -> ModuleType:
+    if place.module is not None:
+        name = place.module
+        return _loaded(lambda: importlib.import_module(name), place.shown)
+    assert place.path is not None
+    path = Path(place.path)
+    return _loaded(lambda: _load_nameless(path), place.shown)
 
 
 def _dotted_name(path: Path) -> tuple[Path, str | None]:
@@ -109,13 +145,8 @@ def _load_nameless(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise CommandError(f"{path.name!r} is not a Python file", _FORMS)
     module = importlib.util.module_from_spec(spec)
-    # The name is known only while the file runs, for the likes of dataclasses. Afterwards pickle has to find that
-    # it is not importable, or it would send a reference that no worker can follow.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        del sys.modules[name]
+    sys.modules[name] = module  # For the likes of dataclasses, which look their module up.
+    spec.loader.exec_module(module)
     return module
 
 
@@ -130,13 +161,24 @@ def _loaded(load: Callable[[], ModuleType], shown: str) -> ModuleType:
     except (CommandError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a script may well call sys.exit() when it is imported
-        text = "".join(traceback.format_exception(error)).rstrip()
+        text = "".join(traceback.format_exception(type(error), error, _users(error.__traceback__))).rstrip()
         raise CommandError(
             f"{shown!r} fails when it is imported:\n{text}",
             'put what must not run on import under `if __name__ == "__main__":`'
             if isinstance(error, SystemExit)
             else "import it in a Python shell to see the same",
         ) from None
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from the first frame on that is the user's: not ours, and not the import system's."""
+    ours = os.path.dirname(os.path.abspath(__file__))
+    while trace is not None and trace.tb_next is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not (file.startswith((ours, "<frozen importlib")) or file == importlib.__file__):
+            break
+        trace = trace.tb_next
+    return trace
 
 
 def _attribute(module: ModuleType, attribute: str, shown: str) -> Callable[[Any], Any]:

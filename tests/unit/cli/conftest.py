@@ -37,7 +37,56 @@ def die_once(text):
     return "alive"
 
 def odd(text):
-    return {1, 2}
+    return object()
+
+def add(a, b=1):
+    return a + b
+
+def forgets(text):
+    if text == "3":
+        os._exit(9)
+    return text
+
+def inner():
+    raise KeyError("lost")
+
+def outer(text):
+    inner()
+
+def sometimes(text):
+    with open("calls-" + text, "a") as file:
+        file.write("x")
+    if len(open("calls-" + text).read()) < 3:
+        raise OSError("not yet")
+    return "now"
+
+def varied(kind):
+    import collections, dataclasses, datetime, decimal, enum, fractions, pathlib, uuid
+    import numpy as np
+    Point = dataclasses.make_dataclass("Point", ["x", "y"])
+    Colour = enum.Enum("Colour", {"red": 1})
+    return {
+        "scalar": lambda: np.int64(3),
+        "float32": lambda: np.float32(0.5),
+        "bool": lambda: np.bool_(True),
+        "array": lambda: np.arange(4).reshape(2, 2),
+        "dates": lambda: np.array(["2024-02-29"], dtype="datetime64[ns]"),
+        "keys": lambda: {np.int64(1): {datetime.date(2024, 2, 29): {2}}},
+        "date": lambda: datetime.date(2024, 2, 29),
+        "time": lambda: datetime.datetime(2024, 2, 29, 1, tzinfo=datetime.timezone.utc),
+        "span": lambda: datetime.timedelta(seconds=90),
+        "path": lambda: pathlib.Path("a/b"),
+        "decimal": lambda: decimal.Decimal("1.10"),
+        "fraction": lambda: fractions.Fraction(1, 3),
+        "uuid": lambda: uuid.UUID(int=1),
+        "set": lambda: {3, 1, 2},
+        "mixed": lambda: frozenset(["a"]),
+        "point": lambda: Point(1, [np.float64(2)]),
+        "deque": lambda: collections.deque([1]),
+        "enum": lambda: Colour.red,
+        "nan": lambda: float("nan"),
+        "bytes": lambda: b"x",
+    }[kind]()
 
 def shout(text):
     print("not a result")

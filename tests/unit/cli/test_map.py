@@ -160,7 +160,7 @@ def test_a_result_that_json_cannot_hold(run: Run) -> None:
     assert failed.returncode == 1
     assert "--repr" in records(failed.stdout)[0]["error"]["message"]
     shown = run("map", f"{FILE}:odd", "1", "--repr")
-    assert records(shown.stdout)[0]["result"] == "{1, 2}"
+    assert records(shown.stdout)[0]["result"].startswith("<object object")
 
 
 def test_what_a_function_prints_does_not_get_between_results(run: Run) -> None:

@@ -1,13 +1,12 @@
 //! Tasks that threads of this process take and run.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use windlass_base::{Code, Result, error};
 
 use super::{Engine, State, lock};
-use crate::locked::Opaque;
-use crate::task::{Call, Outcome, Record, Stage, Task};
+use crate::task::{Call, Opaque, Outcome, Record, Stage, Task};
 
 impl Engine {
     /// Takes the next task for a thread of this process, blocking up to `timeout`. `Ok(None)`: nothing yet.
@@ -16,8 +15,7 @@ impl Engine {
     ///
     /// `Code::PoolClosed` when no task will come any more.
     pub fn take_local(&self, timeout: Duration) -> Result<Option<(Arc<Task>, Opaque)>> {
-        let forked = || error!(Code::PoolClosed, "the pool's tasks are its parent's");
-        let mut core = self.enter().ok_or_else(forked)?;
+        let mut core = self.lock();
         loop {
             if let Some(task) = core.queue.pop() {
                 let Call::Local(call) = &task.call else { continue };
@@ -26,7 +24,7 @@ impl Engine {
                 drop(slot);
                 task.count_attempt();
                 task.set_stage(Stage::Running);
-                core.local.push(Arc::clone(&task));
+                core.local_running += 1;
                 if core.change_waiters > 0 {
                     Self::bump(&self.change_word);
                 }
@@ -36,10 +34,11 @@ impl Engine {
                 return Err(error!(Code::PoolClosed, "the pool has no more tasks"));
             }
             core.local_idle += 1;
-            let (again, late) = core.wait(&self.core, &self.local_ready, timeout);
+            let (again, result) =
+                self.local_ready.wait_timeout(core, timeout).unwrap_or_else(PoisonError::into_inner);
             core = again;
             core.local_idle -= 1;
-            if late && core.queue.is_empty() {
+            if result.timed_out() && core.queue.is_empty() {
                 return Ok(None);
             }
         }
@@ -54,8 +53,8 @@ impl Engine {
         busy_ns: u64,
         again: Option<Opaque>,
     ) {
-        let Some(mut core) = self.enter() else { return };
-        core.local.retain(|running| !Arc::ptr_eq(running, task));
+        let mut core = self.lock();
+        core.local_running = core.local_running.saturating_sub(1);
         let pid = windlass_os::process::current_pid();
         let record = Record { pid, busy_ns, total_ns: 0 };
         let outcome = Outcome::Local { value, raised };

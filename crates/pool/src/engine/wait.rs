@@ -1,21 +1,21 @@
 //! Waiting for something, and driving the pool meanwhile: the leader, its followers, and the bell of a resting pool.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass_os::futex::{self, Scope};
 use windlass_shm::ring::AdaptiveSpin;
 
-use super::{Core, Engine, Sleeper, State, Waited};
+use super::{Core, Engine, Sleeper, State, Waited, lock};
 use crate::control::bell;
 use crate::dispatch::STEAL_AFTER;
-use crate::locked::Guard;
 
 impl Engine {
     pub(super) fn is_ready(&self, what: &Sleeper) -> bool {
         match what {
             Sleeper::Task(task) => task.is_done(),
-            Sleeper::Completed => !self.completed.lock().is_empty(),
+            Sleeper::Completed => !lock(&self.completed).is_empty(),
             Sleeper::Space => false,
             Sleeper::Any(tasks) => tasks.iter().any(|task| task.is_done()),
         }
@@ -31,7 +31,10 @@ impl Engine {
             if self.is_ready(what) {
                 return Waited::Ready;
             }
-            let Some(mut core) = self.enter() else { return Waited::TimedOut };
+            if self.fork_generation != windlass_os::process::fork_generation() {
+                return Waited::TimedOut;
+            }
+            let mut core = self.lock();
             if matches!(what, Sleeper::Space) && self.has_space(&core) {
                 return Waited::Ready;
             }
@@ -54,7 +57,7 @@ impl Engine {
 
     pub(super) fn follow(
         &self,
-        mut core: Guard<'_, Core>,
+        mut core: MutexGuard<'_, Core>,
         what: &Sleeper,
         deadline: Option<Instant>,
     ) -> Waited {
@@ -92,7 +95,7 @@ impl Engine {
 
     pub(super) fn sleep_on(
         &self,
-        core: Guard<'_, Core>,
+        core: MutexGuard<'_, Core>,
         word: &AtomicU32,
         what: &Sleeper,
         timeout: Option<Duration>,
@@ -107,7 +110,7 @@ impl Engine {
 
     pub(super) fn lead<'a>(
         &'a self,
-        mut core: Guard<'a, Core>,
+        mut core: MutexGuard<'a, Core>,
         what: &Sleeper,
         deadline: Option<Instant>,
         mut spin: AdaptiveSpin,
@@ -158,7 +161,7 @@ impl Engine {
 
     /// Whether a look at the rings would find something; no more than a hint.
     pub(super) fn glance(&self) -> bool {
-        let Some(core) = self.core.try_lock() else { return false };
+        let Ok(core) = self.core.try_lock() else { return false };
         core.any_ready()
     }
 
@@ -216,12 +219,9 @@ impl Engine {
 
     /// Reads the results that are there, if nobody waits for them: for those who ask again and again and never wait.
     pub fn catch_up(&self) {
-        // Whoever has the lock is looking, or is about to be done; and in a forked child it may be held for ever.
-        if self.is_remote()
-            && !self.is_forked()
-            && let Some(mut core) = self.core.try_lock()
-        {
-            self.look(&mut core);
+        // In a forked child the lock may be held by a thread that is not there.
+        if self.is_remote() && self.fork_generation == windlass_os::process::fork_generation() {
+            self.look(&mut self.lock());
         }
     }
 
