@@ -57,6 +57,9 @@ if TYPE_CHECKING:
         PoolError as PoolError,
     )
     from windlass._errors import (
+        PoolTerminated as PoolTerminated,
+    )
+    from windlass._errors import (
         PublishTooDeep as PublishTooDeep,
     )
     from windlass._errors import (
@@ -94,8 +97,8 @@ if TYPE_CHECKING:
     from windlass._foundation import Subscription as Subscription
     from windlass._future import Future as Future
     from windlass._future import TaskRecord as TaskRecord
+    from windlass._map import MapIterator as MapIterator
     from windlass._pool import Pool as Pool
-    from windlass._pool import PoolOptions as PoolOptions
     from windlass._results import Err as Err
     from windlass._results import Ok as Ok
     from windlass._results import Result as Result
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
     from windlass._statistics import PoolStatistics as PoolStatistics
     from windlass._statistics import SubscriptionStatistics as SubscriptionStatistics
     from windlass._statistics import WorkerStatistics as WorkerStatistics
+    from windlass._view import PoolOptions as PoolOptions
     from windlass.loop import EventLoopPolicy as EventLoopPolicy
     from windlass.loop import Loop as Loop
     from windlass.loop import install as install
@@ -129,6 +133,7 @@ __all__ = [
     "InvalidTopic",
     "Lagged",
     "Loop",
+    "MapIterator",
     "Ok",
     "OutOfMemory",
     "Pool",
@@ -138,6 +143,7 @@ __all__ = [
     "PoolEvent",
     "PoolOptions",
     "PoolStatistics",
+    "PoolTerminated",
     "PublishTooDeep",
     "QueueFull",
     "RemoteError",
@@ -169,7 +175,8 @@ __all__ = [
 #: Where the names live that are not errors; those are all in `_errors`.
 _HOMES = {
     "Pool": "_pool",
-    "PoolOptions": "_pool",
+    "PoolOptions": "_view",
+    "MapIterator": "_map",
     "PoolStatistics": "_statistics",
     "WorkerStatistics": "_statistics",
     "Ok": "_results",

@@ -1,7 +1,12 @@
 """The compiled core, as the parent sees it."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, final
+from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, final
+
+from windlass._future import Future
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 __version__: str
 
@@ -52,17 +57,38 @@ class PoolBase:
     """Submission: the part of a pool that is on the way of every task."""
 
     def __new__(cls, settings: dict[str, Any], /) -> PoolBase: ...
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Submits a call; see `windlass.Pool.submit`."""
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """Submits a call, and returns the future of its result at once.
+
+        The function and its arguments are pickled now: what changes afterwards does not reach the task. What cannot be
+        sent fails the future with `EncodeError`. If the pool was made with ``max_queue``, a full queue makes the call
+        wait for room, or raise `QueueFull`, as ``on_full`` says.
+
+        Args:
+            fn: what to call; any callable, a lambda or a closure too.
+            args: its arguments by position.
+            kwargs: its arguments by name.
+
+        Raises:
+            PoolClosed: after `shutdown`.
+            PoolBroken: if the pool can run nothing any more.
+            QueueFull: if the queue is full and the pool was made with ``on_full="reject"``.
+
+        Examples:
+            >>> import windlass
+            >>> with windlass.Pool(2) as pool:
+            ...     pool.submit(pow, 2, 10).result()
+            1024
+        """
     def _submit(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., _T],
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
         timeout: float | None,
         retries: int,
         priority: int,
-    ) -> Any: ...
+    ) -> Future[_T]: ...
     def _handle(self) -> PoolHandle: ...
 
 @final
@@ -72,6 +98,12 @@ class PoolHandle:
     def serve(self) -> None: ...
     def collect(self) -> None: ...
     def close(self, cancel: bool) -> None: ...
+    def end(self, grace: float) -> None:
+        """Takes no more tasks, cancels those that have not started, and ends those that run after `grace` seconds."""
+    def terminate(self) -> None:
+        """Ends everything now: tasks that wait are cancelled, those that run fail with `PoolTerminated`."""
+    def signal_workers(self, signum: int) -> None:
+        """Takes no more tasks, cancels those that have not started, and sends every worker process a signal."""
     def break_down(self, reason: str) -> None: ...
     def join(self, timeout: float | None = None) -> bool: ...
     @property
@@ -82,15 +114,16 @@ class PoolHandle:
     def complaints(self) -> list[str]: ...
     def failure(self) -> BaseException | None: ...
 
-@final
 class MapIterator:
     """`map` and `map_unordered`: lazy, bounded in flight."""
 
     def __new__(
         cls, pool: PoolBase, callable: Callable[..., Any], source: Iterator[Any], settings: dict[str, Any]
-    ) -> MapIterator: ...
+    ) -> Self: ...
     def __iter__(self) -> MapIterator: ...
     def __next__(self) -> Any: ...
     def close(self) -> None:
         """Cancels what has not started and ends the iteration, as a generator's `close` does."""
+    def _left(self) -> int | None: ...
+    def _pending(self) -> tuple[list[Future[Any]], float | None] | None: ...
     def _submit_all(self) -> None: ...

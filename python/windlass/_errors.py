@@ -98,6 +98,12 @@ class WorkerCrashed(PoolBroken):
         self.attempt = attempt
 
 
+class PoolTerminated(PoolBroken):
+    """The pool was terminated while this task ran: by `Pool.terminate`, or by a signal to its workers."""
+
+    code = "WL-POOL-TERMINATED"
+
+
 class InitializerFailed(PoolBroken):
     """The initializer raised in a worker; what it raised is the cause."""
 

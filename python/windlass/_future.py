@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass import _core
 
@@ -55,7 +55,7 @@ class _Shared:
         self.state: str | None = None
 
 
-class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: ignore[type-arg]
+class Future(_core.FutureBase, concurrent.futures.Future[T]):
     """The result of a task that a pool has taken.
 
     It is a `concurrent.futures.Future`, and works with `concurrent.futures.wait`, `as_completed` and
@@ -142,6 +142,10 @@ class Future(_core.FutureBase, concurrent.futures.Future, Generic[T]):  # type: 
         return True, False, None if exception is not None else self.result(), exception
 
     # --- the public face --------------------------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        def result(self, timeout: float | None = None) -> T: ...
 
     def done(self) -> bool:
         """Whether the task has ended: returned, raised, failed or cancelled."""

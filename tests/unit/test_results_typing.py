@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 RIGHT = """
-from collections.abc import Iterator
 from typing import assert_never, assert_type
 
 import windlass
@@ -81,10 +80,10 @@ def sorted_out(them: list[Result[int, str]]) -> None:
 
 
 def mapped(pool: windlass.Pool) -> None:
-    assert_type(pool.map(half, [1]), Iterator[Ok[int] | Err[str]])
-    assert_type(pool.map(len, ["a"], results=True), Iterator[Ok[int] | Err[Exception]])
-    assert_type(pool.map_unordered(len, ["a"], results=True), Iterator[Ok[int] | Err[Exception]])
-    assert_type(pool.options(retries=1).map(len, ["a"], results=True), Iterator[Ok[int] | Err[Exception]])
+    assert_type(pool.map(half, [1]), windlass.MapIterator[Ok[int] | Err[str]])
+    assert_type(pool.map(len, ["a"], results=True), windlass.MapIterator[Ok[int] | Err[Exception]])
+    assert_type(pool.map_unordered(len, ["a"], results=True), windlass.MapIterator[Ok[int] | Err[Exception]])
+    assert_type(pool.options(retries=1).map(len, ["a"], results=True), windlass.MapIterator[Ok[int] | Err[Exception]])
 """
 
 #: Each is one mistake, and what is said about it.
@@ -105,7 +104,8 @@ WRONG = {
 HEAD = "from typing import assert_never\n\nfrom windlass import Err, Ok, Result\n\n"
 
 
-def _mypy(path: Path) -> tuple[int, str]:
+def run_mypy(path: Path) -> tuple[int, str]:
+    """What mypy says of a file, and its status."""
     pytest.importorskip("mypy")
     command = [
         sys.executable,
@@ -126,7 +126,7 @@ def _mypy(path: Path) -> tuple[int, str]:
 def test_what_mypy_knows(tmp_path: Path) -> None:
     path = tmp_path / "right.py"
     path.write_text(RIGHT)
-    status, said = _mypy(path)
+    status, said = run_mypy(path)
     assert status == 0, said
 
 
@@ -139,7 +139,7 @@ def test_what_mypy_finds(tmp_path: Path) -> None:
         text += code
         lines[name] = range(begin, text.count("\n") + 1)
     path.write_text(text)
-    status, said = _mypy(path)
+    status, said = run_mypy(path)
     assert status == 1, said
     found = [line.split(":", 3) for line in said.splitlines() if line.startswith("wrong.py:")]
     for name, (_, expected) in WRONG.items():

@@ -24,6 +24,7 @@ use crate::control::Control;
 use crate::dispatch::Load;
 use crate::events::{self, What};
 use crate::lane::Lane;
+use crate::locked::{Guard, Locked};
 use crate::queue::Queue;
 use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 use crate::supervisor::Supervisor;
@@ -74,7 +75,11 @@ pub(crate) struct Core {
     supervisor_wakes: Option<Instant>,
     pub(crate) counters: Counters,
     /// Local tasks being run.
-    local_running: usize,
+    local: Vec<Arc<Task>>,
+    /// When what still runs is ended, in a pool that has been closed.
+    pub(crate) end_at: Option<Instant>,
+    /// Nothing is run again, and no worker replaced: the pool is being ended.
+    pub(crate) ending: bool,
     local_idle: usize,
     /// Followers that wait for room in the queue, or for one of several tasks.
     change_waiters: usize,
@@ -142,6 +147,8 @@ pub enum Refused {
     Wait,
     /// The process has forked since the pool was made.
     Forked,
+    /// Another thread has the lock at the moment: submit again, and wait for it.
+    Busy,
 }
 
 /// A pool's engine. Dropping the last handle does not end it: call [`close`](Self::close).
@@ -149,17 +156,18 @@ pub enum Refused {
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) control: Arc<Control>,
-    pub(crate) core: Mutex<Core>,
+    pub(crate) core: Locked<Core>,
     pub(crate) me: Weak<Self>,
     /// Watched tasks that have ended, for the collector.
-    completed: Mutex<Vec<Arc<Task>>>,
+    completed: Locked<Vec<Arc<Task>>>,
     completed_word: AtomicU32,
     change_word: AtomicU32,
     next_id: AtomicU64,
     next_function: AtomicU32,
     dropped_functions: Arc<Mutex<Vec<u32>>>,
     local_ready: Condvar,
-    ended: Condvar,
+    /// Counts the ends of the pool that there were: whoever joins sleeps on it.
+    ended_word: AtomicU32,
     collecting: AtomicBool,
     fork_generation: u64,
     pub(crate) spawning: Mutex<Option<crate::workers::Spawning>>,
@@ -199,23 +207,25 @@ impl Engine {
             deadlines: BinaryHeap::new(),
             supervisor_wakes: None,
             counters: Counters::default(),
-            local_running: 0,
+            local: Vec::new(),
+            end_at: None,
+            ending: false,
             local_idle: 0,
             change_waiters: 0,
         };
         let remote = config.spawn.is_some();
         let engine = Arc::new_cyclic(|me| Self {
             control,
-            core: Mutex::new(core),
+            core: Locked::new(core),
             me: me.clone(),
-            completed: Mutex::default(),
+            completed: Locked::default(),
             completed_word: AtomicU32::new(0),
             change_word: AtomicU32::new(0),
             next_id: AtomicU64::new(1),
             next_function: AtomicU32::new(1),
             dropped_functions: Arc::default(),
             local_ready: Condvar::new(),
-            ended: Condvar::new(),
+            ended_word: AtomicU32::new(0),
             collecting: AtomicBool::new(false),
             fork_generation: windlass_os::process::fork_generation(),
             spawning: Mutex::new(None),
@@ -233,8 +243,18 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        lock(&self.core)
+    pub(crate) fn lock(&self) -> Guard<'_, Core> {
+        self.core.lock()
+    }
+
+    /// The lock for a call from outside; `None` in a forked child, where a thread that is not there may hold it.
+    pub(crate) fn enter(&self) -> Option<Guard<'_, Core>> {
+        if self.is_forked() { None } else { Some(self.lock()) }
+    }
+
+    /// Whether this process has forked off the one that made the pool: its workers and threads are not here.
+    pub fn is_forked(&self) -> bool {
+        self.fork_generation != windlass_os::process::fork_generation()
     }
 
     /// The arena for large arguments.
@@ -261,7 +281,8 @@ impl Engine {
 
     // --- submission ---------------------------------------------------------------------------------
 
-    /// Takes a task, or gives the call back with the reason.
+    /// Takes a task, or gives the call back with the reason. With `wait` false it does not even wait for the lock, for
+    /// callers that hold one of their own.
     ///
     /// # Errors
     ///
@@ -271,11 +292,13 @@ impl Engine {
         call: Call,
         task_flags: u16,
         options: Options,
+        wait: bool,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
-        if self.fork_generation != windlass_os::process::fork_generation() {
+        if self.is_forked() {
             return Err(Box::new((call, Refused::Forked)));
         }
-        let mut core = self.lock();
+        let guard = if wait { Some(self.lock()) } else { self.core.try_lock() };
+        let Some(mut core) = guard else { return Err(Box::new((call, Refused::Busy))) };
         match &core.state {
             State::Open => {}
             State::Broken(failure) => {
@@ -327,11 +350,11 @@ impl Engine {
 
     // --- numbers ------------------------------------------------------------------------------------
 
-    /// A snapshot of the counters.
-    pub fn statistics(&self) -> Statistics {
-        let mut core = self.lock();
+    /// A snapshot of the counters; `None` in a forked child.
+    pub fn statistics(&self) -> Option<Statistics> {
+        let mut core = self.enter()?;
         self.look(&mut core);
-        let mut running = core.local_running;
+        let mut running = core.local.len();
         let workers: Vec<WorkerStatistics> = core
             .workers
             .iter()
@@ -355,9 +378,8 @@ impl Engine {
                 }
             })
             .collect();
-        let queued =
-            core.queue.len() + core.outstanding - (running - core.local_running).min(core.outstanding);
-        Statistics { counters: core.counters, queued, running, workers }
+        let queued = core.queue.len() + core.outstanding - (running - core.local.len()).min(core.outstanding);
+        Some(Statistics { counters: core.counters, queued, running, workers })
     }
 
     /// Whether a crash takes the whole pool with it.
@@ -376,7 +398,7 @@ impl Core {
     fn is_over(&self) -> bool {
         match self.state {
             State::Ended => true,
-            State::Broken(_) => self.workers.iter().flatten().count() == 0 && self.local_running == 0,
+            State::Broken(_) => self.workers.iter().flatten().count() == 0 && self.local.is_empty(),
             State::Open | State::Closing => false,
         }
     }
@@ -431,12 +453,13 @@ impl Core {
         }
     }
 
-    /// Takes every task that has not been started and is not the next out of the lanes, oldest first within a lane.
-    pub(crate) fn take_back_waiting(&mut self) -> Vec<Arc<Task>> {
+    /// Takes every task that has not been started out of the lanes, oldest first within a lane; `spare` leaves each
+    /// lane the first that it has.
+    pub(crate) fn take_back_waiting(&mut self, spare: bool) -> Vec<Arc<Task>> {
         let mut taken = Vec::new();
         for index in self.busy.clone() {
             let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
-            let mut kept = 1;
+            let mut kept = usize::from(spare);
             let before = lane.outstanding.len();
             while kept < lane.outstanding.len() {
                 let sent = &lane.outstanding[kept];

@@ -10,6 +10,7 @@ mod engine;
 pub mod events;
 pub mod frame;
 pub mod lane;
+mod locked;
 mod queue;
 mod statistics;
 mod supervisor;
@@ -23,8 +24,7 @@ pub use config::{Config, OnCrash, OnFull, Spawn};
 pub use control::Control;
 pub use engine::{Engine, Refused, Sleeper, Waited};
 pub use lane::LaneLayout;
+pub use locked::Opaque;
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
-pub use task::{
-    Call, Failure, Function, Opaque, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task,
-};
+pub use task::{Call, Failure, Function, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task};
 pub use zygote::ZygoteCommand;

@@ -1,6 +1,5 @@
 //! A task's cell: what is to be run, where it stands, and how it ended.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,8 +9,7 @@ use windlass_os::futex::{self, Scope};
 use windlass_shm::arena::Lease;
 use windlass_shm::segment::Segment;
 
-/// Something only the layer above understands: a Python call for a thread worker, or its result.
-pub type Opaque = Box<dyn Any + Send + Sync>;
+use crate::locked::Opaque;
 
 /// A function as it is shipped to workers, once to each.
 pub struct Function {
@@ -116,6 +114,8 @@ pub enum Failure {
     Broken(Arc<str>),
     /// An initializer failed; the reply is its exception, encoded.
     Initializer(Arc<Reply>),
+    /// The pool was terminated while the task ran.
+    Terminated,
 }
 
 /// How a task ended.

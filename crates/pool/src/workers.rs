@@ -67,6 +67,8 @@ pub(crate) struct Worker {
     dismissed: bool,
     /// It has been killed on purpose: a timeout, a cancellation.
     killed: bool,
+    /// It was sent this signal as the pool was ended.
+    signalled: Option<i32>,
     /// Why it was killed, if it misbehaved.
     condemned: Option<Arc<str>>,
     /// Its process is gone, and its status is awaited until then.
@@ -84,7 +86,15 @@ impl Worker {
         self.dismissed || self.killed || self.dead_until.is_some()
     }
 
-    fn kill(&mut self) {
+    /// Sends it a signal of the user's choice: now, or as soon as it exists.
+    pub(crate) fn signal(&mut self, signal: i32) {
+        self.signalled = Some(signal);
+        if let Some(fd) = &self.pidfd {
+            let _ = pidfd::send_signal(fd.as_fd(), signal);
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
         if !self.killed {
             self.killed = true;
             if let Some(fd) = &self.pidfd {
@@ -152,6 +162,7 @@ impl Engine {
             retained: HashMap::new(),
             dismissed: false,
             killed: false,
+            signalled: None,
             condemned: None,
             dead_until: None,
             status: None,
@@ -179,8 +190,8 @@ impl Engine {
         if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
             worker.pid = pid;
             worker.pidfd = Some(Arc::clone(fd));
-            if worker.killed {
-                let _ = pidfd::send_signal(fd.as_fd(), SIGKILL);
+            if let Some(signal) = if worker.killed { Some(SIGKILL) } else { worker.signalled } {
+                let _ = pidfd::send_signal(fd.as_fd(), signal);
             }
         }
     }
@@ -301,17 +312,19 @@ impl Engine {
             task.set_stage(Stage::Queued);
             core.queue.push_front(task);
         }
-        let unasked = !worker.dismissed && !worker.killed || worker.condemned.is_some();
+        let asked = worker.dismissed || worker.killed || worker.signalled.is_some();
+        let unasked = !asked || worker.condemned.is_some();
         if unasked {
             core.counters.crashed += 1;
             if !was_ready {
                 core.failed_starts = core.failed_starts.saturating_add(1);
             }
         }
-        let failure = Failure::Crashed {
-            pid: worker.known_pid(),
-            status: worker.status,
-            reason: worker.condemned.clone(),
+        let failure = if worker.signalled.is_some() && !unasked {
+            Failure::Terminated
+        } else {
+            let reason = worker.condemned.clone();
+            Failure::Crashed { pid: worker.known_pid(), status: worker.status, reason }
         };
         let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= self.most_failed_starts());
         for task in victims {
@@ -325,7 +338,7 @@ impl Engine {
         let (pid, status, reason) = (worker.known_pid(), worker.status, worker.condemned.clone());
         if unasked {
             events::tell(&self.config.name, What::WorkerCrashed { pid, status, reason });
-        } else if worker.killed && matches!(core.state, State::Open | State::Closing) {
+        } else if worker.killed && !core.ending && matches!(core.state, State::Open | State::Closing) {
             events::tell(&self.config.name, What::WorkerRecycled { pid });
         }
         drop(worker);
@@ -350,8 +363,8 @@ impl Engine {
     fn replace(&self, core: &mut Core) {
         let alive = core.workers.iter().flatten().filter(|worker| !worker.dismissed).count();
         let closing = !matches!(core.state, State::Open);
-        let wanted =
-            if closing && core.queue.is_empty() && core.outstanding == 0 { 0 } else { self.config.workers };
+        let done = closing && core.queue.is_empty() && core.outstanding == 0;
+        let wanted = if done || core.ending { 0 } else { self.config.workers };
         if alive >= wanted {
             return;
         }

@@ -103,7 +103,7 @@ impl Pool {
     fn try_submit(&self, text: &str, options: Options) -> Result<Arc<Task>, Refused> {
         let payload = Mutex::new(Payload { bytes: text.as_bytes().to_vec(), ..Payload::default() });
         let call = Call::Remote { function: Arc::clone(&self.function), payload };
-        self.engine.submit(call, 0, options).map_err(|refused| refused.1)
+        self.engine.submit(call, 0, options, true).map_err(|refused| refused.1)
     }
 
     fn submit(&self, text: &str) -> Arc<Task> {
@@ -127,7 +127,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.engine.close(true);
-        assert!(self.engine.join(Duration::from_secs(20)), "the workers have left");
+        let deadline = Some(Instant::now() + Duration::from_secs(20));
+        assert_eq!(self.engine.join(deadline), Waited::Ready, "the workers have left");
     }
 }
 
@@ -138,7 +139,7 @@ fn every_task_is_answered_with_its_own_answer() {
     for (i, task) in &tasks {
         assert_eq!(pool.text(task), i.to_string());
     }
-    let counters = pool.engine.statistics().counters;
+    let counters = pool.engine.statistics().expect("not forked").counters;
     assert_eq!((counters.submitted, counters.completed, counters.failed), (2000, 2000, 0));
 }
 
@@ -159,7 +160,7 @@ fn a_crash_costs_exactly_the_task_that_ran() {
             other => panic!("not a crash: {other:?}"),
         }
     }
-    assert_eq!(pool.engine.statistics().counters.crashed, 20);
+    assert_eq!(pool.engine.statistics().expect("not forked").counters.crashed, 20);
 }
 
 #[test]

@@ -191,7 +191,7 @@ def _limits() -> list[Finding]:
 
 
 def _choice() -> list[Finding]:
-    from windlass._pool import choose_kind
+    from windlass._options import choose_kind
 
     kind, reason = choose_kind("auto")
     return [Finding("pool", 'kind="auto" would be', f"{kind}: {reason}")]

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol, cast
 
 import windlass
-from windlass._pool import preload_complaints
+from windlass._spawn import preload_complaints
 from windlass.cli._chunk import Runner
 from windlass.cli._dispatch import Chunk, Dispatch, Ended, Item
 from windlass.cli._errors import (
@@ -42,7 +42,7 @@ from windlass.cli._source import Feed, Inputs, open_inputs
 from windlass.cli._target import Place, check, find_target
 
 if TYPE_CHECKING:
-    from windlass._pool import Kind
+    from windlass._options import Kind
 
 _PATIENCE = 2.0  # seconds that a run which is told to stop now may take for it
 _GLANCE = 0.25  # seconds between two looks at the progress, and at what chunks have done

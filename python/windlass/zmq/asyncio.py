@@ -266,6 +266,11 @@ class Context(_zmq.Context[Socket]):
     # Not shared with the blocking contexts.
     _instance = None
 
+    def __init__(self, io_threads: int | _zmq.Context[Any] = 1, shadow: _zmq.Context[Any] | int = 0) -> None:
+        # What the blocking class knows of its sockets' class is not so here.
+        make: Any = super().__init__  # type: ignore[misc] # pyright: ignore
+        make(io_threads, shadow)
+
 
 def install() -> None:
     """Does nothing, and says so: any loop serves."""

@@ -9,7 +9,7 @@ use windlass_shm::ring::Retract;
 use super::{Core, Engine, State, lock};
 use crate::dispatch::STEAL_AFTER;
 use crate::events::{self, How, What};
-use crate::task::{Failure, Outcome, Payload, Phase, Record, Stage, Task};
+use crate::task::{Call, Failure, Outcome, Payload, Phase, Record, Stage, Task};
 use crate::wire::flags;
 
 impl Engine {
@@ -32,11 +32,12 @@ impl Engine {
         counters.busy_ns += record.busy_ns;
         self.tell_failure(task, &outcome, record.pid);
         record.total_ns = u64::try_from(task.submitted.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if let Some(mut payload) = task.payload() {
-            *payload = Payload::default();
+        match &task.call {
+            Call::Remote { payload, .. } => *lock(payload) = Payload::default(),
+            Call::Local(call) => drop(lock(call).take()),
         }
         if task.finish(outcome, record) {
-            lock(&self.completed).push(Arc::clone(task));
+            self.completed.lock().push(Arc::clone(task));
             Self::bump(&self.completed_word);
         }
         if core.change_waiters > 0 {
@@ -68,7 +69,7 @@ impl Engine {
         if task.is_done() {
             return;
         }
-        let open = matches!(core.state, State::Open | State::Closing);
+        let open = matches!(core.state, State::Open | State::Closing) && !core.ending;
         if open && task.attempt() <= task.options.retries {
             core.counters.retried += 1;
             task.set_stage(Stage::Queued);
@@ -83,7 +84,7 @@ impl Engine {
 
     /// Watched tasks that have ended since the last call.
     pub fn take_completed(&self) -> Vec<Arc<Task>> {
-        std::mem::take(&mut *lock(&self.completed))
+        std::mem::take(&mut *self.completed.lock())
     }
 
     /// True for the first caller: the pool needs one collector.
@@ -100,10 +101,8 @@ impl Engine {
     /// Cancels a task. One that has not started is simply dropped; one that is running is ended, with its worker, if
     /// `running` says so and it runs in a worker process. True if the task is cancelled now.
     pub fn cancel(&self, task: &Arc<Task>, running: bool) -> bool {
-        if self.fork_generation != windlass_os::process::fork_generation() {
-            return false; // The task, and the worker that would be killed, are the parent's.
-        }
-        let mut core = self.lock();
+        // In a forked child the task, and the worker that would be killed, are the parent's.
+        let Some(mut core) = self.enter() else { return false };
         let cancelled = self.end_early(&mut core, task, running, |_| Outcome::Cancelled);
         // Also when it was too late: the look at the rings may have ended what another thread sleeps for.
         self.after_outside_change(&mut core);
@@ -112,7 +111,7 @@ impl Engine {
 
     /// Whether the task is being run right now.
     pub fn is_running(&self, task: &Arc<Task>) -> bool {
-        let mut core = self.lock();
+        let Some(mut core) = self.enter() else { return false };
         match task.stage() {
             Stage::Running => true,
             Stage::Sent => core.sent_started(task).unwrap_or(false),
@@ -193,11 +192,14 @@ impl Engine {
             }
         }
         self.expire_deaths(&mut core, now);
+        if core.end_at.is_some_and(|at| at <= now) {
+            self.terminate_core(&mut core);
+        }
         let sweep = self.sweep_segments(&mut core, now);
         self.after_outside_change(&mut core);
         let first = core.deadlines.peek().map(|d| d.at);
         let steal = core.steal_pending().then(|| now + STEAL_AFTER);
-        let wakes = [first, core.next_death(), sweep, steal].into_iter().flatten().min();
+        let wakes = [first, core.next_death(), sweep, steal, core.end_at].into_iter().flatten().min();
         core.supervisor_wakes = wakes;
         wakes
     }

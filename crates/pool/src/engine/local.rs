@@ -1,12 +1,13 @@
 //! Tasks that threads of this process take and run.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_base::{Code, Result, error};
 
 use super::{Engine, State, lock};
-use crate::task::{Call, Opaque, Outcome, Record, Stage, Task};
+use crate::locked::Opaque;
+use crate::task::{Call, Outcome, Record, Stage, Task};
 
 impl Engine {
     /// Takes the next task for a thread of this process, blocking up to `timeout`. `Ok(None)`: nothing yet.
@@ -15,7 +16,8 @@ impl Engine {
     ///
     /// `Code::PoolClosed` when no task will come any more.
     pub fn take_local(&self, timeout: Duration) -> Result<Option<(Arc<Task>, Opaque)>> {
-        let mut core = self.lock();
+        let forked = || error!(Code::PoolClosed, "the pool's tasks are its parent's");
+        let mut core = self.enter().ok_or_else(forked)?;
         loop {
             if let Some(task) = core.queue.pop() {
                 let Call::Local(call) = &task.call else { continue };
@@ -24,7 +26,7 @@ impl Engine {
                 drop(slot);
                 task.count_attempt();
                 task.set_stage(Stage::Running);
-                core.local_running += 1;
+                core.local.push(Arc::clone(&task));
                 if core.change_waiters > 0 {
                     Self::bump(&self.change_word);
                 }
@@ -34,11 +36,10 @@ impl Engine {
                 return Err(error!(Code::PoolClosed, "the pool has no more tasks"));
             }
             core.local_idle += 1;
-            let (again, result) =
-                self.local_ready.wait_timeout(core, timeout).unwrap_or_else(PoisonError::into_inner);
+            let (again, late) = core.wait(&self.core, &self.local_ready, timeout);
             core = again;
             core.local_idle -= 1;
-            if result.timed_out() && core.queue.is_empty() {
+            if late && core.queue.is_empty() {
                 return Ok(None);
             }
         }
@@ -53,8 +54,8 @@ impl Engine {
         busy_ns: u64,
         again: Option<Opaque>,
     ) {
-        let mut core = self.lock();
-        core.local_running = core.local_running.saturating_sub(1);
+        let Some(mut core) = self.enter() else { return };
+        core.local.retain(|running| !Arc::ptr_eq(running, task));
         let pid = windlass_os::process::current_pid();
         let record = Record { pid, busy_ns, total_ns: 0 };
         let outcome = Outcome::Local { value, raised };

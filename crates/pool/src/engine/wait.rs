@@ -1,21 +1,21 @@
 //! Waiting for something, and driving the pool meanwhile: the leader, its followers, and the bell of a resting pool.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass_os::futex::{self, Scope};
 use windlass_shm::ring::AdaptiveSpin;
 
-use super::{Core, Engine, Sleeper, State, Waited, lock};
+use super::{Core, Engine, Sleeper, State, Waited};
 use crate::control::bell;
 use crate::dispatch::STEAL_AFTER;
+use crate::locked::Guard;
 
 impl Engine {
     pub(super) fn is_ready(&self, what: &Sleeper) -> bool {
         match what {
             Sleeper::Task(task) => task.is_done(),
-            Sleeper::Completed => !lock(&self.completed).is_empty(),
+            Sleeper::Completed => !self.completed.lock().is_empty(),
             Sleeper::Space => false,
             Sleeper::Any(tasks) => tasks.iter().any(|task| task.is_done()),
         }
@@ -31,10 +31,7 @@ impl Engine {
             if self.is_ready(what) {
                 return Waited::Ready;
             }
-            if self.fork_generation != windlass_os::process::fork_generation() {
-                return Waited::TimedOut;
-            }
-            let mut core = self.lock();
+            let Some(mut core) = self.enter() else { return Waited::TimedOut };
             if matches!(what, Sleeper::Space) && self.has_space(&core) {
                 return Waited::Ready;
             }
@@ -57,7 +54,7 @@ impl Engine {
 
     pub(super) fn follow(
         &self,
-        mut core: MutexGuard<'_, Core>,
+        mut core: Guard<'_, Core>,
         what: &Sleeper,
         deadline: Option<Instant>,
     ) -> Waited {
@@ -95,7 +92,7 @@ impl Engine {
 
     pub(super) fn sleep_on(
         &self,
-        core: MutexGuard<'_, Core>,
+        core: Guard<'_, Core>,
         word: &AtomicU32,
         what: &Sleeper,
         timeout: Option<Duration>,
@@ -110,7 +107,7 @@ impl Engine {
 
     pub(super) fn lead<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core>,
+        mut core: Guard<'a, Core>,
         what: &Sleeper,
         deadline: Option<Instant>,
         mut spin: AdaptiveSpin,
@@ -161,7 +158,7 @@ impl Engine {
 
     /// Whether a look at the rings would find something; no more than a hint.
     pub(super) fn glance(&self) -> bool {
-        let Ok(core) = self.core.try_lock() else { return false };
+        let Some(core) = self.core.try_lock() else { return false };
         core.any_ready()
     }
 
@@ -219,9 +216,12 @@ impl Engine {
 
     /// Reads the results that are there, if nobody waits for them: for those who ask again and again and never wait.
     pub fn catch_up(&self) {
-        // In a forked child the lock may be held by a thread that is not there.
-        if self.is_remote() && self.fork_generation == windlass_os::process::fork_generation() {
-            self.look(&mut self.lock());
+        // Whoever has the lock is looking, or is about to be done; and in a forked child it may be held for ever.
+        if self.is_remote()
+            && !self.is_forked()
+            && let Some(mut core) = self.core.try_lock()
+        {
+            self.look(&mut core);
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
             None,
         ),
         Refused::Broken(failure) => failed(py, failure, None),
-        Refused::Full | Refused::Wait => make(
+        Refused::Full | Refused::Wait | Refused::Busy => make(
             py,
             "QueueFull",
             "the pool's queue is full. Try again later, raise max_queue, or use on_full=\"block\".",
@@ -106,6 +106,13 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         Failure::Crashed { pid, status, reason } => {
             crashed(py, *pid, *status, reason.as_deref(), task).unwrap_or_else(|error| error)
         }
+        Failure::Terminated => make(
+            py,
+            "PoolTerminated",
+            "the pool was terminated while this task ran. What the task has done so far stays done; submit it to \
+             another pool to run it again.",
+            None,
+        ),
         Failure::TimedOut(phase) => timed_out(py, *phase, task).unwrap_or_else(|error| error),
         Failure::Broken(reason) => {
             make(py, "PoolBroken", &format!("the pool is broken: {reason}. Make a new pool."), None)

@@ -62,5 +62,5 @@ fn run(py: Python<'_>, pool: &Arc<PoolInner>, task: &Arc<Task>, work: Opaque) {
 
 /// Wraps an object as a local task's value.
 pub(crate) fn opaque(value: Py<PyAny>) -> Opaque {
-    Box::new(LocalValue(value))
+    Opaque::new(LocalValue(value))
 }

@@ -29,6 +29,8 @@ const FEWEST_TASKS: usize = 16;
 /// Tasks of one item carry it as their argument; the others are batches.
 struct Flight {
     task: Arc<Task>,
+    /// Whether the event loop is told of its end already.
+    told: bool,
     items: usize,
     batch: bool,
     /// A batch's inputs, kept if the failure of one must cost no other.
@@ -62,8 +64,14 @@ struct Current {
     mixed: bool,
 }
 
+impl Current {
+    fn left(&self, py: Python<'_>) -> usize {
+        self.values.bind(py).len().saturating_sub(self.at)
+    }
+}
+
 /// See the module. The iterator goes on after an exception: the next input's result is next.
-#[pyclass(weakref, module = "windlass._core")]
+#[pyclass(subclass, weakref, module = "windlass._core")]
 pub(crate) struct MapIterator {
     pool: Arc<PoolInner>,
     callable: Py<PyAny>,
@@ -91,6 +99,9 @@ pub(crate) struct MapIterator {
     /// `Ok` and `Err`, if what comes of each input is to be told as one of them.
     results: Option<(Py<PyAny>, Py<PyAny>)>,
 }
+
+/// Futures whose end an event loop is to be told of, and the seconds for which it waits at most.
+type Pending<'py> = (Vec<Bound<'py, PyAny>>, Option<f64>);
 
 /// What `Pool.map` has made of its arguments.
 #[derive(FromPyObject)]
@@ -226,6 +237,42 @@ impl MapIterator {
         }
     }
 
+    /// How many results are still to come; `None` if the inputs do not know their length.
+    fn _left(&self, py: Python<'_>) -> Option<usize> {
+        let queued = self.remaining?;
+        let current = self.current.as_ref().map_or(0, |current| current.left(py));
+        let failed = self.failed.as_ref().map_or(0, |(_, left)| *left);
+        let flying: usize = self.flight.iter().map(|flight| flight.items).sum();
+        let waiting = if self.source.is_some() { queued } else { 0 };
+        Some(waiting + current + failed + flying)
+    }
+
+    /// For an event loop: `None` if the next result can be had without waiting, else the futures whose end is news,
+    /// each of them once, and the seconds for which to wait at most.
+    fn _pending<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Pending<'py>>> {
+        self.started = true;
+        if self.current.as_ref().is_some_and(|current| current.left(py) > 0) || self.failed.is_some() {
+            return Ok(None);
+        }
+        self.refill(py, false)?;
+        let first = if self.ordered { 1 } else { self.flight.len() };
+        let mut news = Vec::new();
+        for flight in self.flight.iter_mut().take(first) {
+            if flight.task.is_done() {
+                return Ok(None);
+            }
+            if !flight.told {
+                news.push(self.pool.future(py, Arc::clone(&flight.task))?);
+                flight.told = true;
+            }
+        }
+        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
+        if self.flight.is_empty() || left.is_some_and(|left| left <= 0.0) {
+            return Ok(None);
+        }
+        Ok(Some((news, left)))
+    }
+
     /// Submits everything that is left, whatever is in flight: the pool is about to close.
     fn _submit_all(&mut self, py: Python<'_>) -> PyResult<()> {
         if self.remaining.is_some() && self.buffersize.is_none() { self.refill(py, true) } else { Ok(()) }
@@ -332,7 +379,13 @@ impl MapIterator {
                     let star = if self.star { flags::STAR } else { 0 };
                     let task = self.pool.submit(py, call, flags::BATCH | star, self.options)?;
                     let inputs = self.results.is_some().then(|| items.clone().unbind());
-                    self.flight.push_back(Flight { task, items: items.len(), batch: true, inputs });
+                    self.flight.push_back(Flight {
+                        task,
+                        told: false,
+                        items: items.len(),
+                        batch: true,
+                        inputs,
+                    });
                     return Ok(());
                 }
                 Err(error) if is_failure(py, &error) => {}
@@ -355,7 +408,7 @@ impl MapIterator {
             Err(error) if is_failure(py, &error) => failed_task(py, error),
             Err(interrupt) => return Err(interrupt),
         };
-        Ok(Flight { task, items: 1, batch: false, inputs: None })
+        Ok(Flight { task, told: false, items: 1, batch: false, inputs: None })
     }
 
     /// Sends the inputs of a batch that never ran once more, one by one, in the batch's place.
@@ -367,7 +420,7 @@ impl MapIterator {
                 Ok(flight) => flight,
                 // The pool was shut down meanwhile, say: these inputs were taken, and each gets an answer.
                 Err(error) if is_failure(py, &error) => {
-                    Flight { task: failed_task(py, error), items: 1, batch: false, inputs: None }
+                    Flight { task: failed_task(py, error), told: false, items: 1, batch: false, inputs: None }
                 }
                 Err(interrupt) => return Err(interrupt),
             });

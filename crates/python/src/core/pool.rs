@@ -9,8 +9,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use windlass_pool::{
-    Call, Config, Engine, OnCrash, OnFull, Options, Outcome, Payload, Refused, Sleeper, Spawn, Task,
-    ZygoteCommand,
+    Call, Config, Engine, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Sleeper, Spawn, Task,
+    Waited, ZygoteCommand,
 };
 
 use super::functions::Functions;
@@ -63,7 +63,11 @@ impl PoolInner {
         Ok(false)
     }
 
-    fn future<'py>(self: &Arc<Self>, py: Python<'py>, task: Arc<Task>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn future<'py>(
+        self: &Arc<Self>,
+        py: Python<'py>,
+        task: Arc<Task>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let class = self.future_type.bind(py);
         // SAFETY: the class is a subclass of FutureBase, whose tp_new takes any tuple; going through it directly leaves
         // out concurrent.futures.Future.__init__, which makes the condition that we make only on demand.
@@ -90,7 +94,14 @@ impl PoolInner {
         options: Options,
     ) -> PyResult<Arc<Task>> {
         loop {
-            let (back, refused) = match self.engine.submit(call, task_flags, options) {
+            // Without a wait while the interpreter's lock is held, which the holder of the other may be waiting for.
+            let tried = match self.engine.submit(call, task_flags, options, false) {
+                Err(refused) if matches!(refused.1, Refused::Busy) => {
+                    py.detach(|| self.engine.submit(refused.0, task_flags, options, true))
+                }
+                tried => tried,
+            };
+            let (back, refused) = match tried {
                 Ok(task) => return Ok(task),
                 Err(refused) => *refused,
             };
@@ -117,7 +128,7 @@ impl PoolInner {
                 args: args.clone().unbind(),
                 kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
             };
-            return Ok(Call::Local(Mutex::new(Some(Box::new(call)))));
+            return Ok(Call::Local(Mutex::new(Some(Opaque::new(call)))));
         }
         let function = self.functions.get(&self.engine, callable)?;
         let payload = if args.is_empty() && kwargs.is_none() {
@@ -211,7 +222,27 @@ impl PoolBase {
         Ok(Self { inner, defaults })
     }
 
-    /// Submits a call; see `windlass.Pool.submit`.
+    /// Submits a call, and returns the future of its result at once.
+    ///
+    /// The function and its arguments are pickled now: what changes afterwards does not reach the task. What cannot be
+    /// sent fails the future with `EncodeError`. If the pool was made with ``max_queue``, a full queue makes the call
+    /// wait for room, or raise `QueueFull`, as ``on_full`` says.
+    ///
+    /// Args:
+    ///     fn: what to call; any callable, a lambda or a closure too.
+    ///     args: its arguments by position.
+    ///     kwargs: its arguments by name.
+    ///
+    /// Raises:
+    ///     PoolClosed: after `shutdown`.
+    ///     PoolBroken: if the pool can run nothing any more.
+    ///     QueueFull: if the queue is full and the pool was made with ``on_full="reject"``.
+    ///
+    /// Examples:
+    ///     >>> import windlass
+    ///     >>> with windlass.Pool(2) as pool:
+    ///     ...     pool.submit(pow, 2, 10).result()
+    ///     1024
     #[pyo3(signature = (r#fn, /, *args, **kwargs))]
     fn submit<'py>(
         &self,
@@ -315,6 +346,28 @@ impl PoolHandle {
         py.detach(|| self.inner.engine.close(cancel));
     }
 
+    /// Takes no more tasks, cancels those that have not started, and ends those that run after `grace` seconds.
+    fn end(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
+        let wait = Duration::try_from_secs_f64(grace);
+        let wait = match wait {
+            Ok(wait) => wait,
+            Err(_) if grace > 0.0 => Duration::MAX,
+            Err(_) => return Err(errors::value_error("grace must be a number of seconds, 0 or more")),
+        };
+        py.detach(|| self.inner.engine.end(wait));
+        Ok(())
+    }
+
+    /// Ends everything now: tasks that wait are cancelled, those that run fail with `PoolTerminated`.
+    fn terminate(&self, py: Python<'_>) {
+        py.detach(|| self.inner.engine.terminate());
+    }
+
+    /// Takes no more tasks, cancels those that have not started, and sends every worker process a signal.
+    fn signal_workers(&self, py: Python<'_>, signum: i32) {
+        py.detach(|| self.inner.engine.signal_workers(signum));
+    }
+
     /// Ends every worker at once.
     fn break_down(&self, py: Python<'_>, reason: String) {
         let failure = windlass_pool::Failure::Broken(reason.into());
@@ -326,14 +379,13 @@ impl PoolHandle {
     fn join(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let deadline = future::deadline(timeout);
         loop {
-            let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
-            let slice = left.unwrap_or(Duration::from_millis(200)).min(Duration::from_millis(200));
-            if py.detach(|| self.inner.engine.join(slice)) {
-                return Ok(true);
-            }
-            py.check_signals()?;
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(false);
+            // In slices, for a signal that comes right before the sleep, or to another thread, interrupts none.
+            let slice = std::time::Instant::now() + Duration::from_millis(50);
+            let until = deadline.map_or(slice, |deadline| deadline.min(slice));
+            match py.detach(|| self.inner.engine.join(Some(until))) {
+                Waited::Ready => return Ok(true),
+                Waited::TimedOut if Some(until) == deadline => return Ok(false),
+                Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
             }
         }
     }
@@ -353,6 +405,7 @@ impl PoolHandle {
     /// The counters: a dict, and a list of `(pid, state, completed, busy ns)`.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyList>)> {
         let statistics = py.detach(|| self.inner.engine.statistics());
+        let statistics = statistics.ok_or_else(|| errors::refused(py, &Refused::Forked))?;
         let counters = statistics.counters;
         let totals = PyDict::new(py);
         let integers = [

@@ -1,0 +1,203 @@
+//! The engine's lock, and what may not be dropped under it.
+//!
+//! The values that the layer above puts into tasks run arbitrary code when they are dropped: a finalizer may come back
+//! to the engine, or wait for a thread that does. So no [`Opaque`] is ever dropped by a thread that holds a lock of the
+//! engine: its content goes to a bin of the thread, and the guard empties the bin after it has released the lock.
+//! Nobody has to remember this: it is in the two types' own `Drop`.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+type Content = Box<dyn Any + Send + Sync>;
+
+thread_local! {
+    /// Locks of engines that this thread holds.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+    /// What was dropped meanwhile.
+    static BIN: RefCell<Vec<Content>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Something only the layer above understands: a Python call for a thread worker, or its result.
+///
+/// Dropped while the thread holds an engine's lock, it is kept until the lock is released.
+pub struct Opaque(Option<Content>);
+
+impl Opaque {
+    /// Wraps a value.
+    pub fn new(value: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(value)))
+    }
+
+    /// The value, if it is of this type.
+    pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
+        self.0.as_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Opaque {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opaque").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Opaque {
+    fn drop(&mut self) {
+        let Some(content) = self.0.take() else { return };
+        // A thread that is ending has no bin any more, and holds no lock either.
+        let held = HELD.try_with(Cell::get).unwrap_or(0) > 0;
+        if held {
+            BIN.with_borrow_mut(|bin| bin.push(content));
+        }
+    }
+}
+
+/// A mutex under which nothing opaque is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Locked<T>(Mutex<T>);
+
+impl<T> Locked<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        Guard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The guard, unless another thread has it.
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(Guard::new(guard)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(Guard::new(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+/// A lock that is held; see the module.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T> {
+    /// Taken out by `drop` and `wait` only, which end the guard.
+    inner: ManuallyDrop<MutexGuard<'a, T>>,
+}
+
+impl<'a, T> Guard<'a, T> {
+    fn new(inner: MutexGuard<'a, T>) -> Self {
+        HELD.set(HELD.get() + 1);
+        Self { inner: ManuallyDrop::new(inner) }
+    }
+
+    /// Releases the lock until the condition is signalled or the time is up, and takes it again; the flag says that the
+    /// time was up. May return early.
+    pub(crate) fn wait(
+        mut self,
+        mutex: &'a Locked<T>,
+        condition: &Condvar,
+        timeout: Duration,
+    ) -> (Self, bool) {
+        if BIN.with_borrow(|bin| !bin.is_empty()) {
+            // What is in the bin must not wait as long as this thread does: the caller looks again.
+            drop(self);
+            return (mutex.lock(), false);
+        }
+        // SAFETY: taken once: `self` is forgotten right afterwards.
+        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
+        std::mem::forget(self);
+        HELD.set(HELD.get() - 1);
+        let (inner, result) = condition.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
+        (Self::new(inner), result.timed_out())
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once: this is the end of `self`.
+        drop(unsafe { ManuallyDrop::take(&mut self.inner) });
+        let left = HELD.get() - 1;
+        HELD.set(left);
+        if left > 0 {
+            return;
+        }
+        loop {
+            // Taken out first: a finalizer may take the lock itself, and fill the bin anew.
+            let bin = BIN.take();
+            if bin.is_empty() {
+                return;
+            }
+            drop(bin);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Notes how many locks its thread held when it was dropped, and takes the lock itself.
+    struct Finalizer {
+        lock: Arc<Locked<Vec<Opaque>>>,
+        dropped: Arc<AtomicUsize>,
+    }
+
+    impl Drop for Finalizer {
+        fn drop(&mut self) {
+            assert_eq!(HELD.get(), 0);
+            drop(self.lock.lock());
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_dropped_under_a_lock_goes_after_it() {
+        let lock = Arc::new(Locked::new(Vec::new()));
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let make = || Opaque::new(Finalizer { lock: Arc::clone(&lock), dropped: Arc::clone(&dropped) });
+        let mut guard = lock.lock();
+        guard.extend([make(), make()]);
+        guard.clear();
+        let other = Locked::new(());
+        drop(other.lock());
+        assert_eq!(dropped.load(Ordering::Relaxed), 0);
+        drop(guard);
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
+        drop(make());
+        assert_eq!(dropped.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_thread_that_waits_empties_its_bin_first() {
+        let lock = Arc::new(Locked::new(Vec::new()));
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let condition = Condvar::new();
+        let mut guard = lock.lock();
+        guard.push(Opaque::new(Finalizer { lock: Arc::clone(&lock), dropped: Arc::clone(&dropped) }));
+        guard.clear();
+        let (guard, late) = guard.wait(&lock, &condition, Duration::from_secs(60));
+        assert!(!late && dropped.load(Ordering::Relaxed) == 1);
+        let (guard, late) = guard.wait(&lock, &condition, Duration::from_millis(1));
+        assert!(late && guard.is_empty());
+        assert!(lock.try_lock().is_none());
+    }
+}

@@ -1,0 +1,101 @@
+"""What is finished before the interpreter leaves: pools that were not shut down, engines that end, their threads."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from windlass import _core
+
+if TYPE_CHECKING:
+    from windlass._pool import Pool
+
+#: Pools that have not been shut down: their accepted tasks are finished before the interpreter leaves.
+OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
+#: Engines whose pool is gone or shut down without waiting, but whose workers may be at work.
+ENDING: set[_core.PoolHandle] = set()
+#: Threads of pools: they must be gone before the interpreter is, for they come back into it from compiled code.
+THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def join(threads: Iterable[threading.Thread]) -> None:
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join()
+
+
+async def in_a_thread(name: str, call: Callable[[], object]) -> None:
+    """Runs something that blocks in a thread of its own, and waits for it without blocking the event loop.
+
+    Not in the loop's executor: that may be busy, or be the very pool that is being left.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+    def run() -> None:
+        error = None
+        try:
+            call()
+        except BaseException as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, error)
+        except RuntimeError:  # The loop is closed: nobody waits any more.
+            return
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    THREADS.add(thread)
+    thread.start()
+    await done
+
+
+def abandon(engine: _core.PoolHandle, owner: int) -> None:
+    """The pool object is gone: what it accepted is finished, then its workers leave."""
+    if os.getpid() == owner and not engine.ended:
+        engine.close(False)
+        if not engine.ended:
+            ENDING.add(engine)
+
+
+def _at_exit() -> None:
+    """Finishes what was accepted, as the standard library does, before the interpreter goes."""
+    for pool in list(OPEN):
+        if pool._owner == os.getpid():
+            pool.shutdown(wait=True)
+    for engine in list(ENDING):
+        engine.join()
+    join(list(THREADS))
+
+
+def _register_exit() -> None:
+    # Before the threads are joined, like the standard library's own executors: tasks may still start threads.
+    register: Callable[[Callable[[], None]], object] | None = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(_at_exit)
+    else:
+        atexit.register(_at_exit)
+
+
+_register_exit()
+
+
+def _forked() -> None:
+    THREADS.clear()
+    OPEN.clear()
+    ENDING.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

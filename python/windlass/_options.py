@@ -1,0 +1,136 @@
+"""The settings of pools and tasks: what they may be, and a pool's view with others."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Kind = Literal["auto", "process", "thread"]
+
+
+class Unset:
+    """The default of options that may be `None`."""
+
+    def __repr__(self) -> str:
+        return "unset"
+
+
+UNSET = Unset()
+
+
+def checked_count(name: str, value: object, least: int) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be {least} or more, not {number}")
+    return number
+
+
+def checked_timeout(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds or None, not {value!r}")
+    if not value >= 0:
+        raise ValueError(f"timeout must be 0 or more seconds, not {value!r}")
+    return float(value)
+
+
+def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if kind == "process":
+        return "process", "processes, as asked for"
+    if kind == "thread":
+        note = "" if not gil else ", which share one GIL: pure Python code will not run in parallel"
+        return "thread", f"threads, as asked for{note}"
+    if kind != "auto":
+        raise ValueError(f"kind must be 'auto', 'process' or 'thread', not {kind!r}")
+    if not gil:
+        return "thread", "threads, because this interpreter runs without a GIL"
+    if sys.version_info >= (3, 13) and "t" in getattr(sys, "abiflags", ""):
+        return "process", (
+            "processes, because the GIL of this free-threaded interpreter is enabled: an imported extension does not "
+            "declare itself safe without it, or PYTHON_GIL=1 is set"
+        )
+    return (
+        "process",
+        "processes, because this interpreter has a GIL, which lets one thread run Python code at a time",
+    )
+
+
+class TaskSettings(NamedTuple):
+    """The settings of tasks, checked."""
+
+    timeout: float | None
+    retries: int
+    priority: int
+
+    @classmethod
+    def checked(cls, timeout: object, retries: object, priority: object) -> TaskSettings:
+        """The settings, if they make sense.
+
+        Raises:
+            TypeError, ValueError: if they do not.
+        """
+        return cls(
+            checked_timeout(timeout),
+            checked_count("retries", retries, 0),
+            checked_count("priority", priority, -(2**31)),
+        )
+
+    def changed(
+        self, timeout: float | Unset | None, retries: int | Unset, priority: int | Unset
+    ) -> TaskSettings:
+        """These settings, but for those that are given."""
+        return TaskSettings.checked(
+            self.timeout if isinstance(timeout, Unset) else timeout,
+            self.retries if isinstance(retries, Unset) else retries,
+            self.priority if isinstance(priority, Unset) else priority,
+        )
+
+
+#: How other libraries spell what we have under another name, or not at all.
+_SPELLINGS = {
+    "processes": "workers=",
+    "n_jobs": "workers=",
+    "num_workers": "workers=",
+    "nprocs": "workers=",
+    "njobs": "workers=",
+    "max_processes": "workers=",
+    "mp_context": 'nothing: workers come from a zygote, never from a fork of this process; see kind="process"',
+    "context": 'nothing: workers come from a zygote, never from a fork of this process; see kind="process"',
+    "start_method": 'nothing: workers come from a zygote, never from a fork of this process; see kind="process"',
+    "thread_name_prefix": "name=",
+    "max_tasks_per_child": "nothing yet: a worker lives as long as its pool",
+    "maxtasksperchild": "nothing yet: a worker lives as long as its pool",
+    "worker_lifespan": "nothing yet: a worker lives as long as its pool",
+    "max_tasks": "nothing yet: a worker lives as long as its pool",
+    "backend": "kind=",
+    "prefer": "kind=",
+    "chunksize": "chunksize= of map",
+    "batch_size": "chunksize= of map",
+    "progress_bar": "progress= of map",
+    "use_dill": "nothing: cloudpickle is used where pickle does not suffice",
+    "shared_objects": "windlass.share()",
+}
+
+
+def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object]) -> None:
+    """Raises for arguments that `Pool` does not have, with the name that it has instead.
+
+    Raises:
+        TypeError: if there is one.
+    """
+    for name in unknown:
+        ours = _SPELLINGS.get(name)
+        if ours is not None:
+            raise TypeError(f"Pool() has no argument {name!r}: Windlass has {ours}")
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, known, 1)
+        meant = f": did you mean {close[0]}=?" if close else f". It has {', '.join(known)}"
+        raise TypeError(f"Pool() got an unexpected keyword argument {name!r}{meant}")

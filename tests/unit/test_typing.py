@@ -1,0 +1,177 @@
+"""What mypy and pyright know of a page of user code: right lines pass, and each wrong one is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.test_results_typing import ROOT, run_mypy
+
+RIGHT = """
+import asyncio
+from typing import assert_type
+
+import windlass
+import windlass.zmq.asyncio
+
+
+def area(width: int, height: float = 1.0, *, scale: float = 1.0) -> float:
+    return width * height * scale
+
+
+def text(number: int) -> str:
+    return str(number)
+
+
+def box(a: int, b: int, c: int) -> int:
+    return a * b * c
+
+
+def submitted(pool: windlass.Pool) -> None:
+    future = pool.submit(area, 3, height=2.0, scale=0.5)
+    assert_type(future, windlass.Future[float])
+    assert_type(future.result(), float)
+    assert_type(future.result(timeout=1), float)
+    assert_type(future.exception(), BaseException | None)
+    assert_type(future.cancel(), bool)
+    assert_type(future.cancel(running=True), bool)
+    assert_type(future.task, windlass.TaskRecord | None)
+    assert_type(pool.submit(text, 3).result(), str)
+    assert_type(pool.submit(lambda: [1]).result(), list[int])
+    future.add_done_callback(lambda done: print(done.result()))
+
+
+def viewed(pool: windlass.Pool) -> None:
+    view = pool.options(timeout=3, retries=1)
+    assert_type(view, windlass.PoolOptions)
+    assert_type(view.options(priority=2).submit(area, 3), windlass.Future[float])
+    assert_type(view.map(text, [1]), windlass.MapIterator[str])
+    assert_type(view.statistics(), windlass.PoolStatistics)
+
+
+def mapped(pool: windlass.Pool, both: bool) -> None:
+    assert_type(pool.map(text, range(3)), windlass.MapIterator[str])
+    assert_type(pool.map_unordered(text, range(3), chunksize=2), windlass.MapIterator[str])
+    assert_type(pool.map_unordered(area, [1, 2], [0.5, 1.5]), windlass.MapIterator[float])
+    assert_type(pool.map(box, [1], [2], [3]), windlass.MapIterator[int])
+    assert_type(list(pool.map(lambda n: n * 2, [1, 2])), list[int])
+    for name in pool.map(text, [1], progress=True):
+        assert_type(name, str)
+    assert_type(len(pool.map(text, [1])), int)
+    pool.map(text, [1], results=both)
+
+
+def made() -> windlass.Pool:
+    with windlass.Pool(2, kind="process", preload=["json"], on_full="reject", max_queue=3) as pool:
+        assert_type(pool, windlass.Pool)
+    return windlass.Pool(max_workers=2)
+
+
+async def awaited() -> None:
+    async with windlass.Pool(2) as pool:
+        assert_type(pool, windlass.Pool)
+        assert_type(await pool.run(area, 3, scale=2.0), float)
+        assert_type(await pool.options(timeout=1).run(text, 3), str)
+        assert_type(await asyncio.wrap_future(pool.submit(text, 3)), str)
+        async for name in pool.map_unordered(text, [1]):
+            assert_type(name, str)
+        results = pool.map(text, [1])
+        await results.aclose()
+
+
+async def messaging() -> None:
+    context = windlass.zmq.asyncio.Context()
+    with windlass.zmq.asyncio.Context(2) as other, other.socket(windlass.zmq.PUB) as socket:
+        assert_type(socket, windlass.zmq.asyncio.Socket)
+    context.term()
+"""
+
+#: Each is one mistake.
+WRONG = {
+    "an argument of another type": 'pool.submit(area, "three")',
+    "an argument too few": "pool.submit(area)",
+    "an argument by an unknown name": "pool.submit(area, 3, depth=4)",
+    "a result of another type": "word: str = pool.submit(area, 3).result()",
+    "what is no function": "pool.submit(3)",
+    "an unknown setting": "windlass.Pool(nonsense=3)",
+    "another library's setting": "windlass.Pool(processes=3)",
+    "a kind that does not exist": 'windlass.Pool(kind="fork")',
+    "a number as text": 'windlass.Pool("two")',
+    "an unknown option": "pool.options(patience=3)",
+    "an option of another type": 'pool.options(retries="twice")',
+    "inputs of another type": 'pool.map(text, ["one"])',
+    "inputs of another type, unordered": 'pool.map_unordered(text, ["one"])',
+    "an unknown argument of map": "pool.map_unordered(text, [1], chunks=2)",
+    "map's results of another type": "names: list[int] = list(pool.map_unordered(text, [1]))",
+    "an unknown argument of cancel": "pool.submit(text, 1).cancel(force=True)",
+    "cancel by position": "pool.submit(text, 1).cancel(True)",
+    "a view's argument of another type": 'pool.options(retries=1).submit(text, "one")',
+    "an argument of run": 'pool.run(text, "one")',
+    "a context's argument": 'windlass.zmq.asyncio.Context("two")',
+}
+HEAD = """import windlass
+import windlass.zmq.asyncio
+
+
+def area(width: int, height: float = 1.0, *, scale: float = 1.0) -> float:
+    return width * height * scale
+
+
+def text(number: int) -> str:
+    return str(number)
+
+
+async def main(pool: windlass.Pool) -> None:
+"""
+
+
+def run_pyright(path: Path) -> tuple[int, str]:
+    """What pyright says of a file, in mypy's form, and its status."""
+    pytest.importorskip("pyright")
+    settings = {
+        "include": [path.name],
+        "extraPaths": [str(ROOT / "python")],
+        "typeCheckingMode": "strict",
+        "reportMissingModuleSource": False,
+    }
+    (path.parent / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(path.parent)]
+    # Which version it is is not to be looked up in a network.
+    environment = os.environ | {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    done = subprocess.run(
+        command, cwd=path.parent, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    told = json.loads(done.stdout)["generalDiagnostics"]
+    lines = [
+        f"{Path(each['file']).name}:{each['range']['start']['line'] + 1}: {each['severity']}: {each['message']}"
+        for each in told
+    ]
+    return done.returncode, "\n".join(lines)
+
+
+CHECKERS = pytest.mark.parametrize("check", [run_mypy, run_pyright], ids=["mypy", "pyright"])
+
+
+@CHECKERS
+def test_right_lines_pass(tmp_path: Path, check: Callable[[Path], tuple[int, str]]) -> None:
+    path = tmp_path / "right.py"
+    path.write_text(RIGHT)
+    status, said = check(path)
+    assert status == 0, said
+
+
+@CHECKERS
+def test_wrong_lines_are_found(tmp_path: Path, check: Callable[[Path], tuple[int, str]]) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(HEAD + "".join(f"    {line}\n" for line in WRONG.values()))
+    _, said = check(path)
+    found = {int(line.split(":")[1]) for line in said.splitlines() if ": error: " in line}
+    first = HEAD.count("\n") + 1
+    missed = [name for number, name in enumerate(WRONG, first) if number not in found]
+    assert not missed, said
+    assert all(number >= first for number in found), said
