@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod epoll;
 pub mod eventfd;
 pub mod futex;
+pub mod limits;
 pub mod membarrier;
 pub mod memfd;
 pub mod memory;

@@ -74,6 +74,15 @@ pub fn send(fd: BorrowedFd<'_>, parts: &[&[u8]], fds: &[BorrowedFd<'_>], blockin
         .map(drop)
 }
 
+/// A packet that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Its length; 0 at the end of the connection.
+    pub bytes: usize,
+    /// Descriptors came with it that this process could not take: it has as many open as it may.
+    pub cut_off: bool,
+}
+
 /// Receives one packet: its bytes into `buffer`, its descriptors, closed on exec, onto `fds`. 0 is the end.
 ///
 /// # Errors
@@ -85,6 +94,20 @@ pub fn recv(
     fds: &mut Vec<OwnedFd>,
     blocking: bool,
 ) -> io::Result<usize> {
+    recv_packet(fd, buffer, fds, blocking).map(|received| received.bytes)
+}
+
+/// As [`recv`], and tells whether the kernel had to leave descriptors out.
+///
+/// # Errors
+///
+/// As [`recv`].
+pub fn recv_packet(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+    blocking: bool,
+) -> io::Result<Received> {
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     let mut control = Control([0; CONTROL]);
     // SAFETY: the header points to a live vector and a live control buffer.
@@ -113,7 +136,9 @@ pub fn recv(
             message = libc::CMSG_NXTHDR(&raw const header, message);
         }
     }
-    Ok(usize::try_from(got).unwrap_or(0))
+    // The buffer has room for as many as one packet can carry, so this is the limit of descriptors.
+    let cut_off = header.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok(Received { bytes: usize::try_from(got).unwrap_or(0), cut_off })
 }
 
 #[cfg(test)]

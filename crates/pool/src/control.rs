@@ -1,14 +1,14 @@
 //! The page of hints that a pool shares with all of its workers, and the bell in it.
 //!
-//! Nothing here is trusted: a worker that scribbles on the page costs its pool speed, never an answer, for the parent
-//! looks at the rings again whenever a worker dies and the supervisor wakes at its own pace.
+//! Nothing here is trusted: a worker that scribbles on the page costs its pool speed, never an answer. Every sleep that
+//! a word of this page could prolong is bounded by [`WATCH`], and what the parent tells itself it tells in private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-use windlass_base::{Code, Result, ResultExt, error};
+use windlass_base::{Result, ResultExt};
 use windlass_os::eventfd::EventFd;
 use windlass_os::futex::{self, Scope};
 use windlass_os::memfd;
@@ -16,7 +16,8 @@ use windlass_os::mmap::{Mapping, Protection};
 
 /// Bytes of a control page.
 pub const SIZE: usize = 4096;
-const MAGIC: u32 = 0x574C_4331;
+/// The longest that the parent sleeps without a look at the rings of a pool that has tasks, whatever the page says.
+pub const WATCH: Duration = Duration::from_millis(500);
 
 /// What the parent wants to be told about, as the bell's word.
 ///
@@ -40,7 +41,6 @@ struct Line<T>(T);
 
 #[repr(C)]
 struct Page {
-    magic: Line<AtomicU32>,
     /// One of `bell`; see there for who writes it.
     bell: Line<AtomicU32>,
     /// Lanes that have a task: written by the parent, read by workers that consider to spin.
@@ -53,7 +53,13 @@ struct Page {
 #[derive(Debug)]
 pub struct Control {
     map: Mapping,
+    /// Rung by workers. It is never read: a worker has the same descriptor, and could let a read block or come to
+    /// nothing. Whoever waits for it waits for the edge, which each ring makes.
     event: EventFd,
+    /// Rung by the parent for its own supervisor; no worker has it.
+    own: Option<EventFd>,
+    /// Parent: a thread is in [`sleep`](Self::sleep), whatever the bell's word has been made to say.
+    sleeping: AtomicBool,
 }
 
 impl Control {
@@ -68,9 +74,9 @@ impl Control {
         let map =
             Mapping::map(fd.as_fd(), SIZE, Protection::ReadWrite).context("could not map a control page")?;
         let event = EventFd::new().context("could not make an event descriptor")?;
-        let control = Self { map, event };
+        let own = EventFd::new().context("could not make an event descriptor")?;
+        let control = Self { map, event, own: Some(own), sleeping: AtomicBool::new(false) };
         control.page().cores.0.store(cores, Ordering::Relaxed);
-        control.page().magic.0.store(MAGIC, Ordering::Release);
         Ok((Arc::new(control), fd))
     }
 
@@ -82,11 +88,8 @@ impl Control {
     pub fn attach(control: OwnedFd, event: OwnedFd) -> Result<Arc<Self>> {
         let map = Mapping::map(control.as_fd(), SIZE, Protection::ReadWrite)
             .context("could not map a control page")?;
-        let control = Self { map, event: EventFd::from_owned(event) };
-        if control.page().magic.0.load(Ordering::Acquire) != MAGIC {
-            return Err(error!(Code::ShmCorrupt, "a control page has the wrong magic number"));
-        }
-        Ok(Arc::new(control))
+        let event = EventFd::from_owned(event);
+        Ok(Arc::new(Self { map, event, own: None, sleeping: AtomicBool::new(false) }))
     }
 
     fn page(&self) -> &Page {
@@ -95,19 +98,28 @@ impl Control {
         unsafe { &*self.map.as_ptr().cast::<Page>() }
     }
 
-    /// The event descriptor that the supervisor sleeps on.
+    /// The event descriptor that workers ring: to be watched for edges, and never read.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Empties the event descriptor.
-    pub fn drain(&self) {
-        self.event.drain();
+    /// Parent: the event descriptor that [`kick`](Self::kick) rings.
+    pub fn own_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.own.as_ref().map(AsFd::as_fd)
     }
 
-    /// Wakes the supervisor, whatever the bell says.
+    /// Parent: takes note of all kicks so far.
+    pub fn drain(&self) {
+        if let Some(own) = &self.own {
+            own.drain();
+        }
+    }
+
+    /// Parent: wakes the supervisor, whatever the bell says.
     pub fn kick(&self) {
-        self.event.signal();
+        if let Some(own) = &self.own {
+            own.signal();
+        }
     }
 
     /// Parent: says how it wants to be woken. Look at the rings once more after this, before sleeping.
@@ -129,16 +141,18 @@ impl Control {
 
     /// Parent: sleeps until the bell, armed with `FUTEX`, is rung; true when a signal handler has to run first.
     pub fn sleep(&self, timeout: Option<Duration>) -> bool {
-        matches!(
-            futex::wait(&self.page().bell.0, bell::FUTEX, timeout, Scope::Shared),
-            futex::Wait::Interrupted
-        )
+        self.sleeping.store(true, Ordering::SeqCst);
+        let waited = futex::wait(&self.page().bell.0, bell::FUTEX, timeout, Scope::Shared);
+        self.sleeping.store(false, Ordering::SeqCst);
+        matches!(waited, futex::Wait::Interrupted)
     }
 
     /// Parent: wakes the thread that sleeps in [`sleep`](Self::sleep), if there is one.
     pub fn wake_sleeper(&self) {
         let word = &self.page().bell.0;
-        if word.compare_exchange(bell::FUTEX, bell::AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+        let armed =
+            word.compare_exchange(bell::FUTEX, bell::AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if armed || self.sleeping.load(Ordering::SeqCst) {
             futex::wake(word, 1, Scope::Shared);
         }
     }

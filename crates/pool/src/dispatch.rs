@@ -4,19 +4,19 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Result, error};
-use windlass_os::socket;
+use windlass_base::{Code, Error, Result, error};
 use windlass_shm::arena::Arena;
 use windlass_shm::ring::{Header, PushError, Retract};
 use windlass_shm::segment::Segment;
 
 use crate::engine::{Core, Engine};
 use crate::events::{self, What};
-use crate::frame::{self, Part, Table};
+use crate::frame::{self, Entry, Part, Table};
 use crate::lane::Sent;
+use crate::passing::{self, Passed};
 use crate::task::{Call, Failure, Function, Outcome, Record, Reply, Stage, Task};
 use crate::wire::{flags, kind};
-use crate::worker::{receive_segment, segment_message};
+use crate::workers::send_plain;
 
 /// How long tasks are, learned from the answers: it sets how many may wait in a lane.
 #[derive(Debug, Default)]
@@ -30,8 +30,12 @@ pub(crate) struct Load {
 /// Enough waiting work to outlast the parent's next look at the rings.
 const COVER_NS: u64 = 400_000;
 const MOST_IN_LANE: usize = 32;
+/// Segments that a lane may have passed before the answer that names them is read.
+const MOST_AHEAD: usize = 256;
 /// Bytes of a result that are copied out of its segment.
 const MOST_COPIED: u64 = 1 << 20;
+const CORRUPT_TASKS: &str = "its task ring is corrupt";
+const TOO_LARGE: &str = "its record is larger than a ring takes";
 /// Records that are read from one lane before the others are looked at.
 const MOST_AT_ONCE: usize = 4096;
 /// Tasks shorter than this are not worth being carried to another lane,
@@ -41,8 +45,10 @@ pub(crate) const STEAL_AFTER: Duration = Duration::from_millis(1);
 
 impl Load {
     fn learn(&mut self, busy_ns: u64) {
-        self.average_ns =
-            if self.average_ns == 0 { busy_ns.max(1) } else { (self.average_ns * 7 + busy_ns) / 8 };
+        self.average_ns = match self.average_ns {
+            0 => busy_ns.max(1),
+            average => (average.saturating_mul(7).saturating_add(busy_ns) / 8).max(1),
+        };
     }
 
     /// Tasks that one lane may hold, the running one included.
@@ -68,6 +74,8 @@ enum Fed {
     Full,
     /// The lane is of no use any more.
     Broken,
+    /// No lane will ever take it.
+    Never(&'static str),
 }
 
 impl Engine {
@@ -86,12 +94,17 @@ impl Engine {
                 }
                 Fed::Full => {
                     core.queue.push_front(task);
+                    // The next look begins with another lane.
+                    if core.idle.last() == Some(&index) {
+                        core.idle.rotate_right(1);
+                    }
                     break;
                 }
                 Fed::Broken => {
                     core.queue.push_front(task);
-                    self.condemn_lane(core, index, "its task ring is corrupt");
+                    self.condemn_lane(core, index, CORRUPT_TASKS);
                 }
+                Fed::Never(reason) => self.refuse(core, &task, reason),
             }
         }
         if core.queue.is_empty() && core.outstanding > core.busy.len() && !core.idle.is_empty() {
@@ -103,6 +116,11 @@ impl Engine {
                 lane.tasks.wake_consumer();
             }
         }
+    }
+
+    /// Ends a task that cannot be sent.
+    fn refuse(&self, core: &mut Core, task: &Arc<Task>, reason: &str) {
+        self.finish(core, task, Outcome::Failed(Failure::Limit(reason.into())), Record::default());
     }
 
     fn choose_lane(&self, core: &mut Core) -> Option<usize> {
@@ -127,19 +145,31 @@ impl Engine {
     }
 
     fn feed(&self, core: &mut Core, index: usize, task: &Arc<Task>) -> Fed {
-        let Call::Remote { function, .. } = &task.call else { return Fed::Broken };
+        let Call::Remote { function, .. } = &task.call else {
+            return Fed::Never("it is no call for a worker");
+        };
         let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { return Fed::Broken };
         let Some(worker) = core.workers.get_mut(lane.worker).and_then(Option::as_mut) else {
             return Fed::Broken;
         };
-        let Some(payload) = task.payload() else { return Fed::Broken };
+        let Some(payload) = task.payload() else { return Fed::Never("it has no arguments") };
         let mut segments = payload.segments.iter().chain(&function.payload.segments);
         if !segments.all(|segment| worker.give_segment(segment)) {
+            // The worker reads its socket when a task asks for what is in it; here it does not know that it should.
+            if !worker.asked_to_look {
+                worker.asked_to_look = send_plain(&mut lane.tasks, kind::LOOK, 0);
+            }
             return Fed::Full;
         }
+        worker.asked_to_look = false;
         if !lane.functions.contains(&function.id) {
             match push_function(lane, function) {
-                Fed::Yes => {}
+                Fed::Yes => {
+                    // Until the worker says that it has read it: a task that is taken back may end before.
+                    if let Some(lease) = &function.payload.lease {
+                        worker.retain(lease);
+                    }
+                }
                 other => return other,
             }
         }
@@ -153,10 +183,10 @@ impl Engine {
         let position = match lane.tasks.try_push(header, &[&payload.bytes]) {
             Ok(position) => position,
             Err(PushError::Full) => return Fed::Full,
-            Err(PushError::TooLarge | PushError::Corrupt) => return Fed::Broken,
+            Err(PushError::TooLarge) => return Fed::Never(TOO_LARGE),
+            Err(PushError::Corrupt) => return Fed::Broken,
         };
         drop(payload);
-        task.count_attempt();
         task.sent_to(index);
         lane.outstanding.push_back(Sent { task: Arc::clone(task), position });
         core.outstanding += 1;
@@ -194,9 +224,16 @@ impl Engine {
             core.lane_shrank(victim, 1);
             match self.feed(core, index, &sent.task) {
                 Fed::Yes => ring.push(index),
-                Fed::Full | Fed::Broken => {
+                Fed::Never(reason) => self.refuse(core, &sent.task, reason),
+                Fed::Full => {
                     sent.task.set_stage(Stage::Queued);
                     core.queue.push_front(sent.task);
+                    return;
+                }
+                Fed::Broken => {
+                    sent.task.set_stage(Stage::Queued);
+                    core.queue.push_front(sent.task);
+                    self.condemn_lane(core, index, CORRUPT_TASKS);
                     return;
                 }
             }
@@ -294,52 +331,60 @@ impl Engine {
                     return Err(error!(Code::ShmCorrupt, "it answered a task that it was not given"));
                 }
                 let Some(sent) = lane.outstanding.pop_front() else { return Ok(()) };
+                sent.task.count_attempt();
                 lane.front_since = Instant::now();
                 core.lane_shrank(index, 1);
                 let worker = core.workers.get_mut(worker_index).and_then(Option::as_mut);
                 let Some(worker) = worker else { return Ok(()) };
+                // It is the worker's word, but no task has run for longer than it has been here.
+                let here = u64::try_from(sent.task.submitted.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let busy_ns = header.aux.min(here);
                 worker.completed += 1;
-                worker.busy_ns += header.aux;
+                worker.busy_ns = worker.busy_ns.saturating_add(busy_ns);
                 let pid = worker.known_pid();
                 let body = if header.flags & flags::DESCRIBED == 0 {
                     Ok((bytes, Vec::new()))
                 } else {
                     worker.receive_frame(bytes)
                 };
-                let (bytes, segments) = match body {
-                    Ok(body) => body,
+                let limited = |error: &Error| !matches!(error.code(), Code::ShmCorrupt | Code::ShmStale);
+                let reply = match body {
+                    Ok((bytes, segments)) => Outcome::Replied(Reply { flags: header.flags, bytes, segments }),
+                    // A limit of this process, of which the worker is innocent: it costs this one result.
+                    Err(error) if limited(&error) => Outcome::Failed(Failure::Limit(
+                        format!("its result was lost: {}", error.report()).into(),
+                    )),
                     Err(error) => {
                         // The answer is lost with the worker, and the task must not be.
                         let failure =
                             Failure::Crashed { pid, status: None, reason: Some(error.report().into()) };
-                        let record = Record { pid, busy_ns: header.aux, total_ns: 0 };
+                        let record = Record { pid, busy_ns, total_ns: 0 };
                         self.retry_or_finish(core, &sent.task, Outcome::Failed(failure), record);
                         return Err(error);
                     }
                 };
                 if header.flags & flags::RETAINED != 0
-                    && let Some(mut payload) = sent.task.payload()
+                    && let Some(payload) = sent.task.payload()
                 {
-                    let lease = payload.lease.take();
-                    let leased = lease.as_ref().map(|lease| lease.segment().id());
+                    let leased = payload.lease.as_ref().map(|lease| lease.segment().id());
                     for segment in payload.segments.iter().filter(|segment| Some(segment.id()) != leased) {
                         // The worker keeps a shared array beyond its task, for as long as it likes.
                         segment.lend_for_good();
                     }
-                    if let Some(lease) = lease {
-                        worker.retained.insert(lease.id(), lease);
+                    // The task keeps its own reference: it may be run again, and by another worker.
+                    if let Some(lease) = &payload.lease {
+                        worker.retain(lease);
                     }
                 }
-                core.load.learn(header.aux);
+                core.load.learn(busy_ns);
                 core.failed_starts = 0;
                 core.lost_zygotes = 0;
-                let raised = header.flags & flags::ERROR != 0;
-                let outcome = Outcome::Replied(Reply { flags: header.flags, bytes, segments });
-                let record = Record { pid, busy_ns: header.aux, total_ns: 0 };
+                let raised = header.flags & flags::ERROR != 0 && matches!(reply, Outcome::Replied(_));
+                let record = Record { pid, busy_ns, total_ns: 0 };
                 if raised {
-                    self.retry_or_finish(core, &sent.task, outcome, record);
+                    self.retry_or_finish(core, &sent.task, reply, record);
                 } else {
-                    self.finish(core, &sent.task, outcome, record);
+                    self.finish(core, &sent.task, reply, record);
                 }
                 if !matches!(core.state, crate::engine::State::Open) {
                     self.check_end(core);
@@ -360,13 +405,21 @@ impl Engine {
                     }
                 }
             }
+            kind::INIT_FAILED if lane.ready => {
+                return Err(error!(Code::ShmCorrupt, "its initializer failed after it was ready"));
+            }
             kind::INIT_FAILED => {
                 let reply = Reply { flags: header.flags | flags::ERROR, bytes, segments: Vec::new() };
                 self.break_core(core, &Failure::Initializer(Arc::new(reply)));
             }
             kind::RELEASE => {
                 if let Some(worker) = core.workers.get_mut(worker_index).and_then(Option::as_mut) {
-                    worker.retained.remove(&header.aux);
+                    worker.release(header.aux, header.id);
+                }
+            }
+            kind::LOST => {
+                if let Some(worker) = core.workers.get_mut(worker_index).and_then(Option::as_mut) {
+                    worker.segments.remove(&header.aux);
                 }
             }
             _ => return Err(error!(Code::ShmCorrupt, "it sent a record of an unknown kind")),
@@ -389,19 +442,21 @@ fn push_function(lane: &mut crate::lane::Lane, function: &Arc<Function>) -> Fed 
             Fed::Yes
         }
         Err(PushError::Full) => Fed::Full,
-        Err(PushError::TooLarge | PushError::Corrupt) => Fed::Broken,
+        Err(PushError::TooLarge) => Fed::Never(TOO_LARGE),
+        Err(PushError::Corrupt) => Fed::Broken,
     }
 }
 
 impl crate::workers::Worker {
     /// Makes sure that the worker has, or will have, a segment's descriptor; false when its socket takes no more now.
-    fn give_segment(&mut self, segment: &Arc<Segment>) -> bool {
-        if self.segments.contains_key(&segment.id()) {
+    pub(crate) fn give_segment(&mut self, segment: &Arc<Segment>) -> bool {
+        if let Some(known) = self.segments.get_mut(&segment.id()) {
+            // The same memory, perhaps in another use than when it was passed: it is this one that must end before the
+            // worker is told to forget it.
+            *known = Arc::downgrade(segment);
             return true;
         }
-        let sent =
-            socket::send(self.socket.as_fd(), &[&segment_message(segment, false)], &[segment.as_fd()], false)
-                .is_ok();
+        let sent = passing::try_lend(self.socket.as_fd(), segment) == passing::Sent::Yes;
         if sent {
             self.segments.insert(segment.id(), Arc::downgrade(segment));
         }
@@ -413,8 +468,10 @@ impl crate::workers::Worker {
     fn receive_frame(&mut self, bytes: Vec<u8>) -> Result<(Vec<u8>, Vec<Arc<Segment>>)> {
         let table = Table::parse(&bytes)?;
         let segments = self.segments_of(&table)?;
-        let placed =
-            table.entries().filter(|entry| entry.segment != 0).map(|entry| entry.length).sum::<u64>();
+        let placed = table
+            .entries()
+            .filter(|entry| entry.segment != 0)
+            .fold(0, |sum: u64, e| sum.saturating_add(e.length));
         if table.handles() > 0 || placed > MOST_COPIED {
             return Ok((bytes, segments));
         }
@@ -434,28 +491,45 @@ impl crate::workers::Worker {
         Ok((frame::encode(0, &parts, &[]), Vec::new()))
     }
 
-    /// The segments that a reply's table names, received from the worker if they are new.
+    /// The segments that a reply's table names. The worker has passed each of them once for this reply; what it has
+    /// passed meanwhile for replies of its other lanes is kept for them.
     fn segments_of(&mut self, table: &Table<'_>) -> Result<Vec<Arc<Segment>>> {
-        let mut found = Vec::new();
+        let mut named: Vec<u64> = Vec::new();
+        let mut found: Vec<Arc<Segment>> = Vec::new();
+        let mut lost = None;
         for entry in table.entries().filter(|entry| entry.segment != 0) {
-            while !self.received.contains_key(&entry.segment) {
-                if let Some(segment) = Segment::lookup(entry.segment, entry.generation)? {
-                    self.received.insert(entry.segment, segment);
-                    break;
+            if !named.contains(&entry.segment) {
+                named.push(entry.segment);
+                match self.take_passed(&entry)? {
+                    Ok(segment) => found.push(segment),
+                    Err(error) => lost = lost.or(Some(error)),
                 }
-                let Some(segment) = receive_segment(&self.socket, Some(Arena::global()))? else {
-                    return Err(error!(Code::ShmCorrupt, "it named a segment that it did not pass"));
-                };
-                self.received.insert(segment.id(), segment);
             }
-            if let Some(segment) = self.received.get(&entry.segment)
-                && !found.iter().any(|known: &Arc<Segment>| known.id() == segment.id())
-            {
+            if let Some(segment) = found.iter().find(|segment| segment.id() == entry.segment) {
+                segment.check(entry.generation)?;
                 segment.check_range(entry.offset, entry.length)?;
-                found.push(Arc::clone(segment));
             }
         }
-        self.received.retain(|id, _| !found.iter().any(|segment| segment.id() == *id));
-        Ok(found)
+        lost.map_or(Ok(found), Err)
+    }
+
+    /// One segment that the worker has passed, or why it could not be taken in.
+    fn take_passed(&mut self, entry: &Entry) -> Result<Result<Arc<Segment>>> {
+        let most = MOST_AHEAD * self.lanes.len();
+        loop {
+            if let Some(at) = self.received.iter().position(|(id, _)| *id == entry.segment) {
+                return Ok(self.received.remove(at).1);
+            }
+            if self.received.len() >= most {
+                return Err(error!(Code::ShmCorrupt, "it passes segments that it never names"));
+            }
+            self.received.push(match passing::receive(&self.socket, Some(Arena::global()))? {
+                Some(Passed::Segment(segment)) => (segment.id(), Ok(segment)),
+                Some(Passed::Lost(id, error)) => (id, Err(error)),
+                Some(Passed::Forget(_)) | None => {
+                    return Err(error!(Code::ShmCorrupt, "it named a segment that it did not pass"));
+                }
+            });
+        }
     }
 }

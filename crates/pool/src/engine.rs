@@ -20,7 +20,7 @@ use windlass_shm::arena::Arena;
 use windlass_shm::ring::{AdaptiveSpin, Retract};
 
 use crate::config::{Config, OnCrash, OnFull};
-use crate::control::Control;
+use crate::control::{Control, WATCH};
 use crate::dispatch::Load;
 use crate::events::{self, What};
 use crate::lane::Lane;
@@ -30,6 +30,9 @@ use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 use crate::supervisor::Supervisor;
 use crate::task::{Call, Failure, Function, Options, Payload, Task};
 use crate::workers::Worker;
+
+/// Looks of the supervisor without work before it leaves a pool alone: ten seconds.
+const MOST_QUIET_LOOKS: u32 = 20;
 
 /// Where a pool stands.
 #[derive(Clone, Debug)]
@@ -73,6 +76,10 @@ pub(crate) struct Core {
     deadlines: BinaryHeap<Deadline>,
     /// When the supervisor will look by itself.
     supervisor_wakes: Option<Instant>,
+    /// Looks of the supervisor in a row that found the pool without work.
+    quiet_looks: u32,
+    /// Tasks submitted when the supervisor looked last.
+    watched_until: u64,
     pub(crate) counters: Counters,
     /// Local tasks being run.
     local: Vec<Arc<Task>>,
@@ -206,6 +213,8 @@ impl Engine {
             next_follower: 0,
             deadlines: BinaryHeap::new(),
             supervisor_wakes: None,
+            quiet_looks: 0,
+            watched_until: 0,
             counters: Counters::default(),
             local: Vec::new(),
             end_at: None,
@@ -322,6 +331,7 @@ impl Engine {
         }
         core.queue.push(Arc::clone(&task));
         if self.is_remote() {
+            self.set_watch(&mut core);
             if !core.leader && core.outstanding > 8 {
                 self.poll(&mut core);
             }
@@ -337,6 +347,15 @@ impl Engine {
             self.local_ready.notify_one();
         }
         Ok(task)
+    }
+
+    /// Makes sure that the supervisor looks at the rings at its own pace while there are tasks.
+    fn set_watch(&self, core: &mut Core) {
+        if core.supervisor_wakes.is_none() {
+            core.supervisor_wakes = Some(Instant::now() + WATCH);
+            core.quiet_looks = 0;
+            self.control.kick();
+        }
     }
 
     fn add_deadline(&self, core: &mut Core, task: &Arc<Task>, timeout: Duration) {
@@ -392,6 +411,20 @@ impl Core {
     /// Tasks that have been accepted and are not being run.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len() + self.outstanding.saturating_sub(self.busy.len())
+    }
+
+    /// Whether anything may come from a worker.
+    pub(crate) fn has_work(&self) -> bool {
+        self.outstanding > 0 || self.starting > 0 || !self.queue.is_empty()
+    }
+
+    /// When the supervisor has to look at the rings, rung or not: a worker may have silenced the bell. It goes on for a
+    /// while after the last task, so that a pool that is used now and then is not set to watch each time.
+    pub(crate) fn next_watch(&mut self, now: Instant) -> Option<Instant> {
+        let active = self.has_work() || self.counters.submitted != self.watched_until;
+        self.watched_until = self.counters.submitted;
+        self.quiet_looks = if active { 0 } else { self.quiet_looks.saturating_add(1) };
+        (self.quiet_looks < MOST_QUIET_LOOKS).then(|| now + WATCH)
     }
 
     /// Whether no worker is left and none will come.

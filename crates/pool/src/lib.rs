@@ -11,6 +11,7 @@ pub mod events;
 pub mod frame;
 pub mod lane;
 mod locked;
+mod passing;
 mod queue;
 mod statistics;
 mod supervisor;

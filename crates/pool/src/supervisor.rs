@@ -116,7 +116,10 @@ impl Supervisor {
         watched.sources.insert(token, Source::Engine(Arc::downgrade(engine)));
         watched.engines.insert(token, (Arc::clone(engine), Some(Instant::now())));
         drop(watched);
-        let _ = self.epoll.add(engine.control.event_fd(), token, Interest::READ);
+        let _ = self.epoll.add(engine.control.event_fd(), token, Interest::READ | Interest::EDGE);
+        if let Some(own) = engine.control.own_fd() {
+            let _ = self.epoll.add(own, token, Interest::READ);
+        }
         self.wake.signal();
     }
 
@@ -308,6 +311,9 @@ impl Supervisor {
             let next = engine.tick(now);
             if engine.has_ended() {
                 let _ = self.epoll.remove(engine.control.event_fd());
+                if let Some(own) = engine.control.own_fd() {
+                    let _ = self.epoll.remove(own);
+                }
                 let mut watched = lock(&self.watched);
                 watched.engines.remove(&token);
                 watched.sources.remove(&token);

@@ -44,8 +44,9 @@ pub struct Payload {
     pub flags: u16,
     /// The record's payload.
     pub bytes: Vec<u8>,
-    /// Where large parts lie; goes back to the arena when the task has ended.
-    pub lease: Option<Lease>,
+    /// Where large parts lie. The payload keeps it until the task has ended, so that every attempt finds its own
+    /// arguments; each worker whose views look into it keeps it too, until those are gone.
+    pub lease: Option<Arc<Lease>>,
     /// Segments whose descriptors the worker must have before it reads the record.
     pub segments: Vec<Arc<Segment>>,
 }
@@ -112,6 +113,8 @@ pub enum Failure {
     TimedOut(Phase),
     /// The pool broke: the text says why.
     Broken(Arc<str>),
+    /// A limit of the system kept the task from being sent, or its result from being received: the text names it.
+    Limit(Arc<str>),
     /// An initializer failed; the reply is its exception, encoded.
     Initializer(Arc<Reply>),
     /// The pool was terminated while the task ran.
@@ -146,6 +149,10 @@ pub struct Record {
     /// From submission to the end, in nanoseconds.
     pub total_ns: u64,
 }
+
+/// Workers that may die in a row with a task first in their lane and not started: it is blamed then, for else a worker
+/// that takes back its own word could have it sent to others for ever.
+const MOST_BEREAVED: u32 = 64;
 
 const PHASE: u32 = 0b111;
 const WATCHED: u32 = 1 << 3;
@@ -183,8 +190,10 @@ pub struct Task {
     pub options: Options,
     pub(crate) submitted: Instant,
     word: AtomicU32,
-    /// Times it has been started or sent; written under the engine's lock.
+    /// Times that it is known to have been started; written under the engine's lock.
     attempt: AtomicU32,
+    /// Workers that have died while it was the next one that they would have started.
+    bereaved: AtomicU32,
     /// The lane it lies in while sent; written under the engine's lock.
     lane: AtomicU64,
     outcome: OnceLock<Outcome>,
@@ -201,6 +210,7 @@ impl Task {
             submitted: Instant::now(),
             word: AtomicU32::new(Stage::Queued as u32),
             attempt: AtomicU32::new(attempt),
+            bereaved: AtomicU32::new(0),
             lane: AtomicU64::new(u64::MAX),
             outcome: OnceLock::new(),
             record: OnceLock::new(),
@@ -240,7 +250,8 @@ impl Task {
         self.record.get().copied().unwrap_or_default()
     }
 
-    /// How often it has been given to a worker.
+    /// How often it has been started, as far as is known. A start in a worker is counted when the parent learns of it:
+    /// by its answer, or when the worker ends. A task that was moved from lane to lane has not been started by that.
     pub fn attempt(&self) -> u32 {
         self.attempt.load(Ordering::Relaxed)
     }
@@ -273,6 +284,11 @@ impl Task {
 
     pub(crate) fn count_attempt(&self) -> u32 {
         self.attempt.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Its worker has died and had not started it, by the worker's own word; true when that is no accident any more.
+    pub(crate) fn lose_worker(&self) -> bool {
+        self.bereaved.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_BEREAVED
     }
 
     /// Ends the task; true if it is watched. The caller holds the engine's lock and has checked that it is not done.

@@ -9,8 +9,8 @@ pub mod kind {
     pub const FUNCTION: u16 = 1;
     /// Parent to worker: `id` is the task's, `aux` the function's, the payload a frame of arguments.
     pub const TASK: u16 = 2;
-    /// Parent to worker: drop the cached mapping of segment `aux`.
-    pub const FORGET: u16 = 3;
+    /// Parent to worker: look at the socket now, something is in it that no task will ask for.
+    pub const LOOK: u16 = 3;
     /// Parent to worker: leave once everything before this record has been run.
     pub const EXIT: u16 = 4;
     /// Parent to worker: function `aux` will not be asked for again.
@@ -21,8 +21,10 @@ pub mod kind {
     pub const INIT_FAILED: u16 = 17;
     /// Worker to parent: task `id` has ended after `aux` nanoseconds of work; the payload is a frame.
     pub const DONE: u16 = 18;
-    /// Worker to parent: the last view into lease `aux` has died.
+    /// Worker to parent: the last view into lease `aux` has died; settles `id` of the times that it was retained.
     pub const RELEASE: u16 = 19;
+    /// Worker to parent: segment `aux` came and did not fit into the worker; pass it again if it is needed.
+    pub const LOST: u16 = 20;
 }
 
 /// Flag bits of a record.
@@ -39,7 +41,7 @@ pub mod flags {
     pub const STAR: u16 = 16;
     /// Some inputs of a batch failed: the result is a list of `(ok, value or error)`.
     pub const MIXED: u16 = 32;
-    /// Views into the task's lease outlive the task; `RELEASE` will follow.
+    /// Views into the task's lease outlive the task; a `RELEASE` that counts this answer will follow.
     pub const RETAINED: u16 = 64;
     /// The arguments live in a lease, named by the table.
     pub const LEASED: u16 = 128;

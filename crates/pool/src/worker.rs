@@ -3,20 +3,18 @@
 //! A worker trusts its parent, so payloads are read in place. Everything here is for one thread at a time.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use windlass_base::{Code, Error, Result, ResultExt, error};
 use windlass_os::mmap::{Mapping, Protection};
-use windlass_os::socket;
-use windlass_shm::arena::Arena;
 use windlass_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError};
 use windlass_shm::segment::Segment;
 
 use crate::control::Control;
 use crate::lane::LaneLayout;
+use crate::passing::{self, Passed};
 use crate::wire::kind;
 
 /// A record for this worker, copied out of the ring; its payload is read by [`WorkerEnd::payload`].
@@ -149,54 +147,23 @@ impl WorkerEnd {
     }
 }
 
-const SEGMENT_MESSAGE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Writes the message that goes beside a segment's descriptor; `given`: the receiver is its only owner from now on.
-pub(crate) fn segment_message(segment: &Segment, given: bool) -> [u8; SEGMENT_MESSAGE] {
-    let mut out = [0; SEGMENT_MESSAGE];
-    out[..4].copy_from_slice(&1_u32.to_le_bytes());
-    out[4..8].copy_from_slice(&u32::from(given).to_le_bytes());
-    out[8..16].copy_from_slice(&segment.id().to_le_bytes());
-    out[16..24].copy_from_slice(&segment.generation().to_le_bytes());
-    out[24..32].copy_from_slice(&segment.size().to_le_bytes());
-    out
-}
-
-/// Reads one segment from a socket; `Ok(None)` when there is none yet, or the peer is gone. One that is given away goes
-/// to `arena` in the end, if there is one. Without an arena the generation is left to whoever uses a handle.
-pub(crate) fn receive_segment(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Option<Arc<Segment>>> {
-    let mut message = [0; SEGMENT_MESSAGE];
-    let mut fds = Vec::new();
-    let got = match socket::recv(socket.as_fd(), &mut message, &mut fds, false) {
-        Ok(got) => got,
-        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(None),
-        Err(e) => return Err(e).context("could not receive a segment"),
-    };
-    if got == 0 {
-        return Ok(None);
-    }
-    let field =
-        |at: usize| message.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-    let Some(fd) = fds.pop().filter(|_| got == SEGMENT_MESSAGE && fds.is_empty()) else {
-        return Err(error!(Code::ShmCorrupt, "a segment's message is malformed"));
-    };
-    let given = message[4..8] == 1_u32.to_le_bytes();
-    match arena {
-        Some(arena) if given => Segment::adopt(fd, field(8), field(16), arena).map(Some),
-        Some(_) => Segment::attach(fd, field(8), field(16)).map(Some),
-        None => Segment::attach_any(fd, field(8)).map(Some),
-    }
-}
 
 /// The socket that segments' descriptors come and go by, and the segments that this worker keeps mapped.
 #[derive(Debug)]
 pub struct FdChannel {
     socket: OwnedFd,
-    /// Mapped segments by id, each with how often the parent has passed it less how often it gave it up. A
-    /// descriptor may be read from the socket before the `FORGET` that the parent sent earlier is read from
-    /// the ring.
-    kept: Mutex<HashMap<u64, (Arc<Segment>, u32)>>,
+    kept: Mutex<Kept>,
+}
+
+/// What the parent has passed and not given up since, in the order of its messages.
+#[derive(Debug, Default)]
+struct Kept {
+    segments: HashMap<u64, Arc<Segment>>,
+    /// Segments that came and could not be taken in, each with why. The parent is told, and passes them again.
+    lost: HashMap<u64, Error>,
+    /// Of those, which the parent is still to be told of.
+    untold: Vec<u64>,
 }
 
 impl FdChannel {
@@ -212,29 +179,34 @@ impl FdChannel {
     ///
     /// When the parent is gone.
     pub fn send_segment(&self, segment: &Segment, given: bool) -> Result<()> {
-        socket::send(self.socket.as_fd(), &[&segment_message(segment, given)], &[segment.as_fd()], true)
-            .context("could not pass a segment to the parent")
+        passing::pass(self.socket.as_fd(), segment, given)
     }
 
     /// The segment with this id, mapped: from what is kept, from the process's registry, or from the socket.
     ///
     /// # Errors
     ///
-    /// `Code::ShmStale` when the generation is not the segment's any more; an error when it does not come.
+    /// `Code::ShmStale` when the generation is not the segment's any more; `Code::Files` when its descriptor came and
+    /// did not fit; an error when it does not come.
     pub fn segment(&self, id: u64, generation: u64) -> Result<Arc<Segment>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some((segment, _)) = kept.get(&id) {
-                segment.check(generation)?;
-                return Ok(Arc::clone(segment));
-            }
-            if let Some(segment) = Segment::lookup(id, generation)? {
-                return Ok(segment);
-            }
-            self.take_in(&mut kept)?;
-            if kept.contains_key(&id) {
-                continue;
+            {
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                // What has come is read first: a lost segment may have been passed again.
+                if !kept.segments.contains_key(&id) {
+                    self.take_in(&mut kept)?;
+                }
+                if let Some(segment) = kept.segments.get(&id) {
+                    segment.check(generation)?;
+                    return Ok(Arc::clone(segment));
+                }
+                if let Some(segment) = Segment::lookup(id, generation)? {
+                    return Ok(segment);
+                }
+                if let Some(error) = kept.lost.get(&id) {
+                    return Err(Error::new(error.code(), error.to_string()));
+                }
             }
             if Instant::now() > deadline {
                 return Err(error!(Code::ShmStale, "a segment was named but its descriptor never came"));
@@ -243,35 +215,38 @@ impl FdChannel {
         }
     }
 
-    fn take_in(&self, kept: &mut HashMap<u64, (Arc<Segment>, u32)>) -> Result<()> {
-        while let Some(segment) = receive_segment(&self.socket, None)? {
-            kept.entry(segment.id()).or_insert((segment, 0)).1 += 1;
+    fn take_in(&self, kept: &mut Kept) -> Result<()> {
+        while let Some(passed) = passing::receive(&self.socket, None)? {
+            match passed {
+                Passed::Segment(segment) => {
+                    kept.lost.remove(&segment.id());
+                    kept.segments.insert(segment.id(), segment);
+                }
+                Passed::Forget(id) => {
+                    kept.lost.remove(&id);
+                    kept.segments.remove(&id);
+                }
+                Passed::Lost(id, error) => {
+                    kept.untold.push(id);
+                    kept.lost.insert(id, error);
+                }
+            }
         }
         Ok(())
     }
 
-    /// Reads what has come, if nobody else is at it: descriptors for tasks that were taken back again fill the socket,
-    /// and the parent feeds no task whose descriptors do not fit.
+    /// Reads what has come, if nobody else is at it. The parent asks for it when it has given segments up, or when its
+    /// end of the socket is full: it feeds no task whose descriptors do not fit.
     ///
     /// # Errors
     ///
-    /// When one cannot be mapped.
+    /// When a message makes no sense.
     pub fn drain(&self) -> Result<()> {
         self.kept.try_lock().map_or(Ok(()), |mut kept| self.take_in(&mut kept))
     }
 
-    /// Drops the cached mapping of a segment that its owner has given up.
-    pub fn forget(&self, id: u64) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if !kept.contains_key(&id) {
-            // Its descriptor was sent before this, and nobody has needed it. One that cannot be mapped is no loss here.
-            let _ = self.take_in(&mut kept);
-        }
-        if let Entry::Occupied(mut entry) = kept.entry(id) {
-            entry.get_mut().1 -= 1;
-            if entry.get().1 == 0 {
-                entry.remove();
-            }
-        }
+    /// Segments that could not be taken in since the last call, to be told to the parent.
+    pub fn take_lost(&self) -> Vec<u64> {
+        self.kept.lock().map_or_else(|_| Vec::new(), |mut kept| std::mem::take(&mut kept.untold))
     }
 }

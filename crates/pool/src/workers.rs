@@ -1,6 +1,7 @@
 //! Worker processes, as the parent sees them: asked for, supervised, dismissed, replaced.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use windlass_shm::segment::Segment;
 use crate::engine::{Core, Engine, State, lock};
 use crate::events::{self, What};
 use crate::lane::Lane;
+use crate::passing::{self, Sent};
 use crate::supervisor::Supervisor;
 use crate::task::{Failure, Outcome, Record, Stage, Task};
 use crate::wire::kind;
@@ -57,12 +59,16 @@ pub(crate) struct Worker {
     pub(crate) ready: usize,
     pub(crate) completed: u64,
     pub(crate) busy_ns: u64,
-    /// Segments whose descriptors it has.
+    /// Segments whose descriptors it has: one entry for each that was passed and not forgotten since. The reference is
+    /// to the last use that the segment's memory was put to.
     pub(crate) segments: HashMap<u64, Weak<Segment>>,
-    /// Segments that came from it and have not been named yet.
-    pub(crate) received: HashMap<u64, Arc<Segment>>,
-    /// Leases that its views still look into.
-    pub(crate) retained: HashMap<u64, Lease>,
+    /// Segments that came from it and have not been named yet, or why they could not be taken in; oldest first.
+    pub(crate) received: Vec<(u64, Result<Arc<Segment>>)>,
+    /// Leases that its views still look into, each with how many `RELEASE`s are owed for it: one for each answer that
+    /// said `RETAINED`, and one for each lane that was sent a function which lies in it.
+    pub(crate) retained: HashMap<u64, (Arc<Lease>, u64)>,
+    /// It has been asked to look at its socket, and nothing has fitted into that since.
+    pub(crate) asked_to_look: bool,
     /// It has been told to leave.
     dismissed: bool,
     /// It has been killed on purpose: a timeout, a cancellation.
@@ -77,9 +83,65 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// One that has been asked for.
+    fn new(id: u64, socket: OwnedFd, lanes: Vec<usize>) -> Self {
+        Self {
+            id,
+            pid: 0,
+            told_pid: 0,
+            pidfd: None,
+            socket,
+            lanes,
+            ready: 0,
+            completed: 0,
+            busy_ns: 0,
+            segments: HashMap::new(),
+            received: Vec::new(),
+            retained: HashMap::new(),
+            asked_to_look: false,
+            dismissed: false,
+            killed: false,
+            signalled: None,
+            condemned: None,
+            dead_until: None,
+            status: None,
+        }
+    }
+
     /// Its process id, from the zygote or, as long as that has not spoken, from itself; 0 if neither has.
     pub(crate) fn known_pid(&self) -> i32 {
         if self.pid == 0 { self.told_pid } else { self.pid }
+    }
+
+    /// Keeps a lease for as long as the worker may look into it.
+    pub(crate) fn retain(&mut self, lease: &Arc<Lease>) {
+        self.retained.entry(lease.id()).or_insert_with(|| (Arc::clone(lease), 0)).1 += 1;
+    }
+
+    /// The worker settles `count` of what it owes for a lease. It can only give up what it holds itself: the task, and
+    /// other workers, have references of their own.
+    pub(crate) fn release(&mut self, lease: u64, count: u64) {
+        if let Entry::Occupied(mut entry) = self.retained.entry(lease) {
+            entry.get_mut().1 = entry.get().1.saturating_sub(count);
+            if entry.get().1 == 0 {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Tells the worker of segments that are in use no more; whether there were any, and whether any are left.
+    fn forget_unused(&mut self) -> (bool, bool) {
+        let (mut forgotten, mut left) = (false, false);
+        self.segments.retain(|id, segment| {
+            // No task that names it is outstanding: each holds a reference. And what is passed after this arrives after
+            // it, by the same socket.
+            let keep =
+                segment.strong_count() > 0 || passing::try_forget(self.socket.as_fd(), *id) == Sent::No;
+            forgotten |= !keep;
+            left |= keep;
+            keep
+        });
+        (forgotten, left)
     }
 
     pub(crate) fn is_dying(&self) -> bool {
@@ -147,26 +209,7 @@ impl Engine {
         for index in &indices {
             core.idle.insert(0, *index);
         }
-        let worker = Worker {
-            id,
-            pid: 0,
-            told_pid: 0,
-            pidfd: None,
-            socket: ours,
-            lanes: indices,
-            ready: 0,
-            completed: 0,
-            busy_ns: 0,
-            segments: HashMap::new(),
-            received: HashMap::new(),
-            retained: HashMap::new(),
-            dismissed: false,
-            killed: false,
-            signalled: None,
-            condemned: None,
-            dead_until: None,
-            status: None,
-        };
+        let worker = Worker::new(id, ours, indices);
         core.starting += 1;
         if slot == core.workers.len() {
             core.workers.push(Some(worker));
@@ -289,6 +332,8 @@ impl Engine {
         if !was_ready {
             core.starting = core.starting.saturating_sub(1);
         }
+        let asked = worker.dismissed || worker.killed || worker.signalled.is_some();
+        let unasked = !asked || worker.condemned.is_some();
         let mut victims = Vec::new();
         let mut waiting = Vec::new();
         for lane_index in lanes {
@@ -296,11 +341,14 @@ impl Engine {
             core.busy.retain(|busy| *busy != lane_index);
             let Some(mut lane) = core.lanes.get_mut(lane_index).and_then(Option::take) else { continue };
             core.outstanding -= lane.outstanding.len();
-            for sent in lane.outstanding.drain(..) {
+            for (at, sent) in lane.outstanding.drain(..).enumerate() {
                 if sent.task.is_done() {
                     continue;
                 }
                 if lane.tasks.started(sent.position) {
+                    sent.task.count_attempt();
+                    victims.push(sent.task);
+                } else if at == 0 && unasked && sent.task.lose_worker() {
                     victims.push(sent.task);
                 } else {
                     waiting.push(sent.task);
@@ -312,8 +360,6 @@ impl Engine {
             task.set_stage(Stage::Queued);
             core.queue.push_front(task);
         }
-        let asked = worker.dismissed || worker.killed || worker.signalled.is_some();
-        let unasked = !asked || worker.condemned.is_some();
         if unasked {
             core.counters.crashed += 1;
             if !was_ready {
@@ -375,12 +421,13 @@ impl Engine {
         }
     }
 
-    /// Ends a worker whose memory makes no sense.
+    /// Ends a worker whose memory makes no sense. It is given nothing more and nothing is read from it before its
+    /// process is gone; then whatever it has not started goes back to the queue.
     pub(crate) fn condemn_lane(&self, core: &mut Core, lane: usize, reason: &str) {
         let Some(index) = core.lanes.get(lane).and_then(Option::as_ref).map(|lane| lane.worker) else {
             return;
         };
-        core.idle.retain(|idle| *idle != lane);
+        core.set_aside(index);
         if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut)
             && worker.condemned.is_none()
         {
@@ -404,7 +451,12 @@ impl Engine {
         }
         let mut tasks = Vec::new();
         for lane in core.lanes.iter_mut().flatten() {
-            tasks.extend(lane.outstanding.drain(..).map(|sent| sent.task));
+            for sent in lane.outstanding.drain(..) {
+                if lane.tasks.started(sent.position) {
+                    sent.task.count_attempt();
+                }
+                tasks.push(sent.task);
+            }
         }
         core.outstanding = 0;
         core.busy.clear();
@@ -445,17 +497,17 @@ impl Engine {
             let Some(lane) = worker.lanes.first().and_then(|i| core.lanes.get_mut(*i)?.as_mut()) else {
                 continue;
             };
-            worker.segments.retain(|id, segment| {
-                let keep = segment.strong_count() > 0 || !send_plain(&mut lane.tasks, kind::FORGET, *id);
-                alive |= keep;
-                keep
-            });
+            let (forgotten, kept) = worker.forget_unused();
+            alive |= kept;
+            if forgotten {
+                send_plain(&mut lane.tasks, kind::LOOK, 0);
+            }
         }
         alive.then(|| now + SWEEP)
     }
 }
 
-fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
+pub(crate) fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
     let header = Header { kind, flags: crate::wire::flags::EMPTY, len: 0, id: 0, aux };
     let sent = tasks.try_push(header, &[]).is_ok();
     tasks.wake_consumer();
@@ -463,6 +515,13 @@ fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
 }
 
 impl Core {
+    /// Takes a worker's lanes out of the lists that tasks are given by and results are read by.
+    fn set_aside(&mut self, worker: usize) {
+        let Some(worker) = self.workers.get(worker).and_then(Option::as_ref) else { return };
+        self.idle.retain(|lane| !worker.lanes.contains(lane));
+        self.busy.retain(|lane| !worker.lanes.contains(lane));
+    }
+
     pub(crate) fn next_death(&self) -> Option<Instant> {
         self.workers.iter().flatten().filter_map(|worker| worker.dead_until).min()
     }
@@ -472,5 +531,76 @@ impl Core {
         let started =
             |lane: &Lane| lane.outstanding.front().is_some_and(|sent| lane.tasks.started(sent.position));
         worker.lanes.iter().filter_map(|i| self.lanes.get(*i)?.as_ref()).filter(|lane| started(lane)).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_base::Code;
+    use windlass_shm::arena::{Arena, ArenaConfig};
+
+    use super::*;
+    use crate::worker::FdChannel;
+
+    fn pair() -> (Worker, FdChannel) {
+        let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
+        (Worker::new(1, ours, vec![0]), FdChannel::new(theirs))
+    }
+
+    /// A segment of its own, for one lease.
+    fn put(arena: &Arc<Arena>) -> Lease {
+        arena.put_parts(&[&vec![7; 3 << 20]]).expect("room")
+    }
+
+    #[test]
+    fn memory_in_a_new_use_is_not_forgotten_with_its_old_one() {
+        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
+        let (mut worker, channel) = pair();
+        let first = put(&arena);
+        let id = first.segment().id();
+        assert!(worker.give_segment(first.segment()));
+        drop(first);
+        let second = put(&arena);
+        assert_eq!(second.segment().id(), id, "the memory is used again");
+        assert!(worker.give_segment(second.segment()));
+        // The first use has ended, the second has not: the worker needs the memory that it has.
+        assert_eq!(worker.forget_unused(), (false, true));
+        drop(second);
+        assert_eq!(worker.forget_unused(), (true, false));
+        // And when it has been told to forget, it is given the descriptor again, behind that word.
+        let third = put(&arena);
+        assert_eq!(third.segment().id(), id);
+        assert!(worker.give_segment(third.segment()));
+        assert_eq!(worker.forget_unused(), (false, true));
+        channel.drain().expect("sound messages");
+        let generation = third.segment().generation();
+        assert_eq!(channel.segment(id, generation).expect("it is there").id(), id);
+        let stale = channel.segment(id, generation - 1).expect_err("an old use");
+        assert_eq!(stale.code(), Code::ShmStale);
+    }
+
+    #[test]
+    fn a_lease_is_kept_until_every_promise_is_settled() {
+        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
+        let (mut one, _one) = pair();
+        let (mut other, _other) = pair();
+        let lease = Arc::new(put(&arena));
+        let id = lease.id();
+        // Two attempts on one worker, one on another.
+        one.retain(&lease);
+        one.retain(&lease);
+        other.retain(&lease);
+        let weak = Arc::downgrade(&lease);
+        drop(lease);
+        // The first attempt's view has died: told after the second attempt's answer, or before it.
+        one.release(id, 1);
+        assert!(weak.upgrade().is_some());
+        // A worker cannot give up what others hold, however much it says.
+        other.release(id, u64::MAX);
+        other.release(id, 1);
+        other.release(id + 1, 1);
+        assert!(weak.upgrade().is_some());
+        one.release(id, 1);
+        assert!(weak.upgrade().is_none());
     }
 }

@@ -1,135 +1,16 @@
-//! The engine against real worker processes that are Rust to the bone: this test binary is its own zygote.
-//!
-//! A worker runs the function named by its task's payload: `echo` the rest, `kill` itself by a signal, `nap` for some
-//! milliseconds, or `exit` with a status.
+//! The engine against real worker processes; see `rust_workers`.
 
-use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+mod rust_workers;
+
 use std::time::{Duration, Instant};
 
-use windlass_pool::wire::kind;
-use windlass_pool::worker::WorkerEnd;
-use windlass_pool::zygote::server;
-use windlass_pool::{
-    Call, Config, Control, Engine, Failure, Function, OnCrash, OnFull, Options, Outcome, Payload, Phase,
-    Refused, Sleeper, Spawn, Task, Waited, ZygoteCommand,
-};
-
-const ZYGOTE: &str = "WINDLASS_TEST_ZYGOTE";
+use rust_workers::{Pool, config};
+use windlass_pool::{Config, Failure, OnFull, Options, Outcome, Phase, Refused};
 
 /// Not a test of its own: what a zygote runs.
 #[test]
 fn zygote_main() {
-    if std::env::var_os(ZYGOTE).is_none() {
-        return;
-    }
-    // SAFETY: the engine made the socket our descriptor 0, which nothing else here uses.
-    let socket = unsafe { OwnedFd::from_raw_fd(0) };
-    server::hello(&socket, &[]).expect("the parent is there");
-    // SAFETY: the child goes on in this thread alone and needs nothing of the harness's others.
-    let mut fork = || unsafe { windlass_os::process::fork() };
-    match server::serve(socket, &mut fork).expect("served") {
-        None => windlass_os::process::exit_now(0),
-        Some(spawned) => {
-            windlass_os::process::set_parent_death_signal(9).expect("asked");
-            let control = Control::attach(spawned.control, spawned.event).expect("a control page");
-            let lane = spawned.lanes.into_iter().next().expect("a lane");
-            work(WorkerEnd::attach(lane, control).expect("a lane"));
-            windlass_os::process::exit_now(0);
-        }
-    }
-}
-
-fn work(mut end: WorkerEnd) {
-    end.ready().expect("said");
-    loop {
-        let Some(record) = end.try_next().expect("a sound ring") else {
-            end.wait(None);
-            continue;
-        };
-        let text = String::from_utf8_lossy(end.payload()).into_owned();
-        end.finish();
-        match record.kind {
-            kind::TASK => {}
-            kind::EXIT => return,
-            _ => continue,
-        }
-        let start = Instant::now();
-        let (verb, rest) = text.split_once(' ').unwrap_or((&text, ""));
-        match verb {
-            "nap" => std::thread::sleep(Duration::from_millis(rest.parse().expect("milliseconds"))),
-            "exit" => windlass_os::process::exit_now(rest.parse().expect("a status")),
-            "kill" => std::process::abort(),
-            _ => {}
-        }
-        let busy = start.elapsed().as_nanos() as u64;
-        end.reply(kind::DONE, 0, record.id, busy, &[rest.as_bytes()]).expect("answered");
-    }
-}
-
-fn config(workers: usize) -> Config {
-    let program = std::env::current_exe().expect("this binary");
-    let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];
-    Config {
-        name: "engine".into(),
-        workers,
-        threads: 1,
-        max_queue: None,
-        on_full: OnFull::Block,
-        on_crash: OnCrash::Replace,
-        spawn: Some(Spawn {
-            zygote: ZygoteCommand {
-                program: program.into(),
-                args: args.iter().map(Into::into).collect(),
-                env: vec![(ZYGOTE.into(), Some("1".into()))],
-            },
-            spec: Arc::from(&b""[..]),
-        }),
-    }
-}
-
-struct Pool {
-    engine: Arc<Engine>,
-    function: Arc<Function>,
-}
-
-impl Pool {
-    fn new(config: Config) -> Self {
-        let engine = Engine::start(config).expect("started");
-        let function = engine.function(Payload::default());
-        Self { engine, function }
-    }
-
-    fn try_submit(&self, text: &str, options: Options) -> Result<Arc<Task>, Refused> {
-        let payload = Mutex::new(Payload { bytes: text.as_bytes().to_vec(), ..Payload::default() });
-        let call = Call::Remote { function: Arc::clone(&self.function), payload };
-        self.engine.submit(call, 0, options, true).map_err(|refused| refused.1)
-    }
-
-    fn submit(&self, text: &str) -> Arc<Task> {
-        self.try_submit(text, Options::default()).expect("taken")
-    }
-
-    fn wait(&self, task: &Arc<Task>) {
-        let deadline = Some(Instant::now() + Duration::from_secs(20));
-        assert_eq!(self.engine.wait(&Sleeper::Task(Arc::clone(task)), deadline), Waited::Ready);
-    }
-
-    fn text(&self, task: &Arc<Task>) -> String {
-        self.wait(task);
-        match task.outcome() {
-            Some(Outcome::Replied(reply)) => String::from_utf8_lossy(&reply.bytes).into_owned(),
-            other => panic!("not an answer: {other:?}"),
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.engine.close(true);
-        let deadline = Some(Instant::now() + Duration::from_secs(20));
-        assert_eq!(self.engine.join(deadline), Waited::Ready, "the workers have left");
-    }
+    rust_workers::zygote_main();
 }
 
 #[test]
@@ -174,6 +55,20 @@ fn an_idempotent_task_is_run_again_until_its_retries_are_spent() {
 }
 
 #[test]
+fn what_never_ran_has_no_attempt_and_what_was_ended_has_one() {
+    let pool = Pool::new(config(1));
+    let running = pool.submit("nap 20000");
+    let waiting = pool.submit("nap 1");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !pool.engine.is_running(&running) {
+        assert!(Instant::now() < deadline, "it never started");
+        std::thread::yield_now();
+    }
+    assert!(pool.engine.cancel(&waiting, false) && pool.engine.cancel(&running, true));
+    assert_eq!((waiting.attempt(), running.attempt()), (0, 1));
+}
+
+#[test]
 fn a_budget_covers_waiting_and_running() {
     let pool = Pool::new(config(1));
     let limit = |ms| Options { timeout: Some(Duration::from_millis(ms)), ..Options::default() };
@@ -214,6 +109,8 @@ fn what_waits_behind_a_long_task_is_carried_to_an_idle_lane() {
     let others: Vec<_> = (0..40).map(|i| pool.submit(&format!("echo {i}"))).collect();
     for (i, task) in others.iter().enumerate() {
         assert_eq!(pool.text(task), i.to_string());
+        // Those that were moved have been started once, as the others.
+        assert_eq!(task.attempt(), 1);
     }
     assert!(!long.is_done());
     assert!(pool.engine.cancel(&long, true));

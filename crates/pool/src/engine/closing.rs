@@ -146,6 +146,7 @@ impl Engine {
             Failure::Initializer(_) => "an initializer failed".into(),
             Failure::TimedOut(_) => "its time was up".into(),
             Failure::Terminated => "it was terminated".into(),
+            Failure::Limit(reason) => Arc::clone(reason),
         };
         events::tell(&self.config.name, What::Broken { reason });
         let mut waiting = core.queue.drain();

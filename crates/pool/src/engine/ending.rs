@@ -155,6 +155,7 @@ impl Engine {
                         true
                     }
                     Some(Retract::Started) if running => {
+                        task.count_attempt();
                         let pid = self.kill_worker_of(core, task);
                         self.finish(core, task, outcome(Phase::Running), Record { pid, ..Record::default() });
                         true
@@ -199,7 +200,8 @@ impl Engine {
         self.after_outside_change(&mut core);
         let first = core.deadlines.peek().map(|d| d.at);
         let steal = core.steal_pending().then(|| now + STEAL_AFTER);
-        let wakes = [first, core.next_death(), sweep, steal, core.end_at].into_iter().flatten().min();
+        let watch = core.next_watch(now);
+        let wakes = [first, core.next_death(), sweep, steal, core.end_at, watch].into_iter().flatten().min();
         core.supervisor_wakes = wakes;
         wakes
     }

@@ -7,7 +7,7 @@ use windlass_os::futex::{self, Scope};
 use windlass_shm::ring::AdaptiveSpin;
 
 use super::{Core, Engine, Sleeper, State, Waited};
-use crate::control::bell;
+use crate::control::{WATCH, bell};
 use crate::dispatch::STEAL_AFTER;
 use crate::locked::Guard;
 
@@ -139,7 +139,12 @@ impl Engine {
                 self.control.arm(bell::AWAKE);
                 continue;
             }
-            let look = core.steal_pending().then_some(STEAL_AFTER);
+            let look = if core.steal_pending() {
+                Some(STEAL_AFTER)
+            } else {
+                // Without tasks nothing comes, and the first one that does sets the supervisor to watch.
+                core.has_work().then_some(WATCH)
+            };
             drop(core);
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             let timeout = match (left, look) {

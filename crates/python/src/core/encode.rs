@@ -154,7 +154,7 @@ pub(crate) fn place(
     let bytes = frame::encode(lease.id(), &parts, &[]);
     let mut segments = handles;
     segments.push(Arc::clone(lease.segment()));
-    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease: Some(lease), segments })
+    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease: Some(Arc::new(lease)), segments })
 }
 
 /// The raw bytes of a `PickleBuffer`, whatever its element type.

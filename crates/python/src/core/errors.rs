@@ -117,6 +117,9 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         Failure::Broken(reason) => {
             make(py, "PoolBroken", &format!("the pool is broken: {reason}. Make a new pool."), None)
         }
+        Failure::Limit(reason) => {
+            make(py, "SharedMemoryError", &format!("the task failed for want of room: {reason}"), None)
+        }
         Failure::Initializer(reply) => {
             let message = "A process in the process pool was terminated abruptly: an initializer failed, \
                            so the pool cannot run anything";

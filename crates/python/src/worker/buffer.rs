@@ -38,11 +38,19 @@ struct Layout {
 struct Watch {
     leases: HashMap<u64, usize>,
     segments: HashMap<u64, usize>,
-    /// Leases that outlived their task, by the lane that ran it: the parent waits to be told.
-    retained: HashMap<u64, usize>,
-    /// To be told at the next opportunity, with their lanes. It is the task's own lane that tells, after the task's
-    /// answer: told by another, it might arrive before the answer that speaks of it.
-    released: Vec<(usize, u64)>,
+    /// Leases that outlived their task or its attempts: by the lane that ran the last one, and how often the parent has
+    /// been told so. It waits to be told of the end.
+    retained: HashMap<u64, (usize, u64)>,
+    /// To be told at the next opportunity, with their lanes and counts. It is the task's own lane that tells, after the
+    /// task's answer: told by another, it might arrive before the answer that speaks of it.
+    released: Vec<(usize, Release)>,
+}
+
+/// A lease that nothing here looks into any more, and how many promises to say so this settles.
+#[derive(Clone, Copy)]
+pub(crate) struct Release {
+    pub(crate) lease: u64,
+    pub(crate) count: u64,
 }
 
 static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
@@ -59,22 +67,44 @@ pub(crate) fn outlives(lane: usize, lease: u64, handles: &[u64]) -> bool {
     let mut watch = watch();
     let mut any = handles.iter().any(|id| watch.segments.contains_key(id));
     if lease != 0 && watch.leases.contains_key(&lease) {
-        watch.retained.insert(lease, lane);
+        watch.retain(lane, lease);
         any = true;
     }
     any
 }
 
+/// A function that lies in a lease has been loaded: the parent keeps the lease until it is told that no view is left.
+pub(crate) fn retain_function(lane: usize, lease: u64) {
+    let mut watch = watch();
+    if watch.leases.contains_key(&lease) {
+        watch.retain(lane, lease);
+    } else {
+        watch.release(lane, Release { lease, count: 1 });
+    }
+}
+
+impl Watch {
+    fn retain(&mut self, lane: usize, lease: u64) {
+        let entry = self.retained.entry(lease).or_insert((lane, 0));
+        *entry = (lane, entry.1 + 1);
+    }
+
+    fn release(&mut self, lane: usize, release: Release) {
+        self.released.push((lane, release));
+        RELEASED.store(self.released.len(), Ordering::Relaxed);
+    }
+}
+
 /// Leases of this lane's tasks whose last buffer has died since the last call.
-pub(crate) fn take_released(lane: usize) -> Vec<u64> {
+pub(crate) fn take_released(lane: usize) -> Vec<Release> {
     if RELEASED.load(Ordering::Relaxed) == 0 {
         return Vec::new();
     }
     let mut watch = watch();
     let mut leases = Vec::new();
-    watch.released.retain(|&(owner, lease)| {
+    watch.released.retain(|&(owner, release)| {
         if owner == lane {
-            leases.push(lease);
+            leases.push(release);
         }
         owner != lane
     });
@@ -107,10 +137,9 @@ fn count_out(content: &Content) {
     }
     map.remove(&key);
     if content.lease != 0
-        && let Some(lane) = watch.retained.remove(&content.lease)
+        && let Some((lane, count)) = watch.retained.remove(&content.lease)
     {
-        watch.released.push((lane, content.lease));
-        RELEASED.store(watch.released.len(), Ordering::Relaxed);
+        watch.release(lane, Release { lease: content.lease, count });
     }
 }
 

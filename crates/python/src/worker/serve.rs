@@ -139,9 +139,10 @@ impl Server<'_> {
             match record.kind {
                 kind::TASK => self.task(record)?,
                 kind::FUNCTION => self.load_function(record)?,
-                kind::FORGET => {
+                kind::LOOK => {
                     self.end.finish();
-                    self.channel.forget(record.aux);
+                    // What cannot be read is no loss before a task names it, and then the task tells.
+                    let _ = self.channel.drain();
                 }
                 kind::FORGET_FUNCTION => {
                     self.end.finish();
@@ -157,12 +158,18 @@ impl Server<'_> {
     }
 
     fn load_function(&mut self, record: Incoming) -> Result<(), Raised> {
+        let described = record.flags & flags::DESCRIBED != 0;
+        let leased = record.flags & flags::LEASED != 0;
+        let lease =
+            if leased { Table::parse(self.end.payload()).map_or(0, |table| table.lease()) } else { 0 };
         let payload = Object::bytes(self.end.payload())?;
         self.end.finish();
-        let described = Self::truth(record.flags & flags::DESCRIBED != 0);
         let load = self.tools.serialize.attribute(c"load_function")?;
-        let function = load.call(&[payload.as_ptr(), described]).map_err(|Raised| take_exception());
-        self.functions.insert(record.aux, function);
+        let loaded = load.call(&[payload.as_ptr(), Self::truth(described)]);
+        self.functions.insert(record.aux, loaded.map_err(|Raised| take_exception()));
+        if lease != 0 {
+            buffer::retain_function(self.lane, lease);
+        }
         Ok(())
     }
 
@@ -193,6 +200,9 @@ impl Server<'_> {
             extra |= flags::RETAINED;
         }
         answer.flags |= extra;
+        if answer.flags & flags::ERROR != 0 {
+            self.tell_lost()?;
+        }
         self.send(kind::DONE, record.id, busy, answer)
     }
 
@@ -324,15 +334,22 @@ impl Server<'_> {
         let all: Vec<&[u8]> = std::iter::once(bytes).chain(views.iter().map(RawView::bytes)).collect();
         let mut entries = Vec::new();
         for segment in handles {
-            // The parent has it from now on, for as long as it likes.
-            segment.lend_for_good();
-            self.channel.send_segment(segment, false).map_err(|error| raise(&error))?;
             let (id, generation) = (segment.id(), segment.generation());
             entries.push(Entry { segment: id, generation, offset: 0, length: segment.size() });
         }
+        // When nothing can go wrong any more: the parent takes in what a reply names, each as often as it was passed.
+        let pass = |own: Option<&Segment>| -> windlass_base::Result<()> {
+            for segment in handles {
+                // The parent has it from now on, for as long as it likes.
+                segment.lend_for_good();
+                self.channel.send_segment(segment, false)?;
+            }
+            own.map_or(Ok(()), |segment| self.channel.send_segment(segment, true))
+        };
         let total = all.iter().map(|part| part.len()).sum::<usize>();
         if total <= INLINE {
             let parts: Vec<Part<'_>> = all.into_iter().map(Part::Inline).collect();
+            detached(|| pass(None)).map_err(|error| raise(&error))?;
             return Ok(Answer {
                 flags: flags::DESCRIBED,
                 body: Body::Frame(frame::encode(0, &parts, &entries)),
@@ -356,11 +373,12 @@ impl Server<'_> {
             }
             segment.set_aside()?;
             let segment = segment.publish(None);
-            self.channel.send_segment(&segment, true)?;
             Ok((segment, parts))
         };
         let written = if total > LONG_COPY { detached(write) } else { write() };
-        let (_segment, parts) = written.map_err(|error| raise(&error))?;
+        let (segment, parts) = written.map_err(|error| raise(&error))?;
+        // The socket may be full until the parent looks.
+        detached(|| pass(Some(&segment))).map_err(|error| raise(&error))?;
         debug_assert!(
             frame::encoded_len(&parts, entries.len()) <= self.end.max_inline(),
             "`lending` sees to that"
@@ -410,8 +428,19 @@ impl Server<'_> {
     }
 
     fn tell_released(&mut self) -> Result<(), Raised> {
-        for lease in buffer::take_released(self.lane) {
-            self.send(kind::RELEASE, 0, lease, Answer { flags: flags::EMPTY, body: Body::Empty })?;
+        let nothing = || Answer { flags: flags::EMPTY, body: Body::Empty };
+        for release in buffer::take_released(self.lane) {
+            self.send(kind::RELEASE, release.count, release.lease, nothing())?;
+        }
+        Ok(())
+    }
+
+    /// Says which segments did not fit into this process: before the answer that fails for it, so that the next task is
+    /// given them again.
+    fn tell_lost(&mut self) -> Result<(), Raised> {
+        for segment in self.channel.take_lost() {
+            let nothing = Answer { flags: flags::EMPTY, body: Body::Empty };
+            self.send(kind::LOST, 0, segment, nothing)?;
         }
         Ok(())
     }

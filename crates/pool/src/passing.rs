@@ -1,0 +1,139 @@
+//! What travels over a worker's own socket: segments' descriptors, and word that one is needed no more.
+//!
+//! Both go by the same socket, so that they arrive in the order in which they were sent. By the rings they would not:
+//! a worker has one for each lane, and one lane may read on while another waits.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use windlass_base::{Code, Error, Result, ResultExt, error};
+use windlass_os::socket;
+use windlass_shm::arena::Arena;
+use windlass_shm::segment::Segment;
+
+const MESSAGE: usize = 32;
+/// The segment whose descriptor comes along, for as long as the sender keeps it.
+const LENT: u32 = 1;
+/// The same, and the receiver is its owner from now on.
+const GIVEN: u32 = 2;
+/// The receiver need not keep this segment any longer.
+const FORGET: u32 = 3;
+
+/// One message, read and checked.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    /// A segment, mapped.
+    Segment(Arc<Segment>),
+    /// The segment with this number came, and this process could not take it in.
+    Lost(u64, Error),
+    /// The segment with this number is needed no more.
+    Forget(u64),
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Sent {
+    Yes,
+    /// The socket takes no more now, or its other end is gone.
+    No,
+}
+
+fn message(op: u32, id: u64, generation: u64, size: u64) -> [u8; MESSAGE] {
+    let mut out = [0; MESSAGE];
+    out[..4].copy_from_slice(&op.to_le_bytes());
+    for (at, field) in [(8, id), (16, generation), (24, size)] {
+        out[at..at + 8].copy_from_slice(&field.to_le_bytes());
+    }
+    out
+}
+
+fn segment_message(segment: &Segment, given: bool) -> [u8; MESSAGE] {
+    message(if given { GIVEN } else { LENT }, segment.id(), segment.generation(), segment.size())
+}
+
+/// Passes a segment, blocking while the socket is full. With `given` the receiver becomes its owner.
+pub(crate) fn pass(socket: BorrowedFd<'_>, segment: &Segment, given: bool) -> Result<()> {
+    socket::send(socket, &[&segment_message(segment, given)], &[segment.as_fd()], true)
+        .context("could not pass a segment's descriptor to another process")
+}
+
+/// Lends a segment, if the socket takes it now.
+pub(crate) fn try_lend(socket: BorrowedFd<'_>, segment: &Segment) -> Sent {
+    match socket::send(socket, &[&segment_message(segment, false)], &[segment.as_fd()], false) {
+        Ok(()) => Sent::Yes,
+        Err(_) => Sent::No,
+    }
+}
+
+/// Says that a segment is needed no more, if the socket takes it now.
+pub(crate) fn try_forget(socket: BorrowedFd<'_>, id: u64) -> Sent {
+    match socket::send(socket, &[&message(FORGET, id, 0, 0)], &[], false) {
+        Ok(()) => Sent::Yes,
+        Err(_) => Sent::No,
+    }
+}
+
+/// Reads one message; `Ok(None)` when there is none yet, or the peer is gone. A segment that is given away goes to
+/// `arena` in the end, if there is one. Without an arena the generation is left to whoever uses a handle.
+///
+/// # Errors
+///
+/// `Code::ShmCorrupt` for a message that an honest peer does not send.
+pub(crate) fn receive(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Option<Passed>> {
+    let mut bytes = [0; MESSAGE];
+    let mut fds = Vec::new();
+    let got = match socket::recv_packet(socket.as_fd(), &mut bytes, &mut fds, false) {
+        Ok(got) => got,
+        Err(e)
+            if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ConnectionReset) =>
+        {
+            return Ok(None);
+        }
+        Err(e) => return Err(e).context("could not receive a segment"),
+    };
+    if got.bytes == 0 && fds.is_empty() && !got.cut_off {
+        return Ok(None);
+    }
+    let malformed = || error!(Code::ShmCorrupt, "a segment's message is malformed");
+    if got.bytes != MESSAGE {
+        return Err(malformed());
+    }
+    let field =
+        |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let (id, generation) = (field(8), field(16));
+    let op = bytes.first_chunk().copied().map_or(0, u32::from_le_bytes);
+    match op {
+        FORGET if fds.is_empty() && !got.cut_off => Ok(Some(Passed::Forget(id))),
+        LENT | GIVEN if got.cut_off => Ok(Some(Passed::Lost(id, no_descriptors()))),
+        LENT | GIVEN => {
+            let Some(fd) = fds.pop().filter(|_| fds.is_empty()) else { return Err(malformed()) };
+            let taken = match arena {
+                Some(arena) if op == GIVEN => Segment::adopt(fd, id, generation, arena),
+                Some(_) => Segment::attach(fd, id, generation),
+                None => Segment::attach_any(fd, id),
+            };
+            match taken {
+                Ok(segment) => Ok(Some(Passed::Segment(segment))),
+                // The address space, or the limit of mappings: the peer has done nothing wrong.
+                Err(error) if !matches!(error.code(), Code::ShmCorrupt | Code::ShmStale) => {
+                    Ok(Some(Passed::Lost(id, error)))
+                }
+                Err(error) => Err(error),
+            }
+        }
+        _ => Err(malformed()),
+    }
+}
+
+/// The kernel leaves out descriptors for which the receiver has no number left, and says no more than that.
+fn no_descriptors() -> Error {
+    let limit =
+        windlass_os::limits::open_files().map_or_else(String::new, |limit| format!(", which is {limit}"));
+    error!(
+        Code::Files,
+        "a descriptor of shared memory did not fit into process {}: the limit of open files (RLIMIT_NOFILE{limit}) \
+         is reached",
+        windlass_os::process::current_pid(),
+    )
+}

@@ -1,0 +1,206 @@
+//! Worker processes that are Rust to the bone: the test binary is its own zygote.
+//!
+//! A worker runs the function named by its task's payload: `echo` the rest, `kill` itself by a signal, `nap` for some
+//! milliseconds, `exit` with a status; or it misbehaves, which `hostile.rs` is about: see [`Hostile`].
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use windlass_os::mmap::{Mapping, Protection};
+use windlass_os::socket;
+use windlass_pool::wire::kind;
+use windlass_pool::worker::WorkerEnd;
+use windlass_pool::zygote::server;
+use windlass_pool::{
+    Call, Config, Control, Engine, Function, LaneLayout, OnCrash, OnFull, Options, Outcome, Payload, Refused,
+    Sleeper, Spawn, Task, Waited, ZygoteCommand, control,
+};
+
+const ZYGOTE: &str = "WINDLASS_TEST_ZYGOTE";
+
+/// What a zygote runs; the test binary calls it from a test named `zygote_main`.
+pub(crate) fn zygote_main() {
+    if std::env::var_os(ZYGOTE).is_none() {
+        return;
+    }
+    // SAFETY: the engine made the socket our descriptor 0, which nothing else here uses.
+    let socket = unsafe { OwnedFd::from_raw_fd(0) };
+    server::hello(&socket, &[]).expect("the parent is there");
+    // SAFETY: the child goes on in this thread alone and needs nothing of the harness's others.
+    let mut fork = || unsafe { windlass_os::process::fork() };
+    match server::serve(socket, &mut fork).expect("served") {
+        None => windlass_os::process::exit_now(0),
+        Some(spawned) => {
+            windlass_os::process::set_parent_death_signal(9).expect("asked");
+            let lane = spawned.lanes.into_iter().next().expect("a lane");
+            let hostile = Hostile {
+                lane: map(&lane, LaneLayout::DEFAULT.size()),
+                control: map(&spawned.control, control::SIZE),
+                socket: spawned.socket,
+            };
+            let control = Control::attach(spawned.control, spawned.event).expect("a control page");
+            work(WorkerEnd::attach(lane, control).expect("a lane"), &hostile);
+            windlass_os::process::exit_now(0);
+        }
+    }
+}
+
+fn map(fd: &OwnedFd, size: usize) -> Mapping {
+    Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("mapped")
+}
+
+/// What a worker can write to beside its answers.
+pub(crate) struct Hostile {
+    lane: Mapping,
+    control: Mapping,
+    socket: OwnedFd,
+}
+
+impl Hostile {
+    /// `poke PAGE OFFSET VALUE`: writes a word into the lane or the control page.
+    fn poke(&self, rest: &str) {
+        let mut words = rest.split(' ');
+        let page = if words.next() == Some("control") { &self.control } else { &self.lane };
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
+        let (offset, value) = (number() as usize, number());
+        assert!(offset.is_multiple_of(8) && offset + 8 <= page.len());
+        // SAFETY: an aligned word inside a mapping that lives; the other side reads it as an atomic.
+        unsafe { &*page.as_ptr().add(offset).cast::<AtomicU64>() }.store(value, Ordering::SeqCst);
+    }
+
+    /// `post HEX COUNT`: sends these bytes over the worker's socket, with so many descriptors, of no segment.
+    fn post(&self, rest: &str) {
+        let (hex, count) = rest.split_once(' ').expect("bytes and a number");
+        let fds = vec![self.socket.as_fd(); count.parse().expect("a number")];
+        let _ = socket::send(self.socket.as_fd(), &[&unhex(hex)], &fds, false);
+    }
+}
+
+/// Bytes from hexadecimal digits; `-` is none.
+pub(crate) fn unhex(hex: &str) -> Vec<u8> {
+    let digit = |at: usize| u8::from_str_radix(hex.get(at..at + 2).unwrap_or("0"), 16).unwrap_or(0);
+    if hex == "-" { Vec::new() } else { (0..hex.len()).step_by(2).map(digit).collect() }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    if bytes.is_empty() { "-".into() } else { bytes.iter().map(|byte| format!("{byte:02x}")).collect() }
+}
+
+fn work(mut end: WorkerEnd, hostile: &Hostile) {
+    end.ready().expect("said");
+    loop {
+        // A worker that has made its own ring senseless leaves.
+        let Ok(next) = end.try_next() else { windlass_os::process::exit_now(9) };
+        let Some(record) = next else {
+            end.wait(None);
+            continue;
+        };
+        let text = String::from_utf8_lossy(end.payload()).into_owned();
+        end.finish();
+        match record.kind {
+            kind::TASK => {}
+            kind::EXIT => return,
+            _ => continue,
+        }
+        let start = Instant::now();
+        let (verb, rest) = text.split_once(' ').unwrap_or((&text, ""));
+        match verb {
+            "nap" => std::thread::sleep(Duration::from_millis(rest.parse().expect("milliseconds"))),
+            "exit" => windlass_os::process::exit_now(rest.parse().expect("a status")),
+            "kill" => std::process::abort(),
+            "poke" => hostile.poke(rest),
+            // The parent sleeps by then.
+            "late" => {
+                std::thread::sleep(Duration::from_millis(60));
+                hostile.poke(rest);
+            }
+            "post" => hostile.post(rest),
+            "fds" => {
+                let open = windlass_os::limits::open_now().expect("/proc is there");
+                let text = format!("{open} {}", hostile.socket.as_raw_fd());
+                end.reply(kind::DONE, 0, record.id, 0, &[text.as_bytes()]).expect("answered");
+                continue;
+            }
+            // `say KIND FLAGS ID AUX HEX`: a record of the test's making, before the honest answer.
+            "say" => {
+                let words: Vec<&str> = rest.split(' ').collect();
+                let number = |at: usize| words[at].parse::<u64>().expect("a number");
+                let id = if words[2] == "own" { record.id } else { number(2) };
+                let payload = unhex(words[4]);
+                end.reply(number(0) as u16, number(1) as u16, id, number(3), &[&payload]).expect("said");
+            }
+            _ => {}
+        }
+        let busy = start.elapsed().as_nanos() as u64;
+        end.reply(kind::DONE, 0, record.id, busy, &[rest.as_bytes()]).expect("answered");
+    }
+}
+
+pub(crate) fn config(workers: usize) -> Config {
+    let program = std::env::current_exe().expect("this binary");
+    let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];
+    Config {
+        name: "engine".into(),
+        workers,
+        threads: 1,
+        max_queue: None,
+        on_full: OnFull::Block,
+        on_crash: OnCrash::Replace,
+        spawn: Some(Spawn {
+            zygote: ZygoteCommand {
+                program: program.into(),
+                args: args.iter().map(Into::into).collect(),
+                env: vec![(ZYGOTE.into(), Some("1".into()))],
+            },
+            spec: Arc::from(&b""[..]),
+        }),
+    }
+}
+
+pub(crate) struct Pool {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) function: Arc<Function>,
+}
+
+impl Pool {
+    pub(crate) fn new(config: Config) -> Self {
+        let engine = Engine::start(config).expect("started");
+        let function = engine.function(Payload::default());
+        Self { engine, function }
+    }
+
+    pub(crate) fn try_submit(&self, text: &str, options: Options) -> Result<Arc<Task>, Refused> {
+        let payload = Mutex::new(Payload { bytes: text.as_bytes().to_vec(), ..Payload::default() });
+        let call = Call::Remote { function: Arc::clone(&self.function), payload };
+        self.engine.submit(call, 0, options, true).map_err(|refused| refused.1)
+    }
+
+    pub(crate) fn submit(&self, text: &str) -> Arc<Task> {
+        self.try_submit(text, Options::default()).expect("taken")
+    }
+
+    pub(crate) fn wait(&self, task: &Arc<Task>) {
+        let deadline = Some(Instant::now() + Duration::from_secs(20));
+        assert_eq!(self.engine.wait(&Sleeper::Task(Arc::clone(task)), deadline), Waited::Ready);
+    }
+
+    pub(crate) fn text(&self, task: &Arc<Task>) -> String {
+        self.wait(task);
+        match task.outcome() {
+            Some(Outcome::Replied(reply)) => String::from_utf8_lossy(&reply.bytes).into_owned(),
+            other => panic!("not an answer: {other:?}"),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.engine.close(true);
+        let deadline = Some(Instant::now() + Duration::from_secs(20));
+        assert_eq!(self.engine.join(deadline), Waited::Ready, "the workers have left");
+    }
+}
