@@ -43,8 +43,8 @@ def test_a_retry_finds_its_own_arguments(
     pool = make_pool(1, kind="process", preload=["numpy"])
     first = pool.options(retries=1).submit(_keep_and_raise, gate, again, np.full(size, 7, np.uint8))
     until(gate.marks)
-    # Both go before the retry: in the first the view dies that the failed attempt has left behind, and during the second
-    # the worker's word of that has arrived.
+    # Both go before the retry: in the first the view dies that the failed attempt has left behind, and during the
+    # second the worker's word of that has arrived.
     dropped = pool.options(priority=1).submit(_drop_what_is_kept)
     running = pool.options(priority=1).submit(held.hold)
     gate.open()
