@@ -70,6 +70,7 @@ impl AsyncSocketBase {
         self.watch.set(watch).map_err(|_| errors::made_already())
     }
 
+    /// Receives one part; to be awaited.
     #[pyo3(
         signature = (flags = 0, copy = Truth(true), track = Truth(false)),
         text_signature = "($self, flags=0, copy=True, track=False)"
@@ -87,6 +88,7 @@ impl AsyncSocketBase {
         Watch::receive_as(watch, intern!(slf.py(), "recv"), flags, copy.0, track.0)
     }
 
+    /// Receives a whole message; to be awaited.
     #[pyo3(
         signature = (flags = 0, copy = Truth(true), track = Truth(false)),
         text_signature = "($self, flags=0, copy=True, track=False)"
@@ -104,6 +106,7 @@ impl AsyncSocketBase {
         Watch::receive_as(watch, intern!(slf.py(), "recv_multipart"), flags, copy.0, track.0)
     }
 
+    /// Sends one part; to be awaited.
     #[pyo3(
         signature = (data, flags = 0, copy = Truth(true), track = Truth(false), routing_id = None, group = None),
         text_signature = "($self, data, flags=0, copy=True, track=False, routing_id=None, group=None)"

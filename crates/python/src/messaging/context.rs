@@ -123,6 +123,7 @@ impl ContextBase {
         self.inner.get().map_or(0, |inner| inner.context.id())
     }
 
+    /// Sets an option.
     fn set(slf: &Bound<'_, Self>, option: i32, optval: &Bound<'_, PyAny>) -> PyResult<()> {
         let context = slf.get().configurable()?;
         if !optval.is_instance_of::<PyInt>() {
@@ -131,6 +132,7 @@ impl ContextBase {
         context.set(option, optval.extract()?).map_err(|error| errors::of(slf, &error))
     }
 
+    /// An option's value.
     fn get(slf: &Bound<'_, Self>, option: i32) -> PyResult<i32> {
         slf.get().configurable()?.get(option).map_err(|error| errors::of(slf, &error))
     }

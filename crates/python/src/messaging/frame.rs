@@ -214,6 +214,7 @@ impl FrameBase {
         Self::fast_copy(slf)
     }
 
+    /// Another frame of the same bytes.
     fn fast_copy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let object = slf.get_type().call0()?;
@@ -237,6 +238,7 @@ impl FrameBase {
         Ok(object)
     }
 
+    /// A property of the message.
     fn get<'py>(slf: &Bound<'py, Self>, option: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let this = slf.get();
@@ -269,6 +271,7 @@ impl FrameBase {
         }
     }
 
+    /// Sets a property of the message.
     fn set(slf: &Bound<'_, Self>, option: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let this = slf.get();
         match option.extract::<&str>().unwrap_or_default() {

@@ -296,35 +296,42 @@ impl SocketBase {
         }
     }
 
+    /// Sets an option.
     fn set(slf: &Bound<'_, Self>, option: i32, optval: &Bound<'_, PyAny>) -> PyResult<()> {
         let socket = Self::open(slf)?;
         options::encode(option, optval, |value| socket.set(option, value))?
             .map_err(|error| errors::of(slf, &error))
     }
 
+    /// An option's value.
     fn get<'py>(slf: &Bound<'py, Self>, option: i32) -> PyResult<Bound<'py, PyAny>> {
         let value = Self::open(slf)?.get(option).map_err(|error| errors::of(slf, &error))?;
         options::decode(slf.py(), option, value)
     }
 
+    /// What could be done now, `POLLIN` and `POLLOUT` together.
     fn poll_state(slf: &Bound<'_, Self>) -> PyResult<i32> {
         release::collect(slf.py());
         let events = Self::open(slf)?.events().map_err(|error| errors::of(slf, &error))?;
         Ok(i32::from(events.bits()))
     }
 
+    /// Accepts connections at an address.
     fn bind(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, addr, Socket::bind)
     }
 
+    /// Accepts no more connections at an address.
     fn unbind(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, addr, Socket::unbind)
     }
 
+    /// Connects to an address, now or as soon as somebody is there.
     fn connect(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, addr, Socket::connect)
     }
 
+    /// Ends the connection to an address.
     fn disconnect(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, addr, Socket::disconnect)
     }
@@ -336,14 +343,17 @@ impl SocketBase {
         let_go(slf.py(), || socket.connect_peer(&name)).map_err(|error| Self::explain(slf, &name, &error))
     }
 
+    /// Takes the messages of a group, too.
     fn join(slf: &Bound<'_, Self>, group: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, group, Socket::join)
     }
 
+    /// Takes the messages of a group no more.
     fn leave(slf: &Bound<'_, Self>, group: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, group, Socket::leave)
     }
 
+    /// Tells of the connections on a PAIR socket at an ``inproc`` address; `None` ends that.
     #[pyo3(signature = (addr, events = EVERY_EVENT), text_signature = "($self, addr, events=65535)")]
     fn monitor(slf: &Bound<'_, Self>, addr: Option<&Bound<'_, PyAny>>, events: u64) -> PyResult<()> {
         let addr = addr.map(|addr| errors::text(addr, "an address")).transpose()?;
@@ -352,6 +362,7 @@ impl SocketBase {
             .map_err(|error| errors::of(slf, &error))
     }
 
+    /// Sends one part.
     #[pyo3(
         signature = (data, flags = 0, copy = Truth(true), track = Truth(false), routing_id = None, group = None),
         text_signature = "($self, data, flags=0, copy=True, track=False, routing_id=None, group=None)"
@@ -372,6 +383,7 @@ impl SocketBase {
         send::addressed(slf, data, flags, copy.0, track.0, routing_id, group.as_deref())
     }
 
+    /// Sends a message of several parts.
     #[pyo3(
         signature = (msg_parts, flags = 0, copy = Truth(true), track = Truth(false)),
         text_signature = "($self, msg_parts, flags=0, copy=True, track=False)"
@@ -386,6 +398,7 @@ impl SocketBase {
         send::whole(slf, msg_parts, flags, copy.0, track.0)
     }
 
+    /// Sends as many of the messages as can go; how many went.
     #[pyo3(signature = (messages, flags = 0))]
     fn send_many(slf: &Bound<'_, Self>, messages: &Bound<'_, PyAny>, flags: i32) -> PyResult<usize> {
         send::many(slf, messages, flags)
@@ -397,6 +410,7 @@ impl SocketBase {
         send::at_once(slf, data, flags)
     }
 
+    /// Receives one part.
     #[pyo3(
         signature = (flags = 0, copy = Truth(true), track = Truth(false)),
         text_signature = "($self, flags=0, copy=True, track=False)"
@@ -410,6 +424,7 @@ impl SocketBase {
         receive::one(slf, flags, copy.0, track.0)
     }
 
+    /// Receives one part into a buffer; how many bytes it has.
     #[pyo3(signature = (buffer, /, *, nbytes = 0, flags = 0))]
     fn recv_into(
         slf: &Bound<'_, Self>,
@@ -420,6 +435,7 @@ impl SocketBase {
         receive::into(slf, buffer, nbytes, flags)
     }
 
+    /// Receives a whole message, as the list of its parts.
     #[pyo3(
         signature = (flags = 0, copy = Truth(true), track = Truth(false)),
         text_signature = "($self, flags=0, copy=True, track=False)"
@@ -433,6 +449,7 @@ impl SocketBase {
         receive::whole(slf, flags, copy.0, track.0)
     }
 
+    /// Up to `n` messages that are there, at least one.
     #[pyo3(signature = (n, flags = 0))]
     fn recv_many<'py>(slf: &Bound<'py, Self>, n: usize, flags: i32) -> PyResult<Bound<'py, PyAny>> {
         receive::many(slf, n, flags)

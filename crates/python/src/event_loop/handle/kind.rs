@@ -232,19 +232,19 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
                 c"cancel",
                 cancel,
                 ffi::METH_NOARGS,
-                c"cancel() -> None: it is not to be called any more.",
+                c"cancel($self, /)\n--\n\nIt is not to be called any more.",
             ),
             heap::method(
                 c"cancelled",
                 cancelled,
                 ffi::METH_NOARGS,
-                c"cancelled() -> whether it was cancelled",
+                c"cancelled($self, /)\n--\n\nWhether it was cancelled.",
             ),
             heap::method(
                 c"get_context",
                 context,
                 ffi::METH_NOARGS,
-                c"get_context() -> the context it runs in",
+                c"get_context($self, /)\n--\n\nThe context that it runs in.",
             ),
         ];
         if timer {
@@ -252,7 +252,7 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
                 c"when",
                 when,
                 ffi::METH_NOARGS,
-                c"when() -> its time, in seconds of the loop's clock",
+                c"when($self, /)\n--\n\nIts time, in seconds of the loop's clock.",
             ));
         }
         methods

@@ -1,0 +1,87 @@
+"""Everything public says what it is: a docstring, and a signature that `inspect` can read."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import windlass
+
+MODULES = [
+    "windlass",
+    "windlass.result",
+    "windlass.shared",
+    "windlass.loop",
+    "windlass.joblib",
+    "windlass.zmq",
+    "windlass.zmq.asyncio",
+    "windlass.zmq.auth",
+    "windlass.zmq.devices",
+    "windlass.zmq.decorators",
+]
+#: Methods that Python's own protocols call, and whose meaning is theirs.
+SAID_BY_PYTHON = {"__init__", "__new__", "__class_getitem__", "__init_subclass__", "__subclasshook__"}
+
+
+def _is_ours(thing: Any) -> bool:
+    return (getattr(thing, "__module__", None) or "").startswith("windlass")
+
+
+def _names(module: Any) -> list[str]:
+    return getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
+
+
+def _public() -> Iterator[tuple[str, Any]]:
+    seen: set[int] = set()
+    for name in MODULES:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue  # What it stands on is not installed.
+        yield name, module
+        for attribute in _names(module):
+            value = getattr(module, attribute)
+            if id(value) in seen or not (_is_ours(value) and (inspect.isclass(value) or callable(value))):
+                continue
+            seen.add(id(value))
+            yield f"{name}.{attribute}", value
+            if inspect.isclass(value):
+                yield from _members(f"{name}.{attribute}", value)
+
+
+def _members(name: str, kind: type) -> Iterator[tuple[str, Any]]:
+    for base in kind.__mro__:
+        if not _is_ours(base):
+            continue
+        for attribute, value in vars(base).items():
+            if attribute.startswith("_") or getattr(kind, attribute, None) is None:
+                continue
+            if isinstance(value, property) or callable(getattr(kind, attribute)):
+                yield f"{name}.{attribute}", value if isinstance(value, property) else getattr(kind, attribute)
+
+
+PUBLIC = dict(_public())
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_it_says_what_it_is(name: str) -> None:
+    said = inspect.getdoc(PUBLIC[name])
+    assert said, f"{name} has no docstring"
+    assert not said.startswith("see "), said
+
+
+@pytest.mark.parametrize("name", [name for name, value in PUBLIC.items() if callable(value)])
+def test_it_has_a_signature(name: str) -> None:
+    inspect.signature(PUBLIC[name])
+
+
+def test_help_of_submit_tells_what_it_does() -> None:
+    said = inspect.getdoc(windlass.Pool.submit) or ""
+    assert "future" in said
+    assert "PoolClosed" in said
+    assert "see `windlass.Pool.submit`" not in said
+    assert list(inspect.signature(windlass.Pool.submit).parameters) == ["self", "fn", "args", "kwargs"]
