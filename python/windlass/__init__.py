@@ -33,6 +33,9 @@ if TYPE_CHECKING:
         EncodeError as EncodeError,
     )
     from windlass._errors import (
+        FileSizeExceeded as FileSizeExceeded,
+    )
+    from windlass._errors import (
         FunctionLoadError as FunctionLoadError,
     )
     from windlass._errors import (
@@ -45,7 +48,19 @@ if TYPE_CHECKING:
         Lagged as Lagged,
     )
     from windlass._errors import (
+        LimitReached as LimitReached,
+    )
+    from windlass._errors import (
+        OutOfDescriptors as OutOfDescriptors,
+    )
+    from windlass._errors import (
         OutOfMemory as OutOfMemory,
+    )
+    from windlass._errors import (
+        OutOfPorts as OutOfPorts,
+    )
+    from windlass._errors import (
+        OutOfProcesses as OutOfProcesses,
     )
     from windlass._errors import (
         PoolBroken as PoolBroken,
@@ -75,13 +90,25 @@ if TYPE_CHECKING:
         ResultEncodeError as ResultEncodeError,
     )
     from windlass._errors import (
+        SharedMemoryCorrupt as SharedMemoryCorrupt,
+    )
+    from windlass._errors import (
         SharedMemoryError as SharedMemoryError,
     )
     from windlass._errors import (
         StaleHandle as StaleHandle,
     )
     from windlass._errors import (
+        SystemCallFailed as SystemCallFailed,
+    )
+    from windlass._errors import (
         TaskTimeout as TaskTimeout,
+    )
+    from windlass._errors import (
+        TooLarge as TooLarge,
+    )
+    from windlass._errors import (
+        Unsupported as Unsupported,
     )
     from windlass._errors import (
         UnwrapError as UnwrapError,
@@ -91,6 +118,9 @@ if TYPE_CHECKING:
     )
     from windlass._errors import (
         WorkerCrashed as WorkerCrashed,
+    )
+    from windlass._errors import (
+        ZygoteFailed as ZygoteFailed,
     )
     from windlass._events import PoolEvent as PoolEvent
     from windlass._events import events as events
@@ -127,15 +157,20 @@ __all__ = [
     "EncodeError",
     "Err",
     "EventLoopPolicy",
+    "FileSizeExceeded",
     "FunctionLoadError",
     "Future",
     "InitializerFailed",
     "InvalidTopic",
     "Lagged",
+    "LimitReached",
     "Loop",
     "MapIterator",
     "Ok",
+    "OutOfDescriptors",
     "OutOfMemory",
+    "OutOfPorts",
+    "OutOfProcesses",
     "Pool",
     "PoolBroken",
     "PoolClosed",
@@ -150,16 +185,21 @@ __all__ = [
     "RemoteTraceback",
     "Result",
     "ResultEncodeError",
+    "SharedMemoryCorrupt",
     "SharedMemoryError",
     "StaleHandle",
     "Subscription",
     "SubscriptionStatistics",
+    "SystemCallFailed",
     "TaskRecord",
     "TaskTimeout",
+    "TooLarge",
+    "Unsupported",
     "UnwrapError",
     "WindlassError",
     "WorkerCrashed",
     "WorkerStatistics",
+    "ZygoteFailed",
     "__version__",
     "events",
     "install",

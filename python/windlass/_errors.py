@@ -1,4 +1,7 @@
-"""Every exception that Windlass raises, each with a stable ``code``.
+"""Every exception that Windlass raises, each with a stable ``code`` and a ``remedy``: the table of errors.
+
+What fails in Rust has its code and its remedy in `crates/base/src/code.rs`, the same as here; a law test holds the two
+and docs/errors.md together. Messaging adds its own in `windlass.zmq`.
 
 An error that comes from a worker is raised as itself, with a `RemoteTraceback` as its cause. The classes here are for
 what the runtime itself has to say.
@@ -6,9 +9,10 @@ what the runtime itself has to say.
 
 from __future__ import annotations
 
+import errno as _errno
 import pickle
 import queue
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from concurrent.futures.process import BrokenProcessPool
@@ -22,10 +26,14 @@ else:
 class WindlassError(Exception):
     """The root of all errors of this package.
 
-    ``code`` is stable across versions: match on it or on the class, never on the text.
+    ``code`` is stable across versions: match on it or on the class, never on the text. ``remedy`` says what to try.
     """
 
     code: ClassVar[str] = "WL-ERROR"
+    remedy: ClassVar[str] = "Look at the class and at the message of the error itself."
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
 
 
 class UnwrapError(WindlassError):
@@ -36,6 +44,7 @@ class UnwrapError(WindlassError):
     """
 
     code = "WL-UNWRAP"
+    remedy = "Ask `is_ok()` first, use `unwrap_or`, or `match` on `Ok` and `Err`."
 
     def __init__(self, message: str, error: object = None) -> None:
         super().__init__(message)
@@ -47,24 +56,35 @@ class PoolError(WindlassError, RuntimeError):
     """A pool could not do what it was asked to."""
 
     code = "WL-POOL"
+    remedy = "Make a new pool; in a forked child, one of its own."
+
+
+class ZygoteFailed(PoolError):
+    """The process that forks workers could not be started, or is gone."""
+
+    code = "WL-ZYGOTE"
+    remedy = "Make a new pool; if it fails again, look at standard error for what the zygote said."
 
 
 class PoolClosed(PoolError):
     """The pool was shut down, and takes no more tasks."""
 
     code = "WL-POOL-CLOSED"
+    remedy = "Make a new pool."
 
 
 class QueueFull(PoolError, queue.Full):
     """The pool's queue is full and ``on_full="reject"``."""
 
     code = "WL-POOL-FULL"
+    remedy = 'Try again later, raise `max_queue`, or use `on_full="block"`.'
 
 
 class PoolBroken(PoolError, BrokenProcessPool):
     """The pool can run nothing any more."""
 
     code = "WL-POOL-BROKEN"
+    remedy = "Make a new pool; the message says what broke this one."
 
 
 class WorkerCrashed(PoolBroken):
@@ -74,6 +94,9 @@ class WorkerCrashed(PoolBroken):
     """
 
     code = "WL-WORKER-CRASHED"
+    remedy = (
+        "If the task may be run twice, give it `retries`; if it was killed for memory, run fewer workers."
+    )
 
     def __init__(
         self,
@@ -102,18 +125,21 @@ class PoolTerminated(PoolBroken):
     """The pool was terminated while this task ran: by `Pool.terminate`, or by a signal to its workers."""
 
     code = "WL-POOL-TERMINATED"
+    remedy = "Submit the task again to a new pool, if it may be run twice."
 
 
 class InitializerFailed(PoolBroken):
     """The initializer raised in a worker; what it raised is the cause."""
 
     code = "WL-INITIALIZER"
+    remedy = "Mend what the cause (`__cause__`) says of the initializer, and make a new pool."
 
 
 class TaskTimeout(WindlassError, TimeoutError):
     """A task overran its budget, waiting and running taken together."""
 
     code = "WL-TIMEOUT"
+    remedy = "Give it more time, or split the task; `phase` says whether it had started."
 
     def __init__(self, message: str, *, seconds: float | None = None, phase: str = "running") -> None:
         super().__init__(message)
@@ -127,12 +153,14 @@ class EncodeError(WindlassError, pickle.PicklingError):
     """A function or an argument cannot be sent to a worker process."""
 
     code = "WL-ENCODE"
+    remedy = "Send something that can be pickled: open files, locks and sockets belong to their process."
 
 
 class ResultEncodeError(EncodeError):
     """A result cannot be sent back from a worker process."""
 
     code = "WL-ENCODE-RESULT"
+    remedy = "Return something that can be pickled."
 
 
 class DecodeError(WindlassError, BrokenProcessPool):
@@ -142,36 +170,130 @@ class DecodeError(WindlassError, BrokenProcessPool):
     """
 
     code = "WL-DECODE"
+    remedy = "Look at the cause (`__cause__`): what was sent must unpickle in the other process, too."
 
 
 class FunctionLoadError(WindlassError, ImportError):
     """A worker could not load the function: its module does not import there, say."""
 
     code = "WL-FUNCTION"
+    remedy = "Put the module where workers can import it, on `sys.path` before the pool is made."
+
+
+class SystemCallFailed(WindlassError, OSError):
+    """The operating system refused a call; ``errno`` is its number for why."""
+
+    code = "WL-OS"
+    remedy = "Check the limits of this process: `windlass doctor` prints them."
+    _number: ClassVar[int | None] = None
+
+    def __init__(self, message: str = "", errno: int | None = None) -> None:
+        super().__init__(message)
+        #: The operating system's number for what went wrong; `None` if it gave none.
+        self.errno = self._number if errno is None else errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self.args[:1], self.errno)
+
+
+class Unsupported(SystemCallFailed):
+    """The operating system does not know a call that Windlass stands on, or a sandbox hides it."""
+
+    code = "WL-UNSUPPORTED"
+    remedy = 'Use Linux 5.4 or newer, outside of a sandbox that hides its calls, or `kind="thread"`.'
+    _number = _errno.ENOSYS
+
+
+class LimitReached(SystemCallFailed):
+    """A limit of the process, the user or the machine is reached. Never itself: the class says which limit."""
+
+    code = "WL-LIMIT"
+    remedy = "Raise the limit that the class names, or use less of it."
+
+
+class OutOfDescriptors(LimitReached):
+    """The process, or the machine, has as many files open as it may."""
+
+    code = "WL-FILES"
+    remedy = (
+        "Raise the limit of open files (`ulimit -n`), keep fewer large results at once, or run fewer workers."
+    )
+    _number = _errno.EMFILE
+
+
+class OutOfProcesses(LimitReached):
+    """The user, or the control group, has as many processes and threads as it may."""
+
+    code = "WL-PROCESSES"
+    remedy = "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers."
+    _number = _errno.EAGAIN
+
+
+class OutOfPorts(LimitReached):
+    """Every port of a bus between processes is taken."""
+
+    code = "WL-PORTS"
+    remedy = "Close buses in workers that need them no more, or use another bus."
+    _number = _errno.ENOSPC
 
 
 class SharedMemoryError(WindlassError, OSError):
     """Shared memory could not be made, mapped or read."""
 
     code = "WL-SHM"
+    remedy = "The class says more: match on the ones below it."
+
+
+class SharedMemoryCorrupt(SharedMemoryError):
+    """Shared memory holds numbers that make no sense: its peer is faulty or hostile."""
+
+    code = "WL-SHM-CORRUPT"
+    remedy = "Look for native code in a task that writes where it must not; the worker is replaced."
+
+
+class TooLarge(SharedMemoryError):
+    """A record does not fit where it should go."""
+
+    code = "WL-TOO-LARGE"
+    remedy = "Send it in parts, or put it into shared memory (`windlass.share`) and send that."
+
+
+class FileSizeExceeded(LimitReached, SharedMemoryError):
+    """Shared memory would be larger than the process may make a file, which it is to the kernel."""
+
+    code = "WL-FILE-SIZE"
+    remedy = "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once."
+    _number = _errno.EFBIG
 
 
 class StaleHandle(SharedMemoryError):
     """A handle names shared memory that has been given back, and perhaps used again."""
 
     code = "WL-SHM-STALE"
+    remedy = "Keep the shared object alive for as long as its handle is used."
 
 
-class OutOfMemory(SharedMemoryError, MemoryError):
-    """The machine has no room for a buffer in shared memory."""
+class OutOfMemory(LimitReached, SharedMemoryError, MemoryError):
+    """The machine, or the control group, has no room for a buffer in shared memory."""
 
     code = "WL-NOMEM"
+    remedy = "Free memory, send less at once, or raise the memory limit."
+    _number = _errno.ENOMEM
 
 
 class RemoteError(WindlassError):
     """Stands in for a worker's exception that could not be pickled; its text tells the original's type and message."""
 
     code = "WL-REMOTE"
+    remedy = "Read the text, which names the original; give the exception class a working `__reduce__`."
+
+
+def of_code(code: str, message: str, errno: int | None) -> WindlassError:
+    """The exception for what failed in Rust, by its code: both styles of binding make theirs here."""
+    made = _BY_CODE[code](message)
+    if errno is not None:
+        made.errno = errno  # type: ignore[attr-defined] # pyright: ignore
+    return made
 
 
 class RemoteTraceback(Exception):
@@ -190,24 +312,28 @@ class BusError(WindlassError, RuntimeError):
     """A bus could not do what it was asked to."""
 
     code = "WL-BUS"
+    remedy = "Read the message; in a forked child, make a bus of its own."
 
 
 class BusClosed(BusError):
     """The bus, or the subscription, was closed, and everything in it was received."""
 
     code = "WL-BUS-CLOSED"
+    remedy = "Make a new bus, or subscribe anew."
 
 
 class BusFull(BusError, queue.Full):
     """A subscription has no room, and its publisher is not to wait, or not any longer."""
 
     code = "WL-BUS-FULL"
+    remedy = "Receive faster, raise `capacity`, or choose an `overflow` that drops."
 
 
 class BusEmpty(BusError, queue.Empty, TimeoutError):
     """There is no message, or there was none in time."""
 
     code = "WL-BUS-EMPTY"
+    remedy = "Wait longer, or try again later."
 
 
 class Lagged(BusError):
@@ -217,6 +343,7 @@ class Lagged(BusError):
     """
 
     code = "WL-BUS-LAGGED"
+    remedy = "Go on receiving; receive faster, or raise `capacity`, to lose none."
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -233,9 +360,19 @@ class PublishTooDeep(BusError, RecursionError):
     """Handlers publish to handlers without end."""
 
     code = "WL-BUS-DEPTH"
+    remedy = "Break the circle of handlers, or publish from a subscription's receiver."
 
 
 class InvalidTopic(WindlassError, ValueError):
     """A topic or a pattern is malformed; the message says where."""
 
     code = "WL-TOPIC"
+    remedy = "Write words between dots; `*` stands for one word and `**` for any number in patterns."
+
+
+#: The classes by their codes.
+_BY_CODE: dict[str, type[WindlassError]] = {
+    each.code: each
+    for each in list(globals().values())
+    if isinstance(each, type) and issubclass(each, WindlassError)
+}

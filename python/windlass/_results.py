@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
+# The errors are loaded now: once descriptors run out, no module can be read any more.
+from windlass import _errors as _errors
 from windlass._load import foundation
 
 if TYPE_CHECKING:

@@ -7,7 +7,10 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
+
+from windlass import _serialize
 
 if TYPE_CHECKING:
     from windlass._pool import Pool
@@ -22,10 +25,6 @@ def spawn_settings(
     name: str,
 ) -> tuple[str, list[str], list[tuple[str, str | None]], bytes]:
     """How to start the zygote, and what each worker reads first."""
-    from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
-
-    from windlass import _serialize
-
     start: dict[str, Any] = {}
     if initializer is not None:
         start["function"] = _serialize.encode_function(initializer)[0]

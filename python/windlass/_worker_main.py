@@ -11,6 +11,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+# The errors are loaded now: once descriptors run out, no module can be read any more.
+from windlass import _errors as _errors
 from windlass import _random, _serialize
 from windlass._load import worker
 

@@ -14,6 +14,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
+# The errors are loaded now: once descriptors run out, no module can be read any more.
+from windlass import _errors as _errors
 from windlass._load import worker
 
 if TYPE_CHECKING:

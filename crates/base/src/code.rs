@@ -1,51 +1,70 @@
-//! What kinds of failures there are.
+//! The table of what can fail here: for each failure its code, and what to try.
+//!
+//! Whoever shows errors to users finds their class by the code. A law test (`tests/law`) holds the table, those classes
+//! and the docs together.
 
-/// What kind of failure it was. The text of each is stable across versions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Code {
-    /// The operating system refused a call.
-    Os,
-    /// There is no room for a buffer.
-    NoMemory,
-    /// The process, or the machine, has as many files open as it may.
-    Files,
-    /// Shared memory holds numbers that make no sense: its peer is faulty or hostile.
-    ShmCorrupt,
-    /// A handle names memory that has been given back.
-    ShmStale,
-    /// A record does not fit where it should go.
-    TooLarge,
-    /// The pool takes no more tasks.
-    PoolClosed,
-    /// The process that forks workers failed.
-    Zygote,
+/// Makes the enum and its look-ups from one table, so that a new failure cannot lack a column.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $remedy:literal;)*) => {
+        /// What kind of failure it was. The text of each is stable across versions.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Code {
+            /// Every code.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The stable text.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// What to try, in a sentence or two.
+            pub const fn hint(self) -> &'static str {
+                match self { $(Self::$name => $remedy,)* }
+            }
+        }
+    };
 }
 
-impl Code {
-    /// The stable text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Os => "WL-OS",
-            Self::NoMemory => "WL-NOMEM",
-            Self::Files => "WL-FILES",
-            Self::ShmCorrupt => "WL-SHM-CORRUPT",
-            Self::ShmStale => "WL-SHM-STALE",
-            Self::TooLarge => "WL-TOO-LARGE",
-            Self::PoolClosed => "WL-POOL-CLOSED",
-            Self::Zygote => "WL-ZYGOTE",
-        }
-    }
-
-    /// What to try, as a sentence; empty where there is nothing general to say.
-    pub fn hint(self) -> &'static str {
-        match self {
-            Self::Os => "Check the limits of this process: `windlass doctor` prints them.",
-            Self::NoMemory => "Free memory, send less at once, or raise the memory limit.",
-            Self::Files => "Raise the limit of open files (`ulimit -n`), or run fewer workers.",
-            Self::ShmStale => "Keep the shared object alive for as long as its handle is used.",
-            Self::PoolClosed => "Make a new pool.",
-            Self::ShmCorrupt | Self::TooLarge | Self::Zygote => "",
-        }
-    }
+codes! {
+    /// The operating system refused a call.
+    Os = "WL-OS",
+        "Check the limits of this process: `windlass doctor` prints them.";
+    /// The operating system does not know a call.
+    Unsupported = "WL-UNSUPPORTED",
+        "Use Linux 5.4 or newer, outside of a sandbox that hides its calls, or `kind=\"thread\"`.";
+    /// There is no room for a buffer.
+    NoMemory = "WL-NOMEM",
+        "Free memory, send less at once, or raise the memory limit.";
+    /// The process, or the machine, has as many files open as it may.
+    Files = "WL-FILES",
+        "Raise the limit of open files (`ulimit -n`), keep fewer large results at once, or run fewer workers.";
+    /// The user, or the control group, has as many processes and threads as it may.
+    Processes = "WL-PROCESSES",
+        "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers.";
+    /// A file, and shared memory is one, would be larger than the process may make it.
+    FileSize = "WL-FILE-SIZE",
+        "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once.";
+    /// Every port of a bus between processes is taken.
+    Ports = "WL-PORTS",
+        "Close buses in workers that need them no more, or use another bus.";
+    /// Shared memory holds numbers that make no sense: its peer is faulty or hostile.
+    ShmCorrupt = "WL-SHM-CORRUPT",
+        "Look for native code in a task that writes where it must not; the worker is replaced.";
+    /// A handle names memory that has been given back.
+    ShmStale = "WL-SHM-STALE",
+        "Keep the shared object alive for as long as its handle is used.";
+    /// A record does not fit where it should go.
+    TooLarge = "WL-TOO-LARGE",
+        "Send it in parts, or put it into shared memory (`windlass.share`) and send that.";
+    /// The pool takes no more tasks.
+    PoolClosed = "WL-POOL-CLOSED",
+        "Make a new pool.";
+    /// The process that forks workers failed.
+    Zygote = "WL-ZYGOTE",
+        "Make a new pool; if it fails again, look at standard error for what the zygote said.";
 }

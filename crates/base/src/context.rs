@@ -34,19 +34,24 @@ pub trait ResultExt<T>: Sized {
     }
 }
 
-/// Linux's numbers for "too many open files", of the machine and of the process: `io::ErrorKind` has no name for them.
+/// Linux's numbers for the limits that `io::ErrorKind` has no name of its own for.
+const EAGAIN: i32 = 11;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
+const ENOSYS: i32 = 38;
 
-/// ENOMEM and ENOSPC mean "no room" for memory of ours; so does a limit on file sizes.
+/// Which limit it was. ENOMEM and ENOSPC mean "no room" for memory of ours. EAGAIN is what `fork` and `clone` say at the
+/// limit of processes; sockets say it too, but that is an answer and never becomes an error of ours.
 fn code_of(error: &std::io::Error) -> Code {
-    if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) {
-        return Code::Files;
+    match error.raw_os_error() {
+        Some(ENFILE | EMFILE) => return Code::Files,
+        Some(EAGAIN) => return Code::Processes,
+        Some(ENOSYS) => return Code::Unsupported,
+        _ => {}
     }
     match error.kind() {
-        std::io::ErrorKind::OutOfMemory
-        | std::io::ErrorKind::StorageFull
-        | std::io::ErrorKind::FileTooLarge => Code::NoMemory,
+        std::io::ErrorKind::OutOfMemory | std::io::ErrorKind::StorageFull => Code::NoMemory,
+        std::io::ErrorKind::FileTooLarge => Code::FileSize,
         _ => Code::Os,
     }
 }

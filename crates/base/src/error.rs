@@ -115,6 +115,13 @@ impl Error {
         self.code().hint()
     }
 
+    /// The number that the operating system gave, if it was a call of its that failed.
+    pub fn os_error(&self) -> Option<i32> {
+        self.chain()
+            .filter_map(|error| error.downcast_ref::<std::io::Error>())
+            .find_map(std::io::Error::raw_os_error)
+    }
+
     /// The error, what caused it, what caused that, and so on.
     pub fn chain(&self) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
         std::iter::successors(Some(self as &(dyn std::error::Error + 'static)), |error| error.source())

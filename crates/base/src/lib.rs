@@ -28,19 +28,38 @@ mod tests {
 
     #[test]
     fn system_errors_are_sorted_by_number() {
-        for (number, code) in
-            [(12, Code::NoMemory), (28, Code::NoMemory), (23, Code::Files), (24, Code::Files), (1, Code::Os)]
-        {
+        for (number, code) in [
+            (12, Code::NoMemory),
+            (28, Code::NoMemory),
+            (23, Code::Files),
+            (24, Code::Files),
+            (11, Code::Processes),
+            (27, Code::FileSize),
+            (38, Code::Unsupported),
+            (1, Code::Os),
+        ] {
             let failed: std::io::Result<()> = Err(std::io::Error::from_raw_os_error(number));
-            assert_eq!(failed.context("it failed").expect_err("it failed").code(), code);
+            let error = failed.context("it failed").context("so this failed").expect_err("it failed");
+            assert_eq!((error.code(), error.os_error()), (code, Some(number)));
         }
+        assert_eq!(error!(Code::Zygote, "it is gone").os_error(), None);
+    }
+
+    #[test]
+    fn codes_are_unique_and_say_what_to_try() {
+        let texts: std::collections::HashSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(texts.len(), Code::ALL.len());
+        assert!(Code::ALL.iter().all(|code| code.hint().ends_with('.')));
     }
 
     #[test]
     fn a_literal_message_is_static_and_others_are_boxed() {
         let fixed = || error!(Code::Zygote, "it is gone");
         let (one, two) = (fixed(), fixed());
-        assert_eq!((one.code(), one.module(), one.hint()), (Code::Zygote, module_path!(), ""));
+        assert_eq!(
+            (one.code(), one.module(), one.hint()),
+            (Code::Zygote, module_path!(), Code::Zygote.hint())
+        );
         let boxed = Error::new(Code::Zygote, String::from("it is gone"));
         assert_eq!((boxed.to_string(), boxed.module()), (one.to_string(), file!()));
         // Both kinds are dropped here, and moved to other threads.

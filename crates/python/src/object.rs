@@ -155,18 +155,18 @@ impl Kept {
     }
 }
 
-/// Raises what a Rust error says: the class comes from `windlass._errors`.
+/// Raises what a Rust error says: the class is the one of its code.
 pub(crate) fn raise(error: &windlass_base::Error) -> Raised {
-    use windlass_base::Code;
-    let class = match error.code() {
-        Code::NoMemory => c"OutOfMemory",
-        Code::ShmStale => c"StaleHandle",
-        _ => c"SharedMemoryError",
+    let made = || -> Result<Object, Raised> {
+        let (code, report) = (text(error.code().as_str())?, text(&error.report())?);
+        let number = match error.os_error() {
+            // SAFETY: a fresh object.
+            Some(number) => unsafe { Object::own(ffi::PyLong_FromLong(number.into()))? },
+            None => Object::none(),
+        };
+        of_errors(c"of_code", &[code.as_ptr(), report.as_ptr(), number.as_ptr()])
     };
-    match text(&error.report()) {
-        Ok(text) => raise_class(class, &[text.as_ptr()]),
-        Err(Raised) => Raised,
-    }
+    set(made())
 }
 
 /// Raises a `RuntimeError`.
@@ -178,14 +178,20 @@ pub(crate) fn fail(text: &CStr) -> Raised {
 
 /// Raises an exception of a class of `windlass._errors`, made with these arguments.
 pub(crate) fn raise_class(class: &CStr, arguments: &[*mut ffi::PyObject]) -> Raised {
-    // SAFETY: live objects throughout; PyErr_SetObject takes its own references.
-    unsafe {
-        let made = Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr()))
-            .and_then(|module| module.attribute(class))
-            .and_then(|class| class.call(arguments));
-        if let Ok(error) = made {
-            ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr());
-        }
+    set(of_errors(class, arguments))
+}
+
+/// What a class, or a function, of `windlass._errors` makes of these arguments.
+fn of_errors(name: &CStr, arguments: &[*mut ffi::PyObject]) -> Result<Object, Raised> {
+    // SAFETY: a C string.
+    let module = unsafe { Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr()))? };
+    module.attribute(name)?.call(arguments)
+}
+
+fn set(made: Result<Object, Raised>) -> Raised {
+    if let Ok(error) = made {
+        // SAFETY: a live exception; PyErr_SetObject takes its own references.
+        unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr()) };
     }
     Raised
 }

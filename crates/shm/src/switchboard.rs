@@ -432,7 +432,7 @@ impl Port {
                 return Ok(port);
             }
         }
-        Err(error!(Code::TooLarge, "every port of a switchboard is taken"))
+        Err(error!(Code::Ports, "every port of a switchboard is taken"))
     }
 
     fn check(&self) -> Result<()> {

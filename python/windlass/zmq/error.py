@@ -19,6 +19,7 @@ class ZMQBaseError(WindlassError):
     """The root of all errors of the messaging part."""
 
     code = "WL-ZMQ"
+    remedy = "Look at the class, which says more."
 
 
 class ZMQError(ZMQBaseError):
@@ -28,6 +29,7 @@ class ZMQError(ZMQBaseError):
     """
 
     code = "WL-ZMQ-ERRNO"
+    remedy = "Look `errno` up in `windlass.zmq.Errno`; it means what it means to libzmq."
 
     errno: int | None = None
     strerror: str
@@ -54,18 +56,21 @@ class ZMQBindError(ZMQBaseError):
     """`Socket.bind_to_random_port` found no free port."""
 
     code = "WL-ZMQ-BIND"
+    remedy = "Widen the range of ports, or try again later."
 
 
 class NotDone(ZMQBaseError):
     """A tracked message was not let go in time."""
 
     code = "WL-ZMQ-NOT-DONE"
+    remedy = "Wait longer; the message still waits for its peer."
 
 
 class ContextTerminated(ZMQError):
     """The socket's context was terminated: ``ETERM``."""
 
     code = "WL-ZMQ-TERMINATED"
+    remedy = "Close the socket; make a new context to go on."
 
     def __init__(self, errno: object = None, msg: object = None) -> None:
         """Make one; it is always about ``ETERM``."""
@@ -76,6 +81,7 @@ class Again(ZMQError):
     """It would have to wait, and was told not to, or not any longer: ``EAGAIN``."""
 
     code = "WL-ZMQ-AGAIN"
+    remedy = "Try again later, poll the socket first, or raise `SNDTIMEO` or `RCVTIMEO`."
 
     def __init__(self, errno: object = None, msg: object = None) -> None:
         """Make one; it is always about ``EAGAIN``."""
@@ -86,6 +92,7 @@ class InterruptedSystemCall(ZMQError, InterruptedError):
     """A signal came: ``EINTR``. No call here raises it, since each goes on after a signal's handler has run."""
 
     code = "WL-ZMQ-INTERRUPTED"
+    remedy = "Nothing: it is there for programs that name it."
 
     # The number would be the one that InterruptedError's own constructor takes from its arguments.
     errno: int | None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -102,6 +109,7 @@ class ZMQVersionError(WindlassError, NotImplementedError):
     """A feature needs a later version of the protocol's API than `zmq_version_info` tells."""
 
     code = "WL-ZMQ-VERSION"
+    remedy = "Do without the feature, or install a later version."
 
     def __init__(self, min_version: str, msg: str = "Feature") -> None:
         """Make one for what needs at least `min_version`."""

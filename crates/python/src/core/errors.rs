@@ -3,7 +3,6 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use windlass_base::Code;
 use windlass_pool::{Failure, Phase, Refused, Task};
 
 use super::encode;
@@ -22,13 +21,10 @@ fn make<'py>(py: Python<'py>, class: &str, message: &str, fields: Option<&Bound<
 
 /// The exception for an error of the crates below.
 pub(crate) fn from_base(py: Python<'_>, error: &windlass_base::Error) -> PyErr {
-    let class = match error.code() {
-        Code::ShmStale => "StaleHandle",
-        Code::NoMemory => "OutOfMemory",
-        Code::ShmCorrupt | Code::TooLarge => "SharedMemoryError",
-        _ => "PoolError",
-    };
-    make(py, class, &error.report(), None)
+    let made = module(py).and_then(|errors| {
+        errors.getattr("of_code")?.call1((error.code().as_str(), error.report(), error.os_error()))
+    });
+    made.map_or_else(|failed| failed, PyErr::from_value)
 }
 
 /// The exception for a task that was not taken.

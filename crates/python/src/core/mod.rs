@@ -35,6 +35,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
             "windlass._core cannot be loaded in a subinterpreter: create pools in the main interpreter",
         ));
     }
+    // The errors are loaded now: once descriptors run out, no module can be read any more.
+    m.py().import("windlass._errors")?;
     m.add_class::<pool::PoolBase>()?;
     m.add_class::<pool::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;

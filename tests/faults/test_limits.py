@@ -1,0 +1,97 @@
+"""One cause, one error: each limit of the process gives the error that names it, wherever it is met."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+DESCRIPTORS = """
+import os
+import resource
+import windlass
+from windlass import Pool, shared
+
+open_now = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 3, open_now + 3))
+kept = [os.open("/dev/null", os.O_RDONLY)]
+try:
+    while True:
+        kept.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+for attempt in (lambda: Pool(1, kind="process"), lambda: shared.buffer(1 << 20)):
+    try:
+        attempt()
+    except windlass.OutOfDescriptors as error:
+        print(type(error).__name__, error.code, error.errno, "ulimit -n" in str(error), "/windlass/" in str(error))
+"""
+
+FILE_SIZE = """
+import resource
+import windlass
+from windlass import Pool, shared
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+with Pool(1, kind="process") as pool:
+    for attempt in (lambda: shared.buffer(8 << 20), lambda: pool.submit(len, bytes(8 << 20)).result(60)):
+        try:
+            print(attempt())
+        except windlass.FileSizeExceeded as error:
+            print(type(error).__name__, error.code, error.errno, "ulimit -f" in str(error))
+"""
+
+#: Takes the system calls away that open a pidfd and signal by one, as an old kernel or a sandbox does.
+WITHOUT_PIDFD = """
+import ctypes
+import errno
+import platform
+import struct
+
+import windlass
+from windlass import Pool
+
+PIDFD_SEND_SIGNAL, PIDFD_OPEN, CLONE3 = 424, 434, 435
+code = b""
+for number in (PIDFD_SEND_SIGNAL, PIDFD_OPEN):
+    code += struct.pack("HBBI", 0x15, 0, 1, number) + struct.pack("HBBI", 0x06, 0, 0, 0x00050000 | errno.ENOSYS)
+code = struct.pack("HBBI", 0x20, 0, 0, 0) + code + struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)
+text = ctypes.create_string_buffer(code)
+libc = ctypes.CDLL(None, use_errno=True)
+program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(text))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+if libc.prctl(22, 2, program, 0, 0) != 0:
+    raise SystemExit("no seccomp")
+try:
+    Pool(1, kind="process")
+except windlass.Unsupported as error:
+    print(type(error).__name__, error.code, error.errno == errno.ENOSYS, "pidfd" in str(error), "5.4" in str(error))
+with Pool(1, kind="thread") as pool:
+    print(pool.submit(abs, -3).result(60))
+"""
+
+
+def _run(code: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    if "no seccomp" in done.stderr:
+        pytest.skip("this system takes no seccomp filter")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_out_of_descriptors_is_one_error_everywhere() -> None:
+    assert _run(DESCRIPTORS) == ["OutOfDescriptors WL-FILES 24 True False"] * 2
+
+
+def test_the_limit_of_file_sizes_is_named() -> None:
+    assert _run(FILE_SIZE) == ["FileSizeExceeded WL-FILE-SIZE 27 True"] * 2
+
+
+def test_without_pidfds_a_pool_says_what_it_needs() -> None:
+    assert _run(WITHOUT_PIDFD) == ["Unsupported WL-UNSUPPORTED True True True", "3"]
