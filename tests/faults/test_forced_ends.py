@@ -169,7 +169,7 @@ def test_an_interrupt_ends_a_join(gate: Gate, kind: str) -> None:
             child.kill()
 
 
-# --- what is dropped while the engine works -----------------------------------------------------------------------------
+# --- what is dropped while the engine works -------------------------------------------------------------------
 
 
 class Finalized:
