@@ -40,8 +40,8 @@ const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 const ENOSYS: i32 = 38;
 
-/// Which limit it was. ENOMEM and ENOSPC mean "no room" for memory of ours. EAGAIN is what `fork` and `clone` say at the
-/// limit of processes; sockets say it too, but that is an answer and never becomes an error of ours.
+/// Which limit it was. ENOMEM and ENOSPC mean "no room" for memory of ours. EAGAIN is what `fork` and `clone` say at
+/// the limit of processes; sockets say it too, but that is an answer and never becomes an error of ours.
 fn code_of(error: &std::io::Error) -> Code {
     match error.raw_os_error() {
         Some(ENFILE | EMFILE) => return Code::Files,

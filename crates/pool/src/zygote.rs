@@ -110,8 +110,8 @@ impl Zygote {
     /// Starts a zygote. Call it from a thread that lives as long as the process: the zygote asks the kernel for a
     /// signal at the death of the thread that started it.
     pub(crate) fn launch(id: u64, command: &ZygoteCommand) -> Result<Self> {
-        // Workers are watched and ended by pidfd alone. Here it is the system that lacks them; in the zygote it would be
-        // a worker that is forked and then lost.
+        // Workers are watched and ended by pidfd alone. Here it is the system that lacks them; in the zygote it
+        // would be a worker that is forked and then lost.
         let here = i32::try_from(std::process::id()).unwrap_or(0);
         pidfd::open(here).context("could not open a pidfd, by which process pools watch their workers")?;
         let (ours, theirs) = socket::seqpacket_pair().context("could not make a zygote's socket")?;

@@ -453,21 +453,29 @@ fn property(
 /// Makes the type.
 pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     let mut methods = vec![
-        keyword_method(c"call_soon", call_soon, c"call_soon($self, /, callback, *args, context=None)\n--\n\nCalls it in the next turn; its handle."),
+        keyword_method(
+            c"call_soon",
+            call_soon,
+            c"call_soon($self, /, callback, *args, context=None)\n--\n\n\
+        Calls it in the next turn; its handle.",
+        ),
         keyword_method(
             c"call_soon_threadsafe",
             call_soon_threadsafe,
-            c"call_soon_threadsafe($self, /, callback, *args, context=None)\n--\n\nAs `call_soon`, from any thread.",
+            c"call_soon_threadsafe($self, /, callback, *args, context=None)\n--\n\n\
+            As `call_soon`, from any thread.",
         ),
         keyword_method(
             c"call_later",
             call_later,
-            c"call_later($self, /, delay, callback, *args, context=None)\n--\n\nCalls it after so many seconds; its handle.",
+            c"call_later($self, /, delay, callback, *args, context=None)\n--\n\n\
+            Calls it after so many seconds; its handle.",
         ),
         keyword_method(
             c"call_at",
             call_at,
-            c"call_at($self, /, when, callback, *args, context=None)\n--\n\nCalls it at a time of the loop's clock; its handle.",
+            c"call_at($self, /, when, callback, *args, context=None)\n--\n\n\
+            Calls it at a time of the loop's clock; its handle.",
         ),
         fast_method(c"_add_callback", add_callback, c"_add_callback(handle): schedules a handle."),
         method(
@@ -476,8 +484,18 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
             ffi::METH_NOARGS,
             c"time($self, /)\n--\n\nSeconds of the loop's clock, as `time.monotonic`.",
         ),
-        method(c"get_debug", get_debug, ffi::METH_NOARGS, c"get_debug($self, /)\n--\n\nWhether debug mode is on."),
-        method(c"is_closed", is_closed, ffi::METH_NOARGS, c"is_closed($self, /)\n--\n\nWhether it was closed."),
+        method(
+            c"get_debug",
+            get_debug,
+            ffi::METH_NOARGS,
+            c"get_debug($self, /)\n--\n\nWhether debug mode is on.",
+        ),
+        method(
+            c"is_closed",
+            is_closed,
+            ffi::METH_NOARGS,
+            c"is_closed($self, /)\n--\n\nWhether it was closed.",
+        ),
         method(c"is_running", is_running, ffi::METH_NOARGS, c"is_running($self, /)\n--\n\nWhether it runs."),
         method(c"_check_closed", check_closed, ffi::METH_NOARGS, c"Raises RuntimeError if it was closed."),
         method(c"_write_to_self", write_to_self, ffi::METH_NOARGS, c"Wakes it, from any thread."),
@@ -488,11 +506,18 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
             ffi::METH_NOARGS,
             c"Drops all that was scheduled, and closes its descriptors.",
         ),
-        method(c"create_future", create_future, ffi::METH_NOARGS, c"create_future($self, /)\n--\n\nAn `asyncio.Future` of this loop."),
+        method(
+            c"create_future",
+            create_future,
+            ffi::METH_NOARGS,
+            c"create_future($self, /)\n--\n\n\
+        An `asyncio.Future` of this loop.",
+        ),
         keyword_method(
             c"create_task",
             create_task,
-            c"create_task($self, /, coro, *, name=None, context=None, **kwargs)\n--\n\nAn `asyncio.Task` of this loop, which runs the coroutine.",
+            c"create_task($self, /, coro, *, name=None, context=None, **kwargs)\n--\n\n\
+            An `asyncio.Task` of this loop, which runs the coroutine.",
         ),
     ];
     methods.extend(super::run::methods());

@@ -509,12 +509,14 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
 
 pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
     vec![
-        keyword_method(c"sock_recv", sock_recv, c"sock_recv($self, /, sock, n)\n--\n\nAt most so many bytes, awaited."),
+        keyword_method(c"sock_recv", sock_recv, c"sock_recv($self, /, sock, n)\n--\n\n\
+        At most so many bytes, awaited."),
         keyword_method(
             c"sock_recv_into",
             sock_recv_into,
             c"sock_recv_into($self, /, sock, buf)\n--\n\nHow many bytes were received into the buffer, awaited.",
         ),
-        keyword_method(c"sock_sendall", sock_sendall, c"sock_sendall($self, /, sock, data)\n--\n\nSends all of it; to be awaited."),
+        keyword_method(c"sock_sendall", sock_sendall, c"sock_sendall($self, /, sock, data)\n--\n\n\
+        Sends all of it; to be awaited."),
     ]
 }

@@ -587,12 +587,14 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
                 heap::keyword_method(
                     c"publish",
                     publish,
-                    c"publish($self, /, topic, message, timeout=None)\n--\n\nGives a message to everybody who listens to its topic.",
+                    c"publish($self, /, topic, message, timeout=None)\n--\n\n\
+                    Gives a message to everybody who listens to its topic.",
                 ),
                 heap::fast_method(
                     c"publish_many",
                     publish_many,
-                    c"publish_many($self, topic, messages, /)\n--\n\nPublishes each of the messages, in order; how many there were.",
+                    c"publish_many($self, topic, messages, /)\n--\n\n\
+                    Publishes each of the messages, in order; how many there were.",
                 ),
                 heap::fast_method(
                     c"_publish_except",

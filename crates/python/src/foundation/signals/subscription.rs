@@ -485,7 +485,8 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
             doc: DOC,
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: vec![
-                heap::keyword_method(c"recv", recv, c"recv($self, /, timeout=None)\n--\n\nThe next message, waited for at most `timeout` seconds."),
+                heap::keyword_method(c"recv", recv, c"recv($self, /, timeout=None)\n--\n\n\
+                The next message, waited for at most `timeout` seconds."),
                 heap::method(
                     c"recv_nowait",
                     recv_nowait,
@@ -495,7 +496,8 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
                 heap::keyword_method(
                     c"recv_many",
                     recv_many,
-                    c"recv_many($self, /, n, timeout=None)\n--\n\nA list of up to n messages; waits for the first.",
+                    c"recv_many($self, /, n, timeout=None)\n--\n\n\
+                    A list of up to n messages; waits for the first.",
                 ),
                 heap::method(
                     c"recv_async",
@@ -515,7 +517,8 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
                     ffi::METH_NOARGS,
                     c"close($self, /)\n--\n\nEnds it; what is there can still be received.",
                 ),
-                heap::method(c"statistics", statistics, ffi::METH_NOARGS, c"statistics($self, /)\n--\n\nIts counters, as they are now."),
+                heap::method(c"statistics", statistics, ffi::METH_NOARGS, c"statistics($self, /)\n--\n\n\
+                Its counters, as they are now."),
                 heap::method(c"_set_patterns", set_patterns, ffi::METH_O, c"Listens to these patterns."),
                 heap::method(c"_others", others, ffi::METH_NOARGS, c"What the others on the bus listen to."),
                 heap::method(c"_put", put, ffi::METH_O, c"Puts something into it past the bus."),
