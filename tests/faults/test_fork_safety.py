@@ -377,3 +377,51 @@ def test_a_program_whose_folder_is_gone(tmp_path: Path) -> None:
             print(pool.submit(tasks.square, 7).result(60))
         """
     assert _run(code, tmp_path, str(folder)) == ["49"]
+
+
+def test_a_fork_may_ask_anything_of_its_parents_pool(tmp_path: Path) -> None:
+    # Other threads of the parent hold the engine's lock nearly always, and so at the moment of a fork.
+    program = """
+        import os, threading, time
+        import windlass
+        from tests import tasks
+
+        pool = windlass.Pool(2, kind="process")
+        futures = [pool.submit(time.sleep, 0.3) for _ in range(4)]
+        stop = threading.Event()
+
+        def press():
+            while not stop.is_set():
+                pool.statistics()
+
+        threads = [threading.Thread(target=press) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                for future in futures:
+                    future.running(), future.done(), future.cancel(), repr(future)
+                try:
+                    pool.statistics()
+                except windlass.PoolError:
+                    repr(pool)
+                    pool.shutdown()
+                    os._exit(7)
+                os._exit(1)
+            for _ in range(1000):
+                done, status = os.waitpid(child, os.WNOHANG)
+                if done:
+                    break
+                time.sleep(0.01)
+            else:
+                os.kill(child, 9)
+                os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(status) == 7, status
+        stop.set()
+        for thread in threads:
+            thread.join()
+        pool.shutdown()
+        print("done")
+    """
+    assert _run(program, tmp_path)[-1] == "done"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -260,3 +262,147 @@ def test_map_of_a_function_that_cannot_be_sent(make_pool: Callable[..., Any]) ->
     lock = threading.Lock()
     with pytest.raises(windlass.EncodeError):
         list(pool.map(lambda n: lock, [1]))
+
+
+# --- threads that share a map, and its end from elsewhere ---
+
+
+def test_a_shutdown_while_another_thread_waits_in_next(
+    make_pool: Callable[..., Any], gate: Gate, kind: str
+) -> None:
+    pool = make_pool(1, kind=kind)
+    results = pool.map(_hold_first, [gate, *range(1, 200)])
+    got: list[Any] = []
+    taker = threading.Thread(target=lambda: got.extend(results), daemon=True)
+    taker.start()
+    until(gate.marks)
+    pool.shutdown(wait=False)
+    gate.open()
+    taker.join(60)
+    # All inputs were submitted before the pool closed.
+    assert got == [0, *range(1, 200)]
+
+
+def _hold_first(value: Any) -> Any:
+    if isinstance(value, Gate):
+        value.hold()
+        return 0
+    return value
+
+
+def test_threads_share_a_map(pool: Any) -> None:
+    results = pool.map(tasks.square, range(2000))
+    got: list[list[int]] = [[] for _ in range(4)]
+    threads = [threading.Thread(target=lambda part=part: part.extend(results), daemon=True) for part in got]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(number for part in got for number in part) == [n * n for n in range(2000)]
+    assert all(part == sorted(part) for part in got)
+
+
+def test_a_close_while_another_thread_waits(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(1, kind=kind)
+    results = pool.map(_hold_first, [gate, *range(1, 200)])
+    ends: list[str] = []
+
+    def take() -> None:
+        try:
+            ends.append("more" if list(results) else "nothing")
+        except CancelledError:
+            ends.append("cancelled")
+
+    taker = threading.Thread(target=take, daemon=True)
+    taker.start()
+    until(gate.marks)
+    results.close()
+    gate.open()
+    taker.join(60)
+    assert len(ends) == 1
+    assert list(results) == []
+
+
+def test_inputs_that_iterate_their_own_map(pool: Any) -> None:
+    box: list[Any] = []
+
+    def inputs() -> Iterator[int]:
+        yield from range(100)
+        yield next(box[0])
+
+    box.append(pool.map(tasks.square, inputs()))
+    got: list[int] = []
+    with pytest.raises(ValueError, match="by this very thread"):
+        got.extend(box[0])
+    assert got == [n * n for n in range(100)]
+
+
+def test_a_map_stays_within_the_queue(make_pool: Callable[..., Any], kind: str) -> None:
+    pool = make_pool(2, kind=kind, max_queue=1, on_full="reject")
+    assert list(pool.map(tasks.square, range(300))) == [n * n for n in range(300)]
+    assert sorted(pool.map_unordered(tasks.square, range(300), chunksize=3)) == [n * n for n in range(300)]
+    assert pool.submit(tasks.square, 3).result(60) == 9
+
+
+def test_a_map_submits_the_rest_as_there_is_room(make_pool: Callable[..., Any], kind: str) -> None:
+    pool = make_pool(2, kind=kind, max_queue=1, on_full="reject")
+    results = pool.map(tasks.square, range(300))
+    pool.shutdown()
+    assert list(results) == [n * n for n in range(300)]
+
+
+def test_a_queue_that_others_fill_refuses_a_map(make_pool: Callable[..., Any], gate: Gate) -> None:
+    pool = make_pool(1, kind="thread", max_queue=1, on_full="reject")
+    pool.submit(gate.hold)
+    until(gate.marks)
+    waiting = pool.submit(tasks.square, 4)
+    with pytest.raises(windlass.QueueFull):
+        pool.map(tasks.square, range(10))
+    gate.open()
+    assert waiting.result(60) == 16
+    assert list(pool.map(tasks.square, range(10))) == [n * n for n in range(10)]
+
+
+@pytest.mark.parametrize("chunksize", [1, 7])
+def test_inputs_that_raise_come_after_the_results_before_them(pool: Any, chunksize: int) -> None:
+    def inputs() -> Iterator[int]:
+        yield from range(10)
+        raise LookupError("no more")
+
+    results = pool.map(tasks.square, inputs(), chunksize=chunksize)
+    got: list[int] = []
+    with pytest.raises(LookupError, match="no more"):
+        got.extend(results)
+    assert got == [n * n for n in range(10)]
+    assert list(results) == []
+
+
+def test_inputs_that_raise_at_once_do_so_in_the_call(pool: Any) -> None:
+    with pytest.raises(ZeroDivisionError):
+        pool.map(tasks.square, (1 // n for n in range(3)))
+
+
+def _fail_or_hold(value: Any) -> Any:
+    if value is None:
+        # Longer than a batch goes on after a failure.
+        time.sleep(0.03)
+        raise ValueError("the first")
+    return value.hold(value="held") if isinstance(value, Gate) else value
+
+
+def test_a_failure_is_told_before_the_rest_of_its_batch(processes: Any, gate: Gate) -> None:
+    results = processes.map(_fail_or_hold, [1, None, gate, 4], chunksize=4)
+    assert next(results) == 1
+    with pytest.raises(ValueError, match="the first"):
+        next(results)
+    gate.open()
+    assert list(results) == ["held", 4]
+    assert len(gate.marks()) == 1
+
+
+def test_failures_of_slow_batches_cost_no_input(processes: Any) -> None:
+    from windlass import Err
+
+    for inputs in ([None] * 5, [1, None, 2, None, None, 3]):
+        got = list(processes.map(_fail_or_hold, inputs, chunksize=4, results=True))
+        assert [isinstance(one, Err) for one in got] == [value is None for value in inputs]

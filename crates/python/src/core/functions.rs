@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::PyBytes;
 use windlass_pool::{Engine, Function};
 
@@ -70,6 +71,22 @@ impl Functions {
             drop((dropped, replaced));
         }
         Ok(function)
+    }
+
+    /// Shows the collector what the table holds: to be called for one owner of it only.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Locked by no thread while the collector runs: nothing of the interpreter happens under the lock.
+        let Ok(known) = self.by_identity.try_lock() else { return Ok(()) };
+        known.values().try_for_each(|known| {
+            visit.call(&known._object)?;
+            visit.call(&known.fingerprint)
+        })
+    }
+
+    /// Forgets every function: the pool is gone.
+    pub(crate) fn clear(&self) {
+        let known = std::mem::take(&mut *self.by_identity.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(known);
     }
 
     fn by_stream(&self, py: Python<'_>, engine: &Engine, stream: &[u8]) -> PyResult<Arc<Function>> {

@@ -3,17 +3,19 @@
 //! The Python class over it adds what the standard library's `wait` and `as_completed` look at (`_condition`,
 //! `_waiters`), and makes those only when somebody looks.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::PyList;
 use windlass_pool::wire::flags;
 use windlass_pool::{Outcome, Sleeper, Stage, Task, Waited};
 
 use super::local::LocalValue;
 use super::pool::PoolInner;
+use super::slot::{Share, Slot};
 use super::{encode, errors};
 
 struct Cell {
@@ -26,17 +28,22 @@ enum Decoded {
     Raised(Py<PyAny>),
 }
 
+impl Share for Decoded {
+    fn share(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Value(value) => Self::Value(value.share(py)),
+            Self::Raised(exception) => Self::Raised(exception.share(py)),
+        }
+    }
+}
+
 /// See the module. Made by a pool, never by hand.
 #[pyclass(frozen, subclass, weakref, module = "windlass._core")]
 pub(crate) struct FutureBase {
     cell: OnceLock<Cell>,
-    decoded: Mutex<Option<Decoded>>,
+    decoded: Slot<Option<Decoded>>,
     /// `None` once they have been called.
-    callbacks: Mutex<Option<Vec<Py<PyAny>>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    callbacks: Slot<Option<Vec<Py<PyAny>>>>,
 }
 
 /// Turns the standard library's timeout into a point in time.
@@ -53,7 +60,7 @@ pub(crate) fn wait(
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
     loop {
-        match py.detach(|| pool.engine.wait(what, deadline)) {
+        match pool.engine.call(py, |engine| engine.wait(what, deadline)) {
             Waited::Ready => return Ok(true),
             Waited::TimedOut => return Ok(false),
             Waited::Interrupted => py.check_signals()?,
@@ -104,20 +111,17 @@ impl FutureBase {
     }
 
     /// The value, or the exception: decoded once.
-    fn decoded<T>(&self, py: Python<'_>, cell: &Cell, read: impl FnOnce(&Decoded) -> T) -> T {
-        if lock(&self.decoded).is_none() {
-            // Decoding runs arbitrary code: not under the lock. Should two threads do it, the first one counts.
-            let fresh = self.decode(py, cell);
-            let mut slot = lock(&self.decoded);
-            let spare = if slot.is_none() { slot.replace(fresh) } else { Some(fresh) };
-            drop(slot);
-            drop(spare);
+    fn decoded(&self, py: Python<'_>, cell: &Cell) -> Decoded {
+        if let Some(decoded) = self.decoded.shared(py) {
+            return decoded;
         }
-        let slot = lock(&self.decoded);
-        match slot.as_ref() {
-            Some(decoded) => read(decoded),
-            None => read(&Decoded::Value(py.None())),
-        }
+        // Should two threads do it, the first one counts.
+        let fresh = self.decode(py, cell);
+        let ours = fresh.share(py);
+        let spare =
+            self.decoded.with(move |slot| if slot.is_none() { slot.replace(fresh) } else { Some(fresh) });
+        drop(spare);
+        self.decoded.shared(py).unwrap_or(ours)
     }
 
     pub(crate) fn is_cancelled(cell_task: &Task) -> bool {
@@ -126,7 +130,7 @@ impl FutureBase {
 
     /// Runs the callbacks; called by the collector, or by the thread that finds the future done.
     pub(crate) fn run_callbacks(slf: &Bound<'_, Self>) {
-        let callbacks = lock(&slf.get().callbacks).take();
+        let callbacks = slf.get().callbacks.take();
         for callback in callbacks.unwrap_or_default() {
             call_back(slf, callback.bind(slf.py()));
         }
@@ -154,7 +158,7 @@ impl FutureBase {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
-        Self { cell: OnceLock::new(), decoded: Mutex::new(None), callbacks: Mutex::new(Some(Vec::new())) }
+        Self { cell: OnceLock::new(), decoded: Slot::default(), callbacks: Slot::new(Some(Vec::new())) }
     }
 
     /// The value that the call returned.
@@ -166,10 +170,10 @@ impl FutureBase {
         if cell.task.watched() {
             slf.call_method0("_publish")?;
         }
-        this.decoded(py, cell, |decoded| match decoded {
-            Decoded::Value(value) => Ok(value.clone_ref(py)),
-            Decoded::Raised(exception) => Err(PyErr::from_value(exception.bind(py).clone())),
-        })
+        match this.decoded(py, cell) {
+            Decoded::Value(value) => Ok(value),
+            Decoded::Raised(exception) => Err(PyErr::from_value(exception.into_bound(py))),
+        }
     }
 
     /// The exception that the call raised, or `None`.
@@ -184,10 +188,10 @@ impl FutureBase {
         if Self::is_cancelled(&cell.task) {
             return Err(errors::cancelled(py));
         }
-        Ok(this.decoded(py, cell, |decoded| match decoded {
+        Ok(match this.decoded(py, cell) {
             Decoded::Value(_) => None,
-            Decoded::Raised(exception) => Some(exception.clone_ref(py)),
-        }))
+            Decoded::Raised(exception) => Some(exception),
+        })
     }
 
     /// Whether the task has ended, been cancelled included.
@@ -203,18 +207,18 @@ impl FutureBase {
         Ok(Self::is_cancelled(&self.cell()?.task))
     }
 
-    fn _is_running(&self) -> PyResult<bool> {
+    fn _is_running(&self, py: Python<'_>) -> PyResult<bool> {
         let cell = self.cell()?;
         Ok(match cell.task.stage() {
-            Stage::Sent | Stage::Running => cell.pool.engine.is_running(&cell.task),
+            Stage::Sent | Stage::Running => cell.pool.engine.call(py, |engine| engine.is_running(&cell.task)),
             Stage::Queued | Stage::Done => false,
         })
     }
 
     /// Cancels; see the Python class.
-    fn _cancel(&self, running: bool) -> PyResult<bool> {
+    fn _cancel(&self, py: Python<'_>, running: bool) -> PyResult<bool> {
         let cell = self.cell()?;
-        Ok(cell.pool.engine.cancel(&cell.task, running))
+        Ok(cell.pool.engine.call(py, |engine| engine.cancel(&cell.task, running)))
     }
 
     /// Waits for the end; false when the time is up.
@@ -234,18 +238,19 @@ impl FutureBase {
     fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Bound<'_, PyAny>) -> PyResult<()> {
         let this = slf.get();
         let cell = this.cell()?;
-        {
-            let mut callbacks = lock(&this.callbacks);
-            if !cell.task.is_done()
-                && let Some(waiting) = callbacks.as_mut()
-            {
-                waiting.push(r#fn.unbind());
-                drop(callbacks);
-                if !cell.pool.watch(slf, &cell.task)? {
-                    Self::run_callbacks(slf);
-                }
-                return Ok(());
+        let mut callback = Some(r#fn.clone().unbind());
+        let kept = this.callbacks.with(|callbacks| match callbacks {
+            Some(waiting) if !cell.task.is_done() => {
+                waiting.extend(callback.take());
+                true
             }
+            _ => false,
+        });
+        if kept {
+            if !cell.pool.watch(slf, &cell.task)? {
+                Self::run_callbacks(slf);
+            }
+            return Ok(());
         }
         // Those that came earlier go first.
         Self::run_callbacks(slf);
@@ -267,8 +272,23 @@ impl FutureBase {
 
     #[getter]
     fn _done_callbacks(&self, py: Python<'_>) -> PyResult<Py<PyList>> {
-        let callbacks = lock(&self.callbacks);
-        let items = callbacks.iter().flatten().map(|callback| callback.clone_ref(py));
-        Ok(PyList::new(py, items.collect::<Vec<_>>())?.unbind())
+        Ok(PyList::new(py, self.callbacks.shared(py).unwrap_or_default())?.unbind())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.decoded.visit(|decoded| match decoded {
+            Some(Decoded::Value(object) | Decoded::Raised(object)) => visit.call(object),
+            None => Ok(()),
+        })?;
+        self.callbacks.visit(|callbacks| callbacks.iter().flatten().try_for_each(|one| visit.call(one)))?;
+        // What the pool holds is the pool's to show.
+        self.cell.get().map_or(Ok(()), |cell| LocalValue::visit(&cell.task, &visit))
+    }
+
+    fn __clear__(&self) {
+        drop((self.decoded.take(), self.callbacks.take()));
+        if let Some(cell) = self.cell.get() {
+            LocalValue::clear(&cell.task);
+        }
     }
 }

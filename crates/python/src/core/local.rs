@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple};
-use windlass_pool::{Opaque, Task};
+use windlass_pool::{Opaque, Outcome, Task};
 
 use super::pool::PoolInner;
+use super::slot::Slot;
 
 /// A call of a local task.
 pub(crate) struct LocalCall {
@@ -16,13 +18,44 @@ pub(crate) struct LocalCall {
     pub(crate) kwargs: Option<Py<PyDict>>,
 }
 
-/// A local task's value or exception.
-pub(crate) struct LocalValue(Py<PyAny>);
+impl LocalCall {
+    /// Shows the collector what a call that nobody has taken holds.
+    pub(crate) fn visit(call: &Opaque, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Some(call) = call.downcast_ref::<Self>() else { return Ok(()) };
+        visit.call(&call.callable)?;
+        visit.call(&call.args)?;
+        visit.call(&call.kwargs)
+    }
+}
+
+/// A local task's value or exception; empty once the collector has cleared it.
+pub(crate) struct LocalValue(Slot<Option<Py<PyAny>>>);
 
 impl LocalValue {
     /// The object inside an opaque value.
     pub(crate) fn get(py: Python<'_>, value: &Opaque) -> Py<PyAny> {
-        value.downcast_ref::<Self>().map_or_else(|| py.None(), |value| value.0.clone_ref(py))
+        value.downcast_ref::<Self>().and_then(|value| value.0.shared(py)).unwrap_or_else(|| py.None())
+    }
+
+    fn of(task: &Arc<Task>) -> Option<&Self> {
+        // Only what has one owner is that owner's to show: another one may show it too, or hold it for a caller.
+        if Arc::strong_count(task) != 1 {
+            return None;
+        }
+        match task.outcome() {
+            Some(Outcome::Local { value, .. }) => value.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Shows the collector what a task holds that nobody else refers to.
+    pub(crate) fn visit(task: &Arc<Task>, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        Self::of(task).map_or(Ok(()), |value| value.0.visit(|object| visit.call(object)))
+    }
+
+    /// Drops what [`visit`](Self::visit) shows.
+    pub(crate) fn clear(task: &Arc<Task>) {
+        drop(Self::of(task).map(|value| value.0.take()));
     }
 }
 
@@ -31,7 +64,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What a worker thread runs until its pool has no more tasks.
 pub(crate) fn serve(py: Python<'_>, pool: &Arc<PoolInner>) {
     loop {
-        match py.detach(|| pool.engine.take_local(PATIENCE)) {
+        match pool.engine.call(py, |engine| engine.take_local(PATIENCE)) {
             Ok(Some((task, call))) => run(py, pool, &task, call),
             Ok(None) => {}
             Err(_) => return,
@@ -57,10 +90,10 @@ fn run(py: Python<'_>, pool: &Arc<PoolInner>, task: &Arc<Task>, work: Opaque) {
         None
     };
     let value = opaque(value);
-    py.detach(|| pool.engine.finish_local(task, value, raised, busy, again));
+    pool.engine.call(py, |engine| engine.finish_local(task, value, raised, busy, again));
 }
 
 /// Wraps an object as a local task's value.
 pub(crate) fn opaque(value: Py<PyAny>) -> Opaque {
-    Opaque::new(LocalValue(value))
+    Opaque::new(LocalValue(Slot::new(Some(value))))
 }

@@ -1,18 +1,24 @@
 //! `map` and `map_unordered`: lazy, bounded in flight, with chunks that grow to the size that pays.
 
+mod feed;
+
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
+use pyo3::pyclass::{PyTraverseError, PyVisit};
+use pyo3::types::{PyIterator, PyList};
 use windlass_pool::wire::flags;
 use windlass_pool::{Call, Function, Options, Outcome, Sleeper, Task};
 
+use self::feed::Held;
 use super::functions::Functions;
-use super::local::{self, LocalValue};
+use super::local::{LocalCall, LocalValue};
 use super::pool::{PoolBase, PoolInner};
+use super::slot::{Slot, Turn};
 use super::{encode, errors, future, pool};
 
 /// What a chunk should take a worker: long against the cost of handing it over, short against the whole.
@@ -22,10 +28,6 @@ const ITEM_NS: u64 = 100;
 const LARGEST_CHUNK: usize = 16 * 1024;
 /// A chunk's size may grow by so much after each answer.
 const GROWTH: usize = 8;
-/// Tasks in flight for each lane.
-const TASKS_PER_LANE: usize = 3;
-const FEWEST_TASKS: usize = 16;
-
 /// Tasks of one item carry it as their argument; the others are batches.
 struct Flight {
     task: Arc<Task>,
@@ -33,7 +35,7 @@ struct Flight {
     told: bool,
     items: usize,
     batch: bool,
-    /// A batch's inputs, kept if the failure of one must cost no other.
+    /// A batch's inputs, kept for those that have to be sent again.
     inputs: Option<Py<PyList>>,
 }
 
@@ -58,46 +60,50 @@ fn is_failure(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyException>(py)
 }
 
-struct Current {
-    values: Py<PyList>,
-    at: usize,
+/// What changes while a map is iterated. Its code runs with nothing of this locked; see `Slot`.
+struct State {
+    /// `None` when it is exhausted, and while a thread runs its code.
+    source: Option<Py<PyIterator>>,
+    chunk: usize,
+    /// Inputs that are still to come, if that is known.
+    remaining: Option<usize>,
+    held: VecDeque<Held>,
+    flight: VecDeque<Flight>,
+    /// What came of a batch's inputs; `mixed` says that they are pairs `(ok, value or error)`.
+    current: VecDeque<Py<PyAny>>,
     mixed: bool,
-}
-
-impl Current {
-    fn left(&self, py: Python<'_>) -> usize {
-        self.values.bind(py).len().saturating_sub(self.at)
-    }
+    /// A batch that failed as a whole, once for each of its inputs.
+    failed: Option<(Py<PyAny>, usize)>,
+    /// An exception of the input iterator, kept until the results before it are out.
+    input_error: Option<Py<PyAny>>,
+    closed: bool,
 }
 
 /// See the module. The iterator goes on after an exception: the next input's result is next.
-#[pyclass(subclass, weakref, module = "windlass._core")]
+///
+/// Threads may share it. One at a time takes a result; one at a time feeds, who may be another.
+#[pyclass(frozen, subclass, weakref, module = "windlass._core")]
 pub(crate) struct MapIterator {
     pool: Arc<PoolInner>,
-    callable: Py<PyAny>,
+    callable: Slot<Option<Py<PyAny>>>,
     function: Option<Arc<Function>>,
-    source: Option<Py<PyIterator>>,
     star: bool,
     ordered: bool,
     options: Options,
     deadline: Option<Instant>,
     /// Chosen by the caller; else it is learned.
     fixed_chunk: bool,
-    chunk: usize,
     lanes: usize,
     /// Tasks in flight at most, if the caller said so.
     buffersize: Option<usize>,
-    /// Inputs that are still to come, if that is known.
-    remaining: Option<usize>,
-    flight: VecDeque<Flight>,
-    current: Option<Current>,
-    /// A batch that failed as a whole, once for each of its inputs.
-    failed: Option<(Py<PyAny>, usize)>,
-    /// An exception of the input iterator, kept until the results before it are out.
-    input_error: Option<PyErr>,
-    started: bool,
+    /// Whether the number of inputs is known.
+    sized: bool,
+    started: AtomicBool,
     /// `Ok` and `Err`, if what comes of each input is to be told as one of them.
-    results: Option<(Py<PyAny>, Py<PyAny>)>,
+    results: Slot<Option<(Py<PyAny>, Py<PyAny>)>>,
+    state: Slot<State>,
+    taking: Turn,
+    feeding: Turn,
 }
 
 /// Futures whose end an event loop is to be told of, and the seconds for which it waits at most.
@@ -135,10 +141,10 @@ impl MapIterator {
         let remote = inner.engine.is_remote();
         let mut failure = None;
         let function = if remote {
-            match Functions::get(&inner.functions, &inner.engine, callable) {
+            match Functions::get(&inner.functions, inner.engine.for_encoding(), callable) {
                 Ok(function) => Some(function),
                 Err(error) => {
-                    failure = Some(error);
+                    failure = Some(error.into_value(py).into_any());
                     None
                 }
             }
@@ -148,36 +154,52 @@ impl MapIterator {
         // A budget, a retry and a place in a bounded buffer are each input's own: no batches unless asked for.
         let single =
             !remote || options.timeout.is_some() || options.retries > 0 || settings.buffersize.is_some();
-        let mut iterator = Self {
+        let failed = failure.is_some();
+        let iterator = Self {
             pool: inner,
-            callable: callable.clone().unbind(),
+            callable: Slot::new(Some(callable.clone().unbind())),
             function,
-            source: Some(source.unbind()),
             star: settings.star,
             ordered: settings.ordered,
             options,
             deadline: future::deadline(settings.timeout),
             fixed_chunk: settings.chunksize.is_some() || single,
-            chunk: if remote { settings.chunksize.unwrap_or(1) } else { 1 },
             lanes: settings.lanes.max(1),
             buffersize: settings.buffersize,
-            remaining: settings.length,
-            flight: VecDeque::new(),
-            current: None,
-            failed: None,
-            input_error: None,
-            started: false,
-            results: settings.results,
+            sized: settings.length.is_some(),
+            started: AtomicBool::new(false),
+            results: Slot::new(settings.results),
+            state: Slot::new(State {
+                source: if failed { None } else { Some(source.unbind()) },
+                chunk: if remote { settings.chunksize.unwrap_or(1) } else { 1 },
+                remaining: settings.length,
+                held: VecDeque::new(),
+                flight: VecDeque::new(),
+                current: VecDeque::new(),
+                mixed: false,
+                failed: None,
+                input_error: failure,
+                closed: false,
+            }),
+            taking: Turn::default(),
+            feeding: Turn::default(),
         };
-        if let Some(error) = failure {
-            iterator.source = None;
-            iterator.input_error = Some(error);
+        if failed {
             return Ok(iterator);
         }
-        iterator.refill(py, false)?;
-        match iterator.input_error.take() {
-            Some(error) => Err(error),
-            None => Ok(iterator),
+        // Inputs that fail before there is any are an error of this call.
+        let begun = iterator.refill(py, false);
+        let nothing = iterator.state.with(|state| {
+            if state.flight.is_empty() && state.held.is_empty() { state.input_error.take() } else { None }
+        });
+        match (begun, nothing) {
+            (Ok(()), None) => Ok(iterator),
+            (Err(error), _) => {
+                // There will be nobody to look at it.
+                iterator.started.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+            (Ok(()), Some(error)) => Err(PyErr::from_value(error.into_bound(py))),
         }
     }
 
@@ -185,40 +207,38 @@ impl MapIterator {
         slf
     }
 
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.started = true;
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(_turn) = self.taking.take(py)? else {
+            return Err(PyValueError::new_err("the map is being iterated by this very thread already"));
+        };
+        self.started.store(true, Ordering::Relaxed);
         loop {
-            if let Some(current) = &mut self.current {
-                let values = current.values.bind(py);
-                if current.at < values.len() {
-                    let item = values.get_item(current.at)?;
-                    current.at += 1;
-                    let came = if current.mixed { mixed_item(&item)? } else { Came::Value(item.unbind()) };
-                    return self.told(py, came).map(Some);
-                }
-                self.current = None;
-            }
-            if let Some((exception, left)) = self.failed.take() {
-                let error = PyErr::from_value(exception.bind(py).clone());
-                if left > 1 {
-                    self.failed = Some((exception, left - 1));
-                }
-                return self.told(py, Came::Failed(error)).map(Some);
+            if let Some(came) = self.laid_out(py)? {
+                return self.told(py, came).map(Some);
             }
             self.refill(py, false)?;
-            if self.flight.is_empty() {
-                return match self.input_error.take() {
-                    Some(error) => Err(error),
+            let Some(done) = self.next_done(py)? else {
+                let error = self.state.with(|state| state.input_error.take());
+                return match error {
+                    Some(error) => Err(PyErr::from_value(error.into_bound(py))),
                     None => Ok(None),
                 };
-            }
-            let done = self.next_done(py)?;
+            };
             self.learn(&done);
             self.refill(py, false)?;
             match self.open(py, &done)? {
                 Some(Came::Failed(error)) if done.batch => match &done.inputs {
-                    Some(inputs) if never_ran(py, &done, &error)? => self.send_again(inputs.bind(py))?,
-                    _ => self.failed = Some((error.into_value(py).into_any(), done.items)),
+                    Some(inputs)
+                        if self.results.with(|results| results.is_some())
+                            && never_ran(py, &done, &error)? =>
+                    {
+                        self.send_again(inputs.bind(py), true)?;
+                    }
+                    _ => {
+                        let failed = (error.into_value(py).into_any(), done.items);
+                        let before = self.state.with(move |state| state.failed.replace(failed));
+                        drop(before);
+                    }
                 },
                 Some(came) => return self.told(py, came).map(Some),
                 None => {}
@@ -227,55 +247,110 @@ impl MapIterator {
     }
 
     /// Cancels what has not started and ends the iteration, as a generator's `close` does.
-    fn close(&mut self) {
-        self.source = None;
-        self.current = None;
-        self.failed = None;
-        self.input_error = None;
-        for flight in self.flight.drain(..) {
-            self.pool.engine.cancel(&flight.task, false);
-        }
+    fn close(&self, py: Python<'_>) {
+        let (flights, rest) = self.state.with(|state| {
+            state.closed = true;
+            let rest = (
+                state.source.take(),
+                std::mem::take(&mut state.held),
+                std::mem::take(&mut state.current),
+                state.failed.take(),
+                state.input_error.take(),
+            );
+            (std::mem::take(&mut state.flight), rest)
+        });
+        self.cancel(py, &flights);
+        drop((flights, rest));
     }
 
     /// How many results are still to come; `None` if the inputs do not know their length.
-    fn _left(&self, py: Python<'_>) -> Option<usize> {
-        let queued = self.remaining?;
-        let current = self.current.as_ref().map_or(0, |current| current.left(py));
-        let failed = self.failed.as_ref().map_or(0, |(_, left)| *left);
-        let flying: usize = self.flight.iter().map(|flight| flight.items).sum();
-        let waiting = if self.source.is_some() { queued } else { 0 };
-        Some(waiting + current + failed + flying)
+    fn _left(&self) -> Option<usize> {
+        self.state.with(|state| {
+            let queued = state.remaining?;
+            let failed = state.failed.as_ref().map_or(0, |(_, left)| *left);
+            let flying: usize = state.flight.iter().map(|flight| flight.items).sum();
+            let held: usize = state.held.iter().map(Held::items).sum();
+            let waiting = if state.closed { 0 } else { queued };
+            Some(waiting + held + state.current.len() + failed + flying)
+        })
     }
 
     /// For an event loop: `None` if the next result can be had without waiting, else the futures whose end is news,
     /// each of them once, and the seconds for which to wait at most.
-    fn _pending<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Pending<'py>>> {
-        self.started = true;
-        if self.current.as_ref().is_some_and(|current| current.left(py) > 0) || self.failed.is_some() {
+    fn _pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Pending<'py>>> {
+        self.started.store(true, Ordering::Relaxed);
+        if self.state.with(|state| !state.current.is_empty() || state.failed.is_some()) {
             return Ok(None);
         }
         self.refill(py, false)?;
-        let first = if self.ordered { 1 } else { self.flight.len() };
-        let mut news = Vec::new();
-        for flight in self.flight.iter_mut().take(first) {
-            if flight.task.is_done() {
-                return Ok(None);
+        let fresh = self.state.with(|state| {
+            let first = if self.ordered { 1 } else { state.flight.len() };
+            if state.flight.is_empty() || state.flight.iter().take(first).any(|flight| flight.task.is_done())
+            {
+                return None;
             }
-            if !flight.told {
-                news.push(self.pool.future(py, Arc::clone(&flight.task))?);
-                flight.told = true;
-            }
-        }
+            let fresh = state.flight.iter_mut().take(first).filter(|flight| !flight.told);
+            Some(fresh.map(|flight| (flight.told = true, Arc::clone(&flight.task)).1).collect::<Vec<_>>())
+        });
+        let Some(fresh) = fresh else { return Ok(None) };
+        let news: Vec<_> =
+            fresh.into_iter().map(|task| self.pool.future(py, task)).collect::<PyResult<_>>()?;
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
-        if self.flight.is_empty() || left.is_some_and(|left| left <= 0.0) {
+        if left.is_some_and(|left| left <= 0.0) {
             return Ok(None);
         }
         Ok(Some((news, left)))
     }
 
     /// Submits everything that is left, whatever is in flight: the pool is about to close.
-    fn _submit_all(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.remaining.is_some() && self.buffersize.is_none() { self.refill(py, true) } else { Ok(()) }
+    fn _submit_all(&self, py: Python<'_>) -> PyResult<()> {
+        if self.sized && self.buffersize.is_none() { self.refill(py, true) } else { Ok(()) }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.callable.visit(|callable| visit.call(callable))?;
+        self.results.visit(|results| match results {
+            Some((ok, err)) => visit.call(ok).and_then(|()| visit.call(err)),
+            None => Ok(()),
+        })?;
+        self.state.visit(|state| {
+            visit.call(&state.source)?;
+            visit.call(&state.input_error)?;
+            visit.call(state.failed.as_ref().map(|(error, _)| error))?;
+            state.current.iter().try_for_each(|value| visit.call(value))?;
+            for held in &state.held {
+                visit.call(&held.inputs)?;
+                match &held.what {
+                    Ok(Call::Local(call)) => {
+                        // Nobody but this iterator has it yet.
+                        let Ok(call) = call.try_lock() else { continue };
+                        call.as_ref().map_or(Ok(()), |call| LocalCall::visit(call, &visit))?;
+                    }
+                    Ok(Call::Remote { .. }) => {}
+                    Err(task) => LocalValue::visit(task, &visit)?,
+                }
+            }
+            state.flight.iter().try_for_each(|flight| {
+                visit.call(&flight.inputs)?;
+                LocalValue::visit(&flight.task, &visit)
+            })
+        })
+    }
+
+    fn __clear__(&self) {
+        let (callable, results) = (self.callable.take(), self.results.take());
+        let rest = self.state.with(|state| {
+            // What still runs stays, to be cancelled when this is dropped.
+            let (done, pending): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut state.flight).into_iter().partition(|flight| flight.task.is_done());
+            state.flight = pending;
+            let inputs: Vec<_> = state.flight.iter_mut().map(|flight| flight.inputs.take()).collect();
+            (
+                (state.source.take(), std::mem::take(&mut state.held), std::mem::take(&mut state.current)),
+                (state.failed.take(), state.input_error.take(), inputs, done),
+            )
+        });
+        drop((callable, results, rest));
     }
 }
 
@@ -300,9 +375,35 @@ fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
 }
 
 impl MapIterator {
+    /// The next of what a batch has brought.
+    fn laid_out(&self, py: Python<'_>) -> PyResult<Option<Came>> {
+        enum Next {
+            Value(Py<PyAny>, bool),
+            Failed(Py<PyAny>, usize),
+            Nothing,
+        }
+        let next = self.state.with(|state| match state.current.pop_front() {
+            Some(value) => Next::Value(value, state.mixed),
+            None => state.failed.take().map_or(Next::Nothing, |(error, left)| Next::Failed(error, left)),
+        });
+        Ok(Some(match next {
+            Next::Value(value, false) => Came::Value(value),
+            Next::Value(pair, true) => mixed_item(pair.bind(py))?,
+            Next::Failed(exception, left) => {
+                let error = PyErr::from_value(exception.bind(py).clone());
+                if left > 1 {
+                    let before = self.state.with(move |state| state.failed.replace((exception, left - 1)));
+                    drop(before);
+                }
+                Came::Failed(error)
+            }
+            Next::Nothing => return Ok(None),
+        }))
+    }
+
     /// What came of one input, as it is or as a result.
     fn told(&self, py: Python<'_>, came: Came) -> PyResult<Py<PyAny>> {
-        match (&self.results, came) {
+        match (self.results.shared(py), came) {
             (None, Came::Value(value)) => Ok(value),
             (None, Came::Failed(error)) => Err(error),
             (Some((ok, _)), Came::Value(value)) => ok.call1(py, (value,)),
@@ -310,175 +411,46 @@ impl MapIterator {
         }
     }
 
-    fn most_tasks(&self) -> usize {
-        match self.buffersize {
-            Some(size) => size,
-            None if self.chunk == 1 => (self.lanes * TASKS_PER_LANE).max(FEWEST_TASKS),
-            None => self.lanes * TASKS_PER_LANE,
-        }
-    }
-
-    fn next_chunk(&self) -> usize {
-        match self.remaining {
-            // Towards the end smaller chunks, so that all lanes finish together.
-            Some(left) if !self.fixed_chunk => self.chunk.min(left / (self.lanes * 2)).max(1),
-            _ => self.chunk,
-        }
-    }
-
-    fn refill(&mut self, py: Python<'_>, all: bool) -> PyResult<()> {
-        while self.source.is_some() && (all || self.flight.len() < self.most_tasks()) {
-            let items = self.take_inputs(py, self.next_chunk())?;
-            if items.is_empty() {
-                return Ok(());
-            }
-            if let Some(left) = &mut self.remaining {
-                *left = left.saturating_sub(items.len());
-            }
-            if let Err(error) = self.send(&items) {
-                // Nothing after these inputs may come out as if it were theirs.
-                self.source = None;
-                if self.flight.is_empty() || !is_failure(py, &error) {
-                    return Err(error);
+    /// The next flight that has ended, waited for; `None` when there are no more.
+    fn next_done(&self, py: Python<'_>) -> PyResult<Option<Flight>> {
+        loop {
+            let (found, what) = self.state.with(|state| {
+                let Some(first) = state.flight.front() else { return (None, None) };
+                let at = if self.ordered {
+                    first.task.is_done().then_some(0)
+                } else {
+                    state.flight.iter().position(|flight| flight.task.is_done())
+                };
+                match at {
+                    Some(at) => (state.flight.remove(at), None),
+                    None if self.ordered => (None, Some(Sleeper::Task(Arc::clone(&first.task)))),
+                    None => {
+                        let tasks = state.flight.iter().map(|flight| Arc::clone(&flight.task)).collect();
+                        (None, Some(Sleeper::Any(tasks)))
+                    }
                 }
-                self.input_error = Some(error);
-            }
-        }
-        Ok(())
-    }
-
-    fn take_inputs<'py>(&mut self, py: Python<'py>, most: usize) -> PyResult<Bound<'py, PyList>> {
-        let items = PyList::empty(py);
-        let Some(source) = &self.source else { return Ok(items) };
-        let mut source = source.bind(py).clone();
-        while items.len() < most {
-            match source.next() {
-                Some(Ok(item)) => items.append(item)?,
-                Some(Err(error)) => {
-                    self.input_error = Some(error);
-                    self.source = None;
-                    break;
-                }
-                None => {
-                    self.source = None;
-                    break;
-                }
-            }
-        }
-        Ok(items)
-    }
-
-    fn send(&mut self, items: &Bound<'_, PyList>) -> PyResult<()> {
-        let py = items.py();
-        if items.len() > 1
-            && let Some(function) = &self.function
-        {
-            match encode::payload(py, &self.pool.engine, items) {
-                Ok(payload) => {
-                    let call = Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) };
-                    let star = if self.star { flags::STAR } else { 0 };
-                    let task = self.pool.submit(py, call, flags::BATCH | star, self.options)?;
-                    let inputs = self.results.is_some().then(|| items.clone().unbind());
-                    self.flight.push_back(Flight {
-                        task,
-                        told: false,
-                        items: items.len(),
-                        batch: true,
-                        inputs,
-                    });
-                    return Ok(());
-                }
-                Err(error) if is_failure(py, &error) => {}
-                Err(interrupt) => return Err(interrupt),
-            }
-        }
-        // One by one, so that an input that cannot be sent fails alone.
-        for item in items {
-            let flight = self.send_one(&item)?;
-            self.flight.push_back(flight);
-        }
-        Ok(())
-    }
-
-    fn send_one(&self, item: &Bound<'_, PyAny>) -> PyResult<Flight> {
-        let py = item.py();
-        let args = if self.star { item.cast::<PyTuple>()?.clone() } else { PyTuple::new(py, [item])? };
-        let task = match self.single(py, &args) {
-            Ok(call) => self.pool.submit(py, call, 0, self.options)?,
-            Err(error) if is_failure(py, &error) => failed_task(py, error),
-            Err(interrupt) => return Err(interrupt),
-        };
-        Ok(Flight { task, told: false, items: 1, batch: false, inputs: None })
-    }
-
-    /// Sends the inputs of a batch that never ran once more, one by one, in the batch's place.
-    fn send_again(&mut self, inputs: &Bound<'_, PyList>) -> PyResult<()> {
-        let py = inputs.py();
-        let mut again = VecDeque::new();
-        for item in inputs {
-            again.push_back(match self.send_one(&item) {
-                Ok(flight) => flight,
-                // The pool was shut down meanwhile, say: these inputs were taken, and each gets an answer.
-                Err(error) if is_failure(py, &error) => {
-                    Flight { task: failed_task(py, error), told: false, items: 1, batch: false, inputs: None }
-                }
-                Err(interrupt) => return Err(interrupt),
             });
-        }
-        again.append(&mut self.flight);
-        self.flight = again;
-        Ok(())
-    }
-
-    fn single(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Call> {
-        match &self.function {
-            None => self.pool.call(self.callable.bind(py), args, None),
-            Some(function) => {
-                let pair = PyTuple::new(py, [args.as_any(), PyDict::new(py).as_any()])?;
-                let payload = encode::payload(py, &self.pool.engine, &pair)?;
-                Ok(Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) })
+            let Some(what) = what else { return Ok(found) };
+            if !future::wait(py, &self.pool, &what, self.deadline)? {
+                return Err(errors::result_timeout());
             }
         }
     }
 
-    fn next_done(&mut self, py: Python<'_>) -> PyResult<Flight> {
-        let at = if self.ordered {
-            let Some(first) = self.flight.front() else { return Err(errors::result_timeout()) };
-            if !first.task.is_done() {
-                self.wait(py, &Sleeper::Task(Arc::clone(&first.task)))?;
-            }
-            0
-        } else {
-            loop {
-                if let Some(at) = self.flight.iter().position(|flight| flight.task.is_done()) {
-                    break at;
-                }
-                let tasks = self.flight.iter().map(|flight| Arc::clone(&flight.task)).collect();
-                self.wait(py, &Sleeper::Any(tasks))?;
-            }
-        };
-        self.flight.remove(at).ok_or_else(errors::result_timeout)
-    }
-
-    fn wait(&self, py: Python<'_>, what: &Sleeper) -> PyResult<()> {
-        if future::wait(py, &self.pool, what, self.deadline)? {
-            Ok(())
-        } else {
-            Err(errors::result_timeout())
-        }
-    }
-
-    fn learn(&mut self, done: &Flight) {
+    fn learn(&self, done: &Flight) {
         if self.fixed_chunk {
             return;
         }
         let each = done.task.record().busy_ns / done.items.max(1) as u64 + ITEM_NS;
         let wanted = usize::try_from(CHUNK_NS / each).unwrap_or(LARGEST_CHUNK);
-        self.chunk = wanted.clamp(1, (done.items * GROWTH).max(self.chunk)).min(LARGEST_CHUNK);
+        let items = done.items;
+        self.state.with(|state| {
+            state.chunk = wanted.clamp(1, (items * GROWTH).max(state.chunk)).min(LARGEST_CHUNK);
+        });
     }
 
     /// What came of a task of one item, or `None` after a batch's list has been laid out.
-    fn open(&mut self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
+    fn open(&self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
         let came = match done.task.outcome() {
             Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
                 Came::Failed(PyErr::from_value(encode::decode_error(py, reply)?))
@@ -486,9 +458,11 @@ impl MapIterator {
             Some(Outcome::Replied(reply)) => {
                 match Came::of(py, encode::decode(py, reply).map(Bound::unbind))? {
                     Came::Value(values) if done.batch => {
-                        let values = values.bind(py).cast::<PyList>()?.clone().unbind();
-                        let mixed = reply.flags & flags::MIXED != 0;
-                        self.current = Some(Current { values, at: 0, mixed });
+                        self.lay_out(
+                            done,
+                            values.bind(py).cast::<PyList>()?,
+                            reply.flags & flags::MIXED != 0,
+                        )?;
                         return Ok(None);
                     }
                     came => came,
@@ -503,27 +477,55 @@ impl MapIterator {
         };
         Ok(Some(came))
     }
-}
 
-/// A task that has ended with this exception, and was never sent.
-fn failed_task(py: Python<'_>, error: PyErr) -> Arc<Task> {
-    let value = local::opaque(error.into_value(py).into_any());
-    Task::ended(Outcome::Local { value, raised: true })
+    /// Takes a batch's results in. A worker that met a failure may have left the rest of the batch for another time.
+    fn lay_out(&self, done: &Flight, values: &Bound<'_, PyList>, mixed: bool) -> PyResult<()> {
+        let count = values.len();
+        let fresh: VecDeque<Py<PyAny>> = values.iter().map(Bound::unbind).collect();
+        let before = self.state.with(move |state| {
+            state.mixed = mixed;
+            std::mem::replace(&mut state.current, fresh)
+        });
+        drop(before);
+        match &done.inputs {
+            Some(inputs) if mixed && (1..done.items).contains(&count) => {
+                let rest = inputs.bind(values.py()).get_slice(count, done.items);
+                self.send_again(&rest, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn cancel(&self, py: Python<'_>, flights: &VecDeque<Flight>) {
+        let tasks: Vec<_> = flights.iter().map(|flight| &flight.task).collect();
+        self.pool.engine.call(py, |engine| {
+            for task in tasks {
+                engine.cancel(task, false);
+            }
+        });
+    }
 }
 
 impl Drop for MapIterator {
     fn drop(&mut self) {
-        if self.started {
-            for flight in self.flight.drain(..) {
-                self.pool.engine.cancel(&flight.task, false);
+        Python::try_attach(|py| {
+            if self.started.load(Ordering::Relaxed) {
+                let flights = self.state.with(|state| std::mem::take(&mut state.flight));
+                if !flights.is_empty() {
+                    self.cancel(py, &flights);
+                }
+                return;
             }
-        } else if self.remaining.is_some() && self.buffersize.is_none() {
             // One that was never looked at is how people say "run all these": as in the standard library.
-            Python::try_attach(|py| {
+            if self.sized && self.buffersize.is_none() && self.callable.with(|callable| callable.is_some()) {
                 if let Err(error) = self.refill(py, true) {
                     error.write_unraisable(py, None);
                 }
-            });
-        }
+            }
+            let error = self.state.with(|state| state.input_error.take());
+            if let Some(error) = error {
+                PyErr::from_value(error.into_bound(py)).write_unraisable(py, None);
+            }
+        });
     }
 }

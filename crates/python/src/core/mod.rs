@@ -1,6 +1,7 @@
 //! `windlass._core`: pools and futures, as the parent sees them.
 
 mod encode;
+mod engine;
 mod errors;
 mod events;
 mod functions;
@@ -8,6 +9,7 @@ mod future;
 mod local;
 mod map;
 mod pool;
+mod slot;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;

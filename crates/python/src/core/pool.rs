@@ -1,41 +1,42 @@
 //! `PoolBase`: submission, and the threads that a pool has on this side.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use windlass_pool::{
     Call, Config, Engine, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Sleeper, Spawn, Task,
     Waited, ZygoteCommand,
 };
 
+use super::engine::EngineDoor;
 use super::functions::Functions;
 use super::future::{self, FutureBase};
 use super::local::{self, LocalCall};
+use super::slot::Slot;
 use super::{encode, errors};
 
 /// What a pool and its futures share.
 pub(crate) struct PoolInner {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: EngineDoor,
     pub(crate) functions: Functions,
     future_type: Py<PyType>,
     /// Futures that somebody wants to be told about, kept alive until they are done.
-    watched: Mutex<HashMap<u64, Py<FutureBase>>>,
+    ///
+    /// Not shown to the collector: their tasks are pending, and their callbacks are still to be called.
+    watched: Slot<HashMap<u64, Py<FutureBase>>>,
     /// Starts the collector's thread; called with a handle, for one that it kept would keep this alive.
-    start_collector: Mutex<Option<Py<PyAny>>>,
+    start_collector: Slot<Option<Py<PyAny>>>,
 }
 
 impl PoolInner {
     pub(crate) fn kind(&self) -> &'static str {
         if self.engine.is_remote() { "process" } else { "thread" }
-    }
-
-    fn lock_watched(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Py<FutureBase>>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a future on the collector's list; false if its task is done already.
@@ -49,16 +50,18 @@ impl PoolInner {
             return Ok(false);
         }
         if self.engine.start_collecting() {
-            let start = self.start_collector.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let start = self.start_collector.take();
             if let Some(start) = start {
                 start.bind(py).call1((PoolHandle { inner: Arc::clone(self) },))?;
             }
         }
-        self.lock_watched().insert(task.id, future.clone().unbind());
+        let (id, watched) = (task.id, future.clone().unbind());
+        let before = self.watched.with(move |all| all.insert(id, watched));
+        drop(before);
         if task.watch() {
             return Ok(true);
         }
-        let removed = self.lock_watched().remove(&task.id);
+        let removed = self.watched.with(|all| all.remove(&task.id));
         drop(removed);
         Ok(false)
     }
@@ -89,26 +92,32 @@ impl PoolInner {
     pub(crate) fn submit(
         &self,
         py: Python<'_>,
-        mut call: Call,
+        call: Call,
         task_flags: u16,
         options: Options,
     ) -> PyResult<Arc<Task>> {
+        let given = self.submit_or_give_back(py, call, task_flags, options)?;
+        given.map_err(|_| errors::refused(py, &Refused::Full))
+    }
+
+    /// The same; gives the call back if there is no room and the pool is told not to wait.
+    pub(crate) fn submit_or_give_back(
+        &self,
+        py: Python<'_>,
+        mut call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> PyResult<Result<Arc<Task>, Call>> {
         loop {
-            // Without a wait while the interpreter's lock is held, which the holder of the other may be waiting for.
-            let tried = match self.engine.submit(call, task_flags, options, false) {
-                Err(refused) if matches!(refused.1, Refused::Busy) => {
-                    py.detach(|| self.engine.submit(refused.0, task_flags, options, true))
-                }
-                tried => tried,
-            };
-            let (back, refused) = match tried {
-                Ok(task) => return Ok(task),
+            let (back, refused) = match self.engine.submit(py, call, task_flags, options) {
+                Ok(task) => return Ok(Ok(task)),
                 Err(refused) => *refused,
             };
-            if !matches!(refused, Refused::Wait) {
-                return Err(errors::refused(py, &refused));
+            match refused {
+                Refused::Full => return Ok(Err(back)),
+                Refused::Wait => call = back,
+                other => return Err(errors::refused(py, &other)),
             }
-            call = back;
             future::wait(py, self, &Sleeper::Space, None)?;
         }
     }
@@ -130,7 +139,7 @@ impl PoolInner {
             };
             return Ok(Call::Local(Mutex::new(Some(Opaque::new(call)))));
         }
-        let function = self.functions.get(&self.engine, callable)?;
+        let function = self.functions.get(self.engine.for_encoding(), callable)?;
         let payload = if args.is_empty() && kwargs.is_none() {
             Payload { flags: windlass_pool::wire::flags::EMPTY, ..Payload::default() }
         } else {
@@ -139,7 +148,7 @@ impl PoolInner {
                 None => PyDict::new(py),
             };
             let pair = PyTuple::new(py, [args.as_any(), keywords.as_any()])?;
-            encode::payload(py, &self.engine, &pair)?
+            encode::payload(py, self.engine.for_encoding(), &pair)?
         };
         Ok(Call::Remote { function, payload: Mutex::new(payload) })
     }
@@ -213,11 +222,11 @@ impl PoolBase {
         let defaults = options(settings.timeout, settings.retries, settings.priority)?;
         let engine = py.detach(|| Engine::start(config)).map_err(|error| errors::from_base(py, &error))?;
         let inner = Arc::new(PoolInner {
-            engine,
+            engine: EngineDoor::new(engine),
             functions: Functions::default(),
             future_type: settings.future.unbind(),
-            watched: Mutex::default(),
-            start_collector: Mutex::new(Some(settings.start_collector)),
+            watched: Slot::default(),
+            start_collector: Slot::new(Some(settings.start_collector)),
         });
         Ok(Self { inner, defaults })
     }
@@ -270,6 +279,23 @@ impl PoolBase {
     fn _handle(&self) -> PoolHandle {
         PoolHandle { inner: Arc::clone(&self.inner) }
     }
+
+    // Of all that share the inner part, this object alone shows what is in it, for there is one such object.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.inner.functions.visit(&visit)?;
+        self.inner.start_collector.visit(|start| visit.call(start))
+    }
+
+    fn __clear__(&self) {
+        self.inner.functions.clear();
+    }
+}
+
+/// A function that holds a future of this pool would otherwise keep itself alive once nobody can submit it any more.
+impl Drop for PoolBase {
+    fn drop(&mut self) {
+        self.inner.functions.clear();
+    }
 }
 
 impl PoolBase {
@@ -283,7 +309,7 @@ impl PoolBase {
         let py = callable.py();
         let task = match self.inner.call(callable, args, kwargs) {
             Ok(call) => self.inner.submit(py, call, 0, options)?,
-            Err(error) if self.inner.engine.is_closed() => {
+            Err(error) if self.inner.engine.call(py, Engine::is_closed) => {
                 drop(error);
                 return Err(errors::refused(py, &Refused::Closed));
             }
@@ -315,11 +341,10 @@ impl PoolHandle {
     fn collect(&self, py: Python<'_>) -> PyResult<()> {
         let inner = &self.inner;
         loop {
-            let done = inner.engine.take_completed();
-            let futures: Vec<Py<FutureBase>> = {
-                let mut watched = inner.lock_watched();
-                done.iter().filter_map(|task| watched.remove(&task.id)).collect()
-            };
+            let done = inner.engine.call(py, Engine::take_completed);
+            let futures: Vec<Py<FutureBase>> = inner
+                .watched
+                .with(|watched| done.iter().filter_map(|task| watched.remove(&task.id)).collect());
             for future in &futures {
                 let future = future.bind(py);
                 if let Err(error) = future.call_method0("_publish") {
@@ -331,19 +356,19 @@ impl PoolHandle {
             if !done.is_empty() {
                 continue;
             }
-            if inner.engine.has_ended() && inner.lock_watched().is_empty() {
+            if inner.engine.call(py, Engine::has_ended) && inner.watched.with(|watched| watched.is_empty()) {
                 return Ok(());
             }
             let deadline = std::time::Instant::now() + Duration::from_secs(1);
-            py.detach(|| {
-                let _ = inner.engine.wait(&Sleeper::Completed, Some(deadline));
+            inner.engine.call(py, |engine| {
+                let _ = engine.wait(&Sleeper::Completed, Some(deadline));
             });
         }
     }
 
     /// Takes no more tasks; with `cancel`, drops those that have not started.
     fn close(&self, py: Python<'_>, cancel: bool) {
-        py.detach(|| self.inner.engine.close(cancel));
+        self.inner.engine.call(py, |engine| engine.close(cancel));
     }
 
     /// Takes no more tasks, cancels those that have not started, and ends those that run after `grace` seconds.
@@ -354,24 +379,24 @@ impl PoolHandle {
             Err(_) if grace > 0.0 => Duration::MAX,
             Err(_) => return Err(errors::value_error("grace must be a number of seconds, 0 or more")),
         };
-        py.detach(|| self.inner.engine.end(wait));
+        self.inner.engine.call(py, |engine| engine.end(wait));
         Ok(())
     }
 
     /// Ends everything now: tasks that wait are cancelled, those that run fail with `PoolTerminated`.
     fn terminate(&self, py: Python<'_>) {
-        py.detach(|| self.inner.engine.terminate());
+        self.inner.engine.call(py, Engine::terminate);
     }
 
     /// Takes no more tasks, cancels those that have not started, and sends every worker process a signal.
     fn signal_workers(&self, py: Python<'_>, signum: i32) {
-        py.detach(|| self.inner.engine.signal_workers(signum));
+        self.inner.engine.call(py, |engine| engine.signal_workers(signum));
     }
 
     /// Ends every worker at once.
     fn break_down(&self, py: Python<'_>, reason: String) {
         let failure = windlass_pool::Failure::Broken(reason.into());
-        py.detach(|| self.inner.engine.break_down(&failure));
+        self.inner.engine.call(py, |engine| engine.break_down(&failure));
     }
 
     /// Waits for the end, a signal's handler running in between; false when the time is up.
@@ -382,7 +407,7 @@ impl PoolHandle {
             // In slices, for a signal that comes right before the sleep, or to another thread, interrupts none.
             let slice = std::time::Instant::now() + Duration::from_millis(50);
             let until = deadline.map_or(slice, |deadline| deadline.min(slice));
-            match py.detach(|| self.inner.engine.join(Some(until))) {
+            match self.inner.engine.call(py, |engine| engine.join(Some(until))) {
                 Waited::Ready => return Ok(true),
                 Waited::TimedOut if Some(until) == deadline => return Ok(false),
                 Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
@@ -392,19 +417,19 @@ impl PoolHandle {
 
     /// Whether the pool takes no tasks any more.
     #[getter]
-    fn closed(&self) -> bool {
-        self.inner.engine.is_closed()
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.inner.engine.call(py, Engine::is_closed)
     }
 
     /// Whether every worker is gone.
     #[getter]
-    fn ended(&self) -> bool {
-        self.inner.engine.has_ended()
+    fn ended(&self, py: Python<'_>) -> bool {
+        self.inner.engine.call(py, Engine::has_ended)
     }
 
     /// The counters: a dict, and a list of `(pid, state, completed, busy ns)`.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyList>)> {
-        let statistics = py.detach(|| self.inner.engine.statistics());
+        let statistics = self.inner.engine.call(py, Engine::statistics);
         let statistics = statistics.ok_or_else(|| errors::refused(py, &Refused::Forked))?;
         let counters = statistics.counters;
         let totals = PyDict::new(py);
@@ -432,13 +457,13 @@ impl PoolHandle {
     }
 
     /// What the zygote had to say about preloads that failed.
-    fn complaints(&self) -> Vec<String> {
-        self.inner.engine.complaints()
+    fn complaints(&self, py: Python<'_>) -> Vec<String> {
+        self.inner.engine.call(py, Engine::complaints)
     }
 
     /// The exception of a broken pool, or `None`.
     fn failure(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let failure = self.inner.engine.broken()?;
+        let failure = self.inner.engine.call(py, Engine::broken)?;
         Some(errors::failed(py, &failure, None).into_value(py).into_any())
     }
 }

@@ -21,6 +21,8 @@ use crate::object::{Object, Raised, detached, raise, take_exception};
 
 /// Buffers up to this many bytes together are copied into the record.
 const INLINE: usize = 16 * 1024;
+/// A batch that has met a failure, and has taken so long, is not run to its end.
+const LONG_FAILURE: Duration = Duration::from_millis(20);
 /// Copies longer than this are made with the interpreter released.
 const LONG_COPY: usize = 256 * 1024;
 
@@ -495,7 +497,14 @@ fn batch(
         }
         let results = Object::own(ffi::PyList_New(count))?;
         let mut failed: Vec<ffi::Py_ssize_t> = Vec::new();
+        let start = Instant::now();
+        let mut ran = 0;
         for at in 0..count {
+            // Who waits for the batch is to hear of a failure now: the parent sends what is left out once more.
+            if !failed.is_empty() && start.elapsed() > LONG_FAILURE {
+                break;
+            }
+            ran = at + 1;
             let item = ffi::PyList_GetItem(items.as_ptr(), at);
             let result = if star {
                 Object::own(ffi::PyObject_Call(function.as_ptr(), item, ptr::null_mut()))
@@ -513,10 +522,13 @@ fn batch(
             };
             ffi::PyList_SetItem(results.as_ptr(), at, value.into_ptr());
         }
+        if ran < count && ffi::PyList_SetSlice(results.as_ptr(), ran, count, ptr::null_mut()) != 0 {
+            return Err(Raised);
+        }
         if !failed.is_empty() {
             *extra |= flags::MIXED;
             let mut next = failed.into_iter().peekable();
-            for at in 0..count {
+            for at in 0..ran {
                 let ok = next.next_if_eq(&at).is_none();
                 let value = ffi::PyList_GetItem(results.as_ptr(), at);
                 let pair = Object::own(ffi::PyTuple_Pack(2, Server::truth(ok), value))?;

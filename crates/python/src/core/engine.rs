@@ -1,0 +1,59 @@
+//! The one way from a thread of Python's to the engine: without the interpreter's lock.
+//!
+//! Who holds the engine's lock never waits for the interpreter. Who waits for it lets the interpreter go, so that
+//! nothing else of the program stands still meanwhile.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use windlass_pool::{Call, Engine, Options, Refused, Task};
+
+/// See the module.
+pub(crate) struct EngineDoor(Arc<Engine>);
+
+impl EngineDoor {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self(engine)
+    }
+
+    /// Calls the engine with the interpreter released.
+    pub(crate) fn call<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&Engine) -> T + Send) -> T {
+        py.detach(|| call(&self.0))
+    }
+
+    /// Submits with the interpreter held if the engine's lock is free, which costs the least, else with it released.
+    pub(crate) fn submit(
+        &self,
+        py: Python<'_>,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        match self.0.submit(call, task_flags, options, false) {
+            Err(refused) if matches!(refused.1, Refused::Busy) => {
+                self.call(py, |engine| engine.submit(refused.0, task_flags, options, true))
+            }
+            tried => tried,
+        }
+    }
+
+    /// Reads the results that are there, unless somebody else is at it.
+    pub(crate) fn catch_up(&self) {
+        self.0.catch_up();
+    }
+
+    /// Whether tasks go to worker processes.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.0.is_remote()
+    }
+
+    /// True for the first caller: the pool needs one collector.
+    pub(crate) fn start_collecting(&self) -> bool {
+        self.0.start_collecting()
+    }
+
+    /// For what encodes: the arena and the functions' numbers, for which the engine takes no lock.
+    pub(crate) fn for_encoding(&self) -> &Engine {
+        &self.0
+    }
+}

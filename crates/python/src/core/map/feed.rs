@@ -1,0 +1,288 @@
+//! The way of a map's inputs: taken, encoded, held until the pool has room, sent.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
+use windlass_pool::wire::flags;
+use windlass_pool::{Call, Outcome, Sleeper, Task};
+
+use super::{Flight, MapIterator, is_failure};
+use crate::core::{encode, future, local};
+
+/// Tasks in flight for each lane.
+const TASKS_PER_LANE: usize = 3;
+const FEWEST_TASKS: usize = 16;
+
+/// Inputs that have been taken and encoded, and that the pool has not taken yet.
+pub(super) struct Held {
+    /// The call, or a task that has ended because there is none.
+    pub(super) what: Result<Call, Arc<Task>>,
+    flags: u16,
+    items: usize,
+    batch: bool,
+    pub(super) inputs: Option<Py<PyList>>,
+}
+
+impl Held {
+    pub(super) fn items(&self) -> usize {
+        self.items
+    }
+
+    fn flight(self, task: Arc<Task>) -> Flight {
+        Flight { task, told: false, items: self.items, batch: self.batch, inputs: self.inputs }
+    }
+}
+
+/// What came of the wish to submit.
+enum Room {
+    Found(Arc<Task>),
+    None(Call),
+}
+
+impl MapIterator {
+    fn most_tasks(&self, chunk: usize) -> usize {
+        match self.buffersize {
+            Some(size) => size,
+            None if chunk == 1 => (self.lanes * TASKS_PER_LANE).max(FEWEST_TASKS),
+            None => self.lanes * TASKS_PER_LANE,
+        }
+    }
+
+    fn next_chunk(&self, chunk: usize, remaining: Option<usize>) -> usize {
+        match remaining {
+            // Towards the end smaller chunks, so that all lanes finish together.
+            Some(left) if !self.fixed_chunk => chunk.min(left / (self.lanes * 2)).max(1),
+            _ => chunk,
+        }
+    }
+
+    /// Sends inputs until enough are in flight, the pool has no room, or there are no more; with `all`, until there are
+    /// no more. The first look of a thread that is inside of this already, in the code of the inputs, does nothing.
+    pub(super) fn refill(&self, py: Python<'_>, all: bool) -> PyResult<()> {
+        let Some(_turn) = self.feeding.take(py)? else { return Ok(()) };
+        loop {
+            match self.send_held(py, all) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => return self.stop(py, error),
+            }
+            let next = self.state.with(|state| {
+                let wanted = all || state.flight.len() < self.most_tasks(state.chunk);
+                let source = if wanted { state.source.take() } else { None };
+                source.map(|source| (source, self.next_chunk(state.chunk, state.remaining)))
+            });
+            let Some((source, chunk)) = next else { return Ok(()) };
+            // The source is out of the state while its code runs; a `close` that comes meanwhile is seen afterwards.
+            let items = PyList::empty(py);
+            let (goes_on, error) = take_inputs(source.bind(py), &items, chunk)?;
+            let taken = items.len();
+            let (back, failed) = self.state.with(move |state| {
+                let back = if goes_on && !state.closed { state.source.replace(source) } else { Some(source) };
+                if let Some(left) = &mut state.remaining {
+                    *left = if goes_on { left.saturating_sub(taken) } else { 0 };
+                }
+                (
+                    back,
+                    if state.closed { error } else { error.and_then(|new| state.input_error.replace(new)) },
+                )
+            });
+            drop((back, failed));
+            if taken == 0 {
+                return Ok(());
+            }
+            match self.encode(&items) {
+                Ok(held) => self.state.with(move |state| state.held.extend(held)),
+                Err(error) => return self.stop(py, error),
+            }
+        }
+    }
+
+    /// Inputs could not be sent: nothing after them may come out as if it were theirs. The results before them come
+    /// first.
+    fn stop(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+        let is_failure = is_failure(py, &error);
+        let full = self.state.with(|state| !state.held.is_empty() && state.flight.is_empty());
+        if full && is_failure {
+            return Err(error); // There may be room later.
+        }
+        let error = error.into_value(py).into_any();
+        let (unsent, at_once) = self.state.with(move |state| {
+            let unsent = (state.source.take(), std::mem::take(&mut state.held));
+            if state.flight.is_empty() || !is_failure {
+                return (unsent, Some(error));
+            }
+            // The first error counts.
+            state.input_error.get_or_insert(error);
+            (unsent, None)
+        });
+        drop(unsent);
+        match at_once {
+            Some(error) => Err(PyErr::from_value(error.into_bound(py))),
+            None => Ok(()),
+        }
+    }
+
+    /// Submits what is held; false if the pool has no room for all of it, and results of this map will make some.
+    fn send_held(&self, py: Python<'_>, all: bool) -> PyResult<bool> {
+        while let Some(mut held) = self.state.with(|state| state.held.pop_front()) {
+            let call = match held.what {
+                Ok(call) => call,
+                Err(task) => {
+                    held.what = Err(Arc::clone(&task));
+                    self.fly(py, held, task);
+                    continue;
+                }
+            };
+            let batch = held.flags;
+            held.what = Err(Task::ended(Outcome::Cancelled));
+            match self.try_submit(py, call, batch)? {
+                Room::Found(task) => self.fly(py, held, task),
+                Room::None(call) => {
+                    held.what = Ok(call);
+                    let alone = self.state.with(move |state| {
+                        state.held.push_front(held);
+                        state.flight.is_empty()
+                    });
+                    if all {
+                        future::wait(py, &self.pool, &Sleeper::Space, None)?;
+                    } else if alone {
+                        // The room is taken by others' tasks: that is what the pool was told to refuse.
+                        return Err(crate::core::errors::refused(py, &windlass_pool::Refused::Full));
+                    } else {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn fly(&self, py: Python<'_>, held: Held, task: Arc<Task>) {
+        let flight = held.flight(task);
+        let late = self.state.with(move |state| {
+            if state.closed {
+                return Some(flight);
+            }
+            state.flight.push_back(flight);
+            None
+        });
+        if let Some(flight) = late {
+            self.pool.engine.call(py, |engine| engine.cancel(&flight.task, false));
+        }
+    }
+
+    fn try_submit(&self, py: Python<'_>, call: Call, task_flags: u16) -> PyResult<Room> {
+        match self.pool.submit_or_give_back(py, call, task_flags, self.options)? {
+            Ok(task) => Ok(Room::Found(task)),
+            Err(call) => Ok(Room::None(call)),
+        }
+    }
+
+    fn encode(&self, items: &Bound<'_, PyList>) -> PyResult<VecDeque<Held>> {
+        let py = items.py();
+        if items.len() > 1
+            && let Some(function) = &self.function
+        {
+            match encode::payload(py, self.pool.engine.for_encoding(), items) {
+                Ok(payload) => {
+                    let star = if self.star { flags::STAR } else { 0 };
+                    return Ok(VecDeque::from([Held {
+                        what: Ok(Call::Remote {
+                            function: Arc::clone(function),
+                            payload: Mutex::new(payload),
+                        }),
+                        flags: flags::BATCH | star,
+                        items: items.len(),
+                        batch: true,
+                        inputs: Some(items.clone().unbind()),
+                    }]));
+                }
+                Err(error) if is_failure(py, &error) => {}
+                Err(interrupt) => return Err(interrupt),
+            }
+        }
+        // One by one, so that an input that cannot be sent fails alone.
+        items.iter().map(|item| self.encode_one(&item)).collect()
+    }
+
+    fn encode_one(&self, item: &Bound<'_, PyAny>) -> PyResult<Held> {
+        let py = item.py();
+        let args = if self.star { item.cast::<PyTuple>()?.clone() } else { PyTuple::new(py, [item])? };
+        let what = match self.single(py, &args) {
+            Ok(call) => Ok(call),
+            Err(error) if is_failure(py, &error) => Err(failed_task(py, error)),
+            Err(interrupt) => return Err(interrupt),
+        };
+        Ok(Held { what, flags: 0, items: 1, batch: false, inputs: None })
+    }
+
+    fn single(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Call> {
+        let Some(function) = &self.function else {
+            let callable = self.callable.shared(py).unwrap_or_else(|| py.None());
+            return self.pool.call(callable.bind(py), args, None);
+        };
+        let pair = PyTuple::new(py, [args.as_any(), PyDict::new(py).as_any()])?;
+        let payload = encode::payload(py, self.pool.engine.for_encoding(), &pair)?;
+        Ok(Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) })
+    }
+
+    /// Sends inputs of a batch that have not been run, in the batch's place: one by one, or as a batch again.
+    pub(super) fn send_again(&self, inputs: &Bound<'_, PyList>, singly: bool) -> PyResult<()> {
+        let py = inputs.py();
+        let held = if singly {
+            inputs.iter().map(|item| self.encode_one(&item)).collect::<PyResult<VecDeque<_>>>()?
+        } else {
+            self.encode(inputs)?
+        };
+        let mut again = VecDeque::new();
+        for mut held in held {
+            let mut what = std::mem::replace(&mut held.what, Err(Task::ended(Outcome::Cancelled)));
+            let task = loop {
+                what = match what {
+                    Err(task) => break task,
+                    Ok(call) => match self.try_submit(py, call, held.flags) {
+                        Ok(Room::Found(task)) => Err(task),
+                        Ok(Room::None(call)) => {
+                            future::wait(py, &self.pool, &Sleeper::Space, None)?;
+                            Ok(call)
+                        }
+                        // The pool was shut down meanwhile, say: these inputs were taken, and each gets an answer.
+                        Err(error) if is_failure(py, &error) => Err(failed_task(py, error)),
+                        Err(interrupt) => return Err(interrupt),
+                    },
+                }
+            };
+            again.push_back(held.flight(task));
+        }
+        self.state.with(move |state| {
+            again.append(&mut state.flight);
+            state.flight = again;
+        });
+        Ok(())
+    }
+}
+
+/// Appends up to `most` inputs to the list. Says whether there may be more, and what the source raised.
+fn take_inputs(
+    source: &Bound<'_, PyIterator>,
+    items: &Bound<'_, PyList>,
+    most: usize,
+) -> PyResult<(bool, Option<Py<PyAny>>)> {
+    let mut source = source.clone();
+    while items.len() < most {
+        match source.next() {
+            Some(Ok(item)) => items.append(item)?,
+            Some(Err(error)) => return Ok((false, Some(error.into_value(items.py()).into_any()))),
+            None => return Ok((false, None)),
+        }
+    }
+    Ok((true, None))
+}
+
+/// A task that has ended with this exception, and was never sent.
+pub(super) fn failed_task(py: Python<'_>, error: PyErr) -> Arc<Task> {
+    let value = local::opaque(error.into_value(py).into_any());
+    Task::ended(Outcome::Local { value, raised: true })
+}
