@@ -53,6 +53,13 @@ class EventFeed:
     def lost(self) -> int:
         """Events that were dropped because nobody took them in time."""
 
+@final
+class Lent:
+    """The shared memory that something encoded refers to, kept for as long as this lives."""
+
+def lend_during(call: Callable[[], _T], /) -> tuple[_T, Lent]:
+    """Calls a function whose encodings may refer to shared memory; gives its result, and what it referred to."""
+
 class PoolBase:
     """Submission: the part of a pool that is on the way of every task."""
 

@@ -60,7 +60,7 @@ class Hub:
         self.bus = bus
         self.key = f"{os.getpid()}-{os.urandom(8).hex()}"
         self._stopping = False
-        self.memory: SharedBuffer = worker.shared_new(worker.switchboard_required(_PORTS, _RING))
+        self.memory: SharedBuffer = worker.shared_new(worker.switchboard_required(_PORTS, _RING), True)
         self._board: Switchboard = worker.switchboard(self.memory, _PORTS, _RING)
         #: What local publishers say, and what one worker says to the others.
         self._outgoing: Subscription[Any] = bus._subscribe("**", _CAPACITY, 0, None, 0, True)

@@ -17,10 +17,6 @@ from typing import Any, NoReturn, cast
 
 PROTOCOL = 5
 _MAIN = b"__main__"
-#: As in the compiled part: buffers that one encoding may leave out of its stream, and how many of them may be small.
-_MOST_BUFFERS = 1024
-_MOST_SMALL = 64
-_SMALL = 4096
 #: Characters of an exception that stand in for it.
 _LONGEST_TEXT = 4096
 #: Values that a pickled function may refer to and still be good for the next call, if they are the same objects.
@@ -53,10 +49,10 @@ def _keeper(
     if buffers is None:
         return None
 
+    from windlass._load import worker
+
     def keep(buffer: pickle.PickleBuffer) -> bool:
-        if len(buffers) >= _MOST_SMALL and (
-            len(buffers) >= _MOST_BUFFERS or memoryview(buffer).nbytes < _SMALL
-        ):
+        if worker.stays_in_stream(len(buffers), buffer):
             return True
         buffers.append(buffer)
         return False
@@ -265,7 +261,7 @@ def load_function(payload: bytes, described: bool) -> Callable[..., Any]:
         FunctionLoadError: if its module does not import here, or it cannot be unpickled.
     """
     try:
-        function: Callable[..., Any] = _open(payload, described, writable=False)
+        function: Callable[..., Any] = _open(payload, described, writable=False, result=False)
     except BaseException as error:
         raise _errors().FunctionLoadError(
             f"a worker process could not load the function: {type(error).__name__}: {error}. Its module has to be "
@@ -354,24 +350,24 @@ def encode_batch(values: list[Any], mixed: bool, buffers: list[pickle.PickleBuff
     return encode_object(pairs, buffers)
 
 
-def _open(payload: bytes, described: bool, *, writable: bool) -> Any:
+def _open(payload: bytes, described: bool, *, writable: bool, result: bool) -> Any:
     if not described:
         return pickle.loads(payload)
     from windlass._load import worker
 
-    stream, *buffers = worker.open_frame(payload, writable)
+    stream, *buffers = worker.open_frame(payload, writable, result)
     return pickle.loads(stream, buffers=buffers)
 
 
 def decode_arguments(payload: bytes) -> Any:
     """Worker: arguments whose buffers lie outside the stream; arrays over them are read-only."""
-    return _open(payload, True, writable=False)
+    return _open(payload, True, writable=False, result=False)
 
 
 def decode_described(payload: bytes) -> Any:
     """Parent: a result whose buffers lie outside the stream; arrays over them are the caller's own, and writable."""
     try:
-        return _open(payload, True, writable=True)
+        return _open(payload, True, writable=True, result=True)
     except (MemoryError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -461,7 +457,7 @@ def decode_error(payload: bytes, described: bool) -> BaseException:
         failed: BaseException = _errors().RemoteError("the task raised, and what it raised could not be sent")
         return failed
     try:
-        return revive(_open(payload, described, writable=True))
+        return revive(_open(payload, described, writable=True, result=True))
     except KeyboardInterrupt:
         raise
     except BaseException as error:

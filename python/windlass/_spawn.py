@@ -10,7 +10,7 @@ from collections.abc import Callable
 from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
-from windlass import _serialize
+from windlass import _core, _serialize
 
 if TYPE_CHECKING:
     from windlass._pool import Pool
@@ -23,12 +23,16 @@ def spawn_settings(
     threads: int,
     blas: int,
     name: str,
-) -> tuple[str, list[str], list[tuple[str, str | None]], bytes]:
-    """How to start the zygote, and what each worker reads first."""
+) -> tuple[str, list[str], list[tuple[str, str | None]], bytes, _core.Lent]:
+    """How to start the zygote, what each worker reads first, and the shared memory that this refers to."""
     start: dict[str, Any] = {}
-    if initializer is not None:
-        start["function"] = _serialize.encode_function(initializer)[0]
-        start["arguments"] = _serialize.encode_object(initargs, None)
+
+    def encode_start() -> None:
+        if initializer is not None:
+            start["function"] = _serialize.encode_function(initializer)[0]
+            start["arguments"] = _serialize.encode_object(initargs, None)
+
+    _, lent = _core.lend_during(encode_start)
     spec = pickle.dumps(
         {
             "sys_path": sys.path,
@@ -53,6 +57,7 @@ def spawn_settings(
         [*_args_from_interpreter_flags(), "-c", code, argument],
         [("PYTHONPATH", _package_path())],
         spec,
+        lent,
     )
 
 

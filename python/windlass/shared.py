@@ -10,9 +10,13 @@ array is.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import pickle
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 # The errors are loaded now: once descriptors run out, no module can be read any more.
 from windlass import _errors as _errors
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
     from windlass._worker import SharedBuffer
 else:
     SharedBuffer = worker.SharedBuffer
+
+T = TypeVar("T")
+#: Parts of a shared object start at multiples of this many bytes.
+_ALIGN = 64
 
 __all__ = ["SharedArray", "SharedBuffer", "array", "buffer", "share"]
 
@@ -42,6 +50,9 @@ def _numpy() -> Any:
 
 def buffer(nbytes: int) -> SharedBuffer:
     """A writable buffer of `nbytes` zero bytes in shared memory.
+
+    It lives as long as anything that looks at it; its `release()`, or leaving it as a context manager, gives the memory
+    up at once.
 
     Raises:
         OutOfMemory: if the machine has no room for it.
@@ -60,7 +71,8 @@ def array(shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike = flo
         OutOfMemory: if the machine has no room for it.
     """
     np = _numpy()
-    kind = _checked_dtype(np, dtype)
+    # As NumPy's own: "S" is an array of one byte each.
+    kind = np.empty(0, _checked_dtype(np, dtype)).dtype
     lengths = (int(shape),) if isinstance(shape, SupportsIndex) else tuple(int(n) for n in shape)
     if any(length < 0 for length in lengths):
         raise ValueError(f"a shape cannot have negative lengths: {shape!r}")
@@ -73,30 +85,82 @@ def array(shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike = flo
 def share(data: NDArray[Any]) -> SharedArray: ...
 @overload
 def share(data: Buffer) -> SharedBuffer: ...
+@overload
+def share(data: T) -> T: ...
 def share(data: Any) -> Any:
-    """A writable copy of an array or a buffer in shared memory.
+    """A writable copy of an array, a buffer, or an object that has some, in shared memory.
 
     Args:
-        data: a NumPy array, for a `SharedArray`; anything else with the buffer protocol, for a `SharedBuffer`. One that
-            is shared already is returned as it is.
+        data: a NumPy array, for a `SharedArray` of the same layout; anything else with the buffer protocol, for a
+            `SharedBuffer`; or an object whose large parts are such (a DataFrame, an Arrow table, a list of arrays), for
+            a copy of it whose parts lie in shared memory. What is shared already is returned as it is.
 
     Raises:
         OutOfMemory: if the machine has no room for it.
-        TypeError: for data without the buffer protocol, and arrays of objects.
+        TypeError: for data without any buffer, arrays of objects, and arrays whose class has more than its elements.
     """
     if isinstance(data, SharedBuffer):
         return data
-    import sys
-
     np = sys.modules.get("numpy")
-    if np is None or not isinstance(data, np.ndarray):
-        return worker.shared_from(data)
+    if np is not None and isinstance(data, np.ndarray):
+        return _share_array(np, data)
+    try:
+        memoryview(data)
+    except TypeError:
+        return _share_object(data)
+    return worker.shared_from(data)
+
+
+def _share_array(np: Any, data: Any) -> Any:
     if isinstance(data, _array_class()) and _memory(data) is not None:
         return data
     kind = _checked_dtype(np, data.dtype)
-    flat = np.ascontiguousarray(data)
-    memory = worker.shared_from(flat.reshape(-1).view(np.uint8) if flat.size else b"")
-    return _view(memory, data.shape, kind, None, 0)
+    if type(data) not in (np.ndarray, np.memmap, _array_class()):
+        name = f"{type(data).__module__}.{type(data).__qualname__}"
+        cure = (
+            "Share its parts, windlass.share(a.data) and windlass.share(numpy.ma.getmaskarray(a)), and make it of them "
+            "in the task"
+            if isinstance(data, np.ma.MaskedArray)
+            else f"Share the plain array, windlass.share(numpy.asarray(a)), and in the task make it a {name} again "
+            f"with its `view`"
+        )
+        raise TypeError(f"share() cannot keep what a {name} has beside its elements. {cure}.")
+    if data.nbytes and data.flags.c_contiguous:
+        memory = worker.shared_from(data.reshape(-1).view(np.uint8))
+        return _view(memory, data.shape, kind, None, 0)
+    # As `copy` lays it out: Fortran order stays Fortran order, and no gap is copied.
+    strides = np.empty_like(data, order="K", subok=False).strides if data.nbytes else None
+    made = _view(worker.shared_new(data.nbytes), data.shape, kind, strides, 0)
+    made[...] = data
+    return made
+
+
+def _share_object(data: Any) -> Any:
+    parts: list[Any] = []
+
+    def take(part: pickle.PickleBuffer) -> bool:
+        try:
+            parts.append(part.raw())
+        except BufferError:  # Not contiguous: it stays in the stream.
+            return True
+        return False
+
+    kind = type(data).__qualname__
+    try:
+        stream = pickle.dumps(data, 5, buffer_callback=take)
+    except Exception as error:
+        raise TypeError(f"share() cannot copy a {kind}: {type(error).__name__}: {error}") from error
+    if not parts:
+        raise TypeError(
+            f"share() takes arrays, buffers, and objects that have some and pickle them out of band (protocol 5); "
+            f"a {kind} has none."
+        )
+    starts = list(itertools.accumulate((-(-part.nbytes // _ALIGN) * _ALIGN for part in parts), initial=0))
+    whole = memoryview(worker.shared_new(starts[-1]))
+    places = [whole[start : start + part.nbytes] for start, part in zip(starts, parts, strict=False)]
+    for place, part in zip(places, parts, strict=True):
+        place[:] = part
+    return pickle.loads(stream, buffers=places)
 
 
 def _checked_dtype(np: Any, dtype: Any) -> Any:
@@ -107,7 +171,14 @@ def _checked_dtype(np: Any, dtype: Any) -> Any:
 
 
 def _view(memory: SharedBuffer, shape: Any, kind: Any, strides: Any, offset: int) -> Any:
-    return _array_class()(shape, kind, memory, offset, strides)
+    np = _numpy()
+    # Through a view that counts, so that the memory is not released while an array looks at it.
+    raw = np.frombuffer(memory, dtype=np.uint8)
+    if kind.itemsize:
+        return _array_class()(shape, kind, raw, offset, strides)
+    # NumPy makes elements without bytes only as the field of something.
+    outer = np.dtype({"names": ["it"], "formats": [kind], "offsets": [0], "itemsize": 0})
+    return _array_class()(shape, outer, raw)["it"]
 
 
 _made_class: Any = None
@@ -120,32 +191,135 @@ def _array_class() -> Any:
     return _made_class
 
 
+#: Methods of an array whose result is, or may be, another array with memory of its own.
+_COPYING = (
+    "__copy__",
+    "__deepcopy__",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argpartition",
+    "argsort",
+    "astype",
+    "byteswap",
+    "choose",
+    "clip",
+    "compress",
+    "conj",
+    "conjugate",
+    "copy",
+    "cumprod",
+    "cumsum",
+    "diagonal",
+    "dot",
+    "flatten",
+    "getfield",
+    "max",
+    "mean",
+    "min",
+    "nonzero",
+    "prod",
+    "ptp",
+    "ravel",
+    "repeat",
+    "reshape",
+    "round",
+    "searchsorted",
+    "std",
+    "sum",
+    "take",
+    "trace",
+    "var",
+)
+
+
 def _make_array_class(np: Any) -> Any:
-    class SharedArray(np.ndarray):  # type: ignore[misc]
-        """A NumPy array over shared memory; see the module. Results of operations on it are plain arrays."""
+    class SharedArray(worker.shared_array_base(np.ndarray)):  # type: ignore[misc]
+        """A NumPy array over shared memory; see the module.
+
+        Views of it are shared arrays too. Whatever has memory of its own (copies, results of operations, elements
+        picked by a mask or a list) is a plain array.
+        """
 
         def __array_wrap__(self, made: Any, context: Any = None, return_scalar: bool = False) -> Any:
             plain: Any = made.view(np.ndarray) if type(made) is SharedArray and made is not self else made
             return plain[()] if return_scalar else plain
 
-        def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-            memory = _memory(self)
-            handle = None if memory is None else memory._lend()
-            if memory is None or handle is None:
-                return self.view(np.ndarray).__reduce_ex__(protocol)
-            if not self.size:
-                return _attach, (handle, self.shape, self.dtype, None, 0, self.flags.writeable)
-            start = self.__array_interface__["data"][0] - _address(np, memory)
-            return _attach, (handle, self.shape, self.dtype, self.strides, start, self.flags.writeable)
+        def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+            return _settled(super().__array_function__(func, types, args, kwargs))
 
+        def _settled(self) -> Any:
+            """Itself if it lies in shared memory, else the same as a plain array; the compiled base asks, too."""
+            if _memory(self) is not None:
+                return self
+            base = self.base
+            if type(base) is np.ndarray and base.shape == self.shape and base.dtype == self.dtype:
+                return base
+            return self.view(np.ndarray)
+
+        @property
+        def imag(self) -> Any:
+            return _as_shared(self.view(np.ndarray).imag)
+
+        @imag.setter
+        def imag(self, value: Any) -> None:
+            self.view(np.ndarray).imag = value
+
+        @property
+        def flat(self) -> Any:
+            return self.view(np.ndarray).flat
+
+        @flat.setter
+        def flat(self, value: Any) -> None:
+            self.view(np.ndarray).flat = value
+
+        def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+            return _reduce_array(np, self, protocol)
+
+    def _settled(made: Any) -> Any:
+        if type(made) is SharedArray:
+            return made._settled()
+        if type(made) in (tuple, list):
+            return type(made)(map(_settled, made))
+        return made
+
+    def _as_shared(made: Any) -> Any:
+        if type(made) is np.ndarray and _memory(made) is not None:
+            return made.view(SharedArray)
+        return made
+
+    def copying(name: str) -> Any:
+        plain = getattr(np.ndarray, name)
+
+        @functools.wraps(plain)
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            view = self.view(np.ndarray)
+            made = plain(view, *args, **kwargs)
+            return self if made is view else _as_shared(made)
+
+        return method
+
+    for name in _COPYING:
+        if hasattr(np.ndarray, name):
+            setattr(SharedArray, name, copying(name))
     SharedArray.__module__ = __name__
     SharedArray.__qualname__ = "SharedArray"
     return SharedArray
 
 
-def _address(np: Any, memory: Any) -> int:
-    address: int = np.frombuffer(memory, dtype=np.uint8).__array_interface__["data"][0] if len(memory) else 0
-    return address
+def _reduce_array(np: Any, data: Any, protocol: SupportsIndex) -> Any:
+    if data.nbytes:
+        found = worker.shared_lend(data.__array_interface__["data"][0], 1)
+        if found is not None:
+            handle, start = found
+            return _attach, (handle, data.shape, data.dtype, data.strides, start, data.flags.writeable)
+    else:
+        memory = _memory(data)
+        empty = None if memory is None else memory._lend()
+        if empty is not None:
+            return _attach, (empty, data.shape, data.dtype, None, 0, data.flags.writeable)
+    return data.view(np.ndarray).__reduce_ex__(protocol)
 
 
 def _memory(data: Any) -> SharedBuffer | None:
@@ -186,7 +360,11 @@ def reduce_buffer(memory: SharedBuffer) -> Any:
 if TYPE_CHECKING:
 
     class SharedArray(np.ndarray[Any, Any]):
-        """A NumPy array over shared memory; see the module. Results of operations on it are plain arrays."""
+        """A NumPy array over shared memory; see the module.
+
+        Views of it are shared arrays too. Whatever has memory of its own (copies, results of operations, elements
+        picked by a mask or a list) is a plain array.
+        """
 
 else:
 

@@ -36,7 +36,8 @@ def _make_array(length: int) -> Any:
 
 
 def _make_many(count: int) -> list[Any]:
-    return [shared.array(1) for _ in range(count)]
+    # Too large to lie beside each other.
+    return [shared.array((1 << 20) + 1, "u1") for _ in range(count)]
 
 
 def _describe(array: Any) -> tuple[str, bool, tuple[int, ...], tuple[int, ...]]:
@@ -240,9 +241,9 @@ def test_more_than_one_record_can_name(processes: Any) -> None:
     assert len(processes.submit(_make_many, 128).result(60)) == 128
     with pytest.raises(windlass.EncodeError, match="128 pieces"):
         processes.submit(tasks.identity, _make_many(129)).result(60)
-    several = [_make_many(100) for _ in range(20)]
+    several = [_make_many(20) for _ in range(20)]
     for future in [processes.submit(len, some) for some in several]:
-        assert future.result(60) == 100
+        assert future.result(60) == 20
     assert processes.statistics().crashed == 0
 
 

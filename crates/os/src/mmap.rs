@@ -1,4 +1,4 @@
-//! Shared mappings of descriptors.
+//! Mappings of descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,7 +15,7 @@ pub enum Protection {
     ReadWrite,
 }
 
-/// A shared mapping; unmapped when dropped.
+/// A mapping; unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -42,6 +42,28 @@ impl Mapping {
         };
         // SAFETY: the kernel picks an unused address, so no existing memory is touched.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        match NonNull::new(start.cast()) {
+            Some(start) => Ok(Self { start, len }),
+            None => Err(io::Error::from(io::ErrorKind::AddrNotAvailable)),
+        }
+    }
+
+    /// Maps `len` bytes from `offset` on, a multiple of the page size, so that nobody else sees what is written. The
+    /// caller sees to it that the file is that long and stays so.
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Self::map).
+    pub fn map_private(fd: BorrowedFd<'_>, offset: usize, len: usize) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let offset =
+            libc::off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: the kernel picks an unused address, so no existing memory is touched.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_PRIVATE, fd.as_raw_fd(), offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

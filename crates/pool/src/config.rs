@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use windlass_shm::block::Block;
+use windlass_shm::segment::Segment;
+
 use crate::zygote::ZygoteCommand;
 
 /// What `submit` does when the queue is full.
@@ -31,6 +34,10 @@ pub struct Spawn {
     pub zygote: ZygoteCommand,
     /// What each worker reads first: opaque to this crate.
     pub spec: Arc<[u8]>,
+    /// Segments that the spec refers to: each worker gets their descriptors first.
+    pub segments: Vec<Arc<Segment>>,
+    /// Blocks of this process's own in them, kept for as long as the pool.
+    pub blocks: Vec<Arc<Block>>,
 }
 
 /// A pool's configuration, checked by whoever makes it.

@@ -366,15 +366,15 @@ impl Engine {
                 if header.flags & flags::RETAINED != 0
                     && let Some(payload) = sent.task.payload()
                 {
-                    let leased = payload.lease.as_ref().map(|lease| lease.segment().id());
-                    for segment in payload.segments.iter().filter(|segment| Some(segment.id()) != leased) {
-                        // The worker keeps a shared array beyond its task, for as long as it likes.
-                        segment.lend_for_good();
-                    }
                     // The task keeps its own reference: it may be run again, and by another worker.
                     if let Some(lease) = &payload.lease {
                         worker.retain(lease);
                     }
+                }
+                if header.flags & flags::KEPT != 0
+                    && let Some(payload) = sent.task.payload()
+                {
+                    payload.lend_for_good();
                 }
                 core.load.learn(busy_ns);
                 core.failed_starts = 0;
@@ -470,8 +470,8 @@ impl crate::workers::Worker {
         let segments = self.segments_of(&table)?;
         let placed = table
             .entries()
-            .filter(|entry| entry.segment != 0)
-            .fold(0, |sum: u64, e| sum.saturating_add(e.length));
+            .filter(|entry| entry.segment != 0 && !entry.is_shared())
+            .fold(0, |sum: u64, entry| sum.saturating_add(entry.length));
         if table.handles() > 0 || placed > MOST_COPIED {
             return Ok((bytes, segments));
         }
@@ -507,7 +507,7 @@ impl crate::workers::Worker {
             }
             if let Some(segment) = found.iter().find(|segment| segment.id() == entry.segment) {
                 segment.check(entry.generation)?;
-                segment.check_range(entry.offset, entry.length)?;
+                segment.check_range(entry.offset, entry.bytes())?;
             }
         }
         lost.map_or(Ok(found), Err)

@@ -7,6 +7,9 @@
 //! start". The last `handles` entries are not buffers: they name the segments of shared arrays inside the
 //! stream, so that the reader has them before it unpickles.
 //!
+//! A buffer that lies in a shared array takes two entries. The first is the handle of the array's memory, with the top
+//! bit of `length` set; the second has the part in it by `offset` and `length`, and the same segment.
+//!
 //! Source: [PEP 574](https://peps.python.org/pep-0574/) for out-of-band buffers.
 
 use windlass_base::{Code, Error, Result};
@@ -27,6 +30,26 @@ pub struct Entry {
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
+}
+
+/// The top bit of an entry's length.
+const SHARED: u64 = 1 << 63;
+
+impl Entry {
+    /// The first of the two entries of a buffer in a shared array: the handle of its memory.
+    pub fn shared(segment: u64, generation: u64, offset: u64, length: u64) -> Self {
+        Self { segment, generation, offset, length: length | SHARED }
+    }
+
+    /// Whether it is such a handle.
+    pub fn is_shared(&self) -> bool {
+        self.segment != 0 && self.length & SHARED != 0
+    }
+
+    /// Its length, of whichever kind it is.
+    pub fn bytes(&self) -> u64 {
+        self.length & !SHARED
+    }
 }
 
 /// A checked table over the bytes of a payload.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use windlass_os::futex::{self, Scope};
 use windlass_shm::arena::Lease;
+use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
 
 use crate::locked::Opaque;
@@ -49,6 +50,21 @@ pub struct Payload {
     pub lease: Option<Arc<Lease>>,
     /// Segments whose descriptors the worker must have before it reads the record.
     pub segments: Vec<Arc<Segment>>,
+    /// Blocks of this process's own that the handles in it name: they keep their memory until the task has ended.
+    pub blocks: Vec<Arc<Block>>,
+}
+
+impl Payload {
+    /// A worker keeps the shared arrays that the payload names, or has given them to others, for as long as they like.
+    pub(crate) fn lend_for_good(&self) {
+        let leased = self.lease.as_ref().map(|lease| lease.segment().id());
+        for segment in self.segments.iter().filter(|segment| Some(segment.id()) != leased) {
+            segment.lend_for_good();
+        }
+        for block in &self.blocks {
+            block.lend_for_good();
+        }
+    }
 }
 
 /// What a task runs.

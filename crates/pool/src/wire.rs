@@ -45,4 +45,8 @@ pub mod flags {
     pub const RETAINED: u16 = 64;
     /// The arguments live in a lease, named by the table.
     pub const LEASED: u16 = 128;
+    /// Shared arrays that the task was given by handle may be looked into after it, here or elsewhere.
+    pub const KEPT: u16 = 512;
+    /// `TASK`: the task may write to its arguments, of which it has copies of its own.
+    pub const WRITABLE: u16 = 1024;
 }

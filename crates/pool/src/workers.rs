@@ -209,7 +209,11 @@ impl Engine {
         for index in &indices {
             core.idle.insert(0, *index);
         }
-        let worker = Worker::new(id, ours, indices);
+        let mut worker = Worker::new(id, ours, indices);
+        // What the arguments of the initializer refer to, before the worker reads them.
+        for segment in self.config.spawn.iter().flat_map(|spawn| &spawn.segments) {
+            worker.give_segment(segment);
+        }
         core.starting += 1;
         if slot == core.workers.len() {
             core.workers.push(Some(worker));

@@ -12,27 +12,51 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
+use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
+
+use crate::shared;
 
 /// Segments that one encoding may refer to. A Unix socket takes some two hundred descriptors before it is full.
 pub(crate) const MOST_LENT: usize = 128;
 /// Buffers that one encoding may leave out of its stream: their table takes half of the largest record.
-const MOST_BUFFERS: usize = 1024;
+pub(crate) const MOST_BUFFERS: usize = 1024;
 /// Buffers below `SMALL` bytes that it may: beyond, a copy into the stream is cheaper than a view of each.
 const MOST_SMALL: usize = 64;
 const SMALL: isize = 4096;
 
 thread_local! {
-    static LENT: RefCell<Option<Vec<Arc<Segment>>>> = const { RefCell::new(None) };
+    static LENT: RefCell<Option<Loans>> = const { RefCell::new(None) };
+}
+
+/// What one encoding has referred to.
+#[derive(Debug, Default)]
+pub(crate) struct Loans {
+    /// Each once.
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// Blocks of this process's own in those segments: whoever holds them keeps their memory from being used again.
+    pub(crate) blocks: Vec<Arc<Block>>,
+}
+
+impl Loans {
+    /// Somebody may look into what was lent for longer than this process knows.
+    pub(crate) fn lend_for_good(&self) {
+        for segment in &self.segments {
+            segment.lend_for_good();
+        }
+        for block in &self.blocks {
+            block.lend_for_good();
+        }
+    }
 }
 
 /// Opens an encoding in this thread; one that was open is forgotten.
 pub(crate) fn begin() {
-    LENT.set(Some(Vec::new()));
+    LENT.set(Some(Loans::default()));
 }
 
-/// Closes it, and gives the segments that were lent in it, each once.
-pub(crate) fn take() -> Vec<Arc<Segment>> {
+/// Closes it, and gives what was lent in it.
+pub(crate) fn take() -> Loans {
     LENT.take().unwrap_or_default()
 }
 
@@ -47,17 +71,32 @@ pub(crate) enum Lent {
     TooMany,
 }
 
-/// Lends a segment to the encoding that is open.
-pub(crate) fn lend(segment: &Arc<Segment>) -> Lent {
-    LENT.with_borrow_mut(|lent| match lent {
-        Some(lent) if lent.iter().any(|known| Arc::ptr_eq(known, segment)) => Lent::Yes,
-        Some(lent) if lent.len() >= MOST_LENT => Lent::TooMany,
-        Some(lent) => {
-            lent.push(Arc::clone(segment));
-            Lent::Yes
+/// Lends a segment, and the block in it if it is this process's own, to the encoding that is open.
+pub(crate) fn lend(segment: &Arc<Segment>, block: Option<&Arc<Block>>) -> Lent {
+    LENT.with_borrow_mut(|lent| {
+        let Some(loans) = lent else { return Lent::Closed };
+        if !loans.segments.iter().any(|known| Arc::ptr_eq(known, segment)) {
+            if loans.segments.len() >= MOST_LENT {
+                return Lent::TooMany;
+            }
+            loans.segments.push(Arc::clone(segment));
         }
-        None => Lent::Closed,
+        if let Some(block) = block
+            && !loans.blocks.last().is_some_and(|last| Arc::ptr_eq(last, block))
+        {
+            loans.blocks.push(Arc::clone(block));
+        }
+        Lent::Yes
     })
+}
+
+/// What a pickler had better do with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// Leave it in the stream.
+    Stays,
+    /// Take it out; these bytes, if the view could be had.
+    Leaves(Option<(usize, usize)>),
 }
 
 /// Whether a buffer that the pickler offers is better left in the stream, when `kept` others have been left out.
@@ -65,21 +104,25 @@ pub(crate) fn lend(segment: &Arc<Segment>) -> Lent {
 /// # Safety
 ///
 /// `buffer` is a live object, and the thread is attached to the interpreter.
-pub(crate) unsafe fn stays_in_stream(kept: usize, buffer: *mut ffi::PyObject) -> bool {
-    if kept < MOST_SMALL {
-        return false;
-    }
+pub(crate) unsafe fn offered(kept: usize, buffer: *mut ffi::PyObject) -> Offered {
     let mut view = MaybeUninit::<ffi::Py_buffer>::zeroed();
     // SAFETY: GetBuffer fills the view if it returns 0, and then it is released once.
-    let length = unsafe {
+    let (address, length) = unsafe {
         if ffi::PyObject_GetBuffer(buffer, view.as_mut_ptr(), ffi::PyBUF_FULL_RO) != 0 {
             // Whoever takes its bytes will hit upon the same error, and report it.
             ffi::PyErr_Clear();
-            return false;
+            return Offered::Leaves(None);
         }
-        let length = (*view.as_ptr()).len;
+        let of = ((*view.as_ptr()).buf as usize, (*view.as_ptr()).len);
         ffi::PyBuffer_Release(view.as_mut_ptr());
-        length
+        of
     };
-    kept >= MOST_BUFFERS || length < SMALL
+    if kept >= MOST_BUFFERS || (kept >= MOST_SMALL && length < SMALL) {
+        // Memory that is shared must not be copied, whatever its size.
+        let shared = usize::try_from(length).is_ok_and(|n| n > 0 && shared::find(address, n).is_some());
+        if !shared {
+            return Offered::Stays;
+        }
+    }
+    Offered::Leaves(usize::try_from(length).ok().filter(|n| *n > 0).map(|n| (address, n)))
 }

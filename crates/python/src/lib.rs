@@ -14,4 +14,5 @@ mod heap;
 mod lending;
 mod messaging;
 mod object;
+mod shared;
 mod worker;

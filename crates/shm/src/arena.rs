@@ -3,7 +3,7 @@
 //! Small puts are carved from slabs, larger ones get a segment of their own; a segment that nobody looks into
 //! any more is kept, up to a limit, because warm pages cost a third of fresh ones.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -11,6 +11,7 @@ use windlass_base::{Code, Result, error};
 use windlass_os::process;
 
 use crate::per_process::PerProcess;
+use crate::ranges::FreeRanges;
 use crate::segment::{Segment, Store};
 
 /// Buffers start at multiples of this many bytes.
@@ -39,37 +40,12 @@ impl Default for ArenaConfig {
 #[derive(Debug)]
 struct Slab {
     segment: Arc<Segment>,
-    /// Free ranges by offset; neighbours are merged.
-    free: BTreeMap<usize, usize>,
+    free: FreeRanges,
 }
 
 impl Slab {
-    fn take(&mut self, size: usize) -> Option<usize> {
-        let (offset, length) =
-            self.free.iter().find(|(_, length)| **length >= size).map(|(o, l)| (*o, *l))?;
-        self.free.remove(&offset);
-        if length > size {
-            self.free.insert(offset + size, length - size);
-        }
-        Some(offset)
-    }
-
-    fn give(&mut self, offset: usize, size: usize) {
-        let (mut start, mut end) = (offset, offset + size);
-        if let Some((before, length)) = self.free.range(..offset).next_back().map(|(o, l)| (*o, *l))
-            && before + length == start
-        {
-            self.free.remove(&before);
-            start = before;
-        }
-        if let Some(length) = self.free.remove(&end) {
-            end += length;
-        }
-        self.free.insert(start, end - start);
-    }
-
     fn is_unused(&self) -> bool {
-        self.free.get(&0) == Some(&SLAB)
+        self.free.is_whole(SLAB)
     }
 }
 
@@ -289,13 +265,13 @@ impl Arena {
     fn carve(&self, size: usize) -> Result<(Arc<Segment>, usize)> {
         let mut inner = self.lock();
         for slab in inner.slabs.values_mut() {
-            if let Some(offset) = slab.take(size) {
+            if let Some(offset) = slab.free.take(size) {
                 return Ok((Arc::clone(&slab.segment), offset));
             }
         }
         let segment = Segment::create(SLAB, true)?.publish(None);
-        let mut slab = Slab { segment: Arc::clone(&segment), free: BTreeMap::from([(0, SLAB)]) };
-        let offset = slab.take(size).unwrap_or(0);
+        let mut slab = Slab { segment: Arc::clone(&segment), free: FreeRanges::new(SLAB) };
+        let offset = slab.free.take(size).unwrap_or(0);
         inner.slabs.insert(segment.id(), slab);
         Ok((segment, offset))
     }
@@ -306,7 +282,7 @@ impl Arena {
         }
         let mut inner = self.lock();
         let Some(slab) = inner.slabs.get_mut(&segment) else { return };
-        slab.give(offset, size);
+        slab.free.give(offset, size);
         // One unused slab is kept for the next put.
         let spare = slab.is_unused() && inner.slabs.values().filter(|slab| slab.is_unused()).count() > 1;
         let dropped = if spare { inner.slabs.remove(&segment) } else { None };

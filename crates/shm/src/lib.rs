@@ -6,8 +6,12 @@
 #[cfg(not(loom))]
 pub mod arena;
 #[cfg(not(loom))]
+pub mod block;
+#[cfg(not(loom))]
 mod per_process;
 pub mod pipe;
+#[cfg(not(loom))]
+mod ranges;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;

@@ -312,6 +312,23 @@ impl Segment {
         Ok(unsafe { store.data.get_or_init(|| map).as_ptr().add(HEADER) })
     }
 
+    /// A mapping of part of the data that can be written to and that nobody else sees: what is written is copied, page
+    /// by page. Gives the mapping and where the part starts in it.
+    ///
+    /// # Errors
+    ///
+    /// When the address space is full; `Code::ShmCorrupt` outside the segment.
+    pub fn private_copy(&self, offset: u64, length: u64) -> Result<(Mapping, *mut u8)> {
+        self.check_range(offset, length)?;
+        let start = HEADER + offset as usize;
+        let page = start / HEADER * HEADER;
+        let map = Mapping::map_private(self.as_fd(), page, start - page + (length as usize).max(1))
+            .context("could not map a private copy of a segment")?;
+        // SAFETY: the part starts inside the mapping.
+        let at = unsafe { map.as_ptr().add(start - page) };
+        Ok((map, at))
+    }
+
     /// Maps the first `length` bytes of the data for writing, if no byte is mapped yet: for memory that has
     /// pages, this and a copy together take two thirds of the time of a write through the descriptor, and
     /// half of that of a copy that faults on each page.
@@ -361,6 +378,19 @@ impl Segment {
         // meanwhile only if they were given a handle before it was filled, and then see what any shared array
         // shows.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.add(offset as usize), bytes.len()) };
+        Ok(())
+    }
+
+    /// Fills part of the mapped data with zeros.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_in`](Self::copy_in).
+    pub(crate) fn clear(&self, offset: u64, length: u64) -> Result<()> {
+        self.check_range(offset, length)?;
+        let data = self.data()?;
+        // SAFETY: as in `copy_in`.
+        unsafe { std::ptr::write_bytes(data.add(offset as usize), 0, length as usize) };
         Ok(())
     }
 

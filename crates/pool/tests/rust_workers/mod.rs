@@ -157,6 +157,8 @@ pub(crate) fn config(workers: usize) -> Config {
                 env: vec![(ZYGOTE.into(), Some("1".into()))],
             },
             spec: Arc::from(&b""[..]),
+            segments: Vec::new(),
+            blocks: Vec::new(),
         }),
     }
 }

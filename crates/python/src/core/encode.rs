@@ -15,10 +15,12 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use windlass_pool::frame::{self, Entry, Part};
 use windlass_pool::wire::flags;
 use windlass_pool::{Engine, Payload, Reply};
-use windlass_shm::segment::Segment;
 
 use super::errors;
-use crate::lending;
+use crate::lending::{self, Loans};
+use crate::object::Raised;
+use crate::shared::Piece;
+use crate::worker::buffer as shared_buffer;
 
 /// Up to here, buffers are copied into the record; beyond, they go into a lease.
 const INLINE: usize = 16 * 1024;
@@ -31,14 +33,15 @@ thread_local! {
 
 /// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
 #[pyfunction]
-fn keep_buffer(buffer: Py<PyAny>) -> bool {
+fn keep_buffer(py: Python<'_>, buffer: Py<PyAny>) -> PyResult<bool> {
     let kept = BUFFERS.with_borrow(Vec::len);
     // SAFETY: a live argument.
-    let stays = unsafe { lending::stays_in_stream(kept, buffer.as_ptr()) };
+    let stays = unsafe { shared_buffer::stays_in_stream(kept, buffer.as_ptr()) };
+    let stays = stays.map_err(|Raised| PyErr::fetch(py))?;
     if !stays {
         BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
     }
-    stays
+    Ok(stays)
 }
 
 struct Pickle {
@@ -86,6 +89,22 @@ fn mentions_main(stream: &[u8]) -> bool {
     memchr::memmem::find(stream, b"__main__").is_some()
 }
 
+/// The shared memory that something encoded refers to, kept for as long as this lives.
+#[pyclass(frozen, module = "windlass._core")]
+pub(crate) struct Lent {
+    pub(crate) loans: Loans,
+}
+
+/// Calls a function whose encodings may refer to shared memory; gives its result, and what it referred to.
+#[pyfunction]
+pub(crate) fn lend_during<'py>(call: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Lent)> {
+    lending::begin();
+    let made = call.call0();
+    let loans = lending::take();
+    loans.lend_for_good();
+    Ok((made?, Lent { loans }))
+}
+
 /// Encodes an object as a payload for a worker.
 ///
 /// # Errors
@@ -118,10 +137,12 @@ pub(crate) fn place(
     engine: &Engine,
     stream: &[u8],
     buffers: &[Py<PyAny>],
-    handles: Vec<Arc<Segment>>,
+    handles: Loans,
 ) -> PyResult<Payload> {
+    let Loans { segments, blocks } = &handles;
+    let (mut segments, blocks) = (segments.clone(), blocks.clone());
     if buffers.is_empty() && stream.len() <= LARGEST {
-        return Ok(Payload { flags: 0, bytes: stream.to_vec(), lease: None, segments: handles });
+        return Ok(Payload { flags: 0, bytes: stream.to_vec(), lease: None, segments, blocks });
     }
     let views: Vec<PyBuffer<u8>> =
         buffers.iter().map(|buffer| raw_view(buffer.bind(py))).collect::<PyResult<_>>()?;
@@ -135,26 +156,36 @@ pub(crate) fn place(
             len => unsafe { std::slice::from_raw_parts(view.buf_ptr().cast::<u8>(), len) },
         })
         .collect();
-    let total = stream.len() + slices.iter().map(|slice| slice.len()).sum::<usize>();
-    if total <= INLINE {
-        let parts: Vec<Part<'_>> = std::iter::once(stream).chain(slices).map(Part::Inline).collect();
-        let bytes = frame::encode(0, &parts, &[]);
-        return Ok(Payload { flags: flags::DESCRIBED, bytes, lease: None, segments: handles });
+    let all: Vec<Piece<'_>> = std::iter::once(Piece::Copied(stream))
+        .chain(slices.into_iter().map(|slice| Piece::of(slice, &handles)))
+        .collect();
+    let total = all.iter().map(|piece| piece.copied().len()).sum::<usize>();
+    let mut parts = Vec::new();
+    for piece in &all {
+        piece.append(&mut parts, Part::Inline);
     }
-    let all: Vec<&[u8]> = std::iter::once(stream).chain(slices).collect();
-    let put = || engine.arena().put_parts(&all);
+    if total <= INLINE && frame::encoded_len(&parts, 0) <= LARGEST {
+        let bytes = frame::encode(0, &parts, &[]);
+        return Ok(Payload { flags: flags::DESCRIBED, bytes, lease: None, segments, blocks });
+    }
+    let copied: Vec<&[u8]> =
+        all.iter().filter(|piece| matches!(piece, Piece::Copied(_))).map(Piece::copied).collect();
+    let put = || engine.arena().put_parts(&copied);
     let lease = if total > 256 * 1024 { py.detach(put) } else { put() };
     let lease = lease.map_err(|error| errors::from_base(py, &error))?;
     let (id, generation) = (lease.segment().id(), lease.generation());
-    let parts: Vec<Part<'_>> = lease
-        .ranges()
-        .iter()
-        .map(|&(offset, length)| Part::Placed(Entry { segment: id, generation, offset, length }))
-        .collect();
+    let mut ranges = lease.ranges().iter();
+    let mut parts = Vec::new();
+    for piece in &all {
+        piece.append(&mut parts, |_| {
+            let (offset, length) = ranges.next().copied().unwrap_or_default();
+            Part::Placed(Entry { segment: id, generation, offset, length })
+        });
+    }
     let bytes = frame::encode(lease.id(), &parts, &[]);
-    let mut segments = handles;
     segments.push(Arc::clone(lease.segment()));
-    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease: Some(Arc::new(lease)), segments })
+    let lease = Some(Arc::new(lease));
+    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease, segments, blocks })
 }
 
 /// The raw bytes of a `PickleBuffer`, whatever its element type.

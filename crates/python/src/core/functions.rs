@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use windlass_pool::{Engine, Function};
 
 use super::encode;
+use crate::lending::{self, Loans};
 
 /// Beyond this many entries the table starts afresh: it keeps every function in it alive.
 const MOST: usize = 1024;
@@ -53,10 +54,13 @@ impl Functions {
         {
             return Ok(function);
         }
-        let encoded = serialize.getattr("encode_function")?.call1((callable,))?;
+        lending::begin();
+        let encoded = serialize.getattr("encode_function")?.call1((callable,));
+        let handles = lending::take();
+        let encoded = encoded?;
         let (stream, reusable, print): (Bound<'_, PyAny>, bool, Option<Py<PyAny>>) = encoded.extract()?;
         let stream = stream.cast::<PyBytes>()?.as_bytes();
-        let function = self.by_stream(py, engine, stream)?;
+        let function = self.by_stream(py, engine, stream, handles)?;
         if reusable {
             let mut known = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
             let dropped = if known.len() >= MOST { std::mem::take(&mut *known) } else { HashMap::new() };
@@ -89,13 +93,21 @@ impl Functions {
         drop(known);
     }
 
-    fn by_stream(&self, py: Python<'_>, engine: &Engine, stream: &[u8]) -> PyResult<Arc<Function>> {
+    fn by_stream(
+        &self,
+        py: Python<'_>,
+        engine: &Engine,
+        stream: &[u8],
+        handles: Loans,
+    ) -> PyResult<Arc<Function>> {
         if let Some(function) =
             self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner).get(stream).and_then(Weak::upgrade)
         {
             return Ok(function);
         }
-        let function = engine.function(encode::place(py, engine, stream, &[], Vec::new())?);
+        // A worker keeps what its functions refer to for as long as it keeps them.
+        handles.lend_for_good();
+        let function = engine.function(encode::place(py, engine, stream, &[], handles)?);
         let mut known = self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
             known.retain(|_, function| function.strong_count() > 0);

@@ -14,6 +14,7 @@ use windlass_pool::{
     Waited, ZygoteCommand,
 };
 
+use super::encode::Lent;
 use super::engine::EngineDoor;
 use super::functions::Functions;
 use super::future::{self, FutureBase};
@@ -176,11 +177,11 @@ struct Settings<'py> {
     priority: i32,
     future: Bound<'py, PyType>,
     start_collector: Py<PyAny>,
-    /// `(program, args, env, spec)` of a process pool.
+    /// `(program, args, env, spec, lent)` of a process pool.
     spawn: Option<SpawnSettings>,
 }
 
-type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>);
+type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>, Py<Lent>);
 
 pub(crate) fn options(timeout: Option<f64>, retries: u32, priority: i32) -> PyResult<Options> {
     let timeout = match timeout {
@@ -202,13 +203,15 @@ impl PoolBase {
         if !settings.future.is_subclass(&FutureBase::type_object(py))? {
             return Err(PyTypeError::new_err("the future class must derive from FutureBase"));
         }
-        let spawn = settings.spawn.map(|(program, args, env, spec)| Spawn {
+        let spawn = settings.spawn.map(|(program, args, env, spec, lent)| Spawn {
             zygote: ZygoteCommand {
                 program: program.into(),
                 args: args.into_iter().map(Into::into).collect(),
                 env: env.into_iter().map(|(name, value)| (name.into(), value.map(Into::into))).collect(),
             },
             spec: spec.into(),
+            segments: lent.get().loans.segments.clone(),
+            blocks: lent.get().loans.blocks.clone(),
         });
         let config = Config {
             name: settings.name.into(),

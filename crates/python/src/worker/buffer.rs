@@ -3,7 +3,8 @@
 //! The same type serves a writable shared array and the read-only arguments of a task, which also carry the lease that
 //! they look into: when the last of those dies after its task, the parent is told.
 
-use std::collections::HashMap;
+use std::cell::UnsafeCell;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,20 +12,53 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pyo3_ffi as ffi;
 use windlass_base::{Code, Error};
+use windlass_os::mmap::Mapping;
+use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
 
-use crate::lending::{self, Lent};
+use crate::lending::{self, Lent, MOST_BUFFERS, Offered};
 use crate::object::{Object, Raised, raise};
+use crate::shared::{self, Place};
+
+/// What a buffer is for.
+pub(crate) enum Purpose {
+    /// To be read and written in place by every process that has it; the block is there if this process owns it.
+    Shared(Option<Arc<Block>>),
+    /// An argument of a task: the lease that it looks into, and whether the task may write to its own copy.
+    Argument { lease: u64, private: bool },
+    /// A result, which is its receiver's alone.
+    Result,
+}
 
 /// What the object holds beside its head.
 struct Content {
-    segment: Option<Arc<Segment>>,
+    /// Only taken out by the one that has set `uses` to `RELEASED`; read by those who are counted there.
+    held: UnsafeCell<Option<Held>>,
+    /// Views and calls that look at the memory now, or `RELEASED`.
+    uses: AtomicUsize,
+}
+
+/// `Content::uses` of a buffer that has been released.
+const RELEASED: usize = usize::MAX;
+
+struct Held {
+    segment: Arc<Segment>,
+    purpose: Purpose,
     start: *mut u8,
     offset: u64,
     length: usize,
     readonly: bool,
-    /// 0 for none.
-    lease: u64,
+    /// A copy of its own of part of the segment.
+    _private: Option<Mapping>,
+}
+
+impl Held {
+    fn lease(&self) -> u64 {
+        match self.purpose {
+            Purpose::Argument { lease, .. } => lease,
+            Purpose::Shared(_) | Purpose::Result => 0,
+        }
+    }
 }
 
 #[repr(C)]
@@ -37,7 +71,10 @@ struct Layout {
 #[derive(Default)]
 struct Watch {
     leases: HashMap<u64, usize>,
-    segments: HashMap<u64, usize>,
+    /// Segment and offset of each block that came by handle.
+    blocks: HashMap<(u64, u64), usize>,
+    /// Blocks of other processes that were lent from here, until the answer that tells so.
+    passed_on: HashSet<(u64, u64)>,
     /// Leases that outlived their task or its attempts: by the lane that ran the last one, and how often the parent has
     /// been told so. It waits to be told of the end.
     retained: HashMap<u64, (usize, u64)>,
@@ -56,19 +93,29 @@ pub(crate) struct Release {
 static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
 /// Length of `Watch::released`, so that a look at it between two tasks takes no lock. Written under the lock, and a
 /// value that is out of date only delays: hence relaxed.
-static RELEASED: AtomicUsize = AtomicUsize::new(0);
+static RELEASES: AtomicUsize = AtomicUsize::new(0);
 
 fn watch() -> MutexGuard<'static, Watch> {
     WATCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Marks what outlives a task of this lane; true if anything does.
-pub(crate) fn outlives(lane: usize, lease: u64, handles: &[u64]) -> bool {
+pub(crate) fn outlives(lane: usize, lease: u64) -> bool {
     let mut watch = watch();
-    let mut any = handles.iter().any(|id| watch.segments.contains_key(id));
     if lease != 0 && watch.leases.contains_key(&lease) {
         watch.retain(lane, lease);
-        any = true;
+        return true;
+    }
+    false
+}
+
+/// Whether any of these blocks, which a task was given by handle, may be looked into after it.
+pub(crate) fn kept(handles: &[(u64, u64)]) -> bool {
+    let mut watch = watch();
+    let mut any = false;
+    for place in handles {
+        any |= watch.blocks.contains_key(place);
+        any |= watch.passed_on.remove(place);
     }
     any
 }
@@ -91,13 +138,13 @@ impl Watch {
 
     fn release(&mut self, lane: usize, release: Release) {
         self.released.push((lane, release));
-        RELEASED.store(self.released.len(), Ordering::Relaxed);
+        RELEASES.store(self.released.len(), Ordering::Relaxed);
     }
 }
 
 /// Leases of this lane's tasks whose last buffer has died since the last call.
 pub(crate) fn take_released(lane: usize) -> Vec<Release> {
-    if RELEASED.load(Ordering::Relaxed) == 0 {
+    if RELEASES.load(Ordering::Relaxed) == 0 {
         return Vec::new();
     }
     let mut watch = watch();
@@ -108,38 +155,56 @@ pub(crate) fn take_released(lane: usize) -> Vec<Release> {
         }
         owner != lane
     });
-    RELEASED.store(watch.released.len(), Ordering::Relaxed);
+    RELEASES.store(watch.released.len(), Ordering::Relaxed);
     leases
 }
 
-fn count_in(content: &Content) {
-    let Some(segment) = &content.segment else { return };
+fn count_in(held: &Held) {
     let mut watch = watch();
-    if content.lease != 0 {
-        *watch.leases.entry(content.lease).or_default() += 1;
-    } else {
-        *watch.segments.entry(segment.id()).or_default() += 1;
+    match held.purpose {
+        Purpose::Argument { lease, .. } if lease != 0 => *watch.leases.entry(lease).or_default() += 1,
+        _ => *watch.blocks.entry((held.segment.id(), held.offset)).or_default() += 1,
+    }
+    drop(watch);
+    if let Purpose::Shared(block) = &held.purpose {
+        shared::enter(&place(held, block.as_ref()));
     }
 }
 
-fn count_out(content: &Content) {
-    let Some(segment) = &content.segment else { return };
+fn place(held: &Held, block: Option<&Arc<Block>>) -> Place {
+    Place {
+        segment: Arc::clone(&held.segment),
+        block: block.cloned(),
+        address: held.start as usize,
+        offset: held.offset,
+        length: held.length as u64,
+    }
+}
+
+fn count_out(held: &Held) {
+    if let Purpose::Shared(_) = held.purpose {
+        shared::leave(held.start as usize);
+    }
     let mut watch = watch();
-    let (map, key) = if content.lease != 0 {
-        (&mut watch.leases, content.lease)
-    } else {
-        (&mut watch.segments, segment.id())
-    };
-    let Some(count) = map.get_mut(&key) else { return };
+    let lease = held.lease();
+    if lease == 0 {
+        let key = (held.segment.id(), held.offset);
+        if let Some(count) = watch.blocks.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                watch.blocks.remove(&key);
+            }
+        }
+        return;
+    }
+    let Some(count) = watch.leases.get_mut(&lease) else { return };
     *count -= 1;
     if *count > 0 {
         return;
     }
-    map.remove(&key);
-    if content.lease != 0
-        && let Some((lane, count)) = watch.retained.remove(&content.lease)
-    {
-        watch.release(lane, Release { lease: content.lease, count });
+    watch.leases.remove(&lease);
+    if let Some((lane, count)) = watch.retained.remove(&lease) {
+        watch.release(lane, Release { lease, count });
     }
 }
 
@@ -149,28 +214,80 @@ pub(crate) fn make(
     segment: Arc<Segment>,
     offset: u64,
     length: u64,
-    readonly: bool,
-    lease: u64,
+    purpose: Purpose,
 ) -> Result<Object, Raised> {
-    let checked = segment.check_range(offset, length).and_then(|()| segment.data());
-    let data = checked.map_err(|error| raise(&error))?;
-    // SAFETY: the range was checked to lie inside the mapped data.
-    let start = unsafe { data.add(offset as usize) };
-    let content = Content { segment: Some(segment), start, offset, length: length as usize, readonly, lease };
-    count_in(&content);
+    segment.check_range(offset, length).map_err(|error| raise(&error))?;
+    let private = match purpose {
+        Purpose::Argument { private: true, .. } => {
+            Some(segment.private_copy(offset, length).map_err(|error| raise(&error))?)
+        }
+        _ => None,
+    };
+    let start = match &private {
+        Some((_, start)) => *start,
+        // SAFETY: the range was checked to lie inside the mapped data.
+        None => unsafe { segment.data().map_err(|error| raise(&error))?.add(offset as usize) },
+    };
+    let readonly = matches!(purpose, Purpose::Argument { private: false, .. });
+    let private = private.map(|(map, _)| map);
+    let held = Held { segment, purpose, start, offset, length: length as usize, readonly, _private: private };
+    count_in(&held);
     // SAFETY: tp_alloc gives zeroed memory of the type's basic size, which is that of Layout; the content is written
     // before anybody sees the object.
     unsafe {
         let Some(alloc) = (*kind).tp_alloc else { return Err(Raised) };
         let object = alloc(kind, 0);
         if object.is_null() {
-            count_out(&content);
+            count_out(&held);
             return Err(Raised);
         }
+        let content = Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) };
         ptr::write(&raw mut (*object.cast::<Layout>()).content, content);
         Object::own(object)
     }
 }
+
+/// A look at what a buffer holds, which cannot be released meanwhile.
+struct Look<'a>(&'a Content);
+
+impl std::ops::Deref for Look<'_> {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        // SAFETY: it is counted in `uses`, so nobody takes the memory out; it was there when it was counted.
+        match unsafe { &*self.0.held.get() } {
+            Some(held) => held,
+            None => unreachable!("released while it is looked at"),
+        }
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.0.uses.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Content {
+    fn count_use(&self) -> bool {
+        let more = |uses| if uses == RELEASED { None } else { Some(uses + 1) };
+        self.uses.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn look(&self) -> Option<Look<'_>> {
+        self.count_use().then(|| Look(self))
+    }
+
+    fn look_or_raise(&self) -> Result<Look<'_>, Raised> {
+        self.look().ok_or_else(|| {
+            // SAFETY: a live exception class and a C string.
+            unsafe { ffi::PyErr_SetString(ffi::PyExc_ValueError, RELEASED_TEXT.as_ptr()) };
+            Raised
+        })
+    }
+}
+
+const RELEASED_TEXT: &CStr = c"this shared memory has been released";
 
 /// The content of an object of our type.
 ///
@@ -182,14 +299,15 @@ unsafe fn content<'a>(object: *mut ffi::PyObject) -> &'a Content {
     unsafe { &(*object.cast::<Layout>()).content }
 }
 
-/// The segment that an object of our type lies in.
+/// The segment that an object of our type lies in, if it fills it from the start.
 ///
 /// # Safety
 ///
 /// `object` is a `SharedBuffer`.
 pub(crate) unsafe fn segment(object: *mut ffi::PyObject) -> Option<Arc<Segment>> {
     // SAFETY: the caller's.
-    unsafe { content(object) }.segment.clone()
+    let held = unsafe { content(object) }.look()?;
+    (held.offset == 0).then(|| Arc::clone(&held.segment))
 }
 
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
@@ -197,8 +315,10 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     unsafe {
         let kind = ffi::Py_TYPE(object);
         let content = ptr::read(&raw const (*object.cast::<Layout>()).content);
-        count_out(&content);
-        drop(content);
+        if let Some(held) = content.held.into_inner() {
+            count_out(&held);
+            drop(held);
+        }
         if let Some(free) = (*kind).tp_free {
             free(object.cast());
         }
@@ -211,49 +331,153 @@ unsafe extern "C" fn get_buffer(
     view: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the interpreter passes our object and a view to fill; FillInfo takes a reference to the object.
+    // SAFETY: the interpreter passes our object and a view to fill; FillInfo takes a reference to the object, and the
+    // view is counted until `release_buffer`.
     unsafe {
         let content = content(object);
-        let length = ffi::Py_ssize_t::try_from(content.length).unwrap_or(0);
-        ffi::PyBuffer_FillInfo(
-            view,
-            object,
-            content.start.cast(),
-            length,
-            c_int::from(content.readonly),
-            flags,
-        )
+        let Ok(held) = content.look_or_raise() else {
+            (*view).obj = ptr::null_mut();
+            return -1;
+        };
+        let length = ffi::Py_ssize_t::try_from(held.length).unwrap_or(0);
+        let readonly = c_int::from(held.readonly);
+        let filled = ffi::PyBuffer_FillInfo(view, object, held.start.cast(), length, readonly, flags);
+        if filled == 0 {
+            std::mem::forget(held);
+        }
+        filled
     }
+}
+
+unsafe extern "C" fn release_buffer(object: *mut ffi::PyObject, _view: *mut ffi::Py_buffer) {
+    // SAFETY: our object, and one call for each view that `get_buffer` has counted.
+    drop(Look(unsafe { content(object) }));
 }
 
 unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
     // SAFETY: our object.
-    ffi::Py_ssize_t::try_from(unsafe { content(object) }.length).unwrap_or(0)
+    match unsafe { content(object) }.look_or_raise() {
+        Ok(held) => ffi::Py_ssize_t::try_from(held.length).unwrap_or(0),
+        Err(Raised) => -1,
+    }
+}
+
+/// `release()`: gives the memory up before the object ends.
+unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object; whoever changes `uses` from 0 to RELEASED is the only one that touches the memory after.
+    unsafe {
+        let content = content(object);
+        match content.uses.compare_exchange(0, RELEASED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => {
+                if let Some(held) = (*content.held.get()).take() {
+                    count_out(&held);
+                    drop(held);
+                }
+            }
+            Err(RELEASED) => {}
+            Err(_) => {
+                let text =
+                    c"this shared memory has views (arrays, memoryviews): delete them before it is released";
+                ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
+                return ptr::null_mut();
+            }
+        }
+        Object::none().into_ptr()
+    }
+}
+
+unsafe extern "C" fn enter(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object, of which the caller gets a reference.
+    match unsafe { content(object) }.look_or_raise() {
+        // SAFETY: as above.
+        Ok(_) => unsafe { Object::share(object) }.map_or(ptr::null_mut(), Object::into_ptr),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// Lends a place to the encoding that is open: its handle, or nothing if there is none.
+///
+/// # Errors
+///
+/// When the encoding has lent too many segments.
+fn lend_place(place: &Place) -> Result<bool, Raised> {
+    match lending::lend(&place.segment, place.block.as_ref()) {
+        Lent::Yes => {
+            if place.block.is_none() {
+                watch().passed_on.insert((place.segment.id(), place.offset));
+            }
+            Ok(true)
+        }
+        Lent::Closed => Ok(false),
+        Lent::TooMany => {
+            let text = "a call or a result refers to more than 128 pieces of shared memory; put the data into one, \
+                        or send several tasks";
+            Err(raise(&Error::new(Code::TooLarge, text)))
+        }
+    }
+}
+
+/// Lends the shared memory that these bytes lie in; nothing if they lie in none, or no encoding is open.
+///
+/// # Errors
+///
+/// As [`lend_place`].
+pub(crate) fn lend_bytes(address: usize, length: usize) -> Result<Option<Place>, Raised> {
+    match shared::find(address, length) {
+        Some(place) => Ok(lend_place(&place)?.then_some(place)),
+        None => Ok(None),
+    }
+}
+
+/// Whether a buffer that the pickler offers stays in its stream; one that lies in shared memory is lent instead.
+///
+/// # Errors
+///
+/// As [`lend_place`], and when there are more views of shared memory than a record can name.
+///
+/// # Safety
+///
+/// `buffer` is a live object, and the thread is attached to the interpreter.
+pub(crate) unsafe fn stays_in_stream(kept: usize, buffer: *mut ffi::PyObject) -> Result<bool, Raised> {
+    // SAFETY: the caller's.
+    let bytes = match unsafe { lending::offered(kept, buffer) } {
+        Offered::Stays => return Ok(true),
+        Offered::Leaves(bytes) => bytes,
+    };
+    if let Some((address, length)) = bytes
+        && lend_bytes(address, length)?.is_some()
+        && kept >= MOST_BUFFERS / 2
+    {
+        let text = "a call or a result has more than 512 plain arrays that lie in shared memory; send the shared array \
+                    itself, whose slices are not counted";
+        return Err(raise(&Error::new(Code::TooLarge, text)));
+    }
+    Ok(false)
 }
 
 /// `_lend()`: the handle `(segment, generation, offset, length)` if an encoding is open and takes it, else `None`.
 unsafe extern "C" fn lend(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: our object; Py_BuildValue gets four integers of the sizes that its format says.
-    unsafe {
-        let content = content(object);
-        let Some(segment) = content.segment.as_ref() else { return Object::none().into_ptr() };
-        match lending::lend(segment) {
-            Lent::Yes => {}
-            Lent::Closed => return Object::none().into_ptr(),
-            Lent::TooMany => {
-                let text = "a call or a result refers to more than 128 pieces of shared memory; put the data into one, \
-                            or send several tasks";
-                let _ = raise(&Error::new(Code::TooLarge, text));
-                return ptr::null_mut();
-            }
-        }
-        ffi::Py_BuildValue(
-            c"(KKKK)".as_ptr(),
-            segment.id(),
-            segment.generation(),
-            content.offset,
-            content.length as u64,
-        )
+    // SAFETY: our object.
+    let place = match unsafe { content(object) }.look_or_raise() {
+        Ok(held) => match &held.purpose {
+            Purpose::Shared(block) => place(&held, block.as_ref()),
+            Purpose::Argument { .. } | Purpose::Result => return Object::none().into_ptr(),
+        },
+        Err(Raised) => return ptr::null_mut(),
+    };
+    match lend_place(&place) {
+        // SAFETY: four integers of the sizes that the format says.
+        Ok(true) => unsafe {
+            ffi::Py_BuildValue(
+                c"(KKKK)".as_ptr(),
+                place.segment.id(),
+                place.segment.generation(),
+                place.offset,
+                place.length,
+            )
+        },
+        Ok(false) => Object::none().into_ptr(),
+        Err(Raised) => ptr::null_mut(),
     }
 }
 
@@ -270,15 +494,27 @@ unsafe extern "C" fn reduce(object: *mut ffi::PyObject, _protocol: *mut ffi::PyO
 
 unsafe extern "C" fn is_readonly(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: our object.
-    unsafe { ffi::PyBool_FromLong(content(object).readonly.into()) }
+    match unsafe { content(object) }.look_or_raise() {
+        // SAFETY: the thread is attached.
+        Ok(held) => unsafe { ffi::PyBool_FromLong(held.readonly.into()) },
+        Err(Raised) => ptr::null_mut(),
+    }
 }
 
 unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object; the format's one argument is of its size.
-    unsafe { ffi::PyUnicode_FromFormat(c"<windlass.SharedBuffer of %zd bytes>".as_ptr(), length(object)) }
+    unsafe {
+        match content(object).look() {
+            Some(held) => {
+                let length = ffi::Py_ssize_t::try_from(held.length).unwrap_or(0);
+                ffi::PyUnicode_FromFormat(c"<windlass.SharedBuffer of %zd bytes>".as_ptr(), length)
+            }
+            None => ffi::PyUnicode_FromString(c"<windlass.SharedBuffer, released>".as_ptr()),
+        }
+    }
 }
 
-const DOC: &CStr = c"A run of bytes in shared memory: the buffer protocol, and nothing else.\n\n\
+const DOC: &CStr = c"A run of bytes in shared memory: the buffer protocol, and a way to release it.\n\n\
 Made by `windlass.shared.buffer` and `windlass.share`. Sent to a task it arrives as the same memory.";
 
 /// Makes the type, once in each interpreter.
@@ -291,6 +527,25 @@ pub(crate) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
             ml_meth: ffi::PyMethodDefPointer { PyCFunction: lend },
             ml_flags: ffi::METH_NOARGS,
             ml_doc: c"The handle of this memory inside an encoding, else None.".as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"release".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: release },
+            ml_flags: ffi::METH_NOARGS,
+            ml_doc: c"Give the memory up now; BufferError if arrays or memoryviews still look at it."
+                .as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"__enter__".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: enter },
+            ml_flags: ffi::METH_NOARGS,
+            ml_doc: c"The buffer itself.".as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"__exit__".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: release },
+            ml_flags: ffi::METH_VARARGS,
+            ml_doc: c"Releases it.".as_ptr(),
         },
         ffi::PyMethodDef {
             ml_name: c"__reduce_ex__".as_ptr(),
@@ -321,6 +576,7 @@ pub(crate) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
         slot(ffi::Py_tp_getset, getters.as_mut_ptr().cast()),
         slot(ffi::Py_sq_length, length as *mut c_void),
         slot(ffi::Py_bf_getbuffer, get_buffer as *mut c_void),
+        slot(ffi::Py_bf_releasebuffer, release_buffer as *mut c_void),
         slot(0, ptr::null_mut()),
     ];
     let mut spec = ffi::PyType_Spec {

@@ -3,7 +3,8 @@
 //! Plain C API, multi-phase initialisation, state in the module and no static types: it can be loaded into every
 //! interpreter of a process.
 
-mod buffer;
+pub(crate) mod buffer;
+mod indexing;
 mod serve;
 mod switchboard;
 
@@ -19,12 +20,14 @@ use windlass_pool::Control;
 use windlass_pool::wire::flags;
 use windlass_pool::worker::{FdChannel, WorkerEnd};
 use windlass_pool::zygote::server;
-use windlass_shm::arena::Arena;
+use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
 use windlass_shm::switchboard::Switchboard;
 
+use self::buffer::Purpose;
 use crate::door::{Definition, Door, drop_all, visit_all};
 use crate::object::{Object, Raised, detached, fail, raise, raise_os};
+use crate::shared;
 
 /// What a worker process has of its parent; one for each process.
 struct Link {
@@ -197,7 +200,7 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
 
 unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live argument.
-    let stays = unsafe { Object::share(buffer) }.map(serve::keep_buffer);
+    let stays = unsafe { Object::share(buffer) }.and_then(serve::keep_buffer);
     finish(stays.and_then(|stays| {
         // SAFETY: the thread is attached.
         unsafe { Object::own(ffi::PyBool_FromLong(stays.into())) }
@@ -257,16 +260,24 @@ unsafe extern "C" fn switchboard_port(
     finish(segment_of(module, memory).and_then(|segment| switchboard::make_port(kind, segment)))
 }
 
+/// A buffer over a block of this process's own.
+fn of_block(module: *mut ffi::PyObject, block: Arc<Block>, length: usize) -> Result<Object, Raised> {
+    let (segment, offset) = (Arc::clone(block.segment()), block.offset());
+    buffer::make(buffer_type(module), segment, offset, length as u64, Purpose::Shared(Some(block)))
+}
+
 unsafe extern "C" fn shared_new(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut size: ffi::Py_ssize_t = 0;
-    parse!(args, c"n:shared_new", size);
+    let mut alone: c_int = 0;
+    parse!(args, c"n|p:shared_new", size, alone);
     let Ok(bytes) = usize::try_from(size) else {
         // SAFETY: a live exception class and a C string.
         unsafe { ffi::PyErr_SetString(ffi::PyExc_ValueError, c"a size cannot be negative".as_ptr()) };
         return ptr::null_mut();
     };
-    let segment = detached(|| Arena::global().zeroed(bytes)).map_err(|error| raise(&error));
-    finish(segment.and_then(|segment| buffer::make(buffer_type(module), segment, 0, bytes as u64, false, 0)))
+    let make = || if alone != 0 { Block::alone(bytes) } else { Block::zeroed(bytes) };
+    let block = detached(make).map_err(|error| raise(&error));
+    finish(block.and_then(|block| of_block(module, block, bytes)))
 }
 
 unsafe extern "C" fn shared_from(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
@@ -282,12 +293,12 @@ unsafe extern "C" fn shared_from(module: *mut ffi::PyObject, args: *mut ffi::PyO
             // SAFETY: a contiguous view of that length, exported until it is released below.
             unsafe { std::slice::from_raw_parts(source as *const u8, length) }
         };
-        Arena::global().whole(bytes)
+        Block::copied(bytes)
     });
     // SAFETY: filled by the format, released once.
     unsafe { ffi::PyBuffer_Release(&raw mut view) };
-    let segment = put.map_err(|error| raise(&error));
-    finish(segment.and_then(|segment| buffer::make(buffer_type(module), segment, 0, length as u64, false, 0)))
+    let block = put.map_err(|error| raise(&error));
+    finish(block.and_then(|block| of_block(module, block, length)))
 }
 
 /// The segment behind a handle: known to this process, or on its way from the parent.
@@ -307,6 +318,21 @@ fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
     }
 }
 
+/// A buffer over memory that came by handle. If it is this process's own, one of its buffers has the block.
+fn attached(
+    module: *mut ffi::PyObject,
+    segment: Arc<Segment>,
+    offset: u64,
+    length: u64,
+) -> Result<Object, Raised> {
+    serve::note_attached(segment.id(), offset);
+    segment.check_range(offset, length).map_err(|error| raise(&error))?;
+    // SAFETY: the range was checked to lie inside the mapped data.
+    let start = unsafe { segment.data().map_err(|error| raise(&error))?.add(offset as usize) };
+    let block = shared::find(start as usize, 0).and_then(|place| place.block);
+    buffer::make(buffer_type(module), segment, offset, length, Purpose::Shared(block))
+}
+
 unsafe extern "C" fn shared_attach(
     module: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
@@ -318,16 +344,14 @@ unsafe extern "C" fn shared_attach(
         c_ulonglong,
     ) = (0, 0, 0, 0);
     parse!(args, c"KKKK:shared_attach", id, generation, offset, length);
-    finish(resolve(id, generation).and_then(|segment| {
-        serve::note_attached(id);
-        buffer::make(buffer_type(module), segment, offset, length, false, 0)
-    }))
+    finish(resolve(id, generation).and_then(|segment| attached(module, segment, offset, length)))
 }
 
 unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut payload: *mut ffi::PyObject = ptr::null_mut();
     let mut writable: c_int = 0;
-    parse!(args, c"Sp:open_frame", payload, writable);
+    let mut result: c_int = 0;
+    parse!(args, c"Spp:open_frame", payload, writable, result);
     // SAFETY: the format has checked that it is bytes.
     let opened = unsafe { Object::share(payload) }.and_then(|payload| {
         let bytes = payload.as_bytes().ok_or(Raised)?;
@@ -335,7 +359,8 @@ unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyOb
         let stream = table.entry(0).ok_or(Raised)?;
         // SAFETY: a fresh list.
         let parts = unsafe { Object::own(ffi::PyList_New(0))? };
-        for entry in std::iter::once(stream).chain(table.buffers()) {
+        let mut entries = std::iter::once(stream).chain(table.buffers());
+        while let Some(entry) = entries.next() {
             let part = match table.inline(&entry) {
                 // Arrays over bytes are read-only, over a bytearray writable: what the direction wants.
                 Some(inline) if writable != 0 => {
@@ -346,10 +371,20 @@ unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyOb
                     }
                 }
                 Some(inline) => Object::bytes(inline)?,
+                None if entry.is_shared() => {
+                    let segment = resolve(entry.segment, entry.generation)?;
+                    let whole = attached(module, segment, entry.offset, entry.bytes())?;
+                    let part = entries.next().ok_or(Raised)?;
+                    part_of(&whole, part.offset, part.length)?
+                }
                 None => {
                     let segment = resolve(entry.segment, entry.generation)?;
-                    let kind = buffer_type(module);
-                    buffer::make(kind, segment, entry.offset, entry.length, writable == 0, table.lease())?
+                    let purpose = if result != 0 {
+                        Purpose::Result
+                    } else {
+                        Purpose::Argument { lease: table.lease(), private: writable != 0 }
+                    };
+                    buffer::make(buffer_type(module), segment, entry.offset, entry.length, purpose)?
                 }
             };
             // SAFETY: two live objects; the list takes its own reference.
@@ -362,6 +397,64 @@ unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyOb
     finish(opened)
 }
 
+/// A memoryview of part of a buffer.
+fn part_of(whole: &Object, start: u64, length: u64) -> Result<Object, Raised> {
+    // SAFETY: a live object with the buffer protocol; slices are clipped to it, and each result is owned.
+    unsafe {
+        let view = Object::own(ffi::PyMemoryView_FromObject(whole.as_ptr()))?;
+        let number = |value: u64| Object::own(ffi::PyLong_FromUnsignedLongLong(value));
+        let (start, end) = (number(start)?, number(start.saturating_add(length))?);
+        let slice = Object::own(ffi::PySlice_New(start.as_ptr(), end.as_ptr(), ptr::null_mut()))?;
+        Object::own(ffi::PyObject_GetItem(view.as_ptr(), slice.as_ptr()))
+    }
+}
+
+/// `shared_lend(address, nbytes)`: the handle of the block that these bytes lie in, and where in it they start, if they
+/// lie in one and an encoding is open; else `None`.
+unsafe extern "C" fn shared_lend(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let (mut address, mut length): (c_ulonglong, ffi::Py_ssize_t) = (0, 0);
+    parse!(args, c"Kn:shared_lend", address, length);
+    let address = usize::try_from(address).unwrap_or(0);
+    match buffer::lend_bytes(address, usize::try_from(length).unwrap_or(0)) {
+        // SAFETY: five integers of the sizes that the format says.
+        Ok(Some(place)) => unsafe {
+            ffi::Py_BuildValue(
+                c"(KKKK)n".as_ptr(),
+                place.segment.id(),
+                place.segment.generation(),
+                place.offset,
+                place.length,
+                (address - place.address) as ffi::Py_ssize_t,
+            )
+        },
+        Ok(None) => Object::none().into_ptr(),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// `is_shared(address, nbytes)`: whether these bytes lie in shared memory.
+unsafe extern "C" fn is_shared(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let (mut address, mut length): (c_ulonglong, ffi::Py_ssize_t) = (0, 0);
+    parse!(args, c"Kn:is_shared", address, length);
+    let length = usize::try_from(length).unwrap_or(0);
+    let found = usize::try_from(address).is_ok_and(|address| shared::find(address, length).is_some());
+    // SAFETY: the thread is attached.
+    unsafe { ffi::PyBool_FromLong(found.into()) }
+}
+
+/// `stays_in_stream(kept, buffer)`: for an encoding in Python; as the compiled one does it.
+unsafe extern "C" fn stays_in_stream(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut kept: ffi::Py_ssize_t = 0;
+    let mut object: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"nO:stays_in_stream", kept, object);
+    // SAFETY: a live argument.
+    match unsafe { buffer::stays_in_stream(usize::try_from(kept).unwrap_or(0), object) } {
+        // SAFETY: the thread is attached.
+        Ok(stays) => unsafe { ffi::PyBool_FromLong(stays.into()) },
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
 unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut parent: c_long = 0;
     parse!(args, c"l:die_with_parent", parent);
@@ -371,6 +464,13 @@ unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyOb
         process::exit_now(1);
     }
     finish(asked.map(|()| Object::none()))
+}
+
+unsafe extern "C" fn shared_array_base(
+    module: *mut ffi::PyObject,
+    array: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    finish(indexing::make_type(module, array))
 }
 
 const fn method(
@@ -387,7 +487,7 @@ const fn method(
     }
 }
 
-struct Methods([ffi::PyMethodDef; 15]);
+struct Methods([ffi::PyMethodDef; 19]);
 // SAFETY: a constant table of constant pointers.
 unsafe impl Sync for Methods {}
 
@@ -408,7 +508,12 @@ static METHODS: Methods = Methods([
         c"serve(lane): runs tasks until the parent says to leave",
     ),
     method(c"_keep_buffer", keep_buffer, ffi::METH_O, c"the pickler's buffer_callback"),
-    method(c"shared_new", shared_new, ffi::METH_VARARGS, c"shared_new(nbytes) -> SharedBuffer of zeros"),
+    method(
+        c"shared_new",
+        shared_new,
+        ffi::METH_VARARGS,
+        c"shared_new(nbytes, alone=False) -> SharedBuffer of zeros",
+    ),
     method(
         c"shared_from",
         shared_from,
@@ -420,7 +525,26 @@ static METHODS: Methods = Methods([
         c"open_frame",
         open_frame,
         ffi::METH_VARARGS,
-        c"open_frame(payload, writable) -> [stream, *buffers]",
+        c"open_frame(payload, writable, result) -> [stream, *buffers]",
+    ),
+    method(
+        c"shared_lend",
+        shared_lend,
+        ffi::METH_VARARGS,
+        c"shared_lend(address, nbytes) -> (handle, start) if an encoding takes it, else None",
+    ),
+    method(
+        c"shared_array_base",
+        shared_array_base,
+        ffi::METH_O,
+        c"shared_array_base(ndarray) -> the base class of SharedArray",
+    ),
+    method(c"is_shared", is_shared, ffi::METH_VARARGS, c"is_shared(address, nbytes) -> bool"),
+    method(
+        c"stays_in_stream",
+        stays_in_stream,
+        ffi::METH_VARARGS,
+        c"stays_in_stream(kept, buffer) -> whether a pickle had better keep the buffer in its stream",
     ),
     method(
         c"switchboard_required",

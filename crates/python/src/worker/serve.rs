@@ -16,8 +16,9 @@ use windlass_pool::worker::{FdChannel, Incoming, WorkerEnd};
 use windlass_shm::segment::Segment;
 
 use super::buffer;
-use crate::lending;
+use crate::lending::{self, Loans};
 use crate::object::{Object, Raised, detached, raise, take_exception};
+use crate::shared::Piece;
 
 /// Buffers up to this many bytes together are copied into the record.
 const INLINE: usize = 16 * 1024;
@@ -28,8 +29,8 @@ const LONG_COPY: usize = 256 * 1024;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
-    /// Segments that were attached by handle while a task's arguments were decoded.
-    static ATTACHED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Blocks (segment and offset) that were attached by handle while a task's arguments were decoded.
+    static ATTACHED: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Looked for at first, then less often: an idle worker costs next to nothing.
@@ -37,19 +38,19 @@ const FIRST_REST: Duration = Duration::from_millis(100);
 const LONG_REST: Duration = Duration::from_secs(10);
 
 /// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
-pub(crate) fn keep_buffer(buffer: Object) -> bool {
+pub(crate) fn keep_buffer(buffer: Object) -> Result<bool, Raised> {
     let kept = BUFFERS.with_borrow(Vec::len);
     // SAFETY: a live object.
-    let stays = unsafe { lending::stays_in_stream(kept, buffer.as_ptr()) };
+    let stays = unsafe { buffer::stays_in_stream(kept, buffer.as_ptr())? };
     if !stays {
         BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
     }
-    stays
+    Ok(stays)
 }
 
 /// A handle was resolved in this thread.
-pub(crate) fn note_attached(segment: u64) {
-    ATTACHED.with_borrow_mut(|attached| attached.push(segment));
+pub(crate) fn note_attached(segment: u64, offset: u64) {
+    ATTACHED.with_borrow_mut(|attached| attached.push((segment, offset)));
 }
 
 /// What the loop needs of Python.
@@ -198,8 +199,11 @@ impl Server<'_> {
             }
         };
         let attached = ATTACHED.take();
-        if (lease != 0 || !attached.is_empty()) && buffer::outlives(self.lane, lease, &attached) {
+        if lease != 0 && buffer::outlives(self.lane, lease) {
             extra |= flags::RETAINED;
+        }
+        if !attached.is_empty() && buffer::kept(&attached) {
+            extra |= flags::KEPT;
         }
         answer.flags |= extra;
         if answer.flags & flags::ERROR != 0 {
@@ -327,30 +331,35 @@ impl Server<'_> {
     }
 
     /// Puts a stream and its buffers where they fit: in the record, or in a segment that the parent takes over.
-    fn place(&self, stream: Object, buffers: &[Object], handles: &[Arc<Segment>]) -> Result<Answer, Raised> {
+    fn place(&self, stream: Object, buffers: &[Object], handles: &Loans) -> Result<Answer, Raised> {
         let bytes = stream.as_bytes().ok_or(Raised)?;
-        if buffers.is_empty() && handles.is_empty() && bytes.len() <= self.end.max_inline() {
+        if buffers.is_empty() && handles.segments.is_empty() && bytes.len() <= self.end.max_inline() {
             return Ok(Answer { flags: 0, body: Body::Stream(stream) });
         }
         let views: Vec<RawView> = buffers.iter().map(RawView::of).collect::<Result<_, _>>()?;
-        let all: Vec<&[u8]> = std::iter::once(bytes).chain(views.iter().map(RawView::bytes)).collect();
+        let all: Vec<Piece<'_>> = std::iter::once(Piece::Copied(bytes))
+            .chain(views.iter().map(|view| Piece::of(view.bytes(), handles)))
+            .collect();
         let mut entries = Vec::new();
-        for segment in handles {
+        for segment in &handles.segments {
             let (id, generation) = (segment.id(), segment.generation());
             entries.push(Entry { segment: id, generation, offset: 0, length: segment.size() });
         }
         // When nothing can go wrong any more: the parent takes in what a reply names, each as often as it was passed.
         let pass = |own: Option<&Segment>| -> windlass_base::Result<()> {
-            for segment in handles {
-                // The parent has it from now on, for as long as it likes.
-                segment.lend_for_good();
+            // The parent has them from now on, for as long as it likes.
+            handles.lend_for_good();
+            for segment in &handles.segments {
                 self.channel.send_segment(segment, false)?;
             }
             own.map_or(Ok(()), |segment| self.channel.send_segment(segment, true))
         };
-        let total = all.iter().map(|part| part.len()).sum::<usize>();
-        if total <= INLINE {
-            let parts: Vec<Part<'_>> = all.into_iter().map(Part::Inline).collect();
+        let total = all.iter().map(|piece| piece.copied().len()).sum::<usize>();
+        let mut parts = Vec::new();
+        for piece in &all {
+            piece.append(&mut parts, Part::Inline);
+        }
+        if total <= INLINE && frame::encoded_len(&parts, entries.len()) <= self.end.max_inline() {
             detached(|| pass(None)).map_err(|error| raise(&error))?;
             return Ok(Answer {
                 flags: flags::DESCRIBED,
@@ -358,19 +367,17 @@ impl Server<'_> {
             });
         }
         let write = || -> windlass_base::Result<(Arc<Segment>, Vec<Part<'_>>)> {
-            let size = all.iter().map(|part| part.len().next_multiple_of(frame::ALIGN)).sum::<usize>();
+            let size =
+                all.iter().map(|piece| piece.copied().len().next_multiple_of(frame::ALIGN)).sum::<usize>();
             let segment = Segment::create(size, false)?;
             let mut parts = Vec::new();
             let mut offset = 0;
-            for part in &all {
-                segment.fill(offset, part)?;
-                let length = part.len() as u64;
-                parts.push(Part::Placed(Entry {
-                    segment: segment.id(),
-                    generation: segment.generation(),
-                    offset,
-                    length,
-                }));
+            let (id, generation) = (segment.id(), segment.generation());
+            for piece in &all {
+                let length = piece.copied().len() as u64;
+                segment.fill(offset, piece.copied())?;
+                let entry = Entry { segment: id, generation, offset, length };
+                piece.append(&mut parts, |_| Part::Placed(entry));
                 offset += length.next_multiple_of(frame::ALIGN as u64);
             }
             segment.set_aside()?;
@@ -400,12 +407,11 @@ impl Server<'_> {
     }
 
     fn encode_error(&self, error: Object) -> Answer {
-        let stream = self
-            .tools
-            .serialize
-            .attribute(c"encode_error")
-            .and_then(|encode| encode.call(&[error.as_ptr()]))
-            .and_then(|stream| self.place(stream, &[], &[]));
+        lending::begin();
+        let stream =
+            self.tools.serialize.attribute(c"encode_error").and_then(|encode| encode.call(&[error.as_ptr()]));
+        let handles = lending::take();
+        let stream = stream.and_then(|stream| self.place(stream, &[], &handles));
         match stream {
             Ok(answer) => Answer { flags: answer.flags | flags::ERROR, body: answer.body },
             Err(Raised) => {
