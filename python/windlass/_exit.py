@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 from windlass import _core
 
 if TYPE_CHECKING:
+    import asyncio
+
     from windlass._pool import Pool
 
 #: Pools that have not been shut down: their accepted tasks are finished before the interpreter leaves.
@@ -28,8 +31,8 @@ def join(threads: Iterable[threading.Thread]) -> None:
             thread.join()
 
 
-async def in_a_thread(name: str, call: Callable[[], object]) -> None:
-    """Runs something that blocks in a thread of its own, and waits for it without blocking the event loop.
+def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
+    """Runs something that blocks in a thread of its own; a future of the running event loop says when it is done.
 
     Not in the loop's executor: that may be busy, or be the very pool that is being left.
     """
@@ -39,11 +42,12 @@ async def in_a_thread(name: str, call: Callable[[], object]) -> None:
     done: asyncio.Future[None] = loop.create_future()
 
     def settle(error: BaseException | None) -> None:
-        if not done.done():
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
 
     def run() -> None:
         error = None
@@ -59,7 +63,7 @@ async def in_a_thread(name: str, call: Callable[[], object]) -> None:
     thread = threading.Thread(target=run, name=name, daemon=True)
     THREADS.add(thread)
     thread.start()
-    await done
+    return done
 
 
 def abandon(engine: _core.PoolHandle, owner: int) -> None:
@@ -71,13 +75,36 @@ def abandon(engine: _core.PoolHandle, owner: int) -> None:
 
 
 def _at_exit() -> None:
-    """Finishes what was accepted, as the standard library does, before the interpreter goes."""
-    for pool in list(OPEN):
-        if pool._owner == os.getpid():
+    """Finishes what was accepted, as the standard library does, before the interpreter goes.
+
+    After Ctrl-C nobody waits for that: what waits is cancelled, and what runs is ended after its pool's grace.
+    """
+    pools = [pool for pool in OPEN if not pool._is_forked()]
+    if _was_interrupted():
+        _end(pools)
+        return
+    try:
+        for pool in pools:
             pool.shutdown(wait=True)
+        for engine in list(ENDING):
+            engine.join()
+        join(list(THREADS))
+    except BaseException:
+        _end(pools)
+        raise
+
+
+def _end(pools: list[Pool]) -> None:
+    for pool in pools:
+        pool._end()
     for engine in list(ENDING):
-        engine.join()
-    join(list(THREADS))
+        engine.terminate()
+
+
+def _was_interrupted() -> bool:
+    """Whether the program ends because of Ctrl-C. What a REPL has printed before is none of its business."""
+    last = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return isinstance(last, KeyboardInterrupt) and not hasattr(sys, "ps1")
 
 
 def _register_exit() -> None:

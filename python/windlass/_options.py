@@ -30,14 +30,16 @@ def checked_count(name: str, value: object, least: int) -> int:
     return number
 
 
-def checked_timeout(value: object) -> float | None:
-    if value is None:
-        return None
+def checked_seconds(name: str, value: object, also: str = "") -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"timeout must be a number of seconds or None, not {value!r}")
+        raise TypeError(f"{name} must be a number of seconds{also}, not {value!r}")
     if not value >= 0:
-        raise ValueError(f"timeout must be 0 or more seconds, not {value!r}")
+        raise ValueError(f"{name} must be 0 or more seconds, not {value!r}")
     return float(value)
+
+
+def checked_timeout(value: object) -> float | None:
+    return None if value is None else checked_seconds("timeout", value, " or None")
 
 
 def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:

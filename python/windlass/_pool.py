@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import itertools
 import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +17,16 @@ from windlass._core import private_bytes, usable_cores
 from windlass._exit import ENDING, OPEN, THREADS, abandon, in_a_thread, join
 from windlass._future import Future, LoopMail
 from windlass._map import MapIterator
-from windlass._options import UNSET, Kind, TaskSettings, Unset, checked_count, choose_kind, refuse_unknown
+from windlass._options import (
+    UNSET,
+    Kind,
+    TaskSettings,
+    Unset,
+    checked_count,
+    checked_seconds,
+    choose_kind,
+    refuse_unknown,
+)
 from windlass._spawn import spawn_settings
 from windlass._statistics import PoolStatistics, WorkerStatistics
 from windlass._tasks import TaskMethods
@@ -51,6 +61,8 @@ class Pool(_core.PoolBase, TaskMethods):
         timeout: seconds that a task may take, waiting and running together; see `options`.
         retries: how often a task may be run again; see `options`.
         priority: see `options`.
+        grace: seconds that the tasks which run are given when the pool must end early: an exception leaves its ``with``
+            block, or Ctrl-C comes. Then they are ended.
         blas_threads: threads of BLAS and OpenMP in each worker process; by default the usable cores shared out among
             all the threads that run tasks, 1 at least.
         name: what the pool is called in its threads' names.
@@ -58,7 +70,8 @@ class Pool(_core.PoolBase, TaskMethods):
 
     Raises:
         ValueError, TypeError: for settings that make no sense.
-        PoolError: when the machine has no descriptors or memory left for a pool.
+        LimitReached: when the machine has no descriptors, processes or memory left for a pool.
+        Unsupported: when the system has no pidfds, which process pools need.
     """
 
     _kind: Literal["process", "thread"]
@@ -74,6 +87,7 @@ class Pool(_core.PoolBase, TaskMethods):
     _mail: weakref.WeakKeyDictionary[Any, LoopMail]
     _runners: list[threading.Thread]
     _owner: int
+    _grace: float
     _collector: _Collector
 
     def __new__(
@@ -91,6 +105,7 @@ class Pool(_core.PoolBase, TaskMethods):
         timeout: float | None = None,
         retries: int = 0,
         priority: int = 0,
+        grace: float = 2.0,
         blas_threads: int | None = None,
         name: str | None = None,
         max_workers: int | None = None,
@@ -158,6 +173,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._mail = weakref.WeakKeyDictionary()
         self._runners = []
         self._owner = os.getpid()
+        self._grace = checked_seconds("grace", grace)
         self._collector = collector
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
@@ -263,8 +279,8 @@ class Pool(_core.PoolBase, TaskMethods):
 
         A `map` over inputs of known length that is still being iterated has all its inputs submitted first.
         """
-        if os.getpid() != self._owner:
-            return  # A forked child: the workers are its parent's.
+        if self._is_forked():
+            return
         if not self._engine.closed and not cancel_futures:
             for results in list(self._maps):
                 results._submit_all()
@@ -277,6 +293,44 @@ class Pool(_core.PoolBase, TaskMethods):
             join([*self._runners, *self._collector.threads])
             ENDING.discard(self._engine)
 
+    def terminate(self, wait: bool = True) -> None:
+        """Ends everything now.
+
+        Tasks that wait are cancelled, those that run fail with `PoolTerminated`, and worker processes are killed. In a
+        thread pool a call that runs goes on, and nobody waits for it.
+
+        Args:
+            wait: return when the worker processes are gone.
+        """
+        if self._is_forked():
+            return
+        self._engine.terminate()
+        self._forsake(0.0 if wait and self._kind == "thread" else None if wait else 0.0)
+
+    def terminate_workers(self) -> None:
+        """Takes no more tasks, cancels those that wait, and asks every worker process to end, by ``SIGTERM``.
+
+        As `concurrent.futures.ProcessPoolExecutor.terminate_workers` of Python 3.14: it returns without waiting, and a
+        task that handles the signal may finish. Tasks that do not, fail with `PoolTerminated`. A thread pool has no
+        worker processes: there it is `terminate`.
+        """
+        self._signal_workers(signal.SIGTERM)
+
+    def kill_workers(self) -> None:
+        """Takes no more tasks, cancels those that wait, and kills every worker process.
+
+        As `concurrent.futures.ProcessPoolExecutor.kill_workers` of Python 3.14: it returns without waiting. The tasks
+        that ran fail with `PoolTerminated`. A thread pool has no worker processes: there it is `terminate`.
+        """
+        self._signal_workers(signal.SIGKILL)
+
+    def _signal_workers(self, number: int) -> None:
+        if self._kind == "thread":
+            self.terminate(wait=False)
+        elif not self._is_forked():
+            self._engine.signal_workers(number)
+            self._forsake(0.0)
+
     def __enter__(self) -> Pool:
         """The pool itself."""
         return self
@@ -284,8 +338,19 @@ class Pool(_core.PoolBase, TaskMethods):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Shuts the pool down and waits."""
-        self.shutdown(wait=True)
+        """Shuts the pool down and waits until every task is done.
+
+        If an exception leaves the block, or one is raised while this waits (by Ctrl-C, say), the tasks that have not
+        started are cancelled, and those that still run after the pool's ``grace`` are ended.
+        """
+        if kind is not None:
+            self._end()
+            return
+        try:
+            self.shutdown(wait=True)
+        except BaseException:
+            self._end()
+            raise
 
     async def __aenter__(self) -> Pool:
         """The pool itself."""
@@ -294,8 +359,46 @@ class Pool(_core.PoolBase, TaskMethods):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Does what leaving a plain ``with`` does, and meanwhile the event loop goes on."""
-        await in_a_thread(f"{self._name}-leaving", lambda: self.__exit__(kind, value, traceback))
+        """Does what leaving a plain ``with`` does, and meanwhile the event loop goes on.
+
+        Cancel safety: a cancelled wait ends the pool as an exception in the block does, and then goes on.
+        """
+        import asyncio
+
+        left = in_a_thread(f"{self._name}-leaving", lambda: self.__exit__(kind, value, traceback))
+        try:
+            await asyncio.shield(left)
+        except asyncio.CancelledError:
+            await asyncio.shield(in_a_thread(f"{self._name}-ending", self._end))
+            raise
+
+    def _is_forked(self) -> bool:
+        """Whether this is a forked child: the workers are its parent's."""
+        return os.getpid() != self._owner
+
+    def _end(self) -> None:
+        """Cancels what waits, gives what runs the pool's grace, and ends it; a second interrupt ends it at once."""
+        if self._is_forked():
+            return
+        self._engine.end(self._grace)
+        try:
+            # A call in a thread cannot be ended: after the grace nobody waits for it.
+            self._forsake(None if self._kind == "process" else self._grace)
+        except BaseException:
+            self.terminate(wait=False)
+            raise
+
+    def _forsake(self, seconds: float | None) -> None:
+        """Waits for the end of a pool that was made to end; whatever is left then is left alone, at exit too."""
+        OPEN.discard(self)
+        ended = self._engine.join(seconds)
+        ENDING.discard(self._engine)
+        if ended:
+            join([*self._runners, *self._collector.threads])
+        elif self._kind == "process":
+            ENDING.add(self._engine)
+        else:
+            THREADS.difference_update(self._runners)
 
     def __repr__(self) -> str:
         state = "closed" if self._engine.closed else "open"

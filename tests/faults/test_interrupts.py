@@ -1,0 +1,210 @@
+"""Ctrl-C and exceptions end a pool now: one interrupt, a real one, is enough wherever the program waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests import tasks
+from tests.polling import descendants, is_alive, until
+from tests.tasks import Gate
+
+import windlass
+
+ROOT = Path(__file__).parents[2]
+
+HEAD = """
+import asyncio, sys, threading, time
+import windlass
+from tests.tasks import Gate
+
+gate = Gate({folder!r})
+
+
+def long(pool):
+    return [pool.submit(gate.hold) for _ in range(2)] + [pool.submit(time.sleep, 900) for _ in range(20)]
+
+
+def tell(word):
+    print(word, flush=True)
+
+
+def soon():
+    # The main thread is where it waits for good, or will be in an instant.
+    while len(gate.marks()) < 2:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    tell("ready")
+
+
+threading.Thread(target=soon, daemon=True).start()
+"""
+
+#: Where the main thread is when the interrupt comes.
+PLACES = {
+    "a result": "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)[0].result()\n",
+    "a map": (
+        "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "    list(pool.map(lambda _: gate.hold(), range(100)))\n"
+    ),
+    "the end of the block": "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)\n",
+    "other work": "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)\n    time.sleep(900)\n",
+    "a shutdown": "pool = windlass.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\npool.shutdown()\n",
+    "other work without a block": "pool = windlass.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\ntime.sleep(900)\n",
+    "the end of the program": "pool = windlass.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\n",
+    "an await": (
+        "async def main():\n"
+        "    async with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "        await asyncio.wrap_future(long(pool)[0])\n"
+        "asyncio.run(main())\n"
+    ),
+    "the end of an asynchronous block": (
+        "async def main():\n"
+        "    async with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "        long(pool)\n"
+        "asyncio.run(main())\n"
+    ),
+}
+
+
+@contextmanager
+def _program(code: str, folder: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
+    text = HEAD.format(folder=str(folder)) + f"KIND = {kind!r}\n" + code
+    program = subprocess.Popen(
+        [sys.executable, "-c", text],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.communicate()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_interrupt_is_enough(place: str, tmp_path: Path, kind: str) -> None:
+    with _program(PLACES[place], tmp_path, kind) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        family = descendants(program.pid)
+        # As a terminal does: the interrupt goes to every process of the foreground group.
+        os.killpg(program.pid, signal.SIGINT)
+        _, said = program.communicate(timeout=60)
+        assert "KeyboardInterrupt" in said
+        until(lambda: not any(is_alive(pid) for pid in family))
+
+
+def test_an_exception_ends_the_program_now(tmp_path: Path, kind: str = "process") -> None:
+    code = (
+        "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "    long(pool)\n"
+        "    while len(gate.marks()) < 2:\n        time.sleep(0.01)\n"
+        "    raise LookupError('no more of this')\n"
+    )
+    with _program(code, tmp_path, kind) as program:
+        _, said = program.communicate(timeout=60)
+        assert program.returncode == 1
+        assert "LookupError: no more of this" in said
+
+
+def test_a_failing_map_ends_the_block(gate: Gate) -> None:
+    def fail_first(number: int) -> None:
+        if number == 0:
+            until(lambda: len(gate.marks()) == 1)
+            raise ValueError("the first one")
+        gate.hold()
+
+    with (
+        pytest.raises(ValueError, match="the first one"),
+        windlass.Pool(2, kind="process", grace=0.1) as pool,
+    ):
+        list(pool.map(fail_first, range(8), chunksize=1))
+    assert pool.statistics().worker_pids == ()
+
+
+def test_the_grace_lets_what_runs_finish(gate: Gate, kind: str) -> None:
+    opener = threading.Timer(0.0, lambda: (until(lambda: pool._engine.closed), gate.open()))
+    with pytest.raises(KeyError), windlass.Pool(1, kind=kind, grace=60) as pool:  # noqa: PT012
+        held = pool.submit(gate.hold)
+        until(gate.marks)
+        behind = [pool.submit(tasks.square, n) for n in range(5)]
+        opener.start()
+        raise KeyError
+    opener.join(60)
+    assert held.result(0) == gate.marks()[0]
+    assert all(future.cancelled() for future in behind)
+
+
+def test_terminate(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    pool = make_pool(1, kind=kind)
+    held = pool.submit(gate.hold)
+    until(gate.marks)
+    behind = pool.submit(tasks.square, 3)
+    pool.terminate()
+    assert isinstance(held.exception(60), windlass.PoolTerminated)
+    assert behind.cancelled()
+    with pytest.raises(windlass.PoolClosed):
+        pool.submit(tasks.square, 3)
+    if kind == "process":
+        assert not is_alive(gate.marks()[0])
+    gate.open()
+    pool.terminate()
+
+
+@pytest.mark.parametrize("method", ["terminate_workers", "kill_workers"])
+def test_ending_workers_as_the_standard_library_does(
+    make_pool: Callable[..., Any], gate: Gate, kind: str, method: str
+) -> None:
+    pool = make_pool(2, kind=kind)
+    held = [pool.submit(gate.hold) for _ in range(2)]
+    until(lambda: len(gate.marks()) == 2)
+    behind = [pool.submit(tasks.square, n) for n in range(5)]
+    getattr(pool, method)()
+    assert all(isinstance(future.exception(60), windlass.PoolTerminated) for future in held)
+    assert all(future.cancelled() for future in behind)
+    if kind == "process":
+        until(lambda: not any(is_alive(pid) for pid in gate.marks()))
+    gate.open()
+
+
+def test_a_cancelled_leave_ends_the_pool(gate: Gate, kind: str) -> None:
+    async def main() -> None:
+        ticks = 0
+
+        async def work() -> None:
+            async with windlass.Pool(1, kind=kind, grace=0.1) as pool:
+                futures.append(pool.submit(gate.hold))
+
+        futures: list[Any] = []
+        leaving = asyncio.create_task(work())
+        while not gate.marks() or ticks < 5:  # The loop goes on while the pool is left.
+            ticks += 1
+            await asyncio.sleep(0.01)
+        assert not leaving.done()
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert isinstance(futures[0].exception(60), windlass.PoolTerminated)
+
+    asyncio.run(main())
+    gate.open()
+
+
+def test_a_grace_that_makes_no_sense() -> None:
+    with pytest.raises(TypeError, match="grace"):
+        windlass.Pool(1, grace="soon")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="grace"):
+        windlass.Pool(1, grace=-1)
