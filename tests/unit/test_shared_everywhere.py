@@ -384,3 +384,36 @@ def test_an_array_keeps_its_memory_from_being_released() -> None:
         array.base.base.obj.release()
     array[:] = 1
     assert array.sum() == 4
+
+
+# --- what a worker keeps ------------------------------------------------------------------------------------------
+
+
+def _descriptors(*_: Any) -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_worker_lets_go_of_what_it_does_not_use(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(1, kind="process")
+    start = pool.submit(_descriptors).result(60)
+    first = shared.array(1 << 18)
+    pool.submit(_keep, first).result(60)
+    arrays = [shared.array(1 << 18) for _ in range(200)]
+    seen = [pool.submit(_descriptors, array).result(60) for array in arrays]
+    assert max(seen) <= start + 80
+    # What it has let go of comes again, and what it holds itself stays.
+    for at, array in enumerate([first, *arrays]):
+        pool.submit(_fill, array, at).result(60)
+        assert array[-1] == at
+    first[0] = 9
+    assert pool.submit(_kept, -1).result(60)[0] == 9
+
+
+def test_many_at_once_are_all_there(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(1, kind="process", threads=2)
+    arrays = [shared.array(1 << 18) for _ in range(100)]
+    groups = [arrays[at : at + 40] for at in range(0, 100, 20)] * 4
+    for future in [pool.submit(_fill_each, group) for group in groups]:
+        future.result(60)
+    assert arrays[-1][0] in (19, 39)
+    assert pool.statistics().crashed == 0

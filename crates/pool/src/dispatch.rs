@@ -195,6 +195,8 @@ impl Engine {
             core.idle.retain(|idle| *idle != index);
             core.busy.push(index);
         }
+        let worker = lane.worker;
+        Self::limit_held(core, worker);
         Fed::Yes
     }
 
@@ -419,7 +421,7 @@ impl Engine {
             }
             kind::LOST => {
                 if let Some(worker) = core.workers.get_mut(worker_index).and_then(Option::as_mut) {
-                    worker.segments.remove(&header.aux);
+                    worker.segments.remove(header.aux);
                 }
             }
             _ => return Err(error!(Code::ShmCorrupt, "it sent a record of an unknown kind")),
@@ -450,15 +452,12 @@ fn push_function(lane: &mut crate::lane::Lane, function: &Arc<Function>) -> Fed 
 impl crate::workers::Worker {
     /// Makes sure that the worker has, or will have, a segment's descriptor; false when its socket takes no more now.
     pub(crate) fn give_segment(&mut self, segment: &Arc<Segment>) -> bool {
-        if let Some(known) = self.segments.get_mut(&segment.id()) {
-            // The same memory, perhaps in another use than when it was passed: it is this one that must end before the
-            // worker is told to forget it.
-            *known = Arc::downgrade(segment);
+        if self.segments.touch(segment) {
             return true;
         }
         let sent = passing::try_lend(self.socket.as_fd(), segment) == passing::Sent::Yes;
         if sent {
-            self.segments.insert(segment.id(), Arc::downgrade(segment));
+            self.segments.insert(segment);
         }
         sent
     }

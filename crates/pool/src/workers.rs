@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use windlass_base::{Result, ResultExt};
@@ -14,8 +14,8 @@ use windlass_shm::segment::Segment;
 
 use crate::engine::{Core, Engine, State, lock};
 use crate::events::{self, What};
+use crate::held::Held;
 use crate::lane::Lane;
-use crate::passing::{self, Sent};
 use crate::supervisor::Supervisor;
 use crate::task::{Failure, Outcome, Record, Stage, Task};
 use crate::wire::kind;
@@ -59,9 +59,8 @@ pub(crate) struct Worker {
     pub(crate) ready: usize,
     pub(crate) completed: u64,
     pub(crate) busy_ns: u64,
-    /// Segments whose descriptors it has: one entry for each that was passed and not forgotten since. The reference is
-    /// to the last use that the segment's memory was put to.
-    pub(crate) segments: HashMap<u64, Weak<Segment>>,
+    /// Segments whose descriptors it has.
+    pub(crate) segments: Held,
     /// Segments that came from it and have not been named yet, or why they could not be taken in; oldest first.
     pub(crate) received: Vec<(u64, Result<Arc<Segment>>)>,
     /// Leases that its views still look into, each with how many `RELEASE`s are owed for it: one for each answer that
@@ -95,7 +94,7 @@ impl Worker {
             ready: 0,
             completed: 0,
             busy_ns: 0,
-            segments: HashMap::new(),
+            segments: Held::default(),
             received: Vec::new(),
             retained: HashMap::new(),
             asked_to_look: false,
@@ -127,21 +126,6 @@ impl Worker {
                 entry.remove();
             }
         }
-    }
-
-    /// Tells the worker of segments that are in use no more; whether there were any, and whether any are left.
-    fn forget_unused(&mut self) -> (bool, bool) {
-        let (mut forgotten, mut left) = (false, false);
-        self.segments.retain(|id, segment| {
-            // No task that names it is outstanding: each holds a reference. And what is passed after this arrives after
-            // it, by the same socket.
-            let keep =
-                segment.strong_count() > 0 || passing::try_forget(self.socket.as_fd(), *id) == Sent::No;
-            forgotten |= !keep;
-            left |= keep;
-            keep
-        });
-        (forgotten, left)
     }
 
     pub(crate) fn is_dying(&self) -> bool {
@@ -501,7 +485,7 @@ impl Engine {
             let Some(lane) = worker.lanes.first().and_then(|i| core.lanes.get_mut(*i)?.as_mut()) else {
                 continue;
             };
-            let (forgotten, kept) = worker.forget_unused();
+            let (forgotten, kept) = worker.segments.forget_unused(worker.socket.as_fd());
             alive |= kept;
             if forgotten {
                 send_plain(&mut lane.tasks, kind::LOOK, 0);
@@ -568,14 +552,14 @@ mod tests {
         assert_eq!(second.segment().id(), id, "the memory is used again");
         assert!(worker.give_segment(second.segment()));
         // The first use has ended, the second has not: the worker needs the memory that it has.
-        assert_eq!(worker.forget_unused(), (false, true));
+        assert_eq!(worker.segments.forget_unused(worker.socket.as_fd()), (false, true));
         drop(second);
-        assert_eq!(worker.forget_unused(), (true, false));
+        assert_eq!(worker.segments.forget_unused(worker.socket.as_fd()), (true, false));
         // And when it has been told to forget, it is given the descriptor again, behind that word.
         let third = put(&arena);
         assert_eq!(third.segment().id(), id);
         assert!(worker.give_segment(third.segment()));
-        assert_eq!(worker.forget_unused(), (false, true));
+        assert_eq!(worker.segments.forget_unused(worker.socket.as_fd()), (false, true));
         channel.drain().expect("sound messages");
         let generation = third.segment().generation();
         assert_eq!(channel.segment(id, generation).expect("it is there").id(), id);

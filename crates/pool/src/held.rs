@@ -1,0 +1,136 @@
+//! How many segments a worker keeps mapped that no task of its own looks into.
+//!
+//! A segment stays with the worker after its task, so that the next one that names it maps nothing. Each costs the worker
+//! a descriptor, so of those that no outstanding task names only the latest stay. What the worker's own objects look into
+//! they hold themselves.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+
+use windlass_shm::segment::Segment;
+
+use crate::engine::{Core, Engine};
+use crate::passing::{self, Sent};
+use crate::task::Call;
+use crate::wire::kind;
+use crate::workers::send_plain;
+
+/// Segments that a worker may hold before the oldest are taken from it, and how many are left then.
+const MOST_HELD: usize = 64;
+const LEFT: usize = 48;
+
+/// The segments whose descriptors a worker has: one entry for each that was passed and not forgotten since.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    known: HashMap<u64, Known>,
+    /// Counts uses.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The last use that the segment's memory was put to.
+    segment: Weak<Segment>,
+    /// The clock when a task named it last.
+    used: u64,
+}
+
+impl Held {
+    /// Notes that a task names a segment; false if the worker does not have it.
+    pub(crate) fn touch(&mut self, segment: &Arc<Segment>) -> bool {
+        self.clock += 1;
+        let Some(known) = self.known.get_mut(&segment.id()) else { return false };
+        // The same memory, perhaps in another use than when it was passed: it is this one that must end before the
+        // worker is told to forget it.
+        known.segment = Arc::downgrade(segment);
+        known.used = self.clock;
+        true
+    }
+
+    /// The worker has been passed this segment.
+    pub(crate) fn insert(&mut self, segment: &Arc<Segment>) {
+        let known = Known { segment: Arc::downgrade(segment), used: self.clock };
+        self.known.insert(segment.id(), known);
+    }
+
+    /// The worker does not have this segment after all.
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.known.remove(&id);
+    }
+
+    /// Tells the worker of segments that are in use no more; whether there were any, and whether any are left.
+    pub(crate) fn forget_unused(&mut self, socket: BorrowedFd<'_>) -> (bool, bool) {
+        let (mut forgotten, mut left) = (false, false);
+        self.known.retain(|id, known| {
+            // No task that names it is outstanding: each holds a reference. And what is passed after this arrives after
+            // it, by the same socket.
+            let keep = known.segment.strong_count() > 0 || passing::try_forget(socket, *id) == Sent::No;
+            forgotten |= !keep;
+            left |= keep;
+            keep
+        });
+        (forgotten, left)
+    }
+
+    fn is_over(&self) -> bool {
+        self.known.len() > MOST_HELD
+    }
+
+    /// Tells the worker to forget the oldest of those that are not `named`; whether there were any.
+    fn forget_oldest(&mut self, socket: BorrowedFd<'_>, named: &HashSet<u64>) -> bool {
+        let mut ages: Vec<(u64, u64)> = self
+            .known
+            .iter()
+            .filter(|(id, _)| !named.contains(id))
+            .map(|(id, known)| (known.used, *id))
+            .collect();
+        ages.sort_unstable();
+        let surplus = self.known.len().saturating_sub(LEFT);
+        let mut forgotten = false;
+        for (_, id) in ages.into_iter().take(surplus) {
+            if passing::try_forget(socket, id) == Sent::No {
+                break;
+            }
+            self.known.remove(&id);
+            forgotten = true;
+        }
+        forgotten
+    }
+}
+
+impl Engine {
+    /// Takes the oldest segments from a worker that has too many, after it was fed.
+    pub(crate) fn limit_held(core: &mut Core, index: usize) {
+        let Some(worker) = core.workers.get(index).and_then(Option::as_ref) else { return };
+        // The initializer may not have read what it was given.
+        if !worker.segments.is_over() || worker.ready < worker.lanes.len() {
+            return;
+        }
+        let mut named = HashSet::new();
+        let lanes = worker.lanes.iter().filter_map(|lane| core.lanes.get(*lane)?.as_ref());
+        for sent in lanes.flat_map(|lane| &lane.outstanding) {
+            if let Some(payload) = sent.task.payload() {
+                named.extend(payload.segments.iter().map(|segment| segment.id()));
+            }
+            if let Call::Remote { function, .. } = &sent.task.call {
+                named.extend(function.payload.segments.iter().map(|segment| segment.id()));
+            }
+        }
+        let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) else { return };
+        if !worker.forget_oldest(&named) {
+            return;
+        }
+        let first = worker.lanes.first().copied();
+        if let Some(lane) = first.and_then(|lane| core.lanes.get_mut(lane)?.as_mut()) {
+            send_plain(&mut lane.tasks, kind::LOOK, 0);
+        }
+    }
+}
+
+impl crate::workers::Worker {
+    fn forget_oldest(&mut self, named: &HashSet<u64>) -> bool {
+        use std::os::fd::AsFd;
+        self.segments.forget_oldest(self.socket.as_fd(), named)
+    }
+}
