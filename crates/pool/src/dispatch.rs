@@ -2,13 +2,14 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use windlass_base::{Code, Error, Result, error};
 use windlass_shm::arena::Arena;
 use windlass_shm::ring::{Header, PushError, Retract};
 use windlass_shm::segment::Segment;
 
+use crate::clock;
 use crate::engine::{Core, Engine};
 use crate::events::{self, What};
 use crate::frame::{self, Entry, Part, Table};
@@ -191,7 +192,7 @@ impl Engine {
         lane.outstanding.push_back(Sent { task: Arc::clone(task), position });
         core.outstanding += 1;
         if lane.outstanding.len() == 1 {
-            lane.front_since = Instant::now();
+            lane.front_since = clock::now();
             core.idle.retain(|idle| *idle != index);
             core.busy.push(index);
         }
@@ -202,7 +203,7 @@ impl Engine {
 
     /// Carries waiting tasks from the fullest lanes to idle ones.
     fn steal(&self, core: &mut Core, ring: &mut Vec<usize>) {
-        let now = Instant::now();
+        let now = clock::now();
         let always = core.load.worth_stealing();
         while core.outstanding > core.busy.len() {
             let Some(index) = self.choose_idle(core) else { return };
@@ -334,12 +335,14 @@ impl Engine {
                 }
                 let Some(sent) = lane.outstanding.pop_front() else { return Ok(()) };
                 sent.task.count_attempt();
-                lane.front_since = Instant::now();
+                lane.front_since = clock::now();
                 core.lane_shrank(index, 1);
                 let worker = core.workers.get_mut(worker_index).and_then(Option::as_mut);
                 let Some(worker) = worker else { return Ok(()) };
                 // It is the worker's word, but no task has run for longer than it has been here.
-                let here = u64::try_from(sent.task.submitted.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let here =
+                    u64::try_from(clock::now().saturating_duration_since(sent.task.submitted).as_nanos())
+                        .unwrap_or(u64::MAX);
                 let busy_ns = header.aux.min(here);
                 worker.completed += 1;
                 worker.busy_ns = worker.busy_ns.saturating_add(busy_ns);

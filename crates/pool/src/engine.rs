@@ -11,6 +11,7 @@ mod local;
 mod wait;
 
 use std::collections::BinaryHeap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -192,6 +193,29 @@ impl Engine {
     ///
     /// When the machine is out of memory or descriptors.
     pub fn start(config: Config) -> Result<Arc<Self>> {
+        let (engine, control) = Self::assemble(config)?;
+        if let Some(spawn) = &engine.config.spawn {
+            let zygote = Supervisor::get()?.zygote(&spawn.zygote)?;
+            engine.prepare_spawning(spawn, zygote, control)?;
+            engine.add_first_workers()?;
+        }
+        Supervisor::get()?.add_engine(&engine);
+        Ok(engine)
+    }
+
+    /// Starts a pool whose zygote, workers and supervisor a simulation plays.
+    #[cfg(test)]
+    pub(crate) fn start_simulated(config: Config, zygote: Arc<crate::zygote::Zygote>) -> Result<Arc<Self>> {
+        let (engine, control) = Self::assemble(config)?;
+        if let Some(spawn) = &engine.config.spawn {
+            engine.prepare_spawning(spawn, zygote, control)?;
+            engine.add_first_workers()?;
+        }
+        Ok(engine)
+    }
+
+    /// An engine that nothing drives yet, and the descriptor of its control page.
+    fn assemble(config: Config) -> Result<(Arc<Self>, OwnedFd)> {
         let cores = u32::try_from(windlass_os::cpu::usable_cores()).unwrap_or(u32::MAX);
         let (control, control_fd) = Control::create(cores)?;
         let core = Core {
@@ -222,7 +246,6 @@ impl Engine {
             local_idle: 0,
             change_waiters: 0,
         };
-        let remote = config.spawn.is_some();
         let engine = Arc::new_cyclic(|me| Self {
             control,
             core: Locked::new(core),
@@ -240,16 +263,17 @@ impl Engine {
             spawning: Mutex::new(None),
             config,
         });
-        if remote {
-            engine.prepare_spawning(control_fd)?;
-            let mut core = engine.lock();
-            for _ in 0..engine.config.workers {
-                engine.add_worker(&mut core)?;
-            }
-            engine.rest(&mut core);
+        Ok((engine, control_fd))
+    }
+
+    /// Asks for the workers that the pool begins with.
+    fn add_first_workers(&self) -> Result<()> {
+        let mut core = self.lock();
+        for _ in 0..self.config.workers {
+            self.add_worker(&mut core)?;
         }
-        Supervisor::get()?.add_engine(&engine);
-        Ok(engine)
+        self.rest(&mut core);
+        Ok(())
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, Core> {

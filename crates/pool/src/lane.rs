@@ -10,6 +10,7 @@ use windlass_os::memfd;
 use windlass_os::mmap::{Mapping, Protection};
 use windlass_shm::ring::{Consumer, Position, Producer, RingMemory};
 
+use crate::clock;
 use crate::task::Task;
 
 /// Where the two rings of a lane lie.
@@ -90,7 +91,7 @@ impl Lane {
             tasks: tasks.producer(),
             results: results.consumer(),
             outstanding: VecDeque::new(),
-            front_since: Instant::now(),
+            front_since: clock::now(),
             functions: HashSet::new(),
             worker,
             ready: false,

@@ -3,6 +3,7 @@
 //! Tasks are bytes (for worker processes) or opaque values (for threads of this process). The layer above encodes and
 //! decodes. See `README.md` for the protocol and why nothing is lost.
 
+mod clock;
 mod config;
 pub mod control;
 mod dispatch;
@@ -14,6 +15,8 @@ mod lane;
 mod locked;
 mod passing;
 mod queue;
+#[cfg(test)]
+mod simulation;
 mod statistics;
 mod supervisor;
 mod task;

@@ -10,6 +10,7 @@ use windlass_shm::arena::Lease;
 use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
 
+use crate::clock;
 use crate::locked::Opaque;
 
 /// A function as it is shipped to workers, once to each.
@@ -223,7 +224,7 @@ impl Task {
             call,
             flags,
             options,
-            submitted: Instant::now(),
+            submitted: clock::now(),
             word: AtomicU32::new(Stage::Queued as u32),
             attempt: AtomicU32::new(attempt),
             bereaved: AtomicU32::new(0),
@@ -298,8 +299,12 @@ impl Task {
         self.set_stage(Stage::Sent);
     }
 
-    pub(crate) fn count_attempt(&self) -> u32 {
-        self.attempt.fetch_add(1, Ordering::Relaxed) + 1
+    /// Counts a start that the engine has learned of. The record of a task that has ended is not changed: a worker may
+    /// answer what was cancelled, or timed out, a moment before.
+    pub(crate) fn count_attempt(&self) {
+        if !self.is_done() {
+            self.attempt.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Its worker has died and had not started it, by the worker's own word; true when that is no accident any more.

@@ -12,6 +12,8 @@ use windlass_shm::arena::Lease;
 use windlass_shm::ring::{Header, Producer};
 use windlass_shm::segment::Segment;
 
+use crate::clock;
+use crate::config::Spawn;
 use crate::engine::{Core, Engine, State, lock};
 use crate::events::{self, What};
 use crate::held::Held;
@@ -150,10 +152,32 @@ impl Worker {
     }
 }
 
+#[cfg(test)]
 impl Engine {
-    pub(crate) fn prepare_spawning(&self, control: OwnedFd) -> Result<()> {
-        let Some(spawn) = &self.config.spawn else { return Ok(()) };
-        let zygote = Supervisor::get()?.zygote(&spawn.zygote)?;
+    /// For a simulation: the workers that have been sent a signal.
+    pub(crate) fn killed_workers(&self) -> Vec<u64> {
+        let core = self.lock();
+        core.workers.iter().flatten().filter(|worker| worker.killed).map(|worker| worker.id).collect()
+    }
+
+    /// For a simulation: the tasks that lie with a worker.
+    pub(crate) fn given_to(&self, id: u64) -> Vec<u64> {
+        let core = self.lock();
+        let Some(worker) = core.workers.iter().flatten().find(|worker| worker.id == id) else {
+            return Vec::new();
+        };
+        let lanes = worker.lanes.iter().filter_map(|lane| core.lanes.get(*lane)?.as_ref());
+        lanes.flat_map(|lane| lane.outstanding.iter().map(|sent| sent.task.id)).collect()
+    }
+}
+
+impl Engine {
+    pub(crate) fn prepare_spawning(
+        &self,
+        spawn: &Spawn,
+        zygote: Arc<Zygote>,
+        control: OwnedFd,
+    ) -> Result<()> {
         let spec =
             memfd::with_contents(c"windlass-spec", &spawn.spec).context("could not store a worker's spec")?;
         *lock(&self.spawning) = Some(Spawning { zygote, control, spec });
@@ -248,7 +272,7 @@ impl Engine {
         if worker.status.is_some() || worker.dismissed {
             self.bury(&mut core, index);
         } else {
-            worker.dead_until = Some(Instant::now() + STATUS_PATIENCE);
+            worker.dead_until = Some(clock::now() + STATUS_PATIENCE);
             // The supervisor has to look again by then, status or none.
             self.control.kick();
         }

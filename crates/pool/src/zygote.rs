@@ -175,3 +175,22 @@ impl Zygote {
         }
     }
 }
+
+/// For a simulation: a zygote whose process is played by whoever has the other end of its socket.
+#[cfg(test)]
+impl Zygote {
+    pub(crate) fn simulated() -> Result<(std::sync::Arc<Self>, OwnedFd)> {
+        let (ours, theirs) = socket::seqpacket_pair().context("could not make a zygote's socket")?;
+        let zygote = Self { id: 0, socket: ours, child: Mutex::new(None), complaints: Mutex::default() };
+        Ok((std::sync::Arc::new(zygote), theirs))
+    }
+}
+
+/// For a simulation: the next request that was sent to a zygote: which worker, with which descriptors.
+#[cfg(test)]
+pub(crate) fn read_request(fd: &OwnedFd, fds: &mut Vec<OwnedFd>) -> Option<u64> {
+    let mut buffer = [0; HEAD];
+    let got = socket::recv(fd.as_fd(), &mut buffer, fds, false).ok()?;
+    let (op, worker, _) = read_head(buffer.get(..got)?)?;
+    (op == SPAWN).then_some(worker)
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use windlass_os::futex::{self, Scope};
 
 use super::{Core, Engine, Sleeper, State, Waited, lock};
+use crate::clock;
 use crate::events::{self, What};
 use crate::task::{Failure, Outcome, Record};
 use crate::workers::Worker;
@@ -33,7 +34,7 @@ impl Engine {
         }
         self.cancel_waiting(&mut core, 0);
         core.ending = true;
-        match Instant::now().checked_add(grace) {
+        match clock::now().checked_add(grace) {
             _ if grace.is_zero() => self.terminate_core(&mut core),
             Some(at) => core.end_at = Some(core.end_at.map_or(at, |before| before.min(at))),
             None => {}
@@ -207,7 +208,7 @@ impl Engine {
             if self.has_ended() {
                 return Waited::Ready;
             }
-            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|at| at.saturating_duration_since(clock::now()));
             if left == Some(Duration::ZERO) {
                 return Waited::TimedOut;
             }

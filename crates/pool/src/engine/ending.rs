@@ -7,6 +7,7 @@ use std::time::Instant;
 use windlass_shm::ring::Retract;
 
 use super::{Core, Engine, State, lock};
+use crate::clock;
 use crate::dispatch::STEAL_AFTER;
 use crate::events::{self, How, What};
 use crate::task::{Call, Failure, Outcome, Payload, Phase, Record, Stage, Task};
@@ -29,9 +30,10 @@ impl Engine {
             }
             _ => counters.failed += 1,
         }
-        counters.busy_ns += record.busy_ns;
+        counters.busy_ns = counters.busy_ns.saturating_add(record.busy_ns);
         self.tell_failure(task, &outcome, record.pid);
-        record.total_ns = u64::try_from(task.submitted.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        record.total_ns = u64::try_from(clock::now().saturating_duration_since(task.submitted).as_nanos())
+            .unwrap_or(u64::MAX);
         match &task.call {
             Call::Remote { payload, .. } => *lock(payload) = Payload::default(),
             Call::Local(call) => drop(lock(call).take()),

@@ -7,6 +7,7 @@ use windlass_os::futex::{self, Scope};
 use windlass_shm::ring::AdaptiveSpin;
 
 use super::{Core, Engine, Sleeper, State, Waited};
+use crate::clock;
 use crate::control::{WATCH, bell};
 use crate::dispatch::STEAL_AFTER;
 use crate::locked::Guard;
@@ -58,7 +59,7 @@ impl Engine {
         what: &Sleeper,
         deadline: Option<Instant>,
     ) -> Waited {
-        let timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
         if timeout == Some(Duration::ZERO) {
             return Waited::TimedOut;
         }
@@ -116,7 +117,7 @@ impl Engine {
         loop {
             self.poll(&mut core);
             let ready = self.is_there(&core, what);
-            let late = deadline.is_some_and(|at| Instant::now() >= at);
+            let late = deadline.is_some_and(|at| clock::now() >= at);
             if ready || late || interrupted {
                 core.spin = spin;
                 core.leader = false;
@@ -146,7 +147,7 @@ impl Engine {
                 core.has_work().then_some(WATCH)
             };
             drop(core);
-            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|at| at.saturating_duration_since(clock::now()));
             let timeout = match (left, look) {
                 (Some(left), Some(look)) => Some(left.min(look)),
                 (left, look) => left.or(look),
@@ -189,7 +190,7 @@ impl Engine {
         }
         if core.steal_pending() {
             // Nobody rings for a lane that is stuck behind a long task: the supervisor looks by itself.
-            let at = Instant::now() + STEAL_AFTER;
+            let at = clock::now() + STEAL_AFTER;
             if core.supervisor_wakes.is_none_or(|wakes| at < wakes) {
                 core.supervisor_wakes = Some(at);
                 self.control.kick();
