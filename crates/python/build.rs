@@ -1,5 +1,8 @@
-//! Tells the crate which interpreter it is built for: `cfg(Py_GIL_DISABLED)` and its like.
+//! Tells the crate which interpreter it is built for: `cfg(Py_GIL_DISABLED)` and its like; and the linker, whose routine
+//! the frames of the extension are unwound with.
 
 fn main() {
     pyo3_build_config::use_pyo3_cfgs();
+    // See src/forced_unwind.rs.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--defsym=DW.ref.rust_eh_personality=WINDLASS_PERSONALITY");
 }

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use pyo3_ffi as ffi;
 
+use crate::forced_unwind;
+
 /// Slot numbers that older headers do not know: they are looked at by interpreters of these versions and later only.
 const MULTIPLE_INTERPRETERS: c_int = 3;
 const GIL: c_int = 4;
@@ -48,6 +50,11 @@ impl Definition {
 
     /// What a `PyInit_` function returns.
     pub(crate) fn init(&self, door: Door) -> *mut ffi::PyObject {
+        if !forced_unwind::is_in_place() {
+            // SAFETY: a live exception class and a C string, which is copied.
+            unsafe { ffi::PyErr_SetString(ffi::PyExc_ImportError, forced_unwind::NOT_IN_PLACE.as_ptr()) };
+            return ptr::null_mut();
+        }
         let definition = *self.0.get_or_init(|| {
             // SAFETY: a constant of the running interpreter, set before any module is loaded.
             let version = unsafe { ffi::Py_Version };

@@ -8,6 +8,7 @@ mod awaitable;
 mod core;
 mod door;
 mod event_loop;
+mod forced_unwind;
 mod foundation;
 mod guarded;
 mod heap;

@@ -1,8 +1,6 @@
 //! References into the interpreter, owned: the little that this module needs of what pyo3 would give.
 
 use std::ffi::CStr;
-#[cfg(not(any(Py_3_13, Py_3_14)))]
-use std::ffi::c_int;
 use std::ptr::NonNull;
 
 use pyo3_ffi as ffi;
@@ -224,37 +222,13 @@ pub(crate) fn os_error(error: &std::io::Error) -> Result<Object, Raised> {
     }
 }
 
-/// Runs something that blocks with the interpreter released.
+/// Runs something that blocks with the interpreter released. If the interpreter is leaving by then, the thread does not
+/// come back: see `forced_unwind`.
 pub(crate) fn detached<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: the thread is attached, and is so again before anything of the interpreter is touched.
     let state = unsafe { ffi::PyEval_SaveThread() };
     let result = work();
-    wait_if_leaving();
     // SAFETY: the state that SaveThread gave.
     unsafe { ffi::PyEval_RestoreThread(state) };
     result
-}
-
-/// Does not return to an interpreter that is leaving. For a detached thread that is about to attach again.
-///
-/// Before 3.14 a thread that comes back to such an interpreter is ended by unwinding it, which Rust's frames do not
-/// survive. It waits for the end of the process instead, as it does from 3.14 on.
-pub(crate) fn wait_if_leaving() {
-    #[cfg(not(Py_3_14))]
-    while is_leaving() {
-        std::thread::park();
-    }
-}
-
-/// Whether the interpreter is leaving. An attached thread that sees it is the one that takes it apart.
-pub(crate) fn is_leaving() -> bool {
-    #[cfg(Py_3_13)]
-    use ffi::Py_IsFinalizing as is_finalizing;
-    #[cfg(not(Py_3_13))]
-    unsafe extern "C" {
-        #[link_name = "_Py_IsFinalizing"]
-        fn is_finalizing() -> c_int;
-    }
-    // SAFETY: allowed without being attached.
-    unsafe { is_finalizing() != 0 }
 }

@@ -29,6 +29,7 @@ fn private_bytes(py: Python<'_>, pid: i32) -> u64 {
 /// The parent's side of Windlass; see `windlass/_core.pyi`.
 #[pymodule(gil_used = false)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    crate::forced_unwind::check()?;
     // pyo3 would load into a subinterpreter without a word and share its type objects there, which is unsound.
     // SAFETY: an interpreter is attached, for this runs during an import.
     let interpreter = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };

@@ -10,7 +10,6 @@ use pyo3::types::{PyDict, PyInt, PyTuple};
 use windlass_messaging::Context;
 use windlass_os::process::fork_generation;
 
-use super::detach::let_go;
 use super::errors::{self, EFAULT, Truth};
 use super::registry::CONTEXTS;
 use super::release;
@@ -146,7 +145,7 @@ impl ContextBase {
             let context = &inner.context;
             // Sockets that were closed may be nearly done, so the first look is short.
             let mut slice = Duration::from_millis(1);
-            while !let_go(py, || context.term(slice)) {
+            while !py.detach(|| context.term(slice)) {
                 release::collect(py);
                 py.check_signals()?;
                 slice = (slice * 4).min(SLICE);

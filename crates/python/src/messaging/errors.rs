@@ -12,8 +12,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use windlass_messaging::Error;
 
-use super::detach::in_python;
-
 pub(crate) const EINTR: i32 = 4;
 pub(crate) const EAGAIN: i32 = 11;
 pub(crate) const EFAULT: i32 = 14;
@@ -79,7 +77,7 @@ pub(crate) fn make<'py>(
 ) -> PyErr {
     LATEST.set(errno);
     let made = MAKE_ERROR.find(py, user, intern!(py, "_make_error")).and_then(|make| match make {
-        Some(make) => in_python(py, || make.call1((errno, message))).map(PyErr::from_value),
+        Some(make) => make.call1((errno, message)).map(PyErr::from_value),
         None => Ok(PyOSError::new_err((errno, message.to_owned()))),
     });
     made.unwrap_or_else(|error| error)
@@ -117,7 +115,7 @@ pub(crate) fn tracker<'py>(
     event: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     match MAKE_TRACKER.find(py, Some(user), intern!(py, "_make_tracker"))? {
-        Some(make) => in_python(py, || make.call1((event,))),
+        Some(make) => make.call1((event,)),
         None => Ok(event.cloned().unwrap_or_else(|| py.None().into_bound(py))),
     }
 }

@@ -12,7 +12,6 @@ use pyo3::types::{
 };
 use windlass_messaging::Frame;
 
-use super::detach::in_python;
 use super::errors::{self, EINVAL, Truth};
 use super::release::{self, View};
 
@@ -78,7 +77,7 @@ impl FrameBase {
         frame: Frame,
         track: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let object = in_python(class.py(), || class.call0())?;
+        let object = class.call0()?;
         let base =
             object.cast::<Self>().map_err(|_| PyTypeError::new_err("_frame_class must derive from Frame"))?;
         let more = frame.more();
@@ -102,7 +101,7 @@ pub(crate) fn lend<'py>(
 ) -> PyResult<(Frame, Option<Bound<'py, PyAny>>)> {
     let event = if track {
         let make = || py.import(intern!(py, "threading"))?.call_method0(intern!(py, "Event"));
-        Some(in_python(py, make)?)
+        Some(make()?)
     } else {
         None
     };

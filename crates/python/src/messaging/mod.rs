@@ -9,7 +9,6 @@
 
 mod awaited;
 mod context;
-mod detach;
 mod errors;
 mod frame;
 mod options;
@@ -86,6 +85,7 @@ fn curve_public<'py>(py: Python<'py>, secret_key: &Bound<'py, PyAny>) -> PyResul
 /// The messaging door; see `windlass/_zmq.pyi`.
 #[pymodule(gil_used = false)]
 fn _zmq(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    crate::forced_unwind::check()?;
     // As for `_core`: pyo3 would share its type objects between interpreters, which is unsound.
     // SAFETY: an interpreter is attached, for this runs during an import.
     let interpreter = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
@@ -112,7 +112,7 @@ fn _zmq(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(poll::proxy, m)?)?;
     m.add_function(wrap_pyfunction!(poll::proxy_steerable, m)?)?;
     m.add_function(wrap_pyfunction!(poll::device, m)?)?;
-    detach::at_exit(m)?;
+    release::at_exit(m)?;
     m.add("IPC_PATH_MAX_LEN", IPC_PATH_MAX_LEN)?;
     m.add("PYZMQ_DRAFT_API", true)?;
     Ok(())

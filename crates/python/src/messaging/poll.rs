@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyType};
 use windlass_messaging::{Error, Events, PollItem, PollWoken, Target};
 
-use super::detach::let_go;
 use super::errors::{self, EINTR};
 use super::release;
 use super::socket::SocketBase;
@@ -70,7 +69,7 @@ pub(crate) fn zmq_poll<'py>(
         .ok()
         .and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout)));
     loop {
-        match let_go(py, || windlass_messaging::poll(&mut items, deadline)) {
+        match py.detach(|| windlass_messaging::poll(&mut items, deadline)) {
             Ok(PollWoken::Ready(_) | PollWoken::TimedOut) => break,
             Ok(PollWoken::Interrupted) => py.check_signals()?,
             Err(error) if error.errno() == EINTR => py.check_signals()?,
@@ -105,7 +104,7 @@ fn run_proxy(
     let third = capture.as_ref().map(SocketBase::open).transpose()?;
     let fourth = control.as_ref().map(SocketBase::open).transpose()?;
     let mut raised = None;
-    let ended = let_go(py, || {
+    let ended = py.detach(|| {
         let mut interrupted = || {
             // Called by this thread between two messages, with no lock held.
             let attached = Python::try_attach(|py| {

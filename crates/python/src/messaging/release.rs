@@ -18,8 +18,6 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use windlass_os::process::fork_generation;
 
-use super::detach::{in_python, let_go};
-
 /// Buffers that were let go: a stack of [`Node`]s. Any thread pushes; one that is attached takes all of them.
 static RETURNED: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
 /// Buffers that are shared and not yet released. Written by attached threads only. Together with `ALERT` it decides
@@ -188,7 +186,7 @@ fn collect_all(py: Python<'_>) {
         SHARED.fetch_sub(1, Ordering::SeqCst);
         // SAFETY: an owned reference, or null.
         if let Some(event) = unsafe { Bound::from_owned_ptr_or_opt(py, event) }
-            && let Err(error) = in_python(py, || event.call_method0("set"))
+            && let Err(error) = event.call_method0("set")
         {
             error.write_unraisable(py, Some(&event));
         }
@@ -243,18 +241,27 @@ fn watch() {
     }
 }
 
-/// Ends the thread while the interpreter is whole: one that attached later would never come back.
-pub(crate) fn end(py: Python<'_>) {
+/// Runs among the interpreter's exit handlers: ends the thread while the interpreter is whole, for one that attached
+/// later would never come back.
+#[pyfunction]
+#[pyo3(name = "_leave")]
+fn leave(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
     let thread = WATCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
     match thread {
         Some((thread, generation)) if generation == fork_generation() => {
             thread.thread().unpark();
             // What it panicked of was printed.
-            let _ = let_go(py, || thread.join());
+            let _ = py.detach(|| thread.join());
         }
         // A forked child's parent has it.
         other => std::mem::forget(other),
     }
     collect(py);
+}
+
+/// Registers `leave` when the module is made, so that handlers registered later, which may use sockets, run before it.
+pub(crate) fn at_exit(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.py().import("atexit")?.call_method1("register", (wrap_pyfunction!(leave, m)?,))?;
+    Ok(())
 }

@@ -15,7 +15,6 @@ use windlass_messaging::{Error, Events, Socket, SocketType, Woken};
 use windlass_os::process::fork_generation;
 
 use super::context::ContextBase;
-use super::detach::let_go;
 use super::errors::{self, EAGAIN, EINTR, EINVAL, ENOTSOCK, Truth};
 use super::frame::COPY_THRESHOLD;
 use super::registry::SOCKETS;
@@ -105,7 +104,7 @@ impl SocketBase {
         loop {
             release::collect(py);
             let mut ready = false;
-            match let_go(py, || socket.wait(what, deadline)) {
+            match py.detach(|| socket.wait(what, deadline)) {
                 Ok(Woken::Ready) => ready = true,
                 Ok(Woken::Interrupted | Woken::TimedOut) => py.check_signals()?,
                 Err(error) if error.errno() == EINTR => py.check_signals()?,
@@ -124,7 +123,7 @@ impl SocketBase {
             // A ROUTER has room for somebody, but not for the one that this message names: its readiness does not
             // tell, so it is looked at from time to time.
             if in_vain > 3 && !what.has(Events::READ) {
-                let_go(py, || std::thread::sleep(Duration::from_millis(1)));
+                py.detach(|| std::thread::sleep(Duration::from_millis(1)));
             }
         }
     }
@@ -146,7 +145,7 @@ impl SocketBase {
         let name = errors::text(name, "an address or a group")?;
         let socket = Self::open(slf)?;
         loop {
-            match let_go(slf.py(), || act(socket, &name)) {
+            match slf.py().detach(|| act(socket, &name)) {
                 Err(error) if error.errno() == EINTR => slf.py().check_signals()?,
                 Err(error) => return Err(Self::explain(slf, &name, &error)),
                 Ok(()) => return Ok(()),
@@ -290,7 +289,7 @@ impl SocketBase {
             && inner.forks == fork_generation()
             && !self.closed.swap(true, Ordering::Relaxed)
         {
-            let_go(py, || inner.socket.close(linger));
+            py.detach(|| inner.socket.close(linger));
             SOCKETS.remove(inner.socket.id());
             release::collect(py);
         }
@@ -340,7 +339,7 @@ impl SocketBase {
     fn connect_peer(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<u32> {
         let name = errors::text(addr, "an address")?;
         let socket = Self::open(slf)?;
-        let_go(slf.py(), || socket.connect_peer(&name)).map_err(|error| Self::explain(slf, &name, &error))
+        slf.py().detach(|| socket.connect_peer(&name)).map_err(|error| Self::explain(slf, &name, &error))
     }
 
     /// Takes the messages of a group, too.

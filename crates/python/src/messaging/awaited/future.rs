@@ -6,7 +6,6 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::is_ordinary;
-use crate::messaging::detach::in_python;
 
 static FUTURE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static TASK: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -53,7 +52,7 @@ pub(super) fn finish(future: &Bound<'_, PyAny>, result: Bound<'_, PyAny>) -> PyR
     let Some((wake, context)) = sole_task(future)? else { return set_result(future, result) };
     future.call_method1(intern!(py, "remove_done_callback"), (&wake,))?;
     set_result(future, result)?;
-    in_python(py, || context.call_method1(intern!(py, "run"), (wake, future))).map(drop)
+    context.call_method1(intern!(py, "run"), (wake, future)).map(drop)
 }
 
 /// What wakes the task that is the only one to wait for a future, and its context.

@@ -6,7 +6,6 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use windlass_messaging::{Error, Events, Frame, Socket, Unsent};
 
 use super::{SNDMORE, SocketBase};
-use crate::messaging::detach::let_go;
 use crate::messaging::errors::{self, EAGAIN};
 use crate::messaging::frame::{self, FrameBase};
 use crate::messaging::release::{self, Collecting, View};
@@ -29,7 +28,7 @@ impl Outgoing<'_> {
 }
 
 fn copy_of(py: Python<'_>, bytes: &[u8]) -> Frame {
-    if bytes.len() < LONG_COPY { Frame::copy_of(bytes) } else { let_go(py, || Frame::copy_of(bytes)) }
+    if bytes.len() < LONG_COPY { Frame::copy_of(bytes) } else { py.detach(|| Frame::copy_of(bytes)) }
 }
 
 /// The bytes to copy, if that is all there is to it.
