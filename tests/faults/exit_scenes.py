@@ -129,12 +129,6 @@ def thread_pool_with_tasks_that_submit() -> None:
 
 
 @scene
-def pool_map() -> None:
-    pool = _pool("process")
-    forever(lambda: list(pool.map(busy, (n + busy() for n in range(5)))))
-
-
-@scene
 def pool_callbacks_and_waiting() -> None:
     from concurrent.futures import as_completed, wait
 
