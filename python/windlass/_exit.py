@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from windlass import _core
 
@@ -17,12 +17,20 @@ if TYPE_CHECKING:
 
     from windlass._pool import Pool
 
+T = TypeVar("T")
+
 #: Pools that have not been shut down: their accepted tasks are finished before the interpreter leaves.
 OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
 #: Engines whose pool is gone or shut down without waiting, but whose workers may be at work.
 ENDING: set[_core.PoolHandle] = set()
-#: Threads of pools: they must be gone before the interpreter is, for they come back into it from compiled code.
+#: Threads of pools: they finish what they have before the interpreter goes.
 THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def start(thread: threading.Thread) -> None:
+    """Starts a thread that is joined before the interpreter leaves; only a started one can be joined."""
+    thread.start()
+    THREADS.add(thread)
 
 
 def join(threads: Iterable[threading.Thread]) -> None:
@@ -60,9 +68,7 @@ def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
         except RuntimeError:  # The loop is closed: nobody waits any more.
             return
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    THREADS.add(thread)
-    thread.start()
+    start(threading.Thread(target=run, name=name, daemon=True))
     return done
 
 
@@ -74,21 +80,30 @@ def abandon(engine: _core.PoolHandle, owner: int) -> None:
             ENDING.add(engine)
 
 
+def _snapshot(members: Iterable[T]) -> list[T]:
+    """What is in a set that other threads add to: a weak one raises when that happens while it is copied."""
+    while True:
+        try:
+            return list(members)
+        except RuntimeError:
+            continue
+
+
 def _at_exit() -> None:
     """Finishes what was accepted, as the standard library does, before the interpreter goes.
 
     After Ctrl-C nobody waits for that: what waits is cancelled, and what runs is ended after its pool's grace.
     """
-    pools = [pool for pool in OPEN if not pool._is_forked()]
+    pools = [pool for pool in _snapshot(OPEN) if not pool._is_forked()]
     if _was_interrupted():
         _end(pools)
         return
     try:
         for pool in pools:
             pool.shutdown(wait=True)
-        for engine in list(ENDING):
+        for engine in _snapshot(ENDING):
             engine.join()
-        join(list(THREADS))
+        join(_snapshot(THREADS))
     except BaseException:
         _end(pools)
         raise
@@ -97,7 +112,7 @@ def _at_exit() -> None:
 def _end(pools: list[Pool]) -> None:
     for pool in pools:
         pool._end()
-    for engine in list(ENDING):
+    for engine in _snapshot(ENDING):
         engine.terminate()
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Never, TypeVar
 
 from windlass import _core
 from windlass._core import private_bytes, usable_cores
-from windlass._exit import ENDING, OPEN, THREADS, abandon, in_a_thread, join
+from windlass._exit import ENDING, OPEN, abandon, in_a_thread, join, start
 from windlass._future import Future, LoopMail
 from windlass._map import MapIterator
 from windlass._options import (
@@ -414,9 +414,8 @@ class Pool(_core.PoolBase, TaskMethods):
                 name=f"{self._name}-thread-{number}",
                 daemon=True,
             )
+            start(thread)
             self._runners.append(thread)
-            THREADS.add(thread)
-            thread.start()
 
 
 class _Collector:
@@ -428,9 +427,8 @@ class _Collector:
 
     def start(self, handle: _core.PoolHandle) -> None:
         thread = threading.Thread(target=handle.collect, name=f"{self._name}-collector", daemon=True)
+        start(thread)
         self.threads.append(thread)
-        THREADS.add(thread)
-        thread.start()
 
 
 def _serve(
