@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         InitializerFailed as InitializerFailed,
     )
     from windlass._errors import (
+        InternalError as InternalError,
         InvalidTopic as InvalidTopic,
     )
     from windlass._errors import (
@@ -161,6 +162,7 @@ __all__ = [
     "FunctionLoadError",
     "Future",
     "InitializerFailed",
+    "InternalError",
     "InvalidTopic",
     "Lagged",
     "LimitReached",

@@ -36,6 +36,17 @@ class WindlassError(Exception):
         super().__init__(*args)
 
 
+class InternalError(WindlassError, RuntimeError):
+    """Windlass itself has failed: compiled code found what it holds to be impossible.
+
+    It is a defect; please report it with the error's text. What the failed call was about may be in any state, the rest
+    of the program is not concerned.
+    """
+
+    code = "WL-INTERNAL"
+    remedy = "Report it with the error's text; what the failed call was about may be in any state."
+
+
 class UnwrapError(WindlassError):
     """A result was unwrapped, and it was the other kind.
 

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
+use crate::entry::entry;
 use crate::object::{Object, Raised, fail};
 
 /// Not in the headers: the slot of `am_send`.
@@ -15,6 +16,7 @@ pub(crate) const AM_SEND: c_int = 81;
 /// # Safety
 ///
 /// Called by the interpreter, with a live object.
+#[entry]
 pub(crate) unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the caller's.
     unsafe { ffi::Py_INCREF(object) };
@@ -26,6 +28,7 @@ pub(crate) unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::
 /// # Safety
 ///
 /// As [`itself`].
+#[entry]
 pub(crate) unsafe extern "C" fn await_method(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -39,6 +42,7 @@ pub(crate) unsafe extern "C" fn await_method(
 /// # Safety
 ///
 /// Called by the interpreter, with a live object whose type has an `am_send`.
+#[entry]
 pub(crate) unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the caller's.
     unsafe { send(object, ffi::Py_None()) }
@@ -49,6 +53,7 @@ pub(crate) unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::Py
 /// # Safety
 ///
 /// As [`next`].
+#[entry]
 pub(crate) unsafe extern "C" fn send(
     object: *mut ffi::PyObject,
     sent: *mut ffi::PyObject,

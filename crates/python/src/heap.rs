@@ -5,6 +5,7 @@ use std::ptr;
 
 use pyo3_ffi as ffi;
 
+use crate::entry::entry;
 use crate::object::{Object, Raised};
 
 /// An object of ours: the interpreter's head, then what is ours.
@@ -49,6 +50,7 @@ pub(crate) unsafe fn make<T>(kind: *mut ffi::PyTypeObject, content: T) -> Result
 /// # Safety
 ///
 /// Called by the interpreter, once, with the last reference gone.
+#[entry]
 pub(crate) unsafe extern "C" fn dealloc<T>(object: *mut ffi::PyObject) {
     // SAFETY: as above; an object of a heap type holds its type.
     unsafe {

@@ -7,6 +7,7 @@
 mod awaitable;
 mod core;
 mod door;
+mod entry;
 mod event_loop;
 mod forced_unwind;
 mod foundation;

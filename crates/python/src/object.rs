@@ -225,10 +225,17 @@ pub(crate) fn os_error(error: &std::io::Error) -> Result<Object, Raised> {
 /// Runs something that blocks with the interpreter released. If the interpreter is leaving by then, the thread does not
 /// come back: see `forced_unwind`.
 pub(crate) fn detached<T>(work: impl FnOnce() -> T) -> T {
+    /// Attaches again when dropped, also by a panic.
+    struct Away(*mut ffi::PyThreadState);
+
+    impl Drop for Away {
+        fn drop(&mut self) {
+            // SAFETY: the state that SaveThread gave, in the same thread.
+            unsafe { ffi::PyEval_RestoreThread(self.0) };
+        }
+    }
+
     // SAFETY: the thread is attached, and is so again before anything of the interpreter is touched.
-    let state = unsafe { ffi::PyEval_SaveThread() };
-    let result = work();
-    // SAFETY: the state that SaveThread gave.
-    unsafe { ffi::PyEval_RestoreThread(state) };
-    result
+    let _away = Away(unsafe { ffi::PyEval_SaveThread() });
+    work()
 }

@@ -80,6 +80,21 @@ impl<T: Linked> Injector<T> {
         self.head.load(Ordering::Acquire).is_null()
     }
 
+    /// What waits to be taken, newest first, and stays there.
+    ///
+    /// # Safety
+    ///
+    /// Nobody takes while the nodes are looked at.
+    pub unsafe fn nodes(&self) -> impl Iterator<Item = NonNull<T>> {
+        let mut next = self.head.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            let node = NonNull::new(next)?;
+            // SAFETY: the node was pushed and nobody takes it, so it is live, and its link is not written.
+            next = unsafe { T::link(node) }.0.load(Ordering::Relaxed);
+            Some(node)
+        })
+    }
+
     /// Takes everything, in the order in which it was pushed.
     pub fn take(&self) -> Chain<T> {
         let mut rest = if self.is_empty() {

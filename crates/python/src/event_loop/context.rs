@@ -12,8 +12,7 @@
 //! On a free-threaded build, where the snapshot would need a lock, every callback gets a copy too.
 
 use std::cell::Cell;
-#[cfg(not(Py_GIL_DISABLED))]
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 #[cfg(not(Py_GIL_DISABLED))]
 use std::ptr::null_mut;
 
@@ -151,6 +150,25 @@ impl Snapshots {
         }
         // SAFETY: a live context.
         unsafe { Object::own(ffi::PyContext_Copy(base.as_ptr())) }
+    }
+
+    /// Shows what it holds to the collector.
+    ///
+    /// # Safety
+    ///
+    /// Called from `tp_traverse` with what that was given.
+    pub(super) unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+        // SAFETY: nothing else runs while the collector looks, so the cells may be read where they are.
+        let (base, runner) = unsafe { (&*self.base.as_ptr(), &*self.runner.as_ptr()) };
+        let runner = runner.iter().flat_map(|(of, runner)| [of, runner]);
+        for object in base.iter().chain(runner) {
+            // SAFETY: a live object, and the collector's own function.
+            let answer = unsafe { visit(object.as_ptr(), arg) };
+            if answer != 0 {
+                return answer;
+            }
+        }
+        0
     }
 
     pub(super) fn clear(&self) {

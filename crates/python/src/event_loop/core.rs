@@ -20,6 +20,7 @@ use super::context::Snapshots;
 use super::descriptors::Descriptors;
 use super::handle::{self, CANCELLED, Handle, SHARED, TIMED};
 use super::{State, compat};
+use crate::entry::entry;
 use crate::guarded::Guarded;
 use crate::heap::{self, content, fast_method, getter, keyword_method, method};
 use crate::object::{Object, Raised, fail, raise_os};
@@ -196,6 +197,24 @@ impl Core {
         }
     }
 
+    /// Makes the handles that somebody keeps known to the collector, for nobody may ever run the loop again. While it
+    /// runs they need not be: it is no garbage, and lets go of them by itself.
+    fn show_kept(&self) {
+        // SAFETY: as of `enqueue`; tracking runs nothing. Only attached threads take from the injector, and the batch
+        // belongs to whoever runs the loop, and nobody does.
+        unsafe {
+            let inner = self.inner.lock();
+            let batch = &*self.batch.get();
+            let rest = batch.items.get(batch.at..).unwrap_or_default();
+            let queued =
+                rest.iter().chain(&inner.ready).filter(|item| item.is_handle()).map(|item| item.as_handle());
+            let others = inner.timers.iter().chain(inner.descriptors.handles());
+            for made in queued.chain(others).chain(self.injector.nodes().map(NonNull::as_ptr)) {
+                handle::show_if_kept(made);
+            }
+        }
+    }
+
     /// Drops everything that was scheduled, and all descriptors.
     pub(super) fn drop_all(&self) {
         // SAFETY: as of `enqueue`. The batch belongs to whoever runs the loop, and nobody does.
@@ -250,44 +269,52 @@ pub(super) fn none() -> *mut ffi::PyObject {
     Object::none().into_ptr()
 }
 
+#[entry]
 unsafe extern "C" fn time(_: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the thread is attached.
     unsafe { ffi::PyFloat_FromDouble(as_seconds(now())) }
 }
 
+#[entry]
 unsafe extern "C" fn get_debug(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     unsafe { ffi::PyBool_FromLong(Core::of(owner).is_debug().into()) }
 }
 
+#[entry]
 unsafe extern "C" fn is_closed(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     unsafe { ffi::PyBool_FromLong(Core::of(owner).is_closed().into()) }
 }
 
+#[entry]
 unsafe extern "C" fn is_running(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     unsafe { ffi::PyBool_FromLong((Core::of(owner).thread() != 0).into()) }
 }
 
+#[entry]
 unsafe extern "C" fn check_closed(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     if unsafe { Core::of(owner) }.check_open().is_ok() { none() } else { null_mut() }
 }
 
 /// `_write_to_self()`: wakes the loop, from any thread and from a signal handler.
+#[entry]
 unsafe extern "C" fn write_to_self(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     unsafe { Core::of(owner) }.wake();
     none()
 }
 
+#[entry]
 unsafe extern "C" fn stop(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     unsafe { Core::of(owner) }.stopping.store(true, Ordering::Relaxed);
     none()
 }
 
+#[entry]
 unsafe extern "C" fn discard(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop, and the thread is attached. The descriptors are closed once nobody holds the set.
     unsafe {
@@ -301,11 +328,13 @@ unsafe extern "C" fn discard(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -
 
 macro_rules! flag {
     ($get:ident, $set:ident, $field:ident) => {
+        #[entry]
         unsafe extern "C" fn $get(owner: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
             // SAFETY: a loop.
             unsafe { ffi::PyBool_FromLong(Core::of(owner).$field.load(Ordering::Relaxed).into()) }
         }
 
+        #[entry]
         unsafe extern "C" fn $set(
             owner: *mut ffi::PyObject,
             value: *mut ffi::PyObject,
@@ -327,6 +356,7 @@ flag!(get_debug_flag, set_debug_flag, debug);
 flag!(get_closed, set_closed, closed);
 flag!(get_stopping, set_stopping, stopping);
 
+#[entry]
 unsafe extern "C" fn get_thread(owner: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     match unsafe { Core::of(owner) }.thread() {
@@ -336,6 +366,7 @@ unsafe extern "C" fn get_thread(owner: *mut ffi::PyObject, _: *mut c_void) -> *m
     }
 }
 
+#[entry]
 unsafe extern "C" fn set_thread(
     owner: *mut ffi::PyObject,
     value: *mut ffi::PyObject,
@@ -347,11 +378,16 @@ unsafe extern "C" fn set_thread(
         if !ffi::PyErr_Occurred().is_null() {
             return -1;
         }
-        Core::of(owner).thread.store(thread, Ordering::SeqCst);
+        let core = Core::of(owner);
+        core.thread.store(thread, Ordering::SeqCst);
+        if thread == 0 {
+            core.show_kept();
+        }
         0
     }
 }
 
+#[entry]
 unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,
     _: *mut ffi::PyObject,
@@ -403,13 +439,17 @@ unsafe fn visit_item(item: Item, visit: ffi::visitproc, arg: *mut c_void) -> c_i
     }
 }
 
+#[entry]
 unsafe extern "C" fn traverse(owner: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a live loop; nothing else runs while the collector looks.
     unsafe {
         let core = Core::of(owner);
         let inner = &*core.inner.in_collection();
         let batch = &*core.batch.get();
-        let handles = inner.timers.iter().chain(inner.descriptors.handles()).map(Item::of_handle);
+        // Only an attached thread takes from the injector.
+        let injected = core.injector.nodes().map(NonNull::as_ptr);
+        let handles =
+            inner.timers.iter().chain(inner.descriptors.handles()).chain(injected).map(Item::of_handle);
         let rest = batch.items.get(batch.at..).unwrap_or_default();
         for item in rest.iter().chain(&inner.ready).copied().chain(handles) {
             let answer = visit_item(item, visit, arg);
@@ -423,6 +463,10 @@ unsafe extern "C" fn traverse(owner: *mut ffi::PyObject, visit: ffi::visitproc, 
                 return answer;
             }
         }
+        let answer = core.snapshots.visit(visit, arg);
+        if answer != 0 {
+            return answer;
+        }
         let answer = core.task_factory.visit(visit, arg);
         if answer != 0 {
             return answer;
@@ -431,6 +475,7 @@ unsafe extern "C" fn traverse(owner: *mut ffi::PyObject, visit: ffi::visitproc, 
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(owner: *mut ffi::PyObject) -> c_int {
     // SAFETY: a live loop that is garbage.
     unsafe {

@@ -11,6 +11,7 @@ use windlass_reactor::{Reactor, Token};
 
 use super::core::{Core, Item, drop_item, raise_type};
 use super::handle::{self, Content, Handle, Kind, LASTING, ONE};
+use crate::entry::entry;
 use crate::heap::{fast_method, method};
 use crate::object::{Object, Raised, raise_os};
 
@@ -484,6 +485,7 @@ unsafe fn remove_callback(
     }
 }
 
+#[entry]
 unsafe extern "C" fn add_reader(
     owner: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -493,6 +495,7 @@ unsafe extern "C" fn add_reader(
     unsafe { add_callback(owner, false, arguments, count) }.unwrap_or(null_mut())
 }
 
+#[entry]
 unsafe extern "C" fn add_writer(
     owner: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -502,6 +505,7 @@ unsafe extern "C" fn add_writer(
     unsafe { add_callback(owner, true, arguments, count) }.unwrap_or(null_mut())
 }
 
+#[entry]
 unsafe extern "C" fn remove_reader(
     owner: *mut ffi::PyObject,
     file: *mut ffi::PyObject,
@@ -510,6 +514,7 @@ unsafe extern "C" fn remove_reader(
     unsafe { remove_callback(owner, false, file) }.unwrap_or(null_mut())
 }
 
+#[entry]
 unsafe extern "C" fn remove_writer(
     owner: *mut ffi::PyObject,
     file: *mut ffi::PyObject,
@@ -519,6 +524,7 @@ unsafe extern "C" fn remove_writer(
 }
 
 /// `_is_polled(fd) -> (bool, bool)`: whether there is a callback for reading, and for writing.
+#[entry]
 unsafe extern "C" fn is_polled(owner: *mut ffi::PyObject, file: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop and a live argument.
     unsafe {

@@ -22,6 +22,7 @@ use windlass_reactor::{Link, Linked};
 
 use super::State;
 use super::core::Core;
+use crate::entry::entry;
 use crate::heap;
 use crate::object::Raised;
 pub(super) use kind::add;
@@ -308,6 +309,10 @@ pub(super) unsafe fn make(
         ptr::write(&raw mut (*made).link, Link::new());
         (*made).when = content.when;
         ptr::write(&raw mut (*made).flags, AtomicU32::new(content.flags));
+        // See `Core::show_kept`: whoever gets the handle may keep it.
+        if Core::of(owner).thread() == 0 {
+            ffi::PyObject_GC_Track(object.cast());
+        }
         Ok(made)
     }
 }
@@ -318,16 +323,29 @@ pub(super) unsafe fn make(
 ///
 /// The reference is owned; the thread is attached.
 pub(super) unsafe fn release(made: *mut Handle) {
+    // SAFETY: the caller's.
+    unsafe {
+        show_if_kept(made);
+        ffi::Py_DECREF(made.cast());
+    }
+}
+
+/// Makes a handle that somebody has beside the loop known to the collector.
+///
+/// # Safety
+///
+/// It is live; the thread is attached.
+pub(super) unsafe fn show_if_kept(made: *mut Handle) {
     let object = made.cast::<ffi::PyObject>();
     // SAFETY: a live object of a type that the collector knows.
     unsafe {
         if ffi::Py_REFCNT(object) > 1 && ffi::PyObject_GC_IsTracked(object) == 0 {
             ffi::PyObject_GC_Track(object.cast());
         }
-        ffi::Py_DECREF(object);
     }
 }
 
+#[entry]
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: the last reference is gone, so that nobody else reaches the handle; an object of a heap type holds its
     // type. References are dropped once. After the weak references are cleared nothing leads here.
@@ -400,6 +418,7 @@ pub(super) unsafe fn visit_content(made: &Handle, visit: ffi::visitproc, arg: *m
     0
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a live handle, and what the collector gave.
     unsafe {
@@ -408,6 +427,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a live handle that is garbage. The loop it belongs to stays known: a getter may still be asked.
     drop_content(unsafe { handle(object) });

@@ -20,6 +20,7 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use crate::door::{Definition, Door, drop_all, visit_all};
+use crate::entry::entry;
 use crate::object::{Object, Raised};
 
 /// Words that are looked up again and again.
@@ -267,12 +268,14 @@ fn fill(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     Ok(())
 }
 
+#[entry]
 unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our fresh module, which nobody else sees yet.
     let Some(state) = (unsafe { state(module) }) else { return -1 };
     if fill(module, state).is_ok() { 0 } else { -1 }
 }
 
+#[entry]
 unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: our module; its state may not be there yet.
     let Some(state) = (unsafe { state(module) }) else { return 0 };
@@ -280,6 +283,7 @@ unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc,
     unsafe { visit_all(state.objects(), visit, arg) }
 }
 
+#[entry]
 unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our module; each reference is dropped once. The memory of handles goes before the types that it was of.
     unsafe {
@@ -294,6 +298,7 @@ unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     0
 }
 
+#[entry]
 unsafe extern "C" fn free(module: *mut c_void) {
     // SAFETY: as `clear`.
     unsafe { clear(module.cast()) };
@@ -326,6 +331,7 @@ static METHODS: Methods = Methods([
 /// Called by the import system.
 #[expect(unreachable_pub, reason = "the import system reaches it by its symbol")]
 #[unsafe(no_mangle)]
+#[entry]
 pub unsafe extern "C" fn PyInit__loop() -> *mut ffi::PyObject {
     DEFINITION.init(Door {
         name: c"_loop",

@@ -17,6 +17,7 @@ use super::State;
 use super::core::Core;
 use super::descriptors::Waiter;
 use crate::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
+use crate::entry::entry;
 use crate::heap::{self, Field, fast_method, keyword_method, method};
 use crate::object::{Kept, Object, Raised, fail, raise_os};
 
@@ -269,6 +270,7 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
     }
 }
 
+#[entry]
 unsafe extern "C" fn am_send(
     object: *mut ffi::PyObject,
     sent: *mut ffi::PyObject,
@@ -308,6 +310,7 @@ unsafe extern "C" fn am_send(
     }
 }
 
+#[entry]
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -327,6 +330,7 @@ unsafe extern "C" fn throw(
     }
 }
 
+#[entry]
 unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live operation.
     let this = unsafe { operation(object) };
@@ -335,6 +339,7 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     super::core::none()
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a live operation, and what the collector gave.
     unsafe {
@@ -345,10 +350,21 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
                 return answer;
             }
         }
+        // The view holds a reference of its own to the object that it is of. The cell is read where it is: nothing else
+        // runs while the collector looks.
+        if let Some(view) = &*this.view.as_ptr()
+            && !view.obj.is_null()
+        {
+            let answer = visit(view.obj, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
         heap::visit_type(object, visit, arg)
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a live operation that is garbage.
     let this = unsafe { operation(object) };
@@ -415,6 +431,7 @@ unsafe fn method_of_loop(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn sock_recv(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -441,6 +458,7 @@ pub(super) unsafe extern "C" fn sock_recv(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn sock_recv_into(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -460,6 +478,7 @@ pub(super) unsafe extern "C" fn sock_recv_into(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn sock_sendall(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,

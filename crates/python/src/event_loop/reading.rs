@@ -12,6 +12,7 @@ use pyo3_ffi as ffi;
 
 use super::State;
 use crate::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
+use crate::entry::entry;
 use crate::heap::{self, Field, fast_method, method};
 use crate::object::{Kept, Object, Raised, fail};
 
@@ -250,6 +251,7 @@ unsafe fn state_of<'a>(object: *mut ffi::PyObject) -> Option<&'a State> {
     unsafe { super::state_of_base(ffi::Py_TYPE(object)) }.map(|state| &*state)
 }
 
+#[entry]
 unsafe extern "C" fn am_send(
     object: *mut ffi::PyObject,
     sent: *mut ffi::PyObject,
@@ -281,6 +283,7 @@ unsafe extern "C" fn am_send(
     }
 }
 
+#[entry]
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -298,6 +301,7 @@ unsafe extern "C" fn throw(
     }
 }
 
+#[entry]
 unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live reading.
     unsafe {
@@ -310,6 +314,7 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     super::core::none()
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a live reading, and what the collector gave.
     unsafe {
@@ -323,6 +328,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a live reading that is garbage.
     let this = unsafe { reading(object) };
@@ -331,6 +337,7 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
 }
 
 /// `_read(reader, n, exactly)`: the awaitable; n is positive.
+#[entry]
 pub(super) unsafe extern "C" fn read(
     module: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -361,6 +368,7 @@ pub(super) unsafe extern "C" fn read(
 }
 
 /// `_set_reader_class(class)`: the class of readers that are fed without their methods.
+#[entry]
 pub(super) unsafe extern "C" fn set_reader_class(
     module: *mut ffi::PyObject,
     class: *mut ffi::PyObject,

@@ -17,6 +17,7 @@ use super::core::{Core, Item, as_seconds, drop_item, none, now};
 use super::handle::SHARED;
 use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
 use super::{operation, stream};
+use crate::entry::entry;
 use crate::heap::method;
 use crate::object::{Kept, Object, Raised, detached, raise_os, take_exception};
 
@@ -35,6 +36,7 @@ struct Run<'a> {
     entered: Option<Entered>,
 }
 
+#[entry]
 unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop, which the caller holds.
     let core = unsafe { Core::of(owner) };

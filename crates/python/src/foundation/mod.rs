@@ -4,6 +4,7 @@
 //! process. What is called for each message or each value is a C function with the fastest calling convention there
 //! is, which is why it is not written with pyo3.
 
+mod panics;
 mod results;
 mod signals;
 
@@ -12,6 +13,7 @@ use std::ffi::{c_int, c_void};
 use pyo3_ffi as ffi;
 
 use crate::door::{Definition, Door, drop_all, visit_all};
+use crate::entry::entry;
 use crate::object::Raised;
 
 /// What the module holds, zeroed when it is made.
@@ -50,14 +52,17 @@ unsafe fn state<'a>(module: *mut ffi::PyObject) -> Option<&'a mut State> {
     unsafe { ffi::PyModule_GetState(module).cast::<State>().as_mut() }
 }
 
+#[entry]
 unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our fresh module, which nobody else sees yet.
     let Some(state) = (unsafe { state(module) }) else { return -1 };
-    let added =
-        results::add(module, &mut state.results).and_then(|()| signals::add(module, &mut state.signals));
+    let added = results::add(module, &mut state.results)
+        .and_then(|()| signals::add(module, &mut state.signals))
+        .and_then(|()| panics::add(module));
     if matches!(added, Err(Raised)) { -1 } else { 0 }
 }
 
+#[entry]
 unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: our module; its state may not be there yet.
     let Some(state) = (unsafe { state(module) }) else { return 0 };
@@ -65,6 +70,7 @@ unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc,
     unsafe { visit_all(state.objects(), visit, arg) }
 }
 
+#[entry]
 unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our module; each reference is dropped once.
     unsafe {
@@ -75,6 +81,7 @@ unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     0
 }
 
+#[entry]
 unsafe extern "C" fn free(module: *mut c_void) {
     // SAFETY: as `clear`.
     unsafe { clear(module.cast()) };
@@ -101,6 +108,7 @@ static METHODS: Methods = Methods([
 /// Called by the import system.
 #[expect(unreachable_pub, reason = "the import system reaches it by its symbol")]
 #[unsafe(no_mangle)]
+#[entry]
 pub unsafe extern "C" fn PyInit__foundation() -> *mut ffi::PyObject {
     DEFINITION.init(Door {
         name: c"_foundation",

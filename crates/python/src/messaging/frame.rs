@@ -5,11 +5,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBytes, PyDict, PyMemoryView, PyString, PyTuple, PyType, PyWeakrefMethods, PyWeakrefReference,
 };
+use pyo3::{PyTraverseError, PyVisit, intern};
 use windlass_messaging::Frame;
 
 use super::errors::{self, EINVAL, Truth};
@@ -87,8 +87,9 @@ impl FrameBase {
         let tracker = if track { Some(errors::tracker(class.py(), class, None)?.unbind()) } else { None };
         let mut state = base.get().state();
         state.more = more;
-        state.tracker = tracker;
+        let old = std::mem::replace(&mut state.tracker, tracker);
         drop(state);
+        drop(old);
         Ok(object)
     }
 }
@@ -150,9 +151,25 @@ impl FrameBase {
         }
         if track.0 {
             let tracker = errors::tracker(py, &slf.get_type(), event.as_ref())?;
-            slf.get().state().tracker = Some(tracker.unbind());
+            let old = slf.get().state().tracker.replace(tracker.unbind());
+            drop(old);
         }
         Ok(())
+    }
+
+    /// The buffer that the bytes are in is not shown: the core may hold it too, and nobody can tell.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Never waits: the collector may have stopped whoever holds it.
+        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        visit.call(&state.tracker)?;
+        visit.call(&state.view)
+    }
+
+    fn __clear__(&self) {
+        let mut state = self.state();
+        let old = (state.tracker.take(), state.view.take());
+        drop(state);
+        drop(old);
     }
 
     #[getter]
@@ -233,7 +250,8 @@ impl FrameBase {
             group: state.group.clone(),
         };
         drop(state);
-        *copy.state() = new;
+        let old = std::mem::replace(&mut *copy.state(), new);
+        drop(old);
         Ok(object)
     }
 

@@ -16,6 +16,7 @@ use windlass_os::mmap::Mapping;
 use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
 
+use crate::entry::entry;
 use crate::lending::{self, Lent, MOST_BUFFERS, Offered};
 use crate::object::{Object, Raised, raise};
 use crate::shared::{self, Place};
@@ -310,6 +311,7 @@ pub(crate) unsafe fn segment(object: *mut ffi::PyObject) -> Option<Arc<Segment>>
     (held.offset == 0).then(|| Arc::clone(&held.segment))
 }
 
+#[entry]
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once, with the last reference gone; a heap type's object holds its type.
     unsafe {
@@ -326,6 +328,7 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     }
 }
 
+#[entry]
 unsafe extern "C" fn get_buffer(
     object: *mut ffi::PyObject,
     view: *mut ffi::Py_buffer,
@@ -349,11 +352,13 @@ unsafe extern "C" fn get_buffer(
     }
 }
 
+#[entry]
 unsafe extern "C" fn release_buffer(object: *mut ffi::PyObject, _view: *mut ffi::Py_buffer) {
     // SAFETY: our object, and one call for each view that `get_buffer` has counted.
     drop(Look(unsafe { content(object) }));
 }
 
+#[entry]
 unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
     // SAFETY: our object.
     match unsafe { content(object) }.look_or_raise() {
@@ -363,6 +368,7 @@ unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
 }
 
 /// `release()`: gives the memory up before the object ends.
+#[entry]
 unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object; whoever changes `uses` from 0 to RELEASED is the only one that touches the memory after.
     unsafe {
@@ -386,6 +392,7 @@ unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) 
     }
 }
 
+#[entry]
 unsafe extern "C" fn enter(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object, of which the caller gets a reference.
     match unsafe { content(object) }.look_or_raise() {
@@ -456,6 +463,7 @@ pub(crate) unsafe fn stays_in_stream(kept: usize, buffer: *mut ffi::PyObject) ->
 }
 
 /// `_lend()`: the handle `(segment, generation, offset, length)` if an encoding is open and takes it, else `None`.
+#[entry]
 unsafe extern "C" fn lend(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object.
     let place = match unsafe { content(object) }.look_or_raise() {
@@ -482,6 +490,7 @@ unsafe extern "C" fn lend(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
 }
 
 /// `__reduce_ex__(protocol)`: a handle inside an encoding of Windlass, the bytes anywhere else.
+#[entry]
 unsafe extern "C" fn reduce(object: *mut ffi::PyObject, _protocol: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object, and a method of a module of ours.
     let result = unsafe {
@@ -492,6 +501,7 @@ unsafe extern "C" fn reduce(object: *mut ffi::PyObject, _protocol: *mut ffi::PyO
     result.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
+#[entry]
 unsafe extern "C" fn is_readonly(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: our object.
     match unsafe { content(object) }.look_or_raise() {
@@ -501,6 +511,7 @@ unsafe extern "C" fn is_readonly(object: *mut ffi::PyObject, _: *mut c_void) -> 
     }
 }
 
+#[entry]
 unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object; the format's one argument is of its size.
     unsafe {

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3_ffi as ffi;
 
+use crate::entry::entry;
 use crate::object::{Object, Raised, fail};
 
 /// NumPy's own `a[...]`: one function for all interpreters, for its array is a static type. Written before the type
 /// that reads it is there, always with the same value; hence relaxed.
 static SUBSCRIPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
+#[entry]
 unsafe extern "C" fn subscript(object: *mut ffi::PyObject, key: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let plain = SUBSCRIPT.load(Ordering::Relaxed);
     // SAFETY: it is the `binaryfunc` that `make_type` has read, and the interpreter passes an array and a key. The

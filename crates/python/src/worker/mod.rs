@@ -26,6 +26,7 @@ use windlass_shm::switchboard::Switchboard;
 
 use self::buffer::Purpose;
 use crate::door::{Definition, Door, drop_all, visit_all};
+use crate::entry::entry;
 use crate::object::{Object, Raised, detached, fail, raise, raise_os};
 use crate::shared;
 
@@ -84,6 +85,7 @@ macro_rules! parse {
     };
 }
 
+#[entry]
 unsafe extern "C" fn zygote_hello(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut fd: c_int = -1;
     let mut failed: *mut ffi::PyObject = ptr::null_mut();
@@ -105,6 +107,7 @@ unsafe extern "C" fn zygote_hello(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
     finish(server::hello(&fd, &texts).map(|()| Object::none()).map_err(|error| raise_os(&error)))
 }
 
+#[entry]
 unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut fd: c_int = -1;
     parse!(args, c"i:zygote_serve", fd);
@@ -153,6 +156,7 @@ fn with_lane<T>(index: c_int, work: impl FnOnce(&mut WorkerEnd) -> Result<T, Rai
     work(lane.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?)
 }
 
+#[entry]
 unsafe extern "C" fn ready(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut index: c_int = 0;
     parse!(args, c"i:ready", index);
@@ -160,6 +164,7 @@ unsafe extern "C" fn ready(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *
     finish(said.map(|()| Object::none()))
 }
 
+#[entry]
 unsafe extern "C" fn init_failed(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut stream: *mut ffi::PyObject = ptr::null_mut();
     parse!(args, c"S:init_failed", stream);
@@ -174,6 +179,7 @@ unsafe extern "C" fn init_failed(_: *mut ffi::PyObject, args: *mut ffi::PyObject
     finish(said.map(|()| Object::none()))
 }
 
+#[entry]
 unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut index: c_int = 0;
     parse!(args, c"i:serve", index);
@@ -198,6 +204,7 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
     finish(served.map(|()| Object::none()))
 }
 
+#[entry]
 unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live argument.
     let stays = unsafe { Object::share(buffer) }.and_then(serve::keep_buffer);
@@ -224,6 +231,7 @@ fn segment_of(module: *mut ffi::PyObject, object: *mut ffi::PyObject) -> Result<
     segment.ok_or_else(|| fail(c"a switchboard lies in shared memory"))
 }
 
+#[entry]
 unsafe extern "C" fn switchboard_required(
     _: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
@@ -235,6 +243,7 @@ unsafe extern "C" fn switchboard_required(
     unsafe { ffi::PyLong_FromSize_t(Switchboard::required(number(slots), number(ring))) }
 }
 
+#[entry]
 unsafe extern "C" fn switchboard_new(
     module: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
@@ -251,6 +260,7 @@ unsafe extern "C" fn switchboard_new(
     )
 }
 
+#[entry]
 unsafe extern "C" fn switchboard_port(
     module: *mut ffi::PyObject,
     memory: *mut ffi::PyObject,
@@ -266,6 +276,7 @@ fn of_block(module: *mut ffi::PyObject, block: Arc<Block>, length: usize) -> Res
     buffer::make(buffer_type(module), segment, offset, length as u64, Purpose::Shared(Some(block)))
 }
 
+#[entry]
 unsafe extern "C" fn shared_new(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut size: ffi::Py_ssize_t = 0;
     let mut alone: c_int = 0;
@@ -280,6 +291,7 @@ unsafe extern "C" fn shared_new(module: *mut ffi::PyObject, args: *mut ffi::PyOb
     finish(block.and_then(|block| of_block(module, block, bytes)))
 }
 
+#[entry]
 unsafe extern "C" fn shared_from(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: zeros are an empty view, which the format fills.
     let mut view: ffi::Py_buffer = unsafe { std::mem::zeroed() };
@@ -333,6 +345,7 @@ fn attached(
     buffer::make(buffer_type(module), segment, offset, length, Purpose::Shared(block))
 }
 
+#[entry]
 unsafe extern "C" fn shared_attach(
     module: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
@@ -347,6 +360,7 @@ unsafe extern "C" fn shared_attach(
     finish(resolve(id, generation).and_then(|segment| attached(module, segment, offset, length)))
 }
 
+#[entry]
 unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut payload: *mut ffi::PyObject = ptr::null_mut();
     let mut writable: c_int = 0;
@@ -411,6 +425,7 @@ fn part_of(whole: &Object, start: u64, length: u64) -> Result<Object, Raised> {
 
 /// `shared_lend(address, nbytes)`: the handle of the block that these bytes lie in, and where in it they start, if they
 /// lie in one and an encoding is open; else `None`.
+#[entry]
 unsafe extern "C" fn shared_lend(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let (mut address, mut length): (c_ulonglong, ffi::Py_ssize_t) = (0, 0);
     parse!(args, c"Kn:shared_lend", address, length);
@@ -433,6 +448,7 @@ unsafe extern "C" fn shared_lend(_: *mut ffi::PyObject, args: *mut ffi::PyObject
 }
 
 /// `is_shared(address, nbytes)`: whether these bytes lie in shared memory.
+#[entry]
 unsafe extern "C" fn is_shared(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let (mut address, mut length): (c_ulonglong, ffi::Py_ssize_t) = (0, 0);
     parse!(args, c"Kn:is_shared", address, length);
@@ -443,6 +459,7 @@ unsafe extern "C" fn is_shared(_: *mut ffi::PyObject, args: *mut ffi::PyObject) 
 }
 
 /// `stays_in_stream(kept, buffer)`: for an encoding in Python; as the compiled one does it.
+#[entry]
 unsafe extern "C" fn stays_in_stream(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut kept: ffi::Py_ssize_t = 0;
     let mut object: *mut ffi::PyObject = ptr::null_mut();
@@ -455,6 +472,7 @@ unsafe extern "C" fn stays_in_stream(_: *mut ffi::PyObject, args: *mut ffi::PyOb
     }
 }
 
+#[entry]
 unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut parent: c_long = 0;
     parse!(args, c"l:die_with_parent", parent);
@@ -466,6 +484,7 @@ unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyOb
     finish(asked.map(|()| Object::none()))
 }
 
+#[entry]
 unsafe extern "C" fn shared_array_base(
     module: *mut ffi::PyObject,
     array: *mut ffi::PyObject,
@@ -569,6 +588,7 @@ static METHODS: Methods = Methods([
     unsafe { std::mem::zeroed() },
 ]);
 
+#[entry]
 unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our fresh module, which nobody else sees yet.
     let Some(state) = (unsafe { state(module) }) else { return -1 };
@@ -588,6 +608,7 @@ unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
     0
 }
 
+#[entry]
 unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: our module; its state may not be there yet.
     let Some(state) = (unsafe { state(module) }) else { return 0 };
@@ -595,6 +616,7 @@ unsafe extern "C" fn traverse(module: *mut ffi::PyObject, visit: ffi::visitproc,
     unsafe { visit_all(state.objects(), visit, arg) }
 }
 
+#[entry]
 unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     // SAFETY: our module; each reference is dropped once.
     unsafe {
@@ -605,6 +627,7 @@ unsafe extern "C" fn clear(module: *mut ffi::PyObject) -> c_int {
     0
 }
 
+#[entry]
 unsafe extern "C" fn free(module: *mut c_void) {
     // SAFETY: as `clear`.
     unsafe { clear(module.cast()) };
@@ -617,6 +640,7 @@ unsafe extern "C" fn free(module: *mut c_void) {
 /// Called by the import system.
 #[expect(unreachable_pub, reason = "the import system reaches it by its symbol")]
 #[unsafe(no_mangle)]
+#[entry]
 pub unsafe extern "C" fn PyInit__worker() -> *mut ffi::PyObject {
     static DEFINITION: Definition = Definition::new();
     DEFINITION.init(Door {

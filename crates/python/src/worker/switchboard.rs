@@ -13,6 +13,7 @@ use windlass_os::{pidfd, process};
 use windlass_shm::segment::Segment;
 use windlass_shm::switchboard::{self, Heard};
 
+use crate::entry::entry;
 use crate::heap;
 use crate::object::{Object, Raised, detached, fail, raise};
 
@@ -78,6 +79,7 @@ pub(super) fn make_port(kind: *mut ffi::PyTypeObject, segment: Arc<Segment>) -> 
 
 /// `hear(timeout)`: what was said, as a list of pairs of a port and what: a process id that joined, bytes, or `None`
 /// for a port whose memory makes no sense.
+#[entry]
 unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
     let (hub, timeout) = unsafe { (heap::content::<Hub>(object), ffi::PyFloat_AsDouble(timeout)) };
@@ -119,6 +121,7 @@ unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObjec
 }
 
 /// `send(port, message)`: false if the port's process is gone.
+#[entry]
 unsafe extern "C" fn hub_send(
     object: *mut ffi::PyObject,
     arguments: *mut ffi::PyObject,
@@ -146,6 +149,7 @@ unsafe extern "C" fn hub_send(
 }
 
 /// `acknowledge(port, number)`
+#[entry]
 unsafe extern "C" fn acknowledge(
     object: *mut ffi::PyObject,
     arguments: *mut ffi::PyObject,
@@ -163,6 +167,7 @@ unsafe extern "C" fn acknowledge(
 }
 
 /// `is_alive(port)`: whether the process of a port runs.
+#[entry]
 unsafe extern "C" fn port_alive(object: *mut ffi::PyObject, port: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
     let (hub, port) = unsafe { (heap::content::<Hub>(object), ffi::PyLong_AsSize_t(port)) };
@@ -170,6 +175,7 @@ unsafe extern "C" fn port_alive(object: *mut ffi::PyObject, port: *mut ffi::PyOb
 }
 
 /// `clear(port)`: frees the port of a process that is gone.
+#[entry]
 unsafe extern "C" fn clear_port(object: *mut ffi::PyObject, port: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
     let (hub, port) = unsafe { (heap::content::<Hub>(object), ffi::PyLong_AsSize_t(port)) };
@@ -177,6 +183,7 @@ unsafe extern "C" fn clear_port(object: *mut ffi::PyObject, port: *mut ffi::PyOb
     finish(cleared.map(|()| Object::none()).map_err(|error| raise(&error)))
 }
 
+#[entry]
 unsafe extern "C" fn stop_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub.
     let hub = unsafe { heap::content::<Hub>(object) };
@@ -185,6 +192,7 @@ unsafe extern "C" fn stop_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
 }
 
 /// `send(message)`: false if it was told to stop meanwhile.
+#[entry]
 unsafe extern "C" fn port_send(
     object: *mut ffi::PyObject,
     message: *mut ffi::PyObject,
@@ -199,6 +207,7 @@ unsafe extern "C" fn port_send(
 }
 
 /// `receive(timeout)`: bytes, or `None` if none came in time.
+#[entry]
 unsafe extern "C" fn port_receive(
     object: *mut ffi::PyObject,
     timeout: *mut ffi::PyObject,
@@ -217,6 +226,7 @@ unsafe extern "C" fn port_receive(
 }
 
 /// `wait_acknowledged(number, timeout)`
+#[entry]
 unsafe extern "C" fn wait_acknowledged(
     object: *mut ffi::PyObject,
     arguments: *mut ffi::PyObject,
@@ -234,12 +244,14 @@ unsafe extern "C" fn wait_acknowledged(
     finish(waited.map_err(|error| raise(&error)).and_then(truth))
 }
 
+#[entry]
 unsafe extern "C" fn stop_port(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a port.
     unsafe { heap::content::<Port>(object) }.stopping.store(true, Ordering::Relaxed);
     Object::none().into_ptr()
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: an object of a heap type, which refers to nothing else.
     unsafe { heap::visit_type(object, visit, arg) }

@@ -8,6 +8,7 @@ use pyo3_ffi as ffi;
 use super::super::State;
 use super::super::handle::{self, CANCELLED, Content, Handle, Kind, ONE};
 use super::{Core, Item, none, raise_type, this_thread};
+use crate::entry::entry;
 use crate::object::{Object, Raised};
 
 /// The callback, its arguments and its context, as they are given to all methods that schedule.
@@ -172,6 +173,7 @@ unsafe fn note_debug(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn call_soon(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -194,6 +196,7 @@ pub(super) unsafe extern "C" fn call_soon(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn call_soon_threadsafe(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -304,6 +307,7 @@ unsafe fn timer(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn call_later(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -314,6 +318,7 @@ pub(super) unsafe extern "C" fn call_later(
     unsafe { timer(owner, true, arguments, count, names) }.unwrap_or(null_mut())
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn call_at(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -325,6 +330,7 @@ pub(super) unsafe extern "C" fn call_at(
 }
 
 /// `_add_callback(handle)`: asyncio's own way to schedule a handle, of whatever class.
+#[entry]
 pub(super) unsafe extern "C" fn add_callback(
     owner: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,

@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use super::Core;
+use crate::entry::entry;
 use crate::object::{Object, Raised, fail};
 
 /// A class by its name in a module, as it is now.
@@ -20,6 +21,7 @@ unsafe fn class_of(module: *mut ffi::PyObject, name: *mut ffi::PyObject) -> Resu
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn create_future(
     owner: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -34,6 +36,7 @@ pub(super) unsafe extern "C" fn create_future(
 }
 
 /// `create_task(coro, *, name=None, context=None, ...)`: what asyncio does where no factory is set, else by its own.
+#[entry]
 pub(super) unsafe extern "C" fn create_task(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -80,11 +83,13 @@ pub(super) unsafe extern "C" fn create_task(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn get_factory(owner: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a loop.
     unsafe { Core::of(owner) }.task_factory.share().unwrap_or_else(Object::none).into_ptr()
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn set_factory(
     owner: *mut ffi::PyObject,
     value: *mut ffi::PyObject,

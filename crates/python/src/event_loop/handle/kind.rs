@@ -8,6 +8,7 @@ use pyo3_ffi as ffi;
 use super::super::State;
 use super::super::core::Core;
 use super::{CANCELLED, Handle, ONE, PLAIN, SHARED, TIMED, TIMER, clear, dealloc, handle, traverse};
+use crate::entry::entry;
 use crate::heap;
 use crate::object::{Object, Raised};
 
@@ -27,22 +28,27 @@ fn shared_or_none(
     }
 }
 
+#[entry]
 unsafe extern "C" fn get_callback(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     shared_or_none(object, |made| made.callback)
 }
 
+#[entry]
 unsafe extern "C" fn get_loop(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     shared_or_none(object, |made| made.owner)
 }
 
+#[entry]
 unsafe extern "C" fn get_repr(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     shared_or_none(object, |made| made.repr)
 }
 
+#[entry]
 unsafe extern "C" fn get_source(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     shared_or_none(object, |made| made.source_traceback)
 }
 
+#[entry]
 unsafe extern "C" fn get_args(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live handle; the reference to the argument is taken while it is locked.
     unsafe {
@@ -67,16 +73,19 @@ unsafe extern "C" fn get_args(object: *mut ffi::PyObject, _: *mut c_void) -> *mu
     }
 }
 
+#[entry]
 unsafe extern "C" fn get_cancelled(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live handle.
     unsafe { ffi::PyBool_FromLong(handle(object).has(CANCELLED).into()) }
 }
 
+#[entry]
 unsafe extern "C" fn get_scheduled(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live handle.
     unsafe { ffi::PyBool_FromLong(handle(object).has(TIMED).into()) }
 }
 
+#[entry]
 unsafe extern "C" fn get_when(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live timer.
     unsafe { ffi::PyFloat_FromDouble(handle(object).when) }
@@ -102,14 +111,17 @@ pub(in crate::event_loop) fn own_context(object: *mut ffi::PyObject) -> Result<O
     }
 }
 
+#[entry]
 unsafe extern "C" fn get_context(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     own_context(object).map_or(null_mut(), Object::into_ptr)
 }
 
+#[entry]
 unsafe extern "C" fn context(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     own_context(object).map_or(null_mut(), Object::into_ptr)
 }
 
+#[entry]
 unsafe extern "C" fn cancelled(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live handle.
     unsafe {
@@ -118,11 +130,13 @@ unsafe extern "C" fn cancelled(object: *mut ffi::PyObject, _: *mut ffi::PyObject
     }
 }
 
+#[entry]
 unsafe extern "C" fn when(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live timer.
     unsafe { get_when(object, null_mut()) }
 }
 
+#[entry]
 unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live handle; its loop lives as long as it does. The content is taken out under the lock and dropped
     // after, when dropping may run anything.

@@ -14,10 +14,12 @@ use super::methods::{
     resume_reading, set_emptied, set_limits, set_protocol, start_reading, write, write_eof, writelines,
 };
 use super::{HIGH, Layout, Stream, stream};
+use crate::entry::entry;
 use crate::guarded::Guarded;
 use crate::heap::{self, Field, getter, method};
 use crate::object::{Object, Raised};
 
+#[entry]
 unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,
     _: *mut ffi::PyObject,
@@ -66,6 +68,7 @@ impl Stream {
     }
 }
 
+#[entry]
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: as of `heap::dealloc`; `_extra` is asyncio's slot, which nobody else drops.
     unsafe {
@@ -81,6 +84,7 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     }
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a live transport, and what the collector gave.
     unsafe {
@@ -101,6 +105,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a live transport that is garbage.
     unsafe {

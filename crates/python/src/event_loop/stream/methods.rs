@@ -9,8 +9,10 @@ use super::super::core::{none, raise_type};
 use super::super::descriptors::Waiter;
 use super::super::outgoing::frozen;
 use super::{bit, stream};
+use crate::entry::entry;
 use crate::object::{Object, Raised, fail};
 
+#[entry]
 pub(super) unsafe extern "C" fn write(
     object: *mut ffi::PyObject,
     data: *mut ffi::PyObject,
@@ -24,6 +26,7 @@ pub(super) unsafe extern "C" fn write(
     if done.is_ok() { none() } else { null_mut() }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn writelines(
     object: *mut ffi::PyObject,
     list: *mut ffi::PyObject,
@@ -42,6 +45,7 @@ pub(super) unsafe extern "C" fn writelines(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn write_eof(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -58,6 +62,7 @@ pub(super) unsafe extern "C" fn write_eof(
     if done.is_ok() { none() } else { null_mut() }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn close(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -68,6 +73,7 @@ pub(super) unsafe extern "C" fn close(
 }
 
 /// `_force_close(exception)`: ends at once, without sending the rest.
+#[entry]
 pub(super) unsafe extern "C" fn force_close(
     object: *mut ffi::PyObject,
     error: *mut ffi::PyObject,
@@ -80,6 +86,7 @@ pub(super) unsafe extern "C" fn force_close(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn abort(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -88,6 +95,7 @@ pub(super) unsafe extern "C" fn abort(
     unsafe { force_close(object, ffi::Py_None()) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn pause_reading(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -100,6 +108,7 @@ pub(super) unsafe extern "C" fn pause_reading(
     none()
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn resume_reading(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -116,6 +125,7 @@ pub(super) unsafe extern "C" fn resume_reading(
 }
 
 /// `_start_reading()`: from here on the socket is waited for.
+#[entry]
 pub(super) unsafe extern "C" fn start_reading(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -135,6 +145,7 @@ pub(super) unsafe extern "C" fn start_reading(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn buffer_size(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -143,6 +154,7 @@ pub(super) unsafe extern "C" fn buffer_size(
     unsafe { ffi::PyLong_FromSize_t(stream(object).size()) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn is_closing(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -151,6 +163,7 @@ pub(super) unsafe extern "C" fn is_closing(
     unsafe { ffi::PyBool_FromLong(stream(object).has(bit::CLOSING).into()) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn is_reading(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -159,6 +172,7 @@ pub(super) unsafe extern "C" fn is_reading(
     unsafe { ffi::PyBool_FromLong((!stream(object).has(bit::CLOSING | bit::PAUSED)).into()) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn get_protocol(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -167,6 +181,7 @@ pub(super) unsafe extern "C" fn get_protocol(
     unsafe { stream(object) }.protocol.share().unwrap_or_else(Object::none).into_ptr()
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn set_protocol(
     object: *mut ffi::PyObject,
     protocol: *mut ffi::PyObject,
@@ -214,6 +229,7 @@ pub(super) unsafe extern "C" fn set_protocol(
 }
 
 /// `_set_limits(high, low)`, in bytes.
+#[entry]
 pub(super) unsafe extern "C" fn set_limits(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -240,6 +256,7 @@ pub(super) unsafe extern "C" fn set_limits(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn limits(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -257,6 +274,7 @@ pub(super) unsafe extern "C" fn limits(
 }
 
 /// `_attach(loop, socket, protocol, server)`: before anything else.
+#[entry]
 pub(super) unsafe extern "C" fn attach(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -287,6 +305,7 @@ pub(super) unsafe extern "C" fn attach(
 }
 
 /// `_detach() -> server`: after the end; lets everything go but the number.
+#[entry]
 pub(super) unsafe extern "C" fn detach(
     object: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
@@ -313,6 +332,7 @@ pub(super) unsafe extern "C" fn detach(
 
 macro_rules! field {
     ($get:ident, $field:ident) => {
+        #[entry]
         pub(super) unsafe extern "C" fn $get(
             object: *mut ffi::PyObject,
             _: *mut c_void,
@@ -329,6 +349,7 @@ field!(get_protocol_field, protocol);
 field!(get_server, server);
 field!(get_emptied, emptied);
 
+#[entry]
 pub(super) unsafe extern "C" fn set_emptied(
     object: *mut ffi::PyObject,
     value: *mut ffi::PyObject,
@@ -348,11 +369,13 @@ pub(super) unsafe extern "C" fn set_emptied(
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn get_paused(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live transport.
     unsafe { ffi::PyBool_FromLong(stream(object).has(bit::PROTOCOL_PAUSED).into()) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn get_fd(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live transport.
     unsafe { ffi::PyLong_FromLong(stream(object).fd.get().into()) }

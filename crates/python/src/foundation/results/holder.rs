@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use pyo3_ffi as ffi;
 
 use super::{Pointer, nest};
+use crate::entry::entry;
 use crate::heap;
 
 /// What `Ok` and `Err` are laid out as.
@@ -61,6 +62,7 @@ pub(super) unsafe fn make(kind: *mut ffi::PyTypeObject, held: Pointer) -> Pointe
 
 /// `tp_traverse`. There is no `tp_clear`: a cycle through something that never changes goes through something else that
 /// does, and that can be cleared; so it is with tuples.
+#[entry]
 pub(super) unsafe extern "C" fn traverse(result: Pointer, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a tracked result, which is complete, and the collector's own function.
     unsafe {
@@ -70,6 +72,7 @@ pub(super) unsafe extern "C" fn traverse(result: Pointer, visit: ffi::visitproc,
 }
 
 /// `tp_dealloc`.
+#[entry]
 pub(super) unsafe extern "C" fn dealloc(result: Pointer) {
     // SAFETY: the last reference is gone; an object of a heap type holds its type. What was held goes last, because it
     // may run anything.

@@ -6,6 +6,7 @@ use pyo3_ffi as ffi;
 
 use super::holder::{self, held};
 use super::{Kind, Pointer, same};
+use crate::entry::entry;
 use crate::object::{Object, Raised, raise_class, take_exception};
 
 /// Calls a function with what a result holds.
@@ -24,21 +25,25 @@ unsafe fn call(function: Pointer, result: Pointer) -> Pointer {
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn is_ok<K: Kind>(_: Pointer, _: Pointer) -> Pointer {
     // SAFETY: the thread is attached.
     unsafe { ffi::PyBool_FromLong(K::IS_OK.into()) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn is_err<K: Kind>(_: Pointer, _: Pointer) -> Pointer {
     // SAFETY: the thread is attached.
     unsafe { ffi::PyBool_FromLong((!K::IS_OK).into()) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn ok<K: Kind>(result: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a result; None is always there.
     unsafe { same(if K::IS_OK { held(result) } else { ffi::Py_None() }) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn err<K: Kind>(result: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a result; None is always there.
     unsafe { same(if K::IS_OK { ffi::Py_None() } else { held(result) }) }
@@ -61,11 +66,13 @@ unsafe fn mapped(result: Pointer, function: Pointer, wanted: bool) -> Pointer {
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn map<K: Kind>(result: Pointer, function: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { mapped(result, function, K::IS_OK) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn map_err<K: Kind>(result: Pointer, function: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { mapped(result, function, !K::IS_OK) }
@@ -97,11 +104,13 @@ unsafe fn chained(result: Pointer, function: Pointer, wanted: bool) -> Pointer {
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn and_then<K: Kind>(result: Pointer, function: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { chained(result, function, K::IS_OK) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn or_else<K: Kind>(result: Pointer, function: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { chained(result, function, !K::IS_OK) }
@@ -126,11 +135,13 @@ unsafe fn inspected(result: Pointer, function: Pointer, wanted: bool) -> Pointer
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn inspect<K: Kind>(result: Pointer, function: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { inspected(result, function, K::IS_OK) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn inspect_err<K: Kind>(result: Pointer, function: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { inspected(result, function, !K::IS_OK) }
@@ -155,6 +166,7 @@ unsafe fn raise_unwrap_error(message: Pointer, held: Pointer) -> Pointer {
     ptr::null_mut()
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn unwrap<K: Kind>(result: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a result; the format's argument is a live object. SetObject keeps the traceback that the exception has.
     unsafe {
@@ -173,6 +185,7 @@ pub(super) unsafe extern "C" fn unwrap<K: Kind>(result: Pointer, _: Pointer) -> 
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn unwrap_err<K: Kind>(result: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a result; the format's argument is a live object.
     unsafe {
@@ -185,6 +198,7 @@ pub(super) unsafe extern "C" fn unwrap_err<K: Kind>(result: Pointer, _: Pointer)
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn expect<K: Kind>(result: Pointer, message: Pointer) -> Pointer {
     // SAFETY: a result, a live argument; the format's arguments are live objects.
     unsafe {
@@ -196,11 +210,13 @@ pub(super) unsafe extern "C" fn expect<K: Kind>(result: Pointer, message: Pointe
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn unwrap_or<K: Kind>(result: Pointer, default: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { same(if K::IS_OK { held(result) } else { default }) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn unwrap_or_else<K: Kind>(result: Pointer, function: Pointer) -> Pointer {
     // SAFETY: a result, and a live argument.
     unsafe { if K::IS_OK { same(held(result)) } else { call(function, result) } }

@@ -7,8 +7,10 @@ use pyo3_ffi as ffi;
 
 use super::holder::{self, held};
 use super::{Kind, Pointer, same};
+use crate::entry::entry;
 
 /// `Ok(value)`, by the way that leaves out `tp_new` and `tp_init`.
+#[entry]
 pub(super) unsafe extern "C" fn vectorcall(
     kind: Pointer,
     arguments: *const Pointer,
@@ -25,6 +27,7 @@ pub(super) unsafe extern "C" fn vectorcall(
 }
 
 /// For `Ok.__new__` and whoever else does not know vectorcalls.
+#[entry]
 pub(super) unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,
     arguments: Pointer,
@@ -50,6 +53,7 @@ unsafe fn wrong_arguments(kind: *mut ffi::PyTypeObject) -> Pointer {
     }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn repr<K: Kind>(result: Pointer) -> Pointer {
     let format = if K::IS_OK { c"Ok(%R)" } else { c"Err(%R)" };
     // SAFETY: a result; the format's argument is a live object. `PyObject_Repr` guards against what is too deep. A
@@ -57,6 +61,7 @@ pub(super) unsafe extern "C" fn repr<K: Kind>(result: Pointer) -> Pointer {
     unsafe { ffi::PyUnicode_FromFormat(format.as_ptr(), held(result)) }
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn hash<K: Kind>(result: Pointer) -> ffi::Py_hash_t {
     // SAFETY: a result; every call that is entered is left. Without the guard a deep nest would overflow the stack.
     let inner = unsafe {
@@ -76,6 +81,7 @@ pub(super) unsafe extern "C" fn hash<K: Kind>(result: Pointer) -> ffi::Py_hash_t
 }
 
 /// `==` and `!=` of two results, as of two tuples: what is the same object is equal.
+#[entry]
 pub(super) unsafe extern "C" fn compare(result: Pointer, other: Pointer, operation: c_int) -> Pointer {
     // SAFETY: a result, and a live object; if it is of the same type, a result too.
     unsafe {
@@ -91,6 +97,7 @@ pub(super) unsafe extern "C" fn compare(result: Pointer, other: Pointer, operati
 }
 
 /// There is no truth of a result that would not mislead: that of an `Err` as much as that of an `Ok(0)`.
+#[entry]
 pub(super) unsafe extern "C" fn truth(_: Pointer) -> c_int {
     // SAFETY: a live exception class.
     unsafe {
@@ -102,6 +109,7 @@ pub(super) unsafe extern "C" fn truth(_: Pointer) -> c_int {
     -1
 }
 
+#[entry]
 pub(super) unsafe extern "C" fn reduce(result: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a result; the format's arguments are live objects.
     unsafe { ffi::Py_BuildValue(c"(O(O))".as_ptr(), ffi::Py_TYPE(result), held(result)) }

@@ -14,6 +14,7 @@ use super::registry::{Entry, Registry, Target};
 use super::route::{self, Route};
 use super::subscription;
 use super::wait::{self, Goal};
+use crate::entry::entry;
 use crate::heap::{self, Field};
 use crate::object::{Object, Raised, fail, raise_class, text};
 
@@ -150,6 +151,7 @@ unsafe fn make_route(object: *mut ffi::PyObject, topic: *mut ffi::PyObject) -> R
 }
 
 /// `publish(topic, message, timeout=None)`
+#[entry]
 unsafe extern "C" fn publish(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -200,6 +202,7 @@ unsafe fn publish_one(
 
 /// `_publish_except(subscription, topic, message)`: publishes to everybody but one; how many could have got it, that
 /// one included if it listens.
+#[entry]
 unsafe extern "C" fn publish_except(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -226,6 +229,7 @@ unsafe extern "C" fn publish_except(
 }
 
 /// `publish_many(topic, messages)`: gives how many there were.
+#[entry]
 unsafe extern "C" fn publish_many(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -262,6 +266,7 @@ unsafe extern "C" fn publish_many(
 }
 
 /// `_begin(topic, message)`: publishes to whoever has room; awaitables for the others, and whether anybody refused.
+#[entry]
 unsafe extern "C" fn begin(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -328,6 +333,7 @@ unsafe fn add(
 }
 
 /// `_on(pattern, handler, where, priority, topics)`: the entry's number.
+#[entry]
 unsafe extern "C" fn on(object: *mut ffi::PyObject, arguments: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let [mut pattern, mut handler, mut filter, mut priority] = [ptr::null_mut(); 4];
     let mut topics: c_int = 0;
@@ -355,6 +361,7 @@ unsafe extern "C" fn on(object: *mut ffi::PyObject, arguments: *mut ffi::PyObjec
 }
 
 /// `_subscribe(pattern, capacity, overflow, where, priority, topics)`
+#[entry]
 unsafe extern "C" fn subscribe(
     object: *mut ffi::PyObject,
     arguments: *mut ffi::PyObject,
@@ -401,6 +408,7 @@ unsafe extern "C" fn subscribe(
 }
 
 /// `_off(number)`: whether there was such an entry.
+#[entry]
 unsafe extern "C" fn off(object: *mut ffi::PyObject, number: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a bus, and a live argument.
     unsafe {
@@ -413,6 +421,7 @@ unsafe extern "C" fn off(object: *mut ffi::PyObject, number: *mut ffi::PyObject)
 }
 
 /// `_handlers()`: pairs of a number and a handler.
+#[entry]
 unsafe extern "C" fn handlers(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a bus; the format's arguments are of its sizes.
     let found = unsafe {
@@ -429,6 +438,7 @@ unsafe extern "C" fn handlers(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
 }
 
 /// `_counters()`: published, delivered, failed, handlers, subscriptions, waiting, dropped, refused.
+#[entry]
 unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a bus; the format has one argument of its size for each of its letters.
     unsafe {
@@ -462,18 +472,21 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
     }
 }
 
+#[entry]
 unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a bus.
     unsafe { bus(object) }.registry.close();
     Object::none().into_ptr()
 }
 
+#[entry]
 unsafe extern "C" fn is_closed(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a bus.
     unsafe { ffi::PyBool_FromLong(bus(object).registry.is_closed().into()) }
 }
 
 /// `_report(error, handler, topic)`: counts, and tells whoever wants to know.
+#[entry]
 unsafe extern "C" fn report(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -514,6 +527,7 @@ pub(super) unsafe fn report_raised(
     }
 }
 
+#[entry]
 unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,
     arguments: *mut ffi::PyObject,
@@ -551,6 +565,7 @@ unsafe extern "C" fn new(
     made.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a bus, and the collector's own function; every other thread stands still.
     unsafe {
@@ -565,6 +580,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a bus.
     unsafe {

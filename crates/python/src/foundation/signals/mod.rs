@@ -19,6 +19,7 @@ use std::ptr;
 use pyo3_ffi as ffi;
 use windlass_bus::Pattern;
 
+use crate::entry::entry;
 use crate::object::{Raised, fail};
 
 /// The types, as pointers for whoever makes objects of them; null before they are made and after they are gone.
@@ -141,6 +142,7 @@ unsafe fn arguments<const N: usize>(
 }
 
 /// `matches(pattern, topic)`
+#[entry]
 pub(super) unsafe extern "C" fn matches(
     _: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,

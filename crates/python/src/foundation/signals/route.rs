@@ -7,6 +7,7 @@ use pyo3_ffi as ffi;
 
 use super::queue::Queue;
 use super::registry::{Entry, Registry, Target};
+use crate::entry::entry;
 use crate::heap::{self, Field};
 use crate::object::{Object, Raised};
 
@@ -63,6 +64,7 @@ fn way(registry: &Registry, entries: Vec<Entry>) -> Result<Way, Raised> {
     }
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: an object of the type that this is a slot of, and the collector's own function.
     unsafe {

@@ -12,6 +12,7 @@ use super::queue::{Overflow, Queue, Side, Taken};
 use super::registry::Registry;
 use super::wait::{self, Goal};
 use super::{bus, deliver};
+use crate::entry::entry;
 use crate::heap::{self, Field};
 use crate::object::{Kept, Object, Raised, detached, raise_class, text};
 
@@ -165,6 +166,7 @@ unsafe fn subscription<'a>(object: *mut ffi::PyObject) -> &'a Subscription {
     unsafe { heap::content(object) }
 }
 
+#[entry]
 unsafe extern "C" fn recv(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -181,12 +183,14 @@ unsafe extern "C" fn recv(
     ))
 }
 
+#[entry]
 unsafe extern "C" fn recv_nowait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let taken = unsafe { subscription(object) }.queue.take();
     finish(or_raise(taken).and_then(|message| message.ok_or_else(|| empty(c"there is no message"))))
 }
 
+#[entry]
 unsafe extern "C" fn recv_many(
     object: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,
@@ -228,10 +232,12 @@ fn waiting(object: *mut ffi::PyObject, goal: Goal) -> Result<Object, Raised> {
     }
 }
 
+#[entry]
 unsafe extern "C" fn recv_async(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     finish(waiting(object, Goal::One))
 }
 
+#[entry]
 unsafe extern "C" fn recv_many_async(
     object: *mut ffi::PyObject,
     most: *mut ffi::PyObject,
@@ -239,10 +245,12 @@ unsafe extern "C" fn recv_many_async(
     finish(count(most).and_then(|most| waiting(object, Goal::Many(most))))
 }
 
+#[entry]
 unsafe extern "C" fn anext(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     finish(waiting(object, Goal::Next))
 }
 
+#[entry]
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };
@@ -259,23 +267,27 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     }
 }
 
+#[entry]
 unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live object, of which a new reference is asked for.
     unsafe { ffi::Py_INCREF(object) };
     object
 }
 
+#[entry]
 unsafe extern "C" fn enter(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live object.
     unsafe { itself(object) }
 }
 
+#[entry]
 unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     unsafe { subscription(object) }.end();
     Object::none().into_ptr()
 }
 
+#[entry]
 unsafe extern "C" fn exit(
     object: *mut ffi::PyObject,
     _: *mut *mut ffi::PyObject,
@@ -285,6 +297,7 @@ unsafe extern "C" fn exit(
     unsafe { close(object, ptr::null_mut()) }
 }
 
+#[entry]
 unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription; the format has one argument of its size for each of its letters.
     unsafe {
@@ -303,6 +316,7 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
 }
 
 /// `_set_patterns(patterns)`: listens to these, in place of what it listened to, after everybody else.
+#[entry]
 unsafe extern "C" fn set_patterns(
     object: *mut ffi::PyObject,
     patterns: *mut ffi::PyObject,
@@ -326,6 +340,7 @@ unsafe extern "C" fn set_patterns(
 }
 
 /// `_others()`: the patterns that anybody else on the bus listens to.
+#[entry]
 unsafe extern "C" fn others(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };
@@ -334,6 +349,7 @@ unsafe extern "C" fn others(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -
 }
 
 /// `_put(message)`: puts something into it past the bus, and waits for room.
+#[entry]
 unsafe extern "C" fn put(object: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription, whose field holds a bus; a live argument.
     let done = unsafe {
@@ -348,6 +364,7 @@ unsafe extern "C" fn put(object: *mut ffi::PyObject, message: *mut ffi::PyObject
 }
 
 /// The record is a class of Python's.
+#[entry]
 unsafe extern "C" fn statistics(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live object, and a module of ours.
     finish(unsafe {
@@ -357,31 +374,37 @@ unsafe extern "C" fn statistics(object: *mut ffi::PyObject, _: *mut ffi::PyObjec
     })
 }
 
+#[entry]
 unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
     // SAFETY: a subscription.
     ffi::Py_ssize_t::try_from(unsafe { subscription(object) }.queue.len()).unwrap_or(ffi::Py_ssize_t::MAX)
 }
 
 /// A subscription is true, also while it is empty.
+#[entry]
 unsafe extern "C" fn truth(_: *mut ffi::PyObject) -> c_int {
     1
 }
 
+#[entry]
 unsafe extern "C" fn closed(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     unsafe { ffi::PyBool_FromLong(subscription(object).queue.is_closed().into()) }
 }
 
+#[entry]
 unsafe extern "C" fn capacity(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     unsafe { ffi::PyLong_FromSize_t(subscription(object).queue.capacity) }
 }
 
+#[entry]
 unsafe extern "C" fn pattern(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     unsafe { subscription(object) }.pattern.share().unwrap_or_else(Object::none).into_ptr()
 }
 
+#[entry]
 unsafe extern "C" fn overflow(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let name = match unsafe { subscription(object) }.queue.overflow {
@@ -393,6 +416,7 @@ unsafe extern "C" fn overflow(object: *mut ffi::PyObject, _: *mut c_void) -> *mu
     finish(text(name))
 }
 
+#[entry]
 unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };
@@ -409,6 +433,7 @@ unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     }
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a subscription and the collector's own function; every other thread stands still.
     unsafe {
@@ -431,6 +456,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };

@@ -14,6 +14,7 @@ use pyo3_ffi as ffi;
 use super::queue::{Offered, Queue, Side, Taken};
 use super::{bus, subscription};
 use crate::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
+use crate::entry::entry;
 use crate::heap::{self, Field};
 use crate::object::{Kept, Object, Raised, fail};
 
@@ -182,6 +183,7 @@ fn send(inner: &Object, value: *mut ffi::PyObject) -> Result<Step, Raised> {
     }
 }
 
+#[entry]
 unsafe extern "C" fn am_send(
     object: *mut ffi::PyObject,
     value: *mut ffi::PyObject,
@@ -200,6 +202,7 @@ unsafe extern "C" fn am_send(
 }
 
 /// `throw(type_or_exception[, value[, traceback]])`: the way of a cancellation.
+#[entry]
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
@@ -220,6 +223,7 @@ unsafe extern "C" fn throw(
     }
 }
 
+#[entry]
 unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: an object of the type that this is a method of.
     let waiting = unsafe { heap::content::<Waiting>(object) };
@@ -228,6 +232,7 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     Object::none().into_ptr()
 }
 
+#[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: an object of the type that this is a slot of, and the collector's own function.
     unsafe {
@@ -242,6 +247,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     }
 }
 
+#[entry]
 unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: an object of the type that this is a slot of.
     let waiting = unsafe { heap::content::<Waiting>(object) };

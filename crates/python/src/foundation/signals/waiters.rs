@@ -8,6 +8,7 @@ use pyo3_ffi as ffi;
 use windlass_os::process;
 
 use super::queue::{Queue, Side};
+use crate::entry::entry;
 use crate::heap;
 use crate::object::{Object, Raised, text};
 
@@ -179,6 +180,7 @@ impl Waker {
     }
 }
 
+#[entry]
 unsafe extern "C" fn call(
     waker: *mut ffi::PyObject,
     _arguments: *mut ffi::PyObject,
@@ -189,6 +191,7 @@ unsafe extern "C" fn call(
     Object::none().into_ptr()
 }
 
+#[entry]
 unsafe extern "C" fn traverse(
     waker: *mut ffi::PyObject,
     visit: ffi::visitproc,

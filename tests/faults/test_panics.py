@@ -1,0 +1,136 @@
+"""A panic in compiled code is an exception, whatever kind of function the interpreter has called."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import sysconfig
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import windlass
+from windlass._load import foundation
+
+Panics: Any = vars(foundation)["_Panics"]
+
+
+class Holder:
+    """Something that can be part of a cycle."""
+
+    held: Any = None
+
+
+@contextmanager
+def unraisable() -> Iterator[list[BaseException | None]]:
+    """What goes to the hook for exceptions that nobody can catch."""
+    found: list[BaseException | None] = []
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda argument: found.append(argument.exc_value)
+    try:
+        yield found
+    finally:
+        sys.unraisablehook = hook
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "method": lambda panics: panics.method(1),
+    "fast_method": lambda panics: panics.fast_method(),
+    "away": lambda panics: panics.away(),
+    "get": lambda panics: panics.attribute,
+    "set": lambda panics: setattr(panics, "attribute", 1),
+    "repr": repr,
+    "hash": hash,
+    "compare": lambda panics: panics == 1,
+    "call": lambda panics: panics(),
+    "iter": iter,
+    "next": next,
+    "length": len,
+    "truth": bool,
+    "buffer": memoryview,
+}
+
+
+@pytest.mark.parametrize("place", CALLS)
+def test_a_panic_is_an_exception(place: str, capfd: pytest.CaptureFixture[str]) -> None:
+    panics = Panics(place, None)
+    for _ in range(2):
+        with pytest.raises(windlass.InternalError, match=f"told to panic in {place}"):
+            CALLS[place](panics)
+    # And nowhere else.
+    for other, call in CALLS.items():
+        if other != place:
+            try:
+                call(panics)
+            except (TypeError, RuntimeError, AttributeError) as error:
+                assert "told to panic" not in str(error)
+    capfd.readouterr()
+
+
+def test_a_panic_of_a_constructor() -> None:
+    with pytest.raises(windlass.InternalError, match="told to panic in new"):
+        Panics("new", None)
+
+
+def test_a_panic_of_a_coroutine_step() -> None:
+    async def wait() -> None:
+        await Waiting()
+
+    class Waiting:
+        def __await__(self) -> Any:
+            return Panics("send", None)
+
+    with pytest.raises(windlass.InternalError, match="told to panic in send"):
+        wait().send(None)
+
+
+def test_a_panic_of_a_destructor_is_reported() -> None:
+    with unraisable() as found:
+        panics = Panics("dealloc", None)
+        try:
+            raise KeyError("on its way")
+        except KeyError as error:
+            del panics
+            assert error.args == ("on its way",)
+    assert [type(error) for error in found] == [windlass.InternalError]
+    assert "told to panic in dealloc" in str(found[0])
+
+
+def test_what_the_collector_cannot_see_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    holder = Holder()
+    holder.held = Panics("traverse", holder)
+    kept = weakref.ref(holder)
+    del holder
+    gc.collect()
+    found = kept()
+    assert found is not None
+    # Broken by hand: else every later collection would panic.
+    found.held = None
+    del found
+    assert kept() is None
+    assert "told to panic in traverse" in capfd.readouterr().err
+
+
+def test_a_panic_while_a_cycle_is_broken_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    with unraisable() as found:
+        # The collector begins with what it has known for longer; it knows the empty dictionary last, before 3.14.
+        holder: dict[str, Any] = {}
+        holder["it"] = Panics("clear", holder)
+        del holder
+        gc.collect()
+    assert all("told to panic in clear" in str(error) for error in found)
+    if sys.version_info < (3, 14) and not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        assert [type(error) for error in found] == [windlass.InternalError]
+    capfd.readouterr()
+
+
+def test_a_cycle_through_it_is_collected() -> None:
+    holder = Holder()
+    holder.held = Panics("nowhere", holder)
+    gone = weakref.ref(holder)
+    del holder
+    gc.collect()
+    assert gone() is None
