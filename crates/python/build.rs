@@ -1,5 +1,5 @@
-//! Tells the crate which interpreter it is built for: `cfg(Py_GIL_DISABLED)` and its like; and the linker, which routine
-//! unwinds the frames of the extension.
+//! Tells the crate which interpreter it is built for (`cfg(Py_GIL_DISABLED)` and its like), and the linker which
+//! routine unwinds the extension's frames.
 
 fn main() {
     pyo3_build_config::use_pyo3_cfgs();

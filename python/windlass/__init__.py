@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     )
     from windlass._errors import (
         InternalError as InternalError,
+    )
+    from windlass._errors import (
         InvalidTopic as InvalidTopic,
     )
     from windlass._errors import (

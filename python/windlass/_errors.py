@@ -39,8 +39,7 @@ class WindlassError(Exception):
 class InternalError(WindlassError, RuntimeError):
     """Windlass itself has failed: compiled code found what it holds to be impossible.
 
-    It is a defect; please report it with the error's text. What the failed call was about may be in any state, the rest
-    of the program is not concerned.
+    It is a defect, and the rest of the program is not concerned.
     """
 
     code = "WL-INTERNAL"

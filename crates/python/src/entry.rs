@@ -3,8 +3,8 @@
 //! A panic that leaves an `extern "C"` function aborts the process. Every function of that kind in this crate carries
 //! `#[entry]`, which runs its body here; a law test finds those that do not, and pyo3 does the same for what is written
 //! with it. The caller gets `windlass.InternalError` with what the panic said. In a destructor, which cannot raise,
-//! that goes to `sys.unraisablehook`; the object's memory is not given back, for nobody knows how far it was taken apart.
-//! In the garbage collector, where no Python code may run, what was seen so far is the answer: an object whose
+//! that goes to `sys.unraisablehook`; the object's memory is not given back, for nobody knows how far it was taken
+//! apart. In the garbage collector, where no Python code may run, what was seen so far is the answer: an object whose
 //! references the collector does not see is kept.
 
 use std::any::Any;

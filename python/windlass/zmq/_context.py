@@ -62,6 +62,8 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
     #: The defaults of new sockets' options, by number.
     sockopts: dict[int, Any]
     _sockets: WeakSet[Any]
+    #: The ``underlying`` of the sockets that were made in it and not closed.
+    _numbers: set[int]
     #: A socket may be collected, and take itself out, while this thread puts another one in. One for all contexts: a
     #: forked child needs a new one.
     _sockets_lock: ClassVar[RLock] = RLock()
@@ -81,6 +83,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
         number = shadow if isinstance(shadow, int) else shadow.underlying
         super().__init__(io_threads=io_threads, shadow=number)
         self.sockopts = {}
+        self._numbers = set()
         self._sockets = WeakSet()
 
     def __del__(self) -> None:
@@ -89,6 +92,11 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
             return
         self._warn_destroy_close = True
         warnings.warn(f"Unclosed context {self}", ResourceWarning, stacklevel=2, source=self)
+        # The collector that found a cycle with sockets in it has cleared what refers to them weakly before it came
+        # here. Without them the context would wait for sockets that nobody can close any more.
+        for number in list(self._numbers):
+            with suppress(ZMQError):
+                Socket(shadow=number).close()
         self.destroy()
 
     def __repr__(self) -> str:
@@ -198,6 +206,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
     def _rm_socket(self, socket: Any) -> None:
         # It may be half made, if its constructor failed.
         if "_sockets" in self.__dict__:
+            self._numbers.discard(socket.underlying)
             with self._sockets_lock:
                 self._sockets.discard(socket)
 

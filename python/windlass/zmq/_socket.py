@@ -126,6 +126,8 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         super().__init__(ctx_or_socket, socket_type, shadow=number, copy_threshold=copy_threshold)
         if isinstance(shadow, Socket):
             self.context = shadow.context
+        elif not shadow and ctx_or_socket is not None:
+            ctx_or_socket._numbers.add(self.underlying)
         kind: int = self.get(SocketOption.TYPE)
         try:
             self.__dict__["type"] = SocketType(kind)
