@@ -250,6 +250,9 @@ class Pool(_core.PoolBase, TaskMethods):
             if self._preload:
                 lines.append(f"Preloaded: {', '.join(self._preload)}.")
             lines.extend(f"A preload failed: {complaint}" for complaint in self._engine.complaints())
+            shortage = self._engine.shortage()
+            if shortage is not None:
+                lines.append(f"Short of workers: {shortage}.")
         return "\n".join(lines)
 
     def statistics(self) -> PoolStatistics:

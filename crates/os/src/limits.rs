@@ -54,7 +54,7 @@ pub fn explain_fork(error: &io::Error) -> String {
 }
 
 /// The tightest `pids.max` above this process, and how many of it are taken.
-fn pids_cgroup() -> Option<(u64, u64)> {
+pub fn pids_cgroup() -> Option<(u64, u64)> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mut found: Option<(u64, u64)> = None;
     for line in own.lines() {

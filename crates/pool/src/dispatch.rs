@@ -121,7 +121,8 @@ impl Engine {
 
     /// Ends a task that cannot be sent.
     fn refuse(&self, core: &mut Core, task: &Arc<Task>, reason: &str) {
-        self.finish(core, task, Outcome::Failed(Failure::Limit(reason.into())), Record::default());
+        let failure = Failure::Limit { code: Code::TooLarge, reason: reason.into() };
+        self.finish(core, task, Outcome::Failed(failure), Record::default());
     }
 
     fn choose_lane(&self, core: &mut Core) -> Option<usize> {
@@ -356,9 +357,10 @@ impl Engine {
                 let reply = match body {
                     Ok((bytes, segments)) => Outcome::Replied(Reply { flags: header.flags, bytes, segments }),
                     // A limit of this process, of which the worker is innocent: it costs this one result.
-                    Err(error) if limited(&error) => Outcome::Failed(Failure::Limit(
-                        format!("its result was lost: {}", error.report()).into(),
-                    )),
+                    Err(error) if limited(&error) => Outcome::Failed(Failure::Limit {
+                        code: error.code(),
+                        reason: format!("a result was lost: {}", error.report()).into(),
+                    }),
                     Err(error) => {
                         // The answer is lost with the worker, and the task must not be.
                         let failure =

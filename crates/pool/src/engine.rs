@@ -67,6 +67,10 @@ pub(crate) struct Core {
     pub(crate) starting: usize,
     /// Workers that have died before they were ready, since one was last ready.
     pub(crate) failed_starts: u32,
+    /// No worker more is asked for until then: the last one was refused.
+    pub(crate) refused_until: Option<Instant>,
+    /// Why the pool has fewer workers than it should, while that is so.
+    pub(crate) shortage: Option<Arc<str>>,
     /// Zygotes lost since a worker was last ready.
     pub(crate) lost_zygotes: u32,
     pub(crate) load: Load,
@@ -194,12 +198,17 @@ impl Engine {
     /// When the machine is out of memory or descriptors.
     pub fn start(config: Config) -> Result<Arc<Self>> {
         let (engine, control) = Self::assemble(config)?;
+        let supervisor = Supervisor::get()?;
         if let Some(spawn) = &engine.config.spawn {
-            let zygote = Supervisor::get()?.zygote(&spawn.zygote)?;
+            engine.check_limits()?;
+            let zygote = supervisor.zygote(&spawn.zygote)?;
             engine.prepare_spawning(spawn, zygote, control)?;
+        }
+        // From here on it is looked after, however this ends.
+        supervisor.add_engine(&engine);
+        if engine.is_remote() {
             engine.add_first_workers()?;
         }
-        Supervisor::get()?.add_engine(&engine);
         Ok(engine)
     }
 
@@ -229,6 +238,8 @@ impl Engine {
             cursor: 0,
             starting: 0,
             failed_starts: 0,
+            refused_until: None,
+            shortage: None,
             lost_zygotes: 0,
             load: Load::default(),
             leader: false,
@@ -269,11 +280,13 @@ impl Engine {
     /// Asks for the workers that the pool begins with.
     fn add_first_workers(&self) -> Result<()> {
         let mut core = self.lock();
-        for _ in 0..self.config.workers {
-            self.add_worker(&mut core)?;
-        }
+        let filled = self.fill(&mut core);
         self.rest(&mut core);
-        Ok(())
+        drop(core);
+        if let Err(error) = &filled {
+            self.break_down(&Failure::Broken(error.report().into()));
+        }
+        filled
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, Core> {

@@ -226,26 +226,25 @@ impl Supervisor {
 
     fn listen(&self, token: u64, zygote: &Arc<Zygote>) {
         loop {
-            match zygote.receive() {
+            let received = zygote.receive();
+            zygote.send_waiting();
+            match received {
                 Ok(None) => return,
                 Ok(Some(Message::Hello)) => {}
                 Ok(Some(Message::PreloadFailed(text))) => zygote.complain(text),
                 Ok(Some(Message::Spawned { worker, pid, pidfd })) => {
-                    let pidfd = Arc::new(pidfd);
-                    if let Some(engine) = self.engine_of(worker) {
-                        let source = self.number();
-                        let mut watched = lock(&self.watched);
-                        if let Some(entry) = watched.workers.get_mut(&worker) {
-                            entry.1 = Some(source);
+                    let pidfd = pidfd.map(Arc::new);
+                    match (self.engine_of(worker), &pidfd) {
+                        (Some(engine), _) => {
+                            if let Some(pidfd) = &pidfd {
+                                self.watch_worker(worker, pidfd);
+                            }
+                            engine.worker_spawned(worker, pid, pidfd.as_ref());
                         }
-                        watched
-                            .sources
-                            .insert(source, Source::Worker { id: worker, pidfd: Arc::clone(&pidfd) });
-                        drop(watched);
-                        let _ = self.epoll.add(pidfd.as_fd(), source, Interest::READ);
-                        engine.worker_spawned(worker, pid, &pidfd);
-                    } else {
-                        let _ = windlass_os::pidfd::send_signal(pidfd.as_fd(), 9);
+                        (None, Some(pidfd)) => {
+                            let _ = windlass_os::pidfd::send_signal(pidfd.as_fd(), 9);
+                        }
+                        (None, None) => {}
                     }
                 }
                 Ok(Some(Message::Exited { worker, status })) => {
@@ -264,6 +263,17 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    fn watch_worker(&self, worker: u64, pidfd: &Arc<OwnedFd>) {
+        let source = self.number();
+        let mut watched = lock(&self.watched);
+        if let Some(entry) = watched.workers.get_mut(&worker) {
+            entry.1 = Some(source);
+        }
+        watched.sources.insert(source, Source::Worker { id: worker, pidfd: Arc::clone(pidfd) });
+        drop(watched);
+        let _ = self.epoll.add(pidfd.as_fd(), source, Interest::READ);
     }
 
     /// A zygote is gone, and its workers with it: each pool that used it starts another.

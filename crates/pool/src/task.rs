@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use windlass_base::Code;
 use windlass_os::futex::{self, Scope};
 use windlass_shm::arena::Lease;
 use windlass_shm::block::Block;
@@ -131,7 +132,12 @@ pub enum Failure {
     /// The pool broke: the text says why.
     Broken(Arc<str>),
     /// A limit of the system kept the task from being sent, or its result from being received: the text names it.
-    Limit(Arc<str>),
+    Limit {
+        /// Which kind of limit.
+        code: Code,
+        /// What failed.
+        reason: Arc<str>,
+    },
     /// An initializer failed; the reply is its exception, encoded.
     Initializer(Arc<Reply>),
     /// The pool was terminated while the task ran.

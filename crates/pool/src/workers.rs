@@ -1,19 +1,20 @@
 //! Worker processes, as the parent sees them: asked for, supervised, dismissed, replaced.
 
+mod asking;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_base::{Result, ResultExt};
-use windlass_os::{memfd, pidfd, socket};
+use windlass_base::Result;
+use windlass_os::pidfd;
 use windlass_shm::arena::Lease;
 use windlass_shm::ring::{Header, Producer};
 use windlass_shm::segment::Segment;
 
 use crate::clock;
-use crate::config::Spawn;
 use crate::engine::{Core, Engine, State, lock};
 use crate::events::{self, What};
 use crate::held::Held;
@@ -21,7 +22,7 @@ use crate::lane::Lane;
 use crate::supervisor::Supervisor;
 use crate::task::{Failure, Outcome, Record, Stage, Task};
 use crate::wire::kind;
-use crate::zygote::{SpawnRequest, Zygote};
+use crate::zygote::Zygote;
 
 const SIGKILL: i32 = 9;
 /// How long a dead worker's wait status may take to come from the zygote.
@@ -37,13 +38,7 @@ const FAILED_STARTS_PER_WORKER: u32 = 3;
 const LEAST_FAILED_STARTS: u32 = 8;
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// What every spawn request of a pool has in common.
-#[derive(Debug)]
-pub(crate) struct Spawning {
-    pub(crate) zygote: Arc<Zygote>,
-    control: OwnedFd,
-    spec: OwnedFd,
-}
+pub(crate) use asking::Spawning;
 
 /// One worker process.
 #[derive(Debug)]
@@ -172,95 +167,8 @@ impl Engine {
 }
 
 impl Engine {
-    pub(crate) fn prepare_spawning(
-        &self,
-        spawn: &Spawn,
-        zygote: Arc<Zygote>,
-        control: OwnedFd,
-    ) -> Result<()> {
-        let spec =
-            memfd::with_contents(c"windlass-spec", &spawn.spec).context("could not store a worker's spec")?;
-        *lock(&self.spawning) = Some(Spawning { zygote, control, spec });
-        Ok(())
-    }
-
-    /// Asks the zygote for one more worker.
-    pub(crate) fn add_worker(&self, core: &mut Core) -> Result<()> {
-        let slot = core.workers.iter().position(Option::is_none).unwrap_or(core.workers.len());
-        let (ours, theirs) = socket::seqpacket_pair().context("could not make a worker's socket")?;
-        let mut indices = Vec::new();
-        let mut fds = Vec::new();
-        for _ in 0..self.config.threads {
-            let (lane, fd) = Lane::create(slot)?;
-            let free = core.lanes.iter().position(Option::is_none).unwrap_or(core.lanes.len());
-            if free == core.lanes.len() {
-                core.lanes.push(None);
-            }
-            core.lanes[free] = Some(lane);
-            indices.push(free);
-            fds.push(fd);
-        }
-        let guard = lock(&self.spawning);
-        let Some(spawning) = guard.as_ref() else { return Ok(()) };
-        let id = Supervisor::get()?.new_worker_id(&self.me);
-        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        spawning.zygote.spawn(SpawnRequest {
-            worker: id,
-            socket: theirs.as_fd(),
-            control: spawning.control.as_fd(),
-            event: self.control.event_fd(),
-            spec: spawning.spec.as_fd(),
-            lanes: &borrowed,
-        })?;
-        drop(guard);
-        // The warmest lane is taken from the end, so the first worker's lanes go last.
-        for index in &indices {
-            core.idle.insert(0, *index);
-        }
-        let mut worker = Worker::new(id, ours, indices);
-        // What the arguments of the initializer refer to, before the worker reads them.
-        for segment in self.config.spawn.iter().flat_map(|spawn| &spawn.segments) {
-            worker.give_segment(segment);
-        }
-        core.starting += 1;
-        if slot == core.workers.len() {
-            core.workers.push(Some(worker));
-        } else {
-            core.workers[slot] = Some(worker);
-        }
-        Ok(())
-    }
-
     fn find(core: &Core, id: u64) -> Option<usize> {
         core.workers.iter().position(|worker| worker.as_ref().is_some_and(|worker| worker.id == id))
-    }
-
-    /// The zygote has forked a worker.
-    pub(crate) fn worker_spawned(&self, id: u64, pid: i32, fd: &Arc<OwnedFd>) {
-        let mut core = self.lock();
-        let Some(index) = Self::find(&core, id) else {
-            let _ = pidfd::send_signal(fd.as_fd(), SIGKILL);
-            return;
-        };
-        if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
-            worker.pid = pid;
-            worker.pidfd = Some(Arc::clone(fd));
-            if let Some(signal) = if worker.killed { Some(SIGKILL) } else { worker.signalled } {
-                let _ = pidfd::send_signal(fd.as_fd(), signal);
-            }
-        }
-    }
-
-    /// The zygote could not fork a worker, or is gone.
-    pub(crate) fn worker_failed(&self, id: u64, reason: &str) {
-        let mut core = self.lock();
-        if let Some(index) = Self::find(&core, id) {
-            core.failed_starts = u32::MAX;
-            if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
-                worker.condemned = Some(reason.into());
-            }
-            self.bury(&mut core, index);
-        }
     }
 
     /// A worker's process has ended; its status may be known already.
@@ -419,18 +327,17 @@ impl Engine {
 
     /// Starts a worker in place of one that is gone, if there is work for it or there may be.
     fn replace(&self, core: &mut Core) {
-        let alive = core.workers.iter().flatten().filter(|worker| !worker.dismissed).count();
+        if core.alive() < self.wanted(core) {
+            core.counters.restarted += 1;
+            self.fill_or_fall_short(core);
+        }
+    }
+
+    /// How many workers the pool should have now.
+    fn wanted(&self, core: &Core) -> usize {
         let closing = !matches!(core.state, State::Open);
         let done = closing && core.queue.is_empty() && core.outstanding == 0;
-        let wanted = if done || core.ending { 0 } else { self.config.workers };
-        if alive >= wanted {
-            return;
-        }
-        core.counters.restarted += 1;
-        if let Err(error) = self.add_worker(core) {
-            let reason: Arc<str> = error.to_string().into();
-            self.break_core(core, &Failure::Broken(reason));
-        }
+        if done || core.ending { 0 } else { self.config.workers }
     }
 
     /// Ends a worker whose memory makes no sense. It is given nothing more and nothing is read from it before its
@@ -479,17 +386,11 @@ impl Engine {
     /// Tells idle workers to leave; true when none is left.
     pub(crate) fn dismiss_workers(&self, core: &mut Core) -> bool {
         for index in 0..core.workers.len() {
-            let Some(worker) = core.workers[index].as_mut() else { continue };
+            let Some(worker) = core.workers[index].as_ref() else { continue };
             if worker.dismissed || worker.killed {
                 continue;
             }
-            worker.dismissed = true;
-            let lanes = worker.lanes.clone();
-            for lane in lanes {
-                if let Some(lane) = core.lanes.get_mut(lane).and_then(Option::as_mut) {
-                    send_plain(&mut lane.tasks, kind::EXIT, 0);
-                }
-            }
+            core.dismiss(Some(index));
         }
         core.workers.iter().flatten().next().is_none()
     }
@@ -527,6 +428,22 @@ pub(crate) fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
 }
 
 impl Core {
+    /// Workers that are not on their way out.
+    fn alive(&self) -> usize {
+        self.workers.iter().flatten().filter(|worker| !worker.dismissed).count()
+    }
+
+    /// Tells a worker to leave when it has run what it has been given.
+    fn dismiss(&mut self, worker: Option<usize>) {
+        let Some(worker) = worker.and_then(|index| self.workers.get_mut(index)?.as_mut()) else { return };
+        worker.dismissed = true;
+        for lane in &worker.lanes {
+            if let Some(lane) = self.lanes.get_mut(*lane).and_then(Option::as_mut) {
+                send_plain(&mut lane.tasks, kind::EXIT, 0);
+            }
+        }
+    }
+
     /// Takes a worker's lanes out of the lists that tasks are given by and results are read by.
     fn set_aside(&mut self, worker: usize) {
         let Some(worker) = self.workers.get(worker).and_then(Option::as_ref) else { return };
@@ -549,6 +466,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use windlass_base::Code;
+    use windlass_os::socket;
     use windlass_shm::arena::{Arena, ArenaConfig};
 
     use super::*;

@@ -4,13 +4,17 @@
 //! descriptor 0. The parent's death is the end of that socket for the zygote, and the zygote's death is the
 //! parent-death signal for its workers.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_base::{Code, Result, ResultExt, error};
 use windlass_os::{pidfd, socket};
+
+use crate::control::Control;
 
 pub mod server;
 
@@ -38,8 +42,8 @@ pub(crate) enum Message {
     Hello,
     /// A preload failed: what and why. The zygote goes on without it.
     PreloadFailed(String),
-    /// A worker has been forked: its pid and pidfd.
-    Spawned { worker: u64, pid: i32, pidfd: OwnedFd },
+    /// A worker has been forked: its pid and, unless this process is out of descriptors, its pidfd.
+    Spawned { worker: u64, pid: i32, pidfd: Option<OwnedFd> },
     /// A worker has ended, with this wait status.
     Exited { worker: u64, status: i32 },
     /// A worker could not be forked.
@@ -77,7 +81,7 @@ impl Message {
         Some(match op {
             op::HELLO => Self::Hello,
             op::PRELOAD_FAILED => Self::PreloadFailed(text()),
-            op::SPAWNED => Self::Spawned { worker, pid: i32::try_from(number).ok()?, pidfd: fds.pop()? },
+            op::SPAWNED => Self::Spawned { worker, pid: i32::try_from(number).ok()?, pidfd: fds.pop() },
             op::EXITED => Self::Exited { worker, status: i32::try_from(number).ok()? },
             op::FAILED => Self::Failed { worker, reason: text() },
             _ => return None,
@@ -85,15 +89,27 @@ impl Message {
     }
 }
 
-/// A request for one worker.
+/// A request for one worker, with everything that goes along; closed here once it is sent.
 #[derive(Debug)]
-pub(crate) struct SpawnRequest<'a> {
+pub(crate) struct SpawnRequest {
     pub(crate) worker: u64,
-    pub(crate) socket: BorrowedFd<'a>,
-    pub(crate) control: BorrowedFd<'a>,
-    pub(crate) event: BorrowedFd<'a>,
-    pub(crate) spec: BorrowedFd<'a>,
-    pub(crate) lanes: &'a [BorrowedFd<'a>],
+    pub(crate) socket: OwnedFd,
+    /// Whose event descriptor the worker rings.
+    pub(crate) control: Arc<Control>,
+    pub(crate) page: Arc<OwnedFd>,
+    pub(crate) spec: Arc<OwnedFd>,
+    pub(crate) lanes: Vec<OwnedFd>,
+}
+
+impl SpawnRequest {
+    /// Sends it, if the socket takes it now.
+    fn try_send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let mut fds =
+            vec![self.socket.as_fd(), self.page.as_fd(), self.control.event_fd(), self.spec.as_fd()];
+        fds.extend(self.lanes.iter().map(AsFd::as_fd));
+        let lanes = i64::try_from(self.lanes.len()).unwrap_or(0);
+        socket::send(socket, &[&head(SPAWN, self.worker, lanes)], &fds, false)
+    }
 }
 
 /// The parent's end of a zygote.
@@ -102,6 +118,8 @@ pub struct Zygote {
     pub(crate) id: u64,
     pub(crate) socket: OwnedFd,
     child: Mutex<Option<Child>>,
+    /// Requests that the socket has not taken yet, oldest first.
+    waiting: Mutex<VecDeque<SpawnRequest>>,
     /// Preloads that failed, in the zygote's words.
     complaints: Mutex<Vec<String>>,
 }
@@ -124,19 +142,31 @@ impl Zygote {
             };
         }
         let child = child.spawn().context("could not start the interpreter for a zygote")?;
-        Ok(Self { id, socket: ours, child: Mutex::new(Some(child)), complaints: Mutex::default() })
+        Ok(Self {
+            id,
+            socket: ours,
+            child: Mutex::new(Some(child)),
+            waiting: Mutex::default(),
+            complaints: Mutex::default(),
+        })
     }
 
-    /// Asks for a worker; the answer comes to the supervisor.
-    pub(crate) fn spawn(&self, request: SpawnRequest<'_>) -> Result<()> {
-        let mut fds = vec![request.socket, request.control, request.event, request.spec];
-        fds.extend_from_slice(request.lanes);
-        let lanes = i64::try_from(request.lanes.len()).unwrap_or(0);
-        // A zygote that is gone is noticed by the supervisor, which then fails or restarts its workers.
-        match socket::send(self.socket.as_fd(), &[&head(SPAWN, request.worker, lanes)], &fds, true) {
-            Ok(()) => Ok(()),
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            Err(e) => Err(e).context("could not ask the zygote for a worker"),
+    /// Asks for a worker, without blocking; the answer comes to the supervisor.
+    pub(crate) fn spawn(&self, request: SpawnRequest) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        self.send_waiting();
+    }
+
+    /// Sends the requests that the socket takes. Called again with each answer: while the socket is full, or too many
+    /// descriptors are under way, there are requests in it, and each of them is answered.
+    pub(crate) fn send_waiting(&self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(request) = waiting.front() {
+            // A zygote that is gone is noticed by the supervisor, which then asks another one for its workers.
+            if request.try_send(self.socket.as_fd()).is_err() {
+                return;
+            }
+            waiting.pop_front();
         }
     }
 
@@ -181,7 +211,13 @@ impl Zygote {
 impl Zygote {
     pub(crate) fn simulated() -> Result<(std::sync::Arc<Self>, OwnedFd)> {
         let (ours, theirs) = socket::seqpacket_pair().context("could not make a zygote's socket")?;
-        let zygote = Self { id: 0, socket: ours, child: Mutex::new(None), complaints: Mutex::default() };
+        let zygote = Self {
+            id: 0,
+            socket: ours,
+            child: Mutex::new(None),
+            waiting: Mutex::default(),
+            complaints: Mutex::default(),
+        };
         Ok((std::sync::Arc::new(zygote), theirs))
     }
 }

@@ -4,7 +4,7 @@ mod rust_workers;
 
 use std::time::{Duration, Instant};
 
-use rust_workers::{Pool, config};
+use rust_workers::{Pool, config, config_of_forks};
 use windlass_pool::{Config, Failure, OnFull, Options, Outcome, Phase, Refused};
 
 /// Not a test of its own: what a zygote runs.
@@ -127,4 +127,46 @@ fn a_full_queue_refuses_and_a_closed_pool_too() {
     assert!(matches!(pool.try_submit("nap 1", Options::default()), Err(Refused::Closed)));
     // It may not have been started before the pool closed, and then it is cancelled already.
     assert!(first.is_done() || pool.engine.cancel(&first, true));
+}
+
+#[test]
+fn a_pool_does_with_the_workers_that_it_can_have() {
+    let pool = Pool::new(config_of_forks(8, 3));
+    let tasks: Vec<_> = (0..200).map(|i| pool.submit(&format!("echo {i}"))).collect();
+    for (i, task) in tasks.iter().enumerate() {
+        assert_eq!(pool.text(task), i.to_string());
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let told = loop {
+        if let Some(told) = pool.engine.shortage().filter(|told| told.contains("3 of 8")) {
+            break told;
+        }
+        assert!(Instant::now() < deadline, "{:?}", pool.engine.shortage());
+        std::thread::yield_now();
+    };
+    assert!(told.contains("no process more can be made"), "{told}");
+    let statistics = pool.engine.statistics().expect("not forked");
+    assert_eq!((statistics.counters.crashed, statistics.counters.failed), (0, 0));
+}
+
+#[test]
+fn a_pool_without_any_worker_says_which_limit_it_is() {
+    let pool = Pool::new(config_of_forks(2, 0));
+    let task = match pool.try_submit("echo", Options::default()) {
+        Ok(task) => {
+            pool.wait(&task);
+            task
+        }
+        Err(Refused::Broken(Failure::Broken(reason))) => {
+            assert!(reason.contains("no process more can be made"), "{reason}");
+            return;
+        }
+        Err(other) => panic!("{other:?}"),
+    };
+    match task.outcome() {
+        Some(Outcome::Failed(Failure::Broken(reason))) => {
+            assert!(reason.contains("no process more can be made"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
 }

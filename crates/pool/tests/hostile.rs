@@ -35,7 +35,8 @@ fn ended(pool: &Pool, task: &Arc<Task>, answer: Option<&str>, what: &str) {
         (Some(Outcome::Replied(reply)), Some(answer)) => {
             assert_eq!(String::from_utf8_lossy(&reply.bytes), answer, "after {what}");
         }
-        (Some(Outcome::Replied(_) | Outcome::Failed(Failure::Crashed { .. } | Failure::Limit(_))), _) => {}
+        (Some(Outcome::Replied(_) | Outcome::Failed(Failure::Crashed { .. } | Failure::Limit { .. })), _) => {
+        }
         (other, _) => panic!("{other:?} after {what}"),
     }
 }

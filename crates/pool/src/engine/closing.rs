@@ -147,7 +147,7 @@ impl Engine {
             Failure::Initializer(_) => "an initializer failed".into(),
             Failure::TimedOut(_) => "its time was up".into(),
             Failure::Terminated => "it was terminated".into(),
-            Failure::Limit(reason) => Arc::clone(reason),
+            Failure::Limit { reason, .. } => Arc::clone(reason),
         };
         events::tell(&self.config.name, What::Broken { reason });
         let mut waiting = core.queue.drain();
@@ -224,6 +224,11 @@ impl Engine {
     /// Whether it takes no tasks any more; those of a forked child's parent do not count.
     pub fn is_closed(&self) -> bool {
         self.enter().is_none_or(|core| !matches!(core.state, State::Open))
+    }
+
+    /// Why there are fewer workers than there should be, as long as that is so.
+    pub fn shortage(&self) -> Option<String> {
+        self.enter()?.shortage.as_ref().map(ToString::to_string)
     }
 
     /// What the zygote had to say about preloads that failed.

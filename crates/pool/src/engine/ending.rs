@@ -198,12 +198,16 @@ impl Engine {
         if core.end_at.is_some_and(|at| at <= now) {
             self.terminate_core(&mut core);
         }
+        self.ask_again(&mut core, now);
         let sweep = self.sweep_segments(&mut core, now);
         self.after_outside_change(&mut core);
         let first = core.deadlines.peek().map(|d| d.at);
         let steal = core.steal_pending().then(|| now + STEAL_AFTER);
         let watch = core.next_watch(now);
-        let wakes = [first, core.next_death(), sweep, steal, core.end_at, watch].into_iter().flatten().min();
+        let wakes = [first, core.next_death(), sweep, steal, core.end_at, watch, core.refused_until]
+            .into_iter()
+            .flatten()
+            .min();
         core.supervisor_wakes = wakes;
         wakes
     }

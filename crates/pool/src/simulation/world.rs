@@ -242,7 +242,7 @@ impl World {
         let Some(asked) = self.asked.pop_front() else { return };
         self.tell(|| format!("fork worker {}", asked.id));
         let pidfd = Arc::new(self.zygote.try_clone().expect("a descriptor that is no process"));
-        self.engine.worker_spawned(asked.id, i32::try_from(asked.id).unwrap_or(1), &pidfd);
+        self.engine.worker_spawned(asked.id, i32::try_from(asked.id).unwrap_or(1), Some(&pidfd));
         self.workers.push(Far::new(asked.id, asked.socket, &asked.control, asked.lanes));
     }
 

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use windlass_os::{epoll, pidfd, process, signalfd, socket};
+use windlass_os::{epoll, limits, pidfd, process, signalfd, socket};
 
 use super::{HEAD, SPAWN, head, op, read_head};
 
 const SIGCHLD: i32 = 17;
+const EMFILE: i32 = 24;
 const SOCKET: u64 = 0;
 const CHILDREN: u64 = 1;
 
@@ -43,6 +44,11 @@ pub fn hello(fd: &OwnedFd, failed: &[String]) -> io::Result<()> {
     }
     let pid = i64::from(process::current_pid());
     socket::send(fd.as_fd(), &[&head(op::HELLO, 0, pid)], &[], true)
+}
+
+/// Says that a worker could not be made.
+fn refuse(fd: &OwnedFd, worker: u64, why: &str) -> io::Result<()> {
+    socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), why.as_bytes()], &[], true)
 }
 
 /// Serves requests until the parent is gone (`Ok(None)`), or, in each forked child, until it is born.
@@ -81,8 +87,12 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Resu
             }
             let Some((SPAWN, worker, lanes)) = read_head(&buffer) else { continue };
             if fds.len() != 4 + usize::try_from(lanes).unwrap_or(0) {
-                let text = "the request came without its descriptors: is the limit of open files reached?";
-                socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), text.as_bytes()], &[], true)?;
+                let why = limits::explain_fork(&io::Error::from_raw_os_error(EMFILE));
+                refuse(
+                    &fd,
+                    worker,
+                    &format!("the process that forks workers was sent too many descriptors: {why}"),
+                )?;
                 continue;
             }
             match fork() {
@@ -95,14 +105,13 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Resu
                 }
                 Ok(pid) => {
                     workers.insert(pid, worker);
-                    let pidfd = pidfd::open(pid)?;
+                    // It is not reaped before the next round, so its number is its own.
+                    let pidfd = pidfd::open(pid).ok();
+                    let beside: Vec<_> = pidfd.iter().map(AsFd::as_fd).collect();
                     let message = head(op::SPAWNED, worker, i64::from(pid));
-                    socket::send(fd.as_fd(), &[&message], &[pidfd.as_fd()], true)?;
+                    socket::send(fd.as_fd(), &[&message], &beside, true)?;
                 }
-                Err(error) => {
-                    let text = format!("fork failed: {error}");
-                    socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), text.as_bytes()], &[], true)?;
-                }
+                Err(error) => refuse(&fd, worker, &limits::explain_fork(&error))?,
             }
         }
     }

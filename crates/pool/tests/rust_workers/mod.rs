@@ -24,15 +24,21 @@ const ZYGOTE: &str = "WINDLASS_TEST_ZYGOTE";
 
 /// What a zygote runs; the test binary calls it from a test named `zygote_main`.
 pub(crate) fn zygote_main() {
-    if std::env::var_os(ZYGOTE).is_none() {
-        return;
-    }
+    let Ok(forks) = std::env::var(ZYGOTE) else { return };
+    let mut left: usize = forks.parse().expect("a number");
     // SAFETY: the engine made the socket our descriptor 0, which nothing else here uses.
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
     server::hello(&socket, &[]).expect("the parent is there");
     // SAFETY: the child goes on in this thread alone and needs nothing of the harness's others.
-    let mut fork = || unsafe { windlass_os::process::fork() };
-    match server::serve(socket, &mut fork).expect("served") {
+    let mut fork = || unsafe {
+        if left == 0 {
+            return Err(std::io::Error::from_raw_os_error(11));
+        }
+        left -= 1;
+        windlass_os::process::fork()
+    };
+    // The parent is gone if it fails.
+    match server::serve(socket, &mut fork).unwrap_or(None) {
         None => windlass_os::process::exit_now(0),
         Some(spawned) => {
             windlass_os::process::set_parent_death_signal(9).expect("asked");
@@ -141,6 +147,11 @@ fn work(mut end: WorkerEnd, hostile: &Hostile) {
 }
 
 pub(crate) fn config(workers: usize) -> Config {
+    config_of_forks(workers, usize::MAX)
+}
+
+/// A pool whose zygote can fork so often, and is told then that the limit of processes is reached.
+pub(crate) fn config_of_forks(workers: usize, forks: usize) -> Config {
     let program = std::env::current_exe().expect("this binary");
     let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];
     Config {
@@ -154,7 +165,7 @@ pub(crate) fn config(workers: usize) -> Config {
             zygote: ZygoteCommand {
                 program: program.into(),
                 args: args.iter().map(Into::into).collect(),
-                env: vec![(ZYGOTE.into(), Some("1".into()))],
+                env: vec![(ZYGOTE.into(), Some(forks.to_string().into()))],
             },
             spec: Arc::from(&b""[..]),
             segments: Vec::new(),

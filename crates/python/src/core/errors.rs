@@ -21,9 +21,11 @@ fn make<'py>(py: Python<'py>, class: &str, message: &str, fields: Option<&Bound<
 
 /// The exception for an error of the crates below.
 pub(crate) fn from_base(py: Python<'_>, error: &windlass_base::Error) -> PyErr {
-    let made = module(py).and_then(|errors| {
-        errors.getattr("of_code")?.call1((error.code().as_str(), error.report(), error.os_error()))
-    });
+    of_code(py, error.code().as_str(), &error.report(), error.os_error())
+}
+
+fn of_code(py: Python<'_>, code: &str, text: &str, os_error: Option<i32>) -> PyErr {
+    let made = module(py).and_then(|errors| errors.getattr("of_code")?.call1((code, text, os_error)));
     made.map_or_else(|failed| failed, PyErr::from_value)
 }
 
@@ -113,9 +115,7 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         Failure::Broken(reason) => {
             make(py, "PoolBroken", &format!("the pool is broken: {reason}. Make a new pool."), None)
         }
-        Failure::Limit(reason) => {
-            make(py, "SharedMemoryError", &format!("the task failed for want of room: {reason}"), None)
-        }
+        Failure::Limit { code, reason } => of_code(py, code.as_str(), reason, None),
         Failure::Initializer(reply) => {
             let message = "A process in the process pool was terminated abruptly: an initializer failed, \
                            so the pool cannot run anything";

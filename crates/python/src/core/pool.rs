@@ -459,6 +459,11 @@ impl PoolHandle {
         Ok((totals, PyList::new(py, workers.collect::<Vec<_>>())?))
     }
 
+    /// Why there are fewer workers than there should be, as long as that is so.
+    fn shortage(&self, py: Python<'_>) -> Option<String> {
+        self.inner.engine.call(py, Engine::shortage)
+    }
+
     /// What the zygote had to say about preloads that failed.
     fn complaints(&self, py: Python<'_>) -> Vec<String> {
         self.inner.engine.call(py, Engine::complaints)
