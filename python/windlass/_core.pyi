@@ -26,6 +26,10 @@ class FutureBase:
         """The exception that the call raised, or `None`."""
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Calls `fn(future)` when the future is done: in the collector's thread, or at once if it is done already."""
+    def done(self) -> bool:
+        """Whether the task has ended: returned, raised, failed or cancelled."""
+    def cancelled(self) -> bool:
+        """Whether the task was cancelled."""
     def _is_done(self) -> bool: ...
     def _is_cancelled(self) -> bool: ...
     def _is_running(self) -> bool: ...

@@ -147,17 +147,6 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
 
         def result(self, timeout: float | None = None) -> T: ...
 
-    def done(self) -> bool:
-        """Whether the task has ended: returned, raised, failed or cancelled."""
-        if not self._is_done():
-            return False
-        self._publish()
-        return True
-
-    def cancelled(self) -> bool:
-        """Whether the task was cancelled."""
-        return self._is_cancelled()
-
     def running(self) -> bool:
         """Whether the task is being run right now."""
         return self._is_running()

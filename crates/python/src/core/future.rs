@@ -3,6 +3,7 @@
 //! The Python class over it adds what the standard library's `wait` and `as_completed` look at (`_condition`,
 //! `_waiters`), and makes those only when somebody looks.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,9 @@ pub(crate) struct FutureBase {
     decoded: Slot<Option<Decoded>>,
     /// `None` once they have been called.
     callbacks: Slot<Option<Vec<Py<PyAny>>>>,
+    /// Whether `wait` or `as_completed` have looked at it: set once by its Python half, read when the task is done. In
+    /// one order with the task's end, so that either the reader sees it or the one that sets it sees the end.
+    looked_at: AtomicBool,
 }
 
 /// Turns the standard library's timeout into a point in time.
@@ -128,6 +132,16 @@ impl FutureBase {
         matches!(cell_task.outcome(), Some(Outcome::Cancelled))
     }
 
+    /// Tells `wait` and `as_completed`, if they look at it: the task is done.
+    ///
+    /// One that begins to look after this has read the flag finds the task done, and publishes by itself.
+    pub(crate) fn publish(slf: &Bound<'_, Self>) -> PyResult<()> {
+        if slf.get().looked_at.load(Ordering::SeqCst) {
+            slf.call_method0("_publish")?;
+        }
+        Ok(())
+    }
+
     /// Runs the callbacks; called by the collector, or by the thread that finds the future done.
     pub(crate) fn run_callbacks(slf: &Bound<'_, Self>) {
         let callbacks = slf.get().callbacks.take();
@@ -158,7 +172,12 @@ impl FutureBase {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {
-        Self { cell: OnceLock::new(), decoded: Slot::default(), callbacks: Slot::new(Some(Vec::new())) }
+        Self {
+            cell: OnceLock::new(),
+            decoded: Slot::default(),
+            callbacks: Slot::new(Some(Vec::new())),
+            looked_at: AtomicBool::new(false),
+        }
     }
 
     /// The value that the call returned.
@@ -167,9 +186,7 @@ impl FutureBase {
         let py = slf.py();
         let this = slf.get();
         let cell = this.wait_done(py, timeout)?;
-        if cell.task.watched() {
-            slf.call_method0("_publish")?;
-        }
+        Self::publish(slf)?;
         match this.decoded(py, cell) {
             Decoded::Value(value) => Ok(value),
             Decoded::Raised(exception) => Err(PyErr::from_value(exception.into_bound(py))),
@@ -182,9 +199,7 @@ impl FutureBase {
         let py = slf.py();
         let this = slf.get();
         let cell = this.wait_done(py, timeout)?;
-        if cell.task.watched() {
-            slf.call_method0("_publish")?;
-        }
+        Self::publish(slf)?;
         if Self::is_cancelled(&cell.task) {
             return Err(errors::cancelled(py));
         }
@@ -192,6 +207,20 @@ impl FutureBase {
             Decoded::Value(_) => None,
             Decoded::Raised(exception) => Some(exception),
         })
+    }
+
+    /// Whether the task has ended: returned, raised, failed or cancelled.
+    fn done(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let done = slf.get()._is_done()?;
+        if done {
+            Self::publish(slf)?;
+        }
+        Ok(done)
+    }
+
+    /// Whether the task was cancelled.
+    fn cancelled(&self) -> PyResult<bool> {
+        Ok(Self::is_cancelled(&self.cell()?.task))
     }
 
     /// Whether the task has ended, been cancelled included.
@@ -231,6 +260,7 @@ impl FutureBase {
     /// Asks the collector to publish this future when it is done; false if it is done already.
     fn _watch(slf: &Bound<'_, Self>) -> PyResult<bool> {
         let cell = slf.get().cell()?;
+        slf.get().looked_at.store(true, Ordering::SeqCst);
         cell.pool.watch(slf, &cell.task)
     }
 

@@ -344,13 +344,22 @@ impl PoolHandle {
     fn collect(&self, py: Python<'_>) -> PyResult<()> {
         let inner = &self.inner;
         loop {
-            let done = inner.engine.call(py, Engine::take_completed);
+            // Released once for both, for it may take long to get the interpreter back.
+            let deadline = std::time::Instant::now() + Duration::from_secs(1);
+            let done = inner.engine.call(py, |engine| {
+                let done = engine.take_completed();
+                if !done.is_empty() || engine.has_ended() {
+                    return done;
+                }
+                let _ = engine.wait(&Sleeper::Completed, Some(deadline));
+                engine.take_completed()
+            });
             let futures: Vec<Py<FutureBase>> = inner
                 .watched
                 .with(|watched| done.iter().filter_map(|task| watched.remove(&task.id)).collect());
             for future in &futures {
                 let future = future.bind(py);
-                if let Err(error) = future.call_method0("_publish") {
+                if let Err(error) = FutureBase::publish(future) {
                     error.write_unraisable(py, Some(future));
                 }
                 FutureBase::run_callbacks(future);
@@ -359,13 +368,15 @@ impl PoolHandle {
             if !done.is_empty() {
                 continue;
             }
-            if inner.engine.call(py, Engine::has_ended) && inner.watched.with(|watched| watched.is_empty()) {
-                return Ok(());
+            if inner.engine.call(py, Engine::has_ended) {
+                if inner.watched.with(|watched| watched.is_empty()) {
+                    return Ok(());
+                }
+                // Somebody is about to put one in, or to take it out.
+                inner.engine.call(py, |engine| {
+                    let _ = engine.wait(&Sleeper::Completed, Some(deadline));
+                });
             }
-            let deadline = std::time::Instant::now() + Duration::from_secs(1);
-            inner.engine.call(py, |engine| {
-                let _ = engine.wait(&Sleeper::Completed, Some(deadline));
-            });
         }
     }
 
