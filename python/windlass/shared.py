@@ -260,6 +260,7 @@ def _make_array_class(np: Any) -> Any:
 
         @property
         def imag(self) -> Any:
+            """The imaginary parts, in the same memory."""
             return _as_shared(self.view(np.ndarray).imag)
 
         @imag.setter
@@ -268,6 +269,7 @@ def _make_array_class(np: Any) -> Any:
 
         @property
         def flat(self) -> Any:
+            """An iterator over the elements, in the same memory."""
             return self.view(np.ndarray).flat
 
         @flat.setter
