@@ -14,7 +14,7 @@ from typing import Any, Literal, Never, TypeVar
 
 from windlass import _core
 from windlass._core import private_bytes, usable_cores
-from windlass._exit import ENDING, OPEN, abandon, in_a_thread, join, start
+from windlass._exit import ENDING, OPEN, THREADS, abandon, in_a_thread, join, start
 from windlass._future import Future, LoopMail
 from windlass._map import MapIterator
 from windlass._options import (
