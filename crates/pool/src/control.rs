@@ -1,48 +1,31 @@
-//! The page of hints that a pool shares with all of its workers, and the bell in it.
+//! The page of hints that a pool shares with all of its workers: who wants to be woken, and how busy the pool is.
 //!
 //! Nothing here is trusted: a worker that scribbles on the page costs its pool speed, never an answer. Every sleep that
 //! a word of this page could prolong is bounded by [`WATCH`], and what the parent tells itself it tells in private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use windlass_base::{Result, ResultExt};
 use windlass_os::eventfd::EventFd;
-use windlass_os::futex::{self, Scope};
 use windlass_os::memfd;
 use windlass_os::mmap::{Mapping, Protection};
+use windlass_shm::attention::{Attention, Wake};
 
 /// Bytes of a control page.
 pub const SIZE: usize = 4096;
 /// The longest that the parent sleeps without a look at the rings of a pool that has tasks, whatever the page says.
 pub const WATCH: Duration = Duration::from_millis(500);
 
-/// What the parent wants to be told about, as the bell's word.
-///
-/// The word is written by the parent (under its engine's lock) to arm the bell, and swapped back to `AWAKE` by the
-/// worker that rings it, so that one sleep costs one ring.
-pub mod bell {
-    /// The parent is looking at the rings by itself.
-    pub const AWAKE: u32 = 0;
-    /// A thread of the parent sleeps on the word: any result wakes it.
-    pub const FUTEX: u32 = 1;
-    /// The supervisor sleeps on the event descriptor; a worker that ran out of tasks wakes it.
-    pub const HUNGRY: u32 = 2;
-    /// The supervisor sleeps on the event descriptor; any result wakes it.
-    pub const ANY: u32 = 4;
-    /// The supervisor sleeps on the event descriptor and only a result ring that fills up wakes it.
-    pub const QUIET: u32 = 8;
-}
-
 #[repr(C, align(64))]
 struct Line<T>(T);
 
 #[repr(C)]
 struct Page {
-    /// One of `bell`; see there for who writes it.
-    bell: Line<AtomicU32>,
+    /// How the parent wants to be woken; see there for who writes it.
+    attention: Line<Attention>,
     /// Lanes that have a task: written by the parent, read by workers that consider to spin.
     load: Line<AtomicU32>,
     /// Cores that this pool may count on: written once by the parent.
@@ -58,7 +41,7 @@ pub struct Control {
     event: EventFd,
     /// Rung by the parent for its own supervisor; no worker has it.
     own: Option<EventFd>,
-    /// Parent: a thread is in [`sleep`](Self::sleep), whatever the bell's word has been made to say.
+    /// Parent: a thread is in [`sleep`](Self::sleep), whatever a worker has made of the word.
     sleeping: AtomicBool,
 }
 
@@ -98,6 +81,10 @@ impl Control {
         unsafe { &*self.map.as_ptr().cast::<Page>() }
     }
 
+    fn attention(&self) -> &Attention {
+        &self.page().attention.0
+    }
+
     /// The event descriptor that workers ring: to be watched for edges, and never read.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
@@ -115,81 +102,50 @@ impl Control {
         }
     }
 
-    /// Parent: wakes the supervisor, whatever the bell says.
+    /// Parent: wakes the supervisor, whatever is armed.
     pub fn kick(&self) {
         if let Some(own) = &self.own {
             own.signal();
         }
     }
 
-    /// Parent: says how it wants to be woken. Look at the rings once more after this, before sleeping.
+    /// Parent: says how it wants to be woken, as a mode of [`attention`]. Look at the rings once more after this, before
+    /// sleeping.
     pub fn arm(&self, mode: u32) {
-        let word = &self.page().bell.0;
-        if word.load(Ordering::Relaxed) != mode {
-            word.store(mode, Ordering::Relaxed);
-        }
-        if mode != bell::AWAKE {
-            // Pairs with the fence in `after_push`: either the worker sees the mode or we see its result.
-            fence(Ordering::SeqCst);
-        }
+        self.attention().arm(mode);
     }
 
     /// The mode as it stands.
     pub fn mode(&self) -> u32 {
-        self.page().bell.0.load(Ordering::Relaxed)
+        self.attention().mode()
     }
 
-    /// Parent: sleeps until the bell, armed with `FUTEX`, is rung; true when a signal handler has to run first.
+    /// Parent: sleeps until it is woken, with `SLEEPING` armed; true when a signal handler has to run first.
     pub fn sleep(&self, timeout: Option<Duration>) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
-        let waited = futex::wait(&self.page().bell.0, bell::FUTEX, timeout, Scope::Shared);
+        let interrupted = self.attention().sleep(timeout);
         self.sleeping.store(false, Ordering::SeqCst);
-        matches!(waited, futex::Wait::Interrupted)
+        interrupted
     }
 
     /// Parent: wakes the thread that sleeps in [`sleep`](Self::sleep), if there is one.
     pub fn wake_sleeper(&self) {
-        let word = &self.page().bell.0;
-        let armed =
-            word.compare_exchange(bell::FUTEX, bell::AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-        if armed || self.sleeping.load(Ordering::SeqCst) {
-            futex::wake(word, 1, Scope::Shared);
-        }
+        self.attention().wake_sleeper(|| self.sleeping.load(Ordering::SeqCst));
     }
 
     /// Worker: tells the parent of a result just pushed, if the parent wants to know.
     ///
     /// `hungry`: this worker has nothing left to run; `crowded`: its result ring is over half full.
     pub fn after_push(&self, hungry: impl FnOnce() -> bool, crowded: bool) {
-        fence(Ordering::SeqCst);
-        let word = &self.page().bell.0;
-        let mode = word.load(Ordering::Relaxed);
-        if mode == bell::AWAKE {
-            return;
-        }
-        let wanted =
-            mode & (bell::FUTEX | bell::ANY) != 0 || crowded || (mode & bell::HUNGRY != 0 && hungry());
-        if wanted {
-            self.ring(mode);
+        if self.attention().after_push(hungry, crowded) == Wake::Event {
+            self.event.signal();
         }
     }
 
-    /// Worker: rings whatever is armed.
-    pub fn ring(&self, mode: u32) {
-        let word = &self.page().bell.0;
-        let mut mode = mode;
-        while mode != bell::AWAKE {
-            match word.compare_exchange(mode, bell::AWAKE, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) if mode & bell::FUTEX != 0 => {
-                    futex::wake(word, 1, Scope::Shared);
-                    return;
-                }
-                Ok(_) => {
-                    self.event.signal();
-                    return;
-                }
-                Err(now) => mode = now,
-            }
+    /// Worker: wakes the parent, whichever way it sleeps.
+    pub fn wake_parent(&self) {
+        if self.attention().wake_owner() == Wake::Event {
+            self.event.signal();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The parent's engine: one lock, one queue, and the lanes that it feeds.
 //!
 //! Whoever waits for something drives: a thread in [`Engine::wait`] becomes the *leader* if there is none, polls the
-//! result rings itself and sleeps on the control page's bell; other waiting threads are *followers* and sleep on what
+//! result rings itself and sleeps on the control page; other waiting threads are *followers* and sleep on what
 //! they wait for. When nobody waits, the supervisor's thread is rung only by a worker that runs out of tasks while
 //! there is a backlog. See the crate's `README.md`.
 
@@ -455,7 +455,7 @@ impl Core {
         self.outstanding > 0 || self.starting > 0 || !self.queue.is_empty()
     }
 
-    /// When the supervisor has to look at the rings, rung or not: a worker may have silenced the bell. It goes on for a
+    /// When the supervisor has to look at the rings, rung or not: a worker may have disarmed the wake-up. It goes on for a
     /// while after the last task, so that a pool that is used now and then is not set to watch each time.
     pub(crate) fn next_watch(&mut self, now: Instant) -> Option<Instant> {
         let active = self.has_work() || self.counters.submitted != self.watched_until;

@@ -110,7 +110,7 @@ impl WorkerEnd {
                 Ok(true)
             }
             Err(PushError::Full) => {
-                self.control.ring(self.control.mode());
+                self.control.wake_parent();
                 Ok(false)
             }
             Err(PushError::TooLarge) => Err(error!(Code::TooLarge, "a reply is larger than its ring takes")),

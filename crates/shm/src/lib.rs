@@ -5,6 +5,7 @@
 
 #[cfg(not(loom))]
 pub mod arena;
+pub mod attention;
 #[cfg(not(loom))]
 pub mod block;
 #[cfg(not(loom))]

@@ -8,7 +8,8 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::time::Duration;
 
-/// A word that one thread, of any process that maps it, sleeps on: 1 while it sleeps or is about to, else 0.
+/// A word that one thread, of any process that maps it, sleeps on. For the ends of a ring it is 1 while one sleeps or is
+/// about to, else 0.
 ///
 /// A peer that writes something else costs a wake-up too many or too few, which callers survive by their
 /// timeouts.
@@ -19,17 +20,19 @@ pub(crate) struct Futex(AtomicU32);
 #[cfg(not(loom))]
 impl Futex {
     #[inline]
-    fn word(&self) -> &AtomicU32 {
+    pub(crate) fn word(&self) -> &AtomicU32 {
         &self.0
     }
 
-    /// Sleeps while the word is 1; may return early.
-    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
-        let _ = windlass_os::futex::wait(&self.0, 1, timeout, windlass_os::futex::Scope::Shared);
+    /// Sleeps while the word is this; may return early. True when a signal handler has to run first.
+    pub(crate) fn sleep_while(&self, value: u32, timeout: Option<Duration>) -> bool {
+        let waited = windlass_os::futex::wait(&self.0, value, timeout, windlass_os::futex::Scope::Shared);
+        matches!(waited, windlass_os::futex::Wait::Interrupted)
     }
 
+    /// Wakes who sleeps here, if anybody does.
     #[cold]
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         windlass_os::futex::wake(&self.0, 1, windlass_os::futex::Scope::Shared);
     }
 }
@@ -53,25 +56,31 @@ impl Futex {
         }
     }
 
-    fn word(&self) -> &AtomicU32 {
+    pub(crate) fn word(&self) -> &AtomicU32 {
         &self.word
     }
 
     /// Without the timeout, which would hide a lost wake-up.
-    pub(crate) fn sleep(&self, _timeout: Option<Duration>) {
-        let Ok(kernel) = self.kernel.lock() else { return };
-        if self.word.load(Ordering::Relaxed) == 1 {
+    pub(crate) fn sleep_while(&self, value: u32, _timeout: Option<Duration>) -> bool {
+        let Ok(kernel) = self.kernel.lock() else { return false };
+        if self.word.load(Ordering::Relaxed) == value {
             drop(self.sleepers.wait(kernel));
         }
+        false
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let Ok(_kernel) = self.kernel.lock() else { return };
         self.sleepers.notify_one();
     }
 }
 
 impl Futex {
+    /// Sleeps while the word is 1; may return early.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
+        let _ = self.sleep_while(1, timeout);
+    }
+
     /// Says that the caller is about to sleep; it then looks once more for what it waits for.
     ///
     /// By a swap, which comes after a waker's last one in the word's modification order: a plain store would

@@ -1,14 +1,15 @@
-//! Waiting for something, and driving the pool meanwhile: the leader, its followers, and the bell of a resting pool.
+//! Waiting for something, and driving the pool meanwhile: the leader, its followers, and the wake-up of a resting pool.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use windlass_os::futex::{self, Scope};
+use windlass_shm::attention;
 use windlass_shm::ring::AdaptiveSpin;
 
 use super::{Core, Engine, Sleeper, State, Waited};
 use crate::clock;
-use crate::control::{WATCH, bell};
+use crate::control::WATCH;
 use crate::dispatch::STEAL_AFTER;
 use crate::locked::Guard;
 
@@ -42,7 +43,7 @@ impl Engine {
             }
             if self.is_remote() && !core.leader {
                 core.leader = true;
-                self.control.arm(bell::AWAKE);
+                self.control.arm(attention::AWAKE);
                 let spin = std::mem::replace(&mut core.spin, AdaptiveSpin::new());
                 return self.lead(core, what, deadline, spin);
             }
@@ -135,9 +136,9 @@ impl Engine {
             if spun {
                 continue;
             }
-            self.control.arm(bell::FUTEX);
+            self.control.arm(attention::SLEEPING);
             if self.poll(&mut core) || self.is_there(&core, what) {
-                self.control.arm(bell::AWAKE);
+                self.control.arm(attention::AWAKE);
                 continue;
             }
             let look = if core.steal_pending() {
@@ -154,7 +155,7 @@ impl Engine {
             };
             interrupted = self.control.sleep(timeout);
             core = self.lock();
-            self.control.arm(bell::AWAKE);
+            self.control.arm(attention::AWAKE);
         }
     }
 
@@ -183,7 +184,7 @@ impl Engine {
         futex::wake(word, u32::MAX >> 1, Scope::Private);
     }
 
-    /// Arms the bell for a time in which nobody looks at the rings.
+    /// Arms the wake-up for a time in which nobody looks at the rings.
     pub(crate) fn rest(&self, core: &mut Core) {
         if !self.is_remote() {
             return;
@@ -198,20 +199,20 @@ impl Engine {
         }
         for _ in 0..3 {
             let mode = if core.starting > 0 || !matches!(core.state, State::Open) {
-                bell::ANY
+                attention::ANY
             } else if !core.queue.is_empty() || core.outstanding > core.busy.len() {
-                bell::HUNGRY
+                attention::HUNGRY
             } else {
-                bell::QUIET
+                attention::QUIET
             };
             if self.control.mode() == mode {
                 return;
             }
             self.control.arm(mode);
-            // Whatever came while nobody had armed the bell rings nobody: look once more.
+            // What came while no wake-up was armed has woken nobody: look once more.
             let missed = match mode {
-                bell::ANY => core.any_ready(),
-                bell::HUNGRY => core.any_ready() && core.somebody_hungry(),
+                attention::ANY => core.any_ready(),
+                attention::HUNGRY => core.any_ready() && core.somebody_hungry(),
                 _ => false,
             };
             if !missed || !self.poll(core) {

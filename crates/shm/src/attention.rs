@@ -1,0 +1,110 @@
+//! What the owner of several result rings wants to be told about, as one word that all their producers read.
+//!
+//! The owner writes the word before it stops looking; a producer reads it after each push. Whoever acts on it swaps it
+//! back to [`AWAKE`], so that one sleep costs one wake-up. Between the owner's write and its last look at the rings, and
+//! between a producer's push and its look at the word, stands a full fence: one of the two sees the other.
+//!
+//! A hostile producer can write anything into the word. It can make the owner sleep too long, which the owner bounds by
+//! the time limit of its sleep, or be woken for nothing; no record depends on the word.
+
+use std::time::Duration;
+
+use crate::sync::{Futex, Ordering, fence};
+
+/// The owner is looking at the rings by itself.
+pub const AWAKE: u32 = 0;
+/// A thread of the owner's sleeps on the word: any record wakes it.
+pub const SLEEPING: u32 = 1;
+/// The owner sleeps on its event descriptor; a producer that has nothing left to do wakes it.
+pub const HUNGRY: u32 = 2;
+/// The owner sleeps on its event descriptor; any record wakes it.
+pub const ANY: u32 = 4;
+/// The owner sleeps on its event descriptor, and only a ring that fills up wakes it.
+pub const QUIET: u32 = 8;
+
+/// See the module. Written by the owner (relaxed, before a fence) and swapped to `AWAKE` by whoever wakes it.
+#[repr(transparent)]
+pub struct Attention(Futex);
+
+/// What a producer has to do for the owner to wake up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Wake {
+    /// Nothing: the owner is awake, has been woken, or does not want to be.
+    Nothing,
+    /// Signal the owner's event descriptor.
+    Event,
+}
+
+impl Attention {
+    /// A word in the model checker's memory.
+    #[cfg(loom)]
+    pub fn model() -> Self {
+        Self(Futex::model())
+    }
+
+    /// The mode as it stands.
+    pub fn mode(&self) -> u32 {
+        self.0.word().load(Ordering::Relaxed)
+    }
+
+    /// Owner: says how it wants to be woken. It looks at the rings once more after this, and only then sleeps.
+    pub fn arm(&self, mode: u32) {
+        let word = self.0.word();
+        if word.load(Ordering::Relaxed) != mode {
+            word.store(mode, Ordering::Relaxed);
+        }
+        if mode != AWAKE {
+            // Pairs with the fence in `after_push`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Owner: sleeps while the word is `SLEEPING`; may return early. True when a signal handler has to run first.
+    pub fn sleep(&self, timeout: Option<Duration>) -> bool {
+        self.0.sleep_while(SLEEPING, timeout)
+    }
+
+    /// Another thread of the owner's: wakes the one in [`sleep`](Self::sleep). `surely`: somebody is known to be there,
+    /// whatever a producer has made of the word.
+    pub fn wake_sleeper(&self, surely: impl FnOnce() -> bool) {
+        let swapped =
+            self.0.word().compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if swapped || surely() {
+            self.0.wake();
+        }
+    }
+
+    /// Producer: after each push. `hungry`: it has nothing left to do; `crowded`: its ring is over half full.
+    pub fn after_push(&self, hungry: impl FnOnce() -> bool, crowded: bool) -> Wake {
+        fence(Ordering::SeqCst);
+        let mode = self.mode();
+        if mode == AWAKE {
+            return Wake::Nothing;
+        }
+        if mode & (SLEEPING | ANY) != 0 || crowded || (mode & HUNGRY != 0 && hungry()) {
+            self.wake(mode)
+        } else {
+            Wake::Nothing
+        }
+    }
+
+    /// Producer: wakes the owner in the way that is armed.
+    pub fn wake_owner(&self) -> Wake {
+        self.wake(self.mode())
+    }
+
+    fn wake(&self, mut mode: u32) -> Wake {
+        while mode != AWAKE {
+            match self.0.word().compare_exchange(mode, AWAKE, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) if mode & SLEEPING != 0 => {
+                    self.0.wake();
+                    return Wake::Nothing;
+                }
+                Ok(_) => return Wake::Event,
+                Err(now) => mode = now,
+            }
+        }
+        Wake::Nothing
+    }
+}

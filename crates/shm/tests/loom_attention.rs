@@ -1,0 +1,179 @@
+//! The owner of result rings and their producers on every schedule that loom finds: nobody sleeps for ever.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-shm --release --test loom_attention`
+
+#![cfg(loom)]
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use windlass_shm::attention::{ANY, AWAKE, Attention, HUNGRY, SLEEPING, Wake};
+use windlass_shm::ring::{Consumer, Header, Producer, RingMemory};
+
+fn ring() -> (Producer, Consumer) {
+    let memory = RingMemory::model(128);
+    (memory.clone().producer(), memory.consumer())
+}
+
+fn push(ring: &mut Producer, id: u64) {
+    let header = Header { kind: 1, flags: 0, len: 0, id, aux: 0 };
+    ring.try_push(header, &[]).expect("there is room");
+}
+
+/// Everything that is there; how many records it was.
+fn drain(rings: &mut [Consumer]) -> usize {
+    let mut came = 0;
+    for ring in rings {
+        while ring.peek().expect("the producer is sound").is_some() {
+            ring.finish();
+            came += 1;
+        }
+    }
+    came
+}
+
+/// An event descriptor: level-triggered, one signal is as good as many.
+#[derive(Default)]
+struct Event {
+    signalled: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Event {
+    fn signal(&self) {
+        *self.signalled.lock().expect("no panic") = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut signalled = self.signalled.lock().expect("no panic");
+        while !*signalled {
+            signalled = self.changed.wait(signalled).expect("no panic");
+        }
+        *signalled = false;
+    }
+}
+
+fn bounded(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// The steps of a leader between two looks at the rings, as `Engine::lead` has them.
+fn sleep_unless_ready(attention: &Attention, rings: &mut [Consumer], there: impl Fn() -> bool) -> usize {
+    attention.arm(SLEEPING);
+    let came = drain(rings);
+    if came == 0 && !there() {
+        let _ = attention.sleep(None);
+    }
+    attention.arm(AWAKE);
+    came
+}
+
+#[test]
+fn a_sleeping_leader_hears_of_every_record() {
+    bounded(|| {
+        let attention = Arc::new(Attention::model());
+        let (mut producer, consumer) = ring();
+        let told = Arc::clone(&attention);
+        let worker = thread::spawn(move || {
+            for id in 1..=2 {
+                push(&mut producer, id);
+                assert_eq!(told.after_push(|| true, false), Wake::Nothing, "nobody has armed the event");
+            }
+        });
+        let mut rings = [consumer];
+        let mut came = drain(&mut rings);
+        while came < 2 {
+            came += sleep_unless_ready(&attention, &mut rings, || false);
+            came += drain(&mut rings);
+        }
+        worker.join().expect("no panic");
+    });
+}
+
+#[test]
+fn two_workers_and_one_sleep_lose_nothing() {
+    bounded(|| {
+        let attention = Arc::new(Attention::model());
+        let mut rings = Vec::new();
+        let mut workers = Vec::new();
+        for id in 1..=2 {
+            let (mut producer, consumer) = ring();
+            rings.push(consumer);
+            let told = Arc::clone(&attention);
+            workers.push(thread::spawn(move || {
+                push(&mut producer, id);
+                let _ = told.after_push(|| true, false);
+            }));
+        }
+        let mut came = drain(&mut rings);
+        while came < 2 {
+            came += sleep_unless_ready(&attention, &mut rings, || false);
+            came += drain(&mut rings);
+        }
+        for worker in workers {
+            worker.join().expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn a_leader_is_woken_by_another_thread_of_the_owner() {
+    bounded(|| {
+        let attention = Arc::new(Attention::model());
+        // What the engine's lock guards: something that the leader waits for besides records.
+        let there = Arc::new(Mutex::new(false));
+        let (other, known) = (Arc::clone(&attention), Arc::clone(&there));
+        let canceller = thread::spawn(move || {
+            *known.lock().expect("no panic") = true;
+            other.wake_sleeper(|| false);
+        });
+        let mut rings: [Consumer; 0] = [];
+        let is_there = || *there.lock().expect("no panic");
+        while !is_there() {
+            let _ = sleep_unless_ready(&attention, &mut rings, is_there);
+        }
+        canceller.join().expect("no panic");
+    });
+}
+
+/// The supervisor of a resting pool, with `HUNGRY` or `ANY` armed, as `Engine::rest` has it.
+fn supervised(mode: u32) {
+    bounded(move || {
+        let attention = Arc::new(Attention::model());
+        let event = Arc::new(Event::default());
+        let (mut producer, consumer) = ring();
+        let (told, bell) = (Arc::clone(&attention), Arc::clone(&event));
+        let worker = thread::spawn(move || {
+            for id in 1..=2 {
+                push(&mut producer, id);
+                // After the second it has nothing left to do.
+                if told.after_push(|| id == 2, false) == Wake::Event {
+                    bell.signal();
+                }
+            }
+        });
+        let mut rings = [consumer];
+        let mut came = 0;
+        while came < 2 {
+            attention.arm(mode);
+            let found = drain(&mut rings);
+            came += found;
+            if found == 0 {
+                event.wait();
+            }
+        }
+        worker.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_supervisor_hears_of_a_worker_that_runs_dry() {
+    supervised(HUNGRY);
+}
+
+#[test]
+fn a_supervisor_hears_of_any_record() {
+    supervised(ANY);
+}
