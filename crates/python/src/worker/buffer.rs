@@ -543,7 +543,8 @@ pub(crate) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
             ml_name: c"release".as_ptr(),
             ml_meth: ffi::PyMethodDefPointer { PyCFunction: release },
             ml_flags: ffi::METH_NOARGS,
-            ml_doc: c"release($self, /)\n--\n\nGive the memory up now; BufferError if arrays or memoryviews still look at it."
+            ml_doc: c"release($self, /)\n--\n\n\
+            Give the memory up now; BufferError if arrays or memoryviews still look at it."
                 .as_ptr(),
         },
         ffi::PyMethodDef {
