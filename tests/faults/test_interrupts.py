@@ -107,14 +107,14 @@ def test_one_interrupt_is_enough(place: str, tmp_path: Path, kind: str) -> None:
         until(lambda: not any(is_alive(pid) for pid in family))
 
 
-def test_an_exception_ends_the_program_now(tmp_path: Path) -> None:
+def test_an_exception_ends_the_program_now(tmp_path: Path, kind: str) -> None:
     code = (
         "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
         "    long(pool)\n"
         "    while len(gate.marks()) < 2:\n        time.sleep(0.01)\n"
         "    raise LookupError('no more of this')\n"
     )
-    with _program(code, tmp_path, "process") as program:
+    with _program(code, tmp_path, kind) as program:
         _, said = program.communicate(timeout=60)
         assert program.returncode == 1
         assert "LookupError: no more of this" in said
