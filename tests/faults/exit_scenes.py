@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 #: Nothing takes so long unless it hangs.
 PATIENCE = 60.0
@@ -91,7 +91,7 @@ class Busy:
 # --- pools ------------------------------------------------------------------------------------------------------------
 
 
-def _pool(kind: str, workers: int = 2) -> Any:
+def _pool(kind: Literal["process", "thread"], workers: int = 2) -> Any:
     import windlass
 
     pool = windlass.Pool(workers, kind=kind)
@@ -126,6 +126,12 @@ def thread_pool_with_tasks_that_submit() -> None:
             pool.submit(again)
 
     pool.submit(again)
+
+
+@scene
+def pool_map() -> None:
+    pool = _pool("process")
+    forever(lambda: list(pool.map(busy, (n + busy() for n in range(5)))))
 
 
 @scene

@@ -6,7 +6,7 @@ import gc
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ class Holder:
 
 
 @contextmanager
-def unraisable() -> Iterator[list[BaseException | None]]:
+def unraisable() -> Generator[list[BaseException | None]]:
     """What goes to the hook for exceptions that nobody can catch."""
     found: list[BaseException | None] = []
     hook = sys.unraisablehook
@@ -61,7 +61,7 @@ def test_a_panic_is_an_exception(place: str, capfd: pytest.CaptureFixture[str]) 
         with pytest.raises(windlass.InternalError, match=f"told to panic in {place}"):
             CALLS[place](panics)
     # And nowhere else.
-    told = []
+    told: list[tuple[str, str]] = []
     for other, call in CALLS.items():
         try:
             call(panics)

@@ -96,7 +96,7 @@ def _(link: Link) -> object:
 def _(link: Link) -> object:
     bus = windlass.Bus()
     bus.on("*")(link.call)
-    bus.on("it", where=lambda _: link is not None)(link.call)
+    bus.on("it", where=lambda _: bool(link.held))(link.call)
     bus.publish("it", 1)
     return bus
 
