@@ -1,4 +1,4 @@
-"""What guards the functions that the interpreter calls: none of ours can be without it."""
+"""What every native function and type owes the interpreter: none of ours can be without it."""
 
 from __future__ import annotations
 
@@ -40,3 +40,32 @@ def test_every_module_asks_for_the_unwinding_routine() -> None:
         for body in re.findall(r"fn PyInit_\w+\(.*?^}", text(source), re.MULTILINE | re.DOTALL):
             assert "DEFINITION.init(" in body, source
     assert "forced_unwind::is_in_place()" in text(Path("crates/python/src/door.rs"))
+
+
+#: Native types whose objects hold no Python object, and so need not be shown to the garbage collector.
+HOLD_NOTHING = {
+    "ContextBase": "the core's context",
+    "EventFeed": "a channel of Rust's",
+    "Lent": "segments",
+    "PoolHandle": "what the pool has, which the pool shows",
+    "SharedBuffer": "a segment",
+    "SharedArrayBase": "what NumPy's array holds, which NumPy's array shows",
+}
+
+
+def test_every_native_type_is_shown_to_the_collector() -> None:
+    silent: set[str] = set()
+    seen = 0
+    for source in SOURCES:
+        code = text(source)
+        for name in re.findall(r"^#\[pyclass\(.*?struct (\w+)", code, re.MULTILINE | re.DOTALL):
+            methods = re.search(rf"^#\[pymethods\]\nimpl {name} .*?^}}", code, re.MULTILINE | re.DOTALL)
+            seen += 1
+            if methods is None or "fn __traverse__" not in methods[0]:
+                silent.add(name)
+        for name, rest in re.findall(r'name: c"windlass\.[\w.]*?(\w+)"(?:\.as_ptr\(\))?,(.{0,400})', code, re.DOTALL):
+            seen += 1
+            if "Py_TPFLAGS_HAVE_GC" not in rest and "flags," not in rest:
+                silent.add(name)
+    assert seen > 20, "the law does not see the types any more"
+    assert silent == set(HOLD_NOTHING)
