@@ -135,6 +135,7 @@ if TYPE_CHECKING:
     from windlass._results import Err as Err
     from windlass._results import Ok as Ok
     from windlass._results import Result as Result
+    from windlass._spawn import restart_preloads as restart_preloads
     from windlass._statistics import BusStatistics as BusStatistics
     from windlass._statistics import PoolStatistics as PoolStatistics
     from windlass._statistics import SubscriptionStatistics as SubscriptionStatistics
@@ -209,6 +210,7 @@ __all__ = [
     "install",
     "loop",
     "new_event_loop",
+    "restart_preloads",
     "result",
     "run",
     "share",
@@ -221,6 +223,7 @@ _HOMES = {
     "Pool": "_pool",
     "PoolOptions": "_view",
     "MapIterator": "_map",
+    "restart_preloads": "_spawn",
     "PoolStatistics": "_statistics",
     "WorkerStatistics": "_statistics",
     "Ok": "_results",

@@ -117,6 +117,8 @@ class WorkerCrashed(PoolBroken):
         pid: int = 0,
         task: int | None = None,
         attempt: int = 0,
+        call: str | None = None,
+        stack: str | None = None,
     ) -> None:
         super().__init__(message)
         #: The number of the signal that killed the worker, or `None`.
@@ -129,6 +131,10 @@ class WorkerCrashed(PoolBroken):
         self.task = task
         #: Which attempt at the task this was, from 1.
         self.attempt = attempt
+        #: The function and its arguments, shortened, where they are small enough to be kept for this.
+        self.call = call
+        #: What `faulthandler` said of a segmentation fault and its like: the worker's last Python stack.
+        self.stack = stack
 
 
 class PoolTerminated(PoolBroken):

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from windlass import _core
+from windlass import _core, _logs
 
 if TYPE_CHECKING:
     import asyncio
@@ -104,6 +104,7 @@ def _at_exit() -> None:
         for engine in _snapshot(ENDING):
             engine.join()
         join(_snapshot(THREADS))
+        _logs.drain()
     except BaseException:
         _end(pools)
         raise

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Never, TypeVar
 
-from windlass import _core
-from windlass._core import private_bytes, usable_cores
+from windlass import _core, _logs
+from windlass._core import private_bytes
+from windlass._cores import usable_cores
 from windlass._exit import ENDING, OPEN, THREADS, abandon, in_a_thread, join, start
 from windlass._future import Future, LoopMail
 from windlass._map import MapIterator
@@ -27,7 +28,7 @@ from windlass._options import (
     choose_kind,
     refuse_unknown,
 )
-from windlass._spawn import spawn_settings
+from windlass._spawn import spawn_settings, stamps
 from windlass._statistics import PoolStatistics, WorkerStatistics
 from windlass._tasks import TaskMethods
 from windlass._view import PoolOptions
@@ -66,6 +67,7 @@ class Pool(_core.PoolBase, TaskMethods):
         blas_threads: threads of BLAS and OpenMP in each worker process; by default the usable cores shared out among
             all the threads that run tasks, 1 at least.
         name: what the pool is called in its threads' names.
+        log: hand the workers' log records to this process's logging, as far as no handler is configured in the worker.
         max_workers: the standard library's name for `workers`.
 
     Raises:
@@ -81,6 +83,7 @@ class Pool(_core.PoolBase, TaskMethods):
     _threads: int
     _blas_threads: int
     _preload: tuple[str, ...]
+    _stamps: dict[str, tuple[str, int, int]]
     _settings: TaskSettings
     _engine: _core.PoolHandle
     _maps: weakref.WeakSet[MapIterator[Any]]
@@ -108,6 +111,7 @@ class Pool(_core.PoolBase, TaskMethods):
         grace: float = 2.0,
         blas_threads: int | None = None,
         name: str | None = None,
+        log: bool = True,
         max_workers: int | None = None,
         **unknown: Never,
     ) -> Pool:
@@ -144,7 +148,7 @@ class Pool(_core.PoolBase, TaskMethods):
         modules = tuple(preload)
         defaults = TaskSettings.checked(timeout, retries, priority)
         if chosen == "process":
-            spawn = spawn_settings(modules, initializer, tuple(initargs), threads, blas, name)
+            spawn = spawn_settings(modules, initializer, tuple(initargs), threads, blas, name, bool(log))
         collector = _Collector(name)
         settings = {
             "name": name,
@@ -167,6 +171,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._threads = threads
         self._blas_threads = blas
         self._preload = modules
+        self._stamps = stamps(modules) if chosen == "process" else {}
         self._settings = defaults
         self._engine = self._handle()
         self._maps = weakref.WeakSet()
@@ -253,6 +258,13 @@ class Pool(_core.PoolBase, TaskMethods):
             shortage = self._engine.shortage()
             if shortage is not None:
                 lines.append(f"Short of workers: {shortage}.")
+            now = stamps(self._preload)
+            lines.extend(
+                f"{module} has been edited since this pool was made, and its workers have the old code. A new pool "
+                f"imports it anew; call windlass.restart_preloads() first if only what it imports was edited."
+                for module, stamp in self._stamps.items()
+                if now.get(module) != stamp
+            )
         return "\n".join(lines)
 
     def statistics(self) -> PoolStatistics:
@@ -294,6 +306,8 @@ class Pool(_core.PoolBase, TaskMethods):
         if wait:
             self._engine.join()
             join([*self._runners, *self._collector.threads])
+            if self._kind == "process":
+                _logs.drain()
             ENDING.discard(self._engine)
 
     def terminate(self, wait: bool = True) -> None:

@@ -7,6 +7,7 @@ cloudpickle takes what pickle refuses and whatever belongs to ``__main__``, whic
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import pickle
 import sys
@@ -162,7 +163,7 @@ def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
     """
     try:
         if _is_importable(function):
-            return pickle.dumps(function, PROTOCOL), True, None
+            return _located(pickle.dumps(function, PROTOCOL)), True, None
         home = getattr(function, "__module__", None)
         module = sys.modules.get(home) if isinstance(home, str) and home != "__main__" else None
         if (
@@ -182,7 +183,66 @@ def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
             f"top of a module, and hand it as arguments what it works on."
         ) from cause
     print_ = fingerprint(function)
-    return stream, print_ is not None, print_
+    return _located(stream), print_ is not None, print_
+
+
+#: The path that zygotes and workers have been told, unless it has changed since.
+_PATH = list(sys.path)
+
+
+class _Located:
+    """A pickle that is opened under this process's `sys.path`."""
+
+    def __init__(self, stream: bytes) -> None:
+        self._stream = stream
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_located, (list(sys.path), self._stream)
+
+
+def _located(stream: bytes) -> bytes:
+    """A function's pickle; with the path by which its module is found, if that may be news to a worker."""
+    return stream if sys.path == _PATH else pickle.dumps(_Located(stream), PROTOCOL)
+
+
+def _open_located(path: list[str], stream: bytes) -> Any:
+    if sys.path != path:
+        sys.path[:] = path
+        importlib.invalidate_caches()
+    return pickle.loads(stream)
+
+
+_SHORT = 200
+
+
+def describe_call(function: bytes | None, arguments: bytes | None, batch: bool) -> str:
+    """What a task called, in a few words, from its pickles; those that are too long to be kept are `None`."""
+    name = "a function" if function is None else _name_of(pickle.loads(function))
+    if arguments is None:
+        return f"{name}(...)"
+    given: Any = pickle.loads(arguments) if arguments else None
+    if batch:
+        return f"{name} on one of {len(given)} inputs, the first of which is {_shortened(given[0])}"
+    positional, keywords = given if given is not None else ((), {})
+    parts = [_shortened(value) for value in positional]
+    parts += [f"{key}={_shortened(value)}" for key, value in keywords.items()]
+    return f"{name}({', '.join(parts)})"
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__qualname__", None)
+    if not isinstance(name, str):
+        return _shortened(function)
+    module = getattr(function, "__module__", None)
+    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
+
+
+def _shortened(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."
 
 
 def fingerprint(function: object) -> tuple[object, ...] | None:

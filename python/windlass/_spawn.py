@@ -6,11 +6,12 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
-from windlass import _core, _serialize
+from windlass import _core, _logs, _serialize, _surroundings
 
 if TYPE_CHECKING:
     from windlass._pool import Pool
@@ -23,8 +24,9 @@ def spawn_settings(
     threads: int,
     blas: int,
     name: str,
-) -> tuple[str, list[str], list[tuple[str, str | None]], bytes, _core.Lent]:
-    """How to start the zygote, what each worker reads first, and the shared memory that this refers to."""
+    log: bool,
+) -> tuple[str, list[str], list[tuple[str, str | None]], bytes, _core.Lent, list[int]]:
+    """How to start the zygote, what each worker reads first, and the shared memory and descriptors that this needs."""
     start: dict[str, Any] = {}
 
     def encode_start() -> None:
@@ -45,11 +47,23 @@ def spawn_settings(
             "blas_threads": blas,
             "preload": bool(preload),
             "name": name,
+            "surroundings": _surroundings.gather(),
+            "log": _logs.levels() if log else None,
         },
         protocol=5,
     )
     argument = json.dumps(
-        {"path": sys.path, "preload": list(preload), "parent": os.getpid(), "cloudpickle": True}
+        {
+            "path": sys.path,
+            "preload": list(preload),
+            "parent": os.getpid(),
+            "cloudpickle": True,
+            # Pools with equal words here share a zygote: one that has imported other code would be no use to them, nor
+            # one whose interpreter was started otherwise.
+            "code": stamps(preload),
+            "started": {name: value for name, value in os.environ.items() if name.startswith("PYTHON")},
+            "generation": _generation,
+        }
     )
     code = "from windlass._zygote import main; main()"
     return (
@@ -58,7 +72,53 @@ def spawn_settings(
         [("PYTHONPATH", _package_path())],
         spec,
         lent,
+        [_logs.collector().fd],
     )
+
+
+#: How often the program has asked for fresh zygotes.
+_generation = 0
+
+
+def restart_preloads() -> None:
+    """Makes process pools that are created from now on import their `preload` modules anew.
+
+    A pool looks at the files of the modules that `preload` names, and takes no zygote that has imported an older one.
+    It cannot know what those modules have imported, read or computed; call this when that has changed. Pools that
+    exist go on as they are.
+    """
+    global _generation
+    _generation += 1
+
+
+def stamps(preload: tuple[str, ...]) -> dict[str, tuple[str, int, int]]:
+    """For each module that has a file: the file, when it was last written and its size. Nothing is imported."""
+    found: dict[str, tuple[str, int, int]] = {}
+    for name in preload:
+        path = _file_of(name)
+        if path is not None:
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            found[name] = (path, status.st_mtime_ns, status.st_size)
+    return found
+
+
+def _file_of(name: str) -> str | None:
+    places: Sequence[str] | None = None
+    whole = ""
+    spec = None
+    try:
+        for part in name.split("."):
+            whole = f"{whole}.{part}" if whole else part
+            spec = PathFinder.find_spec(whole, places)
+            if spec is None:
+                return None
+            places = spec.submodule_search_locations or ()
+    except (ImportError, ValueError, AttributeError, OSError):
+        return None
+    return spec.origin if spec is not None and spec.has_location else None
 
 
 def _authkey() -> bytes | None:

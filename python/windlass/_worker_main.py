@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
 import sys
 import threading
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
 # The errors are loaded now: once descriptors run out, no module can be read any more.
 from windlass import _errors as _errors
-from windlass import _random, _serialize
+from windlass import _random, _serialize, _surroundings
 from windlass._load import worker
 
 #: Read by BLAS and OpenMP libraries when they are loaded.
@@ -31,20 +33,33 @@ BLAS_VARIABLES = (
 _LARGEST_ERROR = 32 * 1024
 
 
-def run(lanes: int, spec: bytes, zygote: int, generators: list[Any]) -> None:
-    """Sets the process up, serves its lanes, and leaves. Does not return.
+@dataclass(frozen=True)
+class Birth:
+    """What a worker is born with."""
 
-    Args:
-        lanes: threads that run tasks.
-        spec: the pickled settings.
-        zygote: the process id of the zygote.
-        generators: of random numbers, made by the zygote.
-    """
-    worker.die_with_parent(zygote)
+    #: Threads that run tasks.
+    lanes: int
+    #: The pickled settings.
+    spec: bytes
+    #: Its number among the workers that the pool has at a time.
+    slot: int
+    #: Where it leaves word of how it died; the sending end of the parent's log.
+    descriptors: tuple[int, int]
+    #: The process id of the zygote.
+    zygote: int
+    #: Generators of random numbers, made by the zygote.
+    generators: list[Any]
+    #: What the zygote says of its preloads.
+    complaints: list[str]
+
+
+def run(birth: Birth) -> None:
+    """Sets the process up, serves its lanes, and leaves. Does not return."""
+    worker.die_with_parent(birth.zygote)
     status = 1
     try:
-        _random.reseed(generators)
-        status = _serve(lanes, pickle.loads(spec))
+        _random.reseed(birth.generators)
+        status = _serve(birth, pickle.loads(birth.spec))
     except SystemExit as leaving:
         # A signal's handler asked for it between two tasks.
         status = _status(leaving)
@@ -54,9 +69,11 @@ def run(lanes: int, spec: bytes, zygote: int, generators: list[Any]) -> None:
         _leave(status)
 
 
-def _serve(lanes: int, settings: dict[str, Any]) -> int:
+def _serve(birth: Birth, settings: dict[str, Any]) -> int:
+    lanes = birth.lanes
     try:
         _set_up(settings)
+        _speak_up(birth, settings)
         _initialize(settings)
     except BaseException as error:
         import logging
@@ -96,6 +113,7 @@ def _set_up(settings: dict[str, Any]) -> None:
     for name, value in environment.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
+    _surroundings.apply(settings["surroundings"])
     if settings["authkey"] is not None:
         _take_authkey(settings["authkey"])
     count = settings["blas_threads"]
@@ -106,11 +124,69 @@ def _set_up(settings: dict[str, Any]) -> None:
         from windlass._blas import limit_threads
 
         limit_threads(count)
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        _write_whole_lines(name)
+
+
+#: What a line may have to be written by one system call.
+_LONGEST_LINE = 64 * 1024
+
+
+def _write_whole_lines(name: str) -> None:
+    """Makes a standard stream write each line at once: at its end, and by one call, whatever `PYTHONUNBUFFERED` says.
+
+    A worker may be killed at any time, so what it has printed is out; and what several of them print is not mixed
+    within a line, as far as the kernel writes at once (4 KiB to a pipe, any length to a file that is appended to).
+    """
+    stream = getattr(sys, name)
+    if type(stream) is not io.TextIOWrapper or stream is not getattr(sys, f"__{name}__"):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            # A worker may be killed at any time: what it has printed is out.
             reconfigure(line_buffering=True)
+        return
+    try:
+        stream.flush()
+        raw = io.FileIO(stream.fileno(), "w", closefd=False)
+    except (OSError, ValueError):  # Closed.
+        return
+    made = io.TextIOWrapper(
+        io.BufferedWriter(raw, _LONGEST_LINE), stream.encoding, stream.errors, line_buffering=True
+    )
+    made.mode = stream.mode  # type: ignore[misc]
+    setattr(sys, name, made)
+    setattr(sys, f"__{name}__", made)
+
+
+#: Bytes of the notes that belong to each slot.
+_NOTES = 64 * 1024
+
+
+def _speak_up(birth: Birth, settings: dict[str, Any]) -> None:
+    """Lets the parent hear of log records, and of where the code was if the process is ended by a fault."""
+    import atexit
+    import faulthandler
+
+    notes, log = birth.descriptors
+    try:
+        # A file description of its own: the position is this worker's.
+        mine = os.open(f"/proc/self/fd/{notes}", os.O_WRONLY | os.O_CLOEXEC)
+        os.lseek(mine, birth.slot * _NOTES, os.SEEK_SET)
+        faulthandler.enable(mine, all_threads=False)
+    except OSError:
+        pass  # Without /proc there is no stack to be told, and nothing else is lost.
+    finally:
+        os.close(notes)
+    from windlass import _logs
+
+    wanted = settings["log"]
+    if wanted is None:
+        if birth.complaints:
+            _logs.Forwarder(log, settings["name"]).complain(birth.complaints)
+        else:
+            os.close(log)
+        return
+    forwarder = _logs.forward(log, f"{settings['name']}-worker-{birth.slot}", wanted, birth.complaints)
+    atexit.register(forwarder.last_word)
 
 
 class _KeyBearer:

@@ -57,7 +57,7 @@ def main() -> None:
     sys.path[:] = settings["path"]
     sys.argv[:] = [""]
     # Everything that a worker needs is imported here, once.
-    from windlass import _random, _worker_main
+    from windlass import _logs, _random, _worker_main  # noqa: F401
 
     for name in _worker_main.BLAS_VARIABLES:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
@@ -69,6 +69,9 @@ def main() -> None:
         gc.collect()
         # Before the freeze, which takes them out of the collector's sight.
         generators = _random.find()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()  # Each worker would print it again.
     gc.freeze()
     me = os.getpid()
     try:
@@ -78,5 +81,5 @@ def main() -> None:
         os._exit(0)
     if born is None:
         os._exit(0)
-    lanes, spec = born
-    _worker_main.run(lanes, spec, me, generators)
+    lanes, spec, slot, descriptors = born
+    _worker_main.run(_worker_main.Birth(lanes, spec, slot, descriptors, me, generators, complaints))

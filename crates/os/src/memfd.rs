@@ -115,6 +115,18 @@ pub fn write_at(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<()>
     file(fd).write_all_at(bytes, offset)
 }
 
+/// Reads up to `most` bytes from `offset` on; fewer at the end of the file.
+///
+/// # Errors
+///
+/// The kernel's error.
+pub fn read_at(fd: BorrowedFd<'_>, most: usize, offset: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; most];
+    let got = file(fd).read_at(&mut bytes, offset)?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
 /// Reads the whole of a memfd.
 ///
 /// # Errors

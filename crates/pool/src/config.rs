@@ -1,5 +1,6 @@
 //! What a pool is made of.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use windlass_shm::block::Block;
@@ -38,6 +39,8 @@ pub struct Spawn {
     pub segments: Vec<Arc<Segment>>,
     /// Blocks of this process's own in them, kept for as long as the pool.
     pub blocks: Vec<Arc<Block>>,
+    /// Descriptors that each worker gets a copy of: opaque to this crate.
+    pub handed: Vec<Arc<OwnedFd>>,
 }
 
 /// A pool's configuration, checked by whoever makes it.

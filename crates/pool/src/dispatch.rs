@@ -363,8 +363,12 @@ impl Engine {
                     }),
                     Err(error) => {
                         // The answer is lost with the worker, and the task must not be.
-                        let failure =
-                            Failure::Crashed { pid, status: None, reason: Some(error.report().into()) };
+                        let failure = Failure::Crashed {
+                            pid,
+                            status: None,
+                            reason: Some(error.report().into()),
+                            stack: None,
+                        };
                         let record = Record { pid, busy_ns, total_ns: 0 };
                         self.retry_or_finish(core, &sent.task, Outcome::Failed(failure), record);
                         return Err(error);

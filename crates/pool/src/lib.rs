@@ -13,6 +13,7 @@ pub mod frame;
 pub mod held;
 mod lane;
 mod locked;
+mod notes;
 mod passing;
 mod queue;
 #[cfg(test)]

@@ -13,6 +13,7 @@ use windlass_shm::segment::Segment;
 
 use crate::clock;
 use crate::locked::Opaque;
+use crate::wire::flags;
 
 /// A function as it is shipped to workers, once to each.
 pub struct Function {
@@ -66,6 +67,23 @@ impl Payload {
         for block in &self.blocks {
             block.lend_for_good();
         }
+    }
+}
+
+/// Bytes of a pickle that is short enough to be kept for an error's text.
+const SHORT: usize = 4 * 1024;
+
+impl Payload {
+    /// The stream alone, if it is short: what an error is told of it costs no memory to speak of.
+    fn described(&self) -> Option<&[u8]> {
+        let plain = self.flags & flags::DESCRIBED == 0 && self.bytes.len() <= SHORT;
+        plain.then_some(self.bytes.as_slice())
+    }
+
+    /// What is kept of the arguments of a task whose worker died: nothing that holds memory or descriptors.
+    pub(crate) fn for_description(self) -> Self {
+        let bytes = if self.described().is_some() { self.bytes } else { Vec::new() };
+        Self { flags: self.flags, bytes, lease: None, segments: Vec::new(), blocks: Vec::new() }
     }
 }
 
@@ -126,6 +144,8 @@ pub enum Failure {
         status: Option<i32>,
         /// What the runtime has to add.
         reason: Option<Arc<str>>,
+        /// Where its code was, if its fault handler could still say it.
+        stack: Option<Arc<str>>,
     },
     /// The budget ran out.
     TimedOut(Phase),
@@ -351,6 +371,14 @@ impl Task {
             return false;
         }
         matches!(futex::wait(&self.word, observed, timeout, Scope::Private), futex::Wait::Interrupted)
+    }
+
+    /// The function's pickle and the arguments' of a task whose worker died, those that are short enough.
+    pub fn called(&self) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+        let Call::Remote { function, payload } = &self.call else { return None };
+        let payload = payload.lock().unwrap_or_else(PoisonError::into_inner);
+        let arguments = payload.described().map(<[u8]>::to_vec);
+        Some((function.payload.described().map(<[u8]>::to_vec), arguments))
     }
 
     pub(crate) fn payload(&self) -> Option<MutexGuard<'_, Payload>> {

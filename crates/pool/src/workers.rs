@@ -286,11 +286,16 @@ impl Engine {
                 core.failed_starts = core.failed_starts.saturating_add(1);
             }
         }
+        let stack = lock(&self.spawning).as_ref().and_then(|spawning| spawning.notes.read(index));
         let failure = if worker.signalled.is_some() && !unasked {
             Failure::Terminated
         } else {
-            let reason = worker.condemned.clone();
-            Failure::Crashed { pid: worker.known_pid(), status: worker.status, reason }
+            Failure::Crashed {
+                pid: worker.known_pid(),
+                status: worker.status,
+                reason: worker.condemned.clone(),
+                stack: stack.map(Into::into),
+            }
         };
         let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= self.most_failed_starts());
         for task in victims {

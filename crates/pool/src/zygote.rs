@@ -15,6 +15,7 @@ use windlass_base::{Code, Result, ResultExt, error};
 use windlass_os::{pidfd, socket};
 
 use crate::control::Control;
+use crate::notes::Notes;
 
 pub mod server;
 
@@ -33,6 +34,8 @@ pub struct ZygoteCommand {
 const SPAWN: u32 = 1;
 /// Bytes of a message's head: `{op: u32, extra: u32, worker: u64, number: i64}`.
 const HEAD: usize = 24;
+/// Bytes of a request: a head, then `{slot: u32, handed: u32}`.
+const REQUEST: usize = HEAD + 8;
 const LARGEST: usize = 16 * 1024;
 
 /// What a zygote says.
@@ -98,17 +101,30 @@ pub(crate) struct SpawnRequest {
     pub(crate) control: Arc<Control>,
     pub(crate) page: Arc<OwnedFd>,
     pub(crate) spec: Arc<OwnedFd>,
+    pub(crate) notes: Arc<Notes>,
+    /// Its part of the notes.
+    pub(crate) slot: u32,
+    /// Descriptors that the layer above hands down.
+    pub(crate) handed: Vec<Arc<OwnedFd>>,
     pub(crate) lanes: Vec<OwnedFd>,
 }
 
 impl SpawnRequest {
     /// Sends it, if the socket takes it now.
     fn try_send(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let mut fds =
-            vec![self.socket.as_fd(), self.page.as_fd(), self.control.event_fd(), self.spec.as_fd()];
+        let mut fds = vec![
+            self.socket.as_fd(),
+            self.page.as_fd(),
+            self.control.event_fd(),
+            self.spec.as_fd(),
+            self.notes.fd(),
+        ];
+        fds.extend(self.handed.iter().map(|fd| fd.as_fd()));
         fds.extend(self.lanes.iter().map(AsFd::as_fd));
         let lanes = i64::try_from(self.lanes.len()).unwrap_or(0);
-        socket::send(socket, &[&head(SPAWN, self.worker, lanes)], &fds, false)
+        let slot = self.slot.to_le_bytes();
+        let handed = u32::try_from(self.handed.len()).unwrap_or(0).to_le_bytes();
+        socket::send(socket, &[&head(SPAWN, self.worker, lanes), &slot, &handed], &fds, false)
     }
 }
 

@@ -67,7 +67,7 @@ def _group_file(name: str) -> str | None:
 
 
 def _cores() -> list[Finding]:
-    from windlass._core import usable_cores
+    from windlass._cores import usable_cores
 
     there = os.cpu_count() or 1
     quota = _group_file("cpu.max")

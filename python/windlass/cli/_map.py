@@ -389,6 +389,6 @@ class _Run:
 
 def windlass_cores() -> int:
     """The workers that a pool has if nobody says how many."""
-    from windlass._core import usable_cores
+    from windlass._cores import usable_cores
 
     return usable_cores()

@@ -10,7 +10,7 @@ use super::{Core, Engine, State, lock};
 use crate::clock;
 use crate::dispatch::STEAL_AFTER;
 use crate::events::{self, How, What};
-use crate::task::{Call, Failure, Outcome, Payload, Phase, Record, Stage, Task};
+use crate::task::{Call, Failure, Outcome, Phase, Record, Stage, Task};
 use crate::wire::flags;
 
 impl Engine {
@@ -35,7 +35,13 @@ impl Engine {
         record.total_ns = u64::try_from(clock::now().saturating_duration_since(task.submitted).as_nanos())
             .unwrap_or(u64::MAX);
         match &task.call {
-            Call::Remote { payload, .. } => *lock(payload) = Payload::default(),
+            Call::Remote { payload, .. } => {
+                let mut payload = lock(payload);
+                let all = std::mem::take(&mut *payload);
+                if matches!(&outcome, Outcome::Failed(Failure::Crashed { .. })) {
+                    *payload = all.for_description();
+                }
+            }
             Call::Local(call) => drop(lock(call).take()),
         }
         if task.finish(outcome, record) {

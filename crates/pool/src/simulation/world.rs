@@ -75,6 +75,7 @@ impl World {
             on_full: OnFull::Reject,
             on_crash: OnCrash::Replace,
             spawn: Some(Spawn {
+                handed: Vec::new(),
                 zygote: ZygoteCommand { program: "simulated".into(), args: Vec::new(), env: Vec::new() },
                 spec: Arc::from(&b""[..]),
                 segments: Vec::new(),

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::config::Spawn;
 use crate::engine::{Core, Engine, State, lock};
 use crate::lane::Lane;
+use crate::notes::Notes;
 use crate::supervisor::Supervisor;
 use crate::task::Failure;
 use crate::zygote::{SpawnRequest, Zygote};
@@ -33,6 +34,7 @@ pub(crate) struct Spawning {
     /// The pool's control page.
     page: Arc<OwnedFd>,
     spec: Arc<OwnedFd>,
+    pub(super) notes: Arc<Notes>,
 }
 
 impl Engine {
@@ -44,7 +46,9 @@ impl Engine {
     ) -> Result<()> {
         let spec =
             memfd::with_contents(c"windlass-spec", &spawn.spec).context("could not store a worker's spec")?;
-        *lock(&self.spawning) = Some(Spawning { zygote, page: Arc::new(control), spec: Arc::new(spec) });
+        let notes = Arc::new(Notes::create(self.config.workers)?);
+        *lock(&self.spawning) =
+            Some(Spawning { zygote, page: Arc::new(control), spec: Arc::new(spec), notes });
         Ok(())
     }
 
@@ -58,12 +62,16 @@ impl Engine {
         {
             let guard = lock(&self.spawning);
             let Some(spawning) = guard.as_ref() else { return Ok(()) };
+            spawning.notes.clear(slot);
             spawning.zygote.spawn(SpawnRequest {
                 worker: id,
                 socket: theirs,
                 control: Arc::clone(&self.control),
                 page: Arc::clone(&spawning.page),
                 spec: Arc::clone(&spawning.spec),
+                notes: Arc::clone(&spawning.notes),
+                slot: u32::try_from(slot).unwrap_or(u32::MAX),
+                handed: self.config.spawn.as_ref().map_or_else(Vec::new, |spawn| spawn.handed.clone()),
                 lanes: fds,
             });
         }

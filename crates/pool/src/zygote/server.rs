@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use windlass_os::{epoll, limits, pidfd, process, signalfd, socket};
 
-use super::{HEAD, SPAWN, head, op, read_head};
+use super::{REQUEST, SPAWN, head, op, read_head};
 
 const SIGCHLD: i32 = 17;
 const EMFILE: i32 = 24;
@@ -28,6 +28,12 @@ pub struct Spawned {
     pub event: OwnedFd,
     /// A memfd with what the worker is to set up.
     pub spec: OwnedFd,
+    /// Where a worker of this pool leaves word of how it died; see [`crate::notes`].
+    pub notes: OwnedFd,
+    /// Its part of the notes.
+    pub slot: u32,
+    /// What the layer above hands down.
+    pub handed: Vec<OwnedFd>,
     /// One lane for each thread.
     pub lanes: Vec<OwnedFd>,
 }
@@ -76,7 +82,7 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Resu
             }
         }
         loop {
-            let mut buffer = [0; HEAD];
+            let mut buffer = [0; REQUEST];
             let mut fds = Vec::new();
             match socket::recv(fd.as_fd(), &mut buffer, &mut fds, false) {
                 Ok(0) => return Ok(None),
@@ -86,7 +92,11 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Resu
                 Err(e) => return Err(e),
             }
             let Some((SPAWN, worker, lanes)) = read_head(&buffer) else { continue };
-            if fds.len() != 4 + usize::try_from(lanes).unwrap_or(0) {
+            let word = |at: usize| {
+                buffer.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+            };
+            let (slot, handed) = (word(REQUEST - 8), word(REQUEST - 4) as usize);
+            if fds.len() != 5 + handed + usize::try_from(lanes).unwrap_or(0) {
                 let why = limits::explain_fork(&io::Error::from_raw_os_error(EMFILE));
                 refuse(
                     &fd,
@@ -101,7 +111,12 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Resu
                     let mut rest = fds.into_iter();
                     let mut next = || rest.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
                     let (socket, control, event, spec) = (next()?, next()?, next()?, next()?);
-                    return Ok(Some(Spawned { worker, socket, control, event, spec, lanes: rest.collect() }));
+                    let notes = next()?;
+                    let handed = rest.by_ref().take(handed).collect();
+                    let lanes = rest.collect();
+                    let spawned =
+                        Spawned { worker, socket, control, event, spec, notes, slot, handed, lanes };
+                    return Ok(Some(spawned));
                 }
                 Ok(pid) => {
                     workers.insert(pid, worker);

@@ -162,6 +162,7 @@ pub(crate) fn config_of_forks(workers: usize, forks: usize) -> Config {
         on_full: OnFull::Block,
         on_crash: OnCrash::Replace,
         spawn: Some(Spawn {
+            handed: Vec::new(),
             zygote: ZygoteCommand {
                 program: program.into(),
                 args: args.iter().map(Into::into).collect(),

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use windlass_pool::{Failure, Phase, Refused, Task};
 
 use super::encode;
@@ -69,6 +69,7 @@ fn crashed(
     pid: i32,
     status: Option<i32>,
     reason: Option<&str>,
+    stack: Option<&str>,
     task: Option<&Task>,
 ) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
@@ -91,18 +92,37 @@ fn crashed(
         fields.set_item("task", task.id)?;
         fields.set_item("attempt", task.attempt())?;
         message.push_str(&format!(" while it ran task {} (attempt {})", task.id, task.attempt()));
+        if let Some(call) = called(py, task) {
+            message.push_str(&format!(", {call}"));
+            fields.set_item("call", call)?;
+        }
     }
     message.push_str(
         ". If the task may be run twice, give it retries; if it was killed for memory, run fewer workers.",
     );
+    if let Some(stack) = stack {
+        message.push_str(&format!("\nThe worker's last words:\n{stack}"));
+        fields.set_item("stack", stack)?;
+    }
     Ok(make(py, "WorkerCrashed", &message, Some(&fields)))
+}
+
+/// What a task called, in a few words: `None` if that cannot be had cheaply.
+fn called(py: Python<'_>, task: &Task) -> Option<String> {
+    let (function, arguments) = task.called()?;
+    let describe =
+        py.import("windlass._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
+    let batch = task.flags & windlass_pool::wire::flags::BATCH != 0;
+    let arguments = arguments.map(|arguments| PyBytes::new(py, &arguments));
+    describe.call1((function.map(|f| PyBytes::new(py, &f)), arguments, batch)).ok()?.extract().ok()
 }
 
 /// The exception for a task that has no result though it raised nothing.
 pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> PyErr {
     match failure {
-        Failure::Crashed { pid, status, reason } => {
-            crashed(py, *pid, *status, reason.as_deref(), task).unwrap_or_else(|error| error)
+        Failure::Crashed { pid, status, reason, stack } => {
+            crashed(py, *pid, *status, reason.as_deref(), stack.as_deref(), task)
+                .unwrap_or_else(|error| error)
         }
         Failure::Terminated => make(
             py,

@@ -1,6 +1,7 @@
 //! `PoolBase`: submission, and the threads that a pool has on this side.
 
 use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -177,11 +178,19 @@ struct Settings<'py> {
     priority: i32,
     future: Bound<'py, PyType>,
     start_collector: Py<PyAny>,
-    /// `(program, args, env, spec, lent)` of a process pool.
+    /// `(program, args, env, spec, lent, descriptors)` of a process pool.
     spawn: Option<SpawnSettings>,
 }
 
-type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>, Py<Lent>);
+type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>, Py<Lent>, Vec<i32>);
+
+/// A descriptor of its own for one that Python code keeps.
+fn duplicate(fd: i32) -> PyResult<Arc<OwnedFd>> {
+    // SAFETY: Python code holds it open during this call; -1, which a BorrowedFd must not be, is refused before.
+    let borrowed = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) });
+    let borrowed = borrowed.ok_or_else(|| errors::value_error("a descriptor cannot be negative"))?;
+    Ok(Arc::new(borrowed.try_clone_to_owned()?))
+}
 
 pub(crate) fn options(timeout: Option<f64>, retries: u32, priority: i32) -> PyResult<Options> {
     let timeout = match timeout {
@@ -203,16 +212,21 @@ impl PoolBase {
         if !settings.future.is_subclass(&FutureBase::type_object(py))? {
             return Err(PyTypeError::new_err("the future class must derive from FutureBase"));
         }
-        let spawn = settings.spawn.map(|(program, args, env, spec, lent)| Spawn {
-            zygote: ZygoteCommand {
-                program: program.into(),
-                args: args.into_iter().map(Into::into).collect(),
-                env: env.into_iter().map(|(name, value)| (name.into(), value.map(Into::into))).collect(),
-            },
-            spec: spec.into(),
-            segments: lent.get().loans.segments.clone(),
-            blocks: lent.get().loans.blocks.clone(),
+        let spawn = settings.spawn.map(|(program, args, env, spec, lent, handed)| -> PyResult<Spawn> {
+            let env = env.into_iter().map(|(name, value)| (name.into(), value.map(Into::into)));
+            Ok(Spawn {
+                zygote: ZygoteCommand {
+                    program: program.into(),
+                    args: args.into_iter().map(Into::into).collect(),
+                    env: env.collect(),
+                },
+                spec: spec.into(),
+                segments: lent.get().loans.segments.clone(),
+                blocks: lent.get().loans.blocks.clone(),
+                handed: handed.into_iter().map(duplicate).collect::<PyResult<_>>()?,
+            })
         });
+        let spawn = spawn.transpose()?;
         let config = Config {
             name: settings.name.into(),
             workers: settings.workers,

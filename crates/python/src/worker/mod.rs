@@ -10,7 +10,7 @@ mod switchboard;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_long, c_ulonglong, c_void};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -144,10 +144,33 @@ unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
             return Err(fail(c"this process is a worker already"));
         }
         let spec = Object::bytes(&spec)?;
+        let handed = handed_down(spawned.notes, spawned.handed)?;
         // SAFETY: the format's arguments are of the sizes it says; "O" takes its own reference.
-        unsafe { Object::own(ffi::Py_BuildValue(c"(nO)".as_ptr(), count as ffi::Py_ssize_t, spec.as_ptr())) }
+        unsafe {
+            Object::own(ffi::Py_BuildValue(
+                c"(nOIO)".as_ptr(),
+                count as ffi::Py_ssize_t,
+                spec.as_ptr(),
+                spawned.slot,
+                handed.as_ptr(),
+            ))
+        }
     });
     finish(made)
+}
+
+/// The numbers of descriptors that Python code owns from now on.
+fn handed_down(notes: OwnedFd, handed: Vec<OwnedFd>) -> Result<Object, Raised> {
+    let all: Vec<OwnedFd> = std::iter::once(notes).chain(handed).collect();
+    // SAFETY: a fresh tuple of that many places, each filled once with a new reference.
+    unsafe {
+        let numbers = Object::own(ffi::PyTuple_New(all.len() as ffi::Py_ssize_t))?;
+        for (at, fd) in all.into_iter().enumerate() {
+            let number = Object::own(ffi::PyLong_FromLong(c_long::from(fd.into_raw_fd())))?;
+            ffi::PyTuple_SetItem(numbers.as_ptr(), at as ffi::Py_ssize_t, number.into_ptr());
+        }
+        Ok(numbers)
+    }
 }
 
 fn with_lane<T>(index: c_int, work: impl FnOnce(&mut WorkerEnd) -> Result<T, Raised>) -> Result<T, Raised> {
@@ -516,7 +539,7 @@ static METHODS: Methods = Methods([
         c"zygote_serve",
         zygote_serve,
         ffi::METH_VARARGS,
-        c"zygote_serve(fd) -> (lanes, spec) in a child, else None",
+        c"zygote_serve(fd) -> (lanes, spec, slot, descriptors) in a child, else None",
     ),
     method(c"ready", ready, ffi::METH_VARARGS, c"ready(lane)"),
     method(c"init_failed", init_failed, ffi::METH_VARARGS, c"init_failed(stream)"),

@@ -1,0 +1,66 @@
+//! What workers leave behind when they die: a part of one memfd for each worker that a pool can have at a time.
+//!
+//! A worker's fault handler writes there while the process is already lost, so the parent reads it after the death and
+//! trusts nothing of it: it is text to be shown. A part is emptied before its slot goes to another worker.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use windlass_base::{Result, ResultExt};
+use windlass_os::memfd;
+
+/// Bytes of a part. A writer that goes beyond it spoils the words of a neighbour, and nothing else.
+pub(crate) const PART: u64 = 64 * 1024;
+/// What is shown of it at most.
+const SHOWN: usize = 16 * 1024;
+
+/// The parent's hold on a pool's notes.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    memory: OwnedFd,
+}
+
+impl Notes {
+    /// Notes for so many workers; takes memory only where a worker writes.
+    pub(crate) fn create(workers: usize) -> Result<Self> {
+        let size = PART.saturating_mul(workers as u64);
+        let memory =
+            memfd::create_sparse(c"windlass-notes", size).context("could not make a pool's notes")?;
+        Ok(Self { memory })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    /// Empties a part.
+    pub(crate) fn clear(&self, slot: usize) {
+        if self.read(slot).is_some() {
+            let _ = memfd::write_at(self.fd(), &vec![0; SHOWN], PART.saturating_mul(slot as u64));
+        }
+    }
+
+    /// What stands in a part, if anything does.
+    pub(crate) fn read(&self, slot: usize) -> Option<String> {
+        let bytes = memfd::read_at(self.fd(), SHOWN, PART.saturating_mul(slot as u64)).ok()?;
+        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let text = String::from_utf8_lossy(bytes.get(..length)?).trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_holds_what_its_worker_wrote_until_the_next_one_comes() {
+        let notes = Notes::create(2).unwrap();
+        assert_eq!((notes.read(0), notes.read(1)), (None, None));
+        memfd::write_at(notes.fd(), b"here\n", PART).unwrap();
+        assert_eq!(notes.read(1).as_deref(), Some("here"));
+        assert_eq!(notes.read(0), None);
+        notes.clear(1);
+        assert_eq!(notes.read(1), None);
+        assert_eq!(notes.read(7), None, "beyond the last part");
+    }
+}

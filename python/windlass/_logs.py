@@ -1,0 +1,279 @@
+"""Log records of worker processes, on their way to the parent's logging.
+
+A worker sends each record as one message of a Unix socket that all workers of the process share; the kernel keeps it,
+so the record of a worker that dies right after is not lost. One thread of the parent takes the messages and hands them
+to its own loggers. The worker never waits long for a parent that does not take them: it drops records then, counts
+them, and says how many with the next one that gets through.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+#: Bytes of a record's text, and of its traceback.
+_LONGEST = 32 * 1024
+#: Seconds that a worker waits for room, once.
+_PATIENCE = 1.0
+#: Bytes of a message.
+_MESSAGE = 256 * 1024
+#: Seconds that the parent waits for records that are still on their way.
+_DRAIN = 5.0
+
+_CARRIED = (
+    "name", "levelno", "levelname", "pathname", "filename", "module", "lineno", "funcName", "created", "msecs",
+    "relativeCreated", "thread", "threadName", "taskName", "process",
+)  # fmt: skip
+_KNOWN = {*_CARRIED, "msg", "args", "message", "asctime", "exc_info", "exc_text", "stack_info", "processName"}
+
+
+def levels() -> dict[str, Any]:
+    """How verbose this process's logging is: what a worker needs to send what would be shown, and no more."""
+    named = {
+        name: logger.level
+        for name, logger in list(logging.root.manager.loggerDict.items())
+        if isinstance(logger, logging.Logger) and logger.level
+    }
+    return {"root": logging.root.level, "disable": logging.root.manager.disable, "named": named}
+
+
+# --- in a worker ------------------------------------------------------------------------------------------------------
+
+
+class Forwarder(logging.Handler):
+    """Sends records to the parent; takes the place of `logging.lastResort`.
+
+    So it gets exactly the records for which the program has configured no handler in the worker: an initializer or a
+    task that calls `logging.basicConfig` finds logging as it expects it, and takes over.
+    """
+
+    def __init__(self, fd: int, worker: str) -> None:
+        """`fd` is the sending end of the socket, and `worker` the name that records carry."""
+        super().__init__(logging.NOTSET)
+        self._socket = socket.socket(fileno=fd)
+        self._socket.setblocking(False)
+        self._worker = worker
+        self._dropped = 0
+        self._formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends a record, or counts it as dropped."""
+        try:
+            self._send(self._described(record))
+        except Exception:
+            self.handleError(record)
+
+    def complain(self, texts: list[str]) -> None:
+        """Sends what the zygote has to say of the modules that it could not import."""
+        self._send({"complaints": texts})
+
+    def _described(self, record: logging.LogRecord) -> dict[str, Any]:
+        text = record.getMessage()
+        trace = record.exc_text
+        if record.exc_info and not trace:
+            trace = self._formatter.formatException(record.exc_info)
+        carried = {name: getattr(record, name, None) for name in _CARRIED}
+        extra = {name: value for name, value in vars(record).items() if name not in _KNOWN}
+        carried["msg"] = text[:_LONGEST]
+        carried["exc_text"] = trace[-_LONGEST:] if trace else None
+        carried["stack_info"] = record.stack_info[-_LONGEST:] if record.stack_info else None
+        carried["processName"] = self._worker
+        return {"record": carried, "extra": extra} if extra else {"record": carried}
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._dropped:
+            message["dropped"] = self._dropped
+            message["worker"] = self._worker
+        data = json.dumps(message, default=str).encode()
+        if len(data) > _MESSAGE:  # Only what a record carries beyond the usual can be so long.
+            message.pop("extra", None)
+            data = json.dumps(message, default=str).encode()[:_MESSAGE]
+        if self._sent(data, 0.0 if self._dropped else _PATIENCE):
+            self._dropped = 0
+        else:
+            self._dropped += 1
+
+    def _sent(self, data: bytes, patience: float) -> bool:
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                self._socket.send(data)
+                return True
+            except BlockingIOError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                poll = select.poll()
+                poll.register(self._socket, select.POLLOUT)
+                poll.poll(left * 1000)
+            except OSError:  # The parent is gone.
+                return False
+
+    def last_word(self) -> None:
+        """Says at the worker's end what was dropped."""
+        if self._dropped:
+            self._send({})
+
+
+def forward(fd: int, worker: str, wanted: dict[str, Any], complaints: list[str]) -> Forwarder:
+    """Makes this worker's logging go to the parent, as far as nobody has configured it here."""
+    forwarder = Forwarder(fd, worker)
+    logging.lastResort = forwarder
+    _follow_null_handlers(forwarder)
+    if logging.root.level == logging.WARNING and not logging.root.handlers:
+        logging.root.setLevel(wanted["root"])
+    logging.disable(wanted["disable"])
+    for name, level in wanted["named"].items():
+        logger = logging.getLogger(name)
+        if not logger.level:
+            logger.setLevel(level)
+    if complaints:
+        forwarder.complain(complaints)
+    return forwarder
+
+
+def _follow_null_handlers(forwarder: Forwarder) -> None:
+    """Libraries have a `NullHandler`, which counts as a handler and would keep their records from `lastResort`."""
+
+    def handle(_: logging.NullHandler, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "_windlass_sent") and not _has_handler(record.name):
+            setattr(record, "_windlass_sent", True)  # noqa: B010
+            forwarder.handle(record)
+            delattr(record, "_windlass_sent")  # noqa: B043
+        return True
+
+    logging.NullHandler.handle = handle  # type: ignore[method-assign, assignment]
+
+
+def _has_handler(name: str) -> bool:
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+# --- in the parent ----------------------------------------------------------------------------------------------------
+
+
+class Collector:
+    """The receiving end, with its thread."""
+
+    def __init__(self) -> None:
+        """Opens the socket and starts the thread."""
+        self._socket, self._sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        self._sender.setblocking(False)
+        self._marks: dict[int, threading.Event] = {}
+        self._next = 0
+        self._complained: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="windlass-logs", daemon=True)
+        self._thread.start()
+
+    @property
+    def fd(self) -> int:
+        """The end that workers get."""
+        return self._sender.fileno()
+
+    def drain(self) -> None:
+        """Returns when what was sent before has been handed to the loggers, or after some seconds."""
+        if threading.current_thread() is self._thread or not self._thread.is_alive():
+            return
+        mark = threading.Event()
+        self._next += 1
+        number = self._next
+        self._marks[number] = mark
+        deadline = time.monotonic() + _DRAIN
+        data = json.dumps({"mark": number}).encode()
+        while time.monotonic() < deadline:
+            try:
+                self._sender.send(data)
+                mark.wait(deadline - time.monotonic())
+                break
+            except BlockingIOError:
+                time.sleep(0.005)
+        self._marks.pop(number, None)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                data = self._socket.recv(_MESSAGE)
+            except OSError:
+                return
+            if not data:
+                return
+            try:
+                self._take(data)
+            except Exception:
+                # A handler of the program's, or a worker that sends nonsense. The next record may be fine.
+                if logging.raiseExceptions and sys.stderr is not None:
+                    sys.excepthook(*sys.exc_info())
+
+    def _take(self, data: bytes) -> None:
+        try:
+            message = json.loads(data)
+        except ValueError:
+            return
+        if not isinstance(message, dict):
+            return
+        if (mark := self._marks.get(message.get("mark", 0))) is not None:
+            mark.set()
+            return
+        own = logging.getLogger("windlass")
+        dropped = message.get("dropped")
+        if isinstance(dropped, int) and dropped > 0:
+            worker = message.get("worker")
+            own.warning(
+                "%d log records of %s were dropped: this process did not take them in time", dropped, worker
+            )
+        complaints = message.get("complaints")
+        if isinstance(complaints, list):
+            for text in complaints:
+                if isinstance(text, str) and text not in self._complained:
+                    self._complained.add(text)
+                    own.warning("preload: %s", text)
+        carried = message.get("record")
+        if isinstance(carried, dict) and isinstance(carried.get("levelno"), int):
+            extra = message.get("extra")
+            given = {**extra, **carried} if isinstance(extra, dict) else carried
+            record = logging.makeLogRecord(given)
+            logger = logging.getLogger(str(record.name))
+            if logger.isEnabledFor(record.levelno):
+                logger.handle(record)
+
+
+_COLLECTOR: Collector | None = None
+_MAKING = threading.Lock()
+
+
+def collector() -> Collector:
+    """The process's collector, started at the first call."""
+    global _COLLECTOR
+    with _MAKING:
+        if _COLLECTOR is None:
+            _COLLECTOR = Collector()
+        return _COLLECTOR
+
+
+def drain() -> None:
+    """Waits for the records of workers that have ended; nothing to do where there was no worker."""
+    if _COLLECTOR is not None:
+        _COLLECTOR.drain()
+
+
+def _forked() -> None:
+    # The thread is the parent's, and so are the records.
+    global _COLLECTOR, _MAKING
+    _COLLECTOR = None
+    _MAKING = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,91 @@
+"""What a worker takes over from the process that made its pool, beside the environment: gathered there, set here.
+
+A zygote is older than most pools that use it. So whatever a program may have changed since then travels with each
+pool, and each worker sets it for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import locale
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+_LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
+_CATEGORIES = (locale.LC_CTYPE, locale.LC_NUMERIC, locale.LC_TIME, locale.LC_COLLATE, locale.LC_MONETARY,
+               locale.LC_MESSAGES)  # fmt: skip
+_ARITHMETIC = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+#: Dispositions that a program chooses for itself; a handler of its own stays in its process.
+_SIGNALS = (signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def gather() -> dict[str, Any]:
+    """What this process has, as plain values."""
+    decimal = sys.modules.get("decimal")
+    context = decimal.getcontext() if decimal is not None else None
+    return {
+        "argv": list(sys.argv),
+        "recursion": sys.getrecursionlimit(),
+        "switch": sys.getswitchinterval(),
+        "stack": threading.stack_size(),
+        "umask": _umask(),
+        "limits": {which: resource.getrlimit(which) for which in _LIMITS},
+        "locale": {category: locale.setlocale(category) for category in _CATEGORIES},
+        "signals": {
+            number: int(now)
+            for number in _SIGNALS
+            if (now := signal.getsignal(number)) in (signal.SIG_IGN, signal.SIG_DFL)
+        },
+        "decimal": {name: getattr(context, name) for name in _ARITHMETIC} if context is not None else None,
+        "digits": sys.get_int_max_str_digits(),
+    }
+
+
+def apply(given: dict[str, Any]) -> None:
+    """Sets what differs. What this process may not set (a higher limit, a locale that is gone) stays as it is."""
+    sys.argv[:] = given["argv"]
+    if sys.getrecursionlimit() != given["recursion"]:
+        sys.setrecursionlimit(given["recursion"])
+    if sys.getswitchinterval() != given["switch"]:
+        sys.setswitchinterval(given["switch"])
+    if threading.stack_size() != given["stack"]:
+        threading.stack_size(given["stack"])
+    if given["umask"] is not None:
+        os.umask(given["umask"])
+    for which, limits in given["limits"].items():
+        with contextlib.suppress(OSError, ValueError):
+            if resource.getrlimit(which) != limits:
+                resource.setrlimit(which, limits)
+    for category, name in given["locale"].items():
+        with contextlib.suppress(locale.Error):
+            if locale.setlocale(category) != name:
+                locale.setlocale(category, name)
+    for number, disposition in given["signals"].items():
+        signal.signal(number, signal.Handlers(disposition))
+    if given["decimal"] is not None:
+        import decimal
+
+        # The default is what the context of each further thread begins as.
+        for context in (decimal.DefaultContext, decimal.getcontext()):
+            for name, value in given["decimal"].items():
+                setattr(context, name, value)
+    sys.set_int_max_str_digits(given["digits"])
+    # The environment has been taken over; the C library reads its TZ when it is told to.
+    time.tzset()
+
+
+def _umask() -> int | None:
+    # Reading it from the process's status does not change it for the other threads meanwhile.
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except (OSError, ValueError):
+        pass
+    return None

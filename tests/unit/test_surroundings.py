@@ -1,0 +1,132 @@
+"""What a worker takes over from the program that made its pool, though its zygote is older."""
+
+from __future__ import annotations
+
+import decimal
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import windlass
+
+
+def look() -> dict[str, Any]:
+    return {
+        "argv": sys.argv,
+        "recursion": sys.getrecursionlimit(),
+        "switch": sys.getswitchinterval(),
+        "stack": threading.stack_size(),
+        "zone": time.strftime("%Z", time.localtime(0)),
+        "core": resource.getrlimit(resource.RLIMIT_CORE)[0],
+        "digits": decimal.getcontext().prec,
+        "hangup": signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+        "mask": _mask(),
+        "int_digits": sys.get_int_max_str_digits(),
+    }
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_what_changed_since_the_zygote_started_reaches_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with windlass.Pool(1, kind="process") as pool:
+        before = pool.submit(look).result()
+    core = resource.getrlimit(resource.RLIMIT_CORE)
+    mask = _mask()
+    interval = sys.getswitchinterval()
+    digits = sys.get_int_max_str_digits()
+    monkeypatch.setattr(sys, "argv", ["of", "this", "test"])
+    monkeypatch.setenv("TZ", "XYZ-3")
+    recursion = sys.getrecursionlimit()
+    hangup = signal.getsignal(signal.SIGHUP)
+    stack = threading.stack_size()
+    try:
+        sys.setrecursionlimit(recursion + 321)
+        sys.setswitchinterval(0.25)
+        sys.set_int_max_str_digits(5000)
+        threading.stack_size(1 << 20)
+        os.umask(0o27)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))
+        with decimal.localcontext(prec=17), windlass.Pool(1, kind="process") as pool:
+            now = pool.submit(look).result()
+    finally:
+        sys.setrecursionlimit(recursion)
+        sys.setswitchinterval(interval)
+        sys.set_int_max_str_digits(digits)
+        threading.stack_size(stack)
+        os.umask(mask)
+        signal.signal(signal.SIGHUP, hangup)
+        resource.setrlimit(resource.RLIMIT_CORE, core)
+    assert now == {
+        "argv": ["of", "this", "test"],
+        "recursion": recursion + 321,
+        "switch": 0.25,
+        "stack": 1 << 20,
+        "zone": "XYZ",
+        "core": 0,
+        "digits": 17,
+        "hangup": True,
+        "mask": 0o27,
+        "int_digits": 5000,
+    }
+    assert before != now
+
+
+def test_a_preloaded_module_that_was_edited_is_imported_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "windlass_edited.py"
+    other = tmp_path / "windlass_edited_too.py"
+    other.write_text("VALUE = 'first'\n")
+    module.write_text("import windlass_edited_too\ndef value(): return 'first', windlass_edited_too.VALUE\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    call = "__import__('windlass_edited').value()"
+    with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as old:
+        assert old.submit(eval, call).result() == ("first", "first")
+        assert "edited since" not in old.explain()
+        module.write_text(
+            "import windlass_edited_too\ndef value(): return 'second!', windlass_edited_too.VALUE\n"
+        )
+        assert "windlass_edited has been edited since" in old.explain()
+        with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as new:
+            assert new.submit(eval, call).result() == ("second!", "first")
+        other.write_text("VALUE = 'changed'\n")
+        with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as new:
+            assert new.submit(eval, call).result() == ("second!", "first")
+        windlass.restart_preloads()
+        with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as new:
+            assert new.submit(eval, call).result() == ("second!", "changed")
+        assert old.submit(eval, call).result() == ("first", "first")
+
+
+def test_a_path_that_came_later_reaches_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "windlass_later.py").write_text("def go(n): return n + 1\n")
+    with windlass.Pool(2, kind="process") as pool:
+        pool.submit(int).result()
+        monkeypatch.syspath_prepend(str(tmp_path))
+        import windlass_later  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+
+        assert pool.submit(windlass_later.go, 1).result() == 2
+
+
+def test_the_number_of_cores_can_be_set_as_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.flags.ignore_environment:
+        pytest.skip("this Python ignores its environment")
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "3")
+    with windlass.Pool(kind="thread") as pool:
+        assert pool.statistics().workers == 3
+    monkeypatch.setenv("PYTHON_CPU_COUNT", "default")
+    with windlass.Pool(kind="thread") as pool:
+        assert pool.statistics().workers >= 1
