@@ -14,22 +14,139 @@ Examples:
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, register_parallel_backend
+from joblib.parallel import (
+    AutoBatchingMixin,
+    FallbackToBackend,
+    ParallelBackendBase,
+    SequentialBackend,
+    register_parallel_backend,
+)
 
+from windlass._cores import usable_cores
 from windlass._future import Future
 from windlass._pool import Pool
+
+#: Seconds that a pool stays warm when nobody uses it.
+IDLE_TIMEOUT = 300.0
+
+
+@dataclass(eq=False)
+class _Warm:
+    """A pool that outlives the `joblib.Parallel` that it was made for."""
+
+    pool: Pool
+    #: What it was made with; another `Parallel` takes it only if that is equal.
+    settings: tuple[int, Any]
+    #: How many seconds it may rest, and the timer that ends it then.
+    patience: float
+    timer: threading.Timer | None = None
+
+
+#: The warm pools that nobody uses at the moment, the last one used at the end. Guarded by `_LOCK`, which is never held
+#: while a pool is made or ended.
+_RESTING: list[_Warm] = []
+_LOCK = threading.Lock()
+#: Pools with different settings that rest at a time; the longest unused ones are ended.
+_MOST_RESTING = 2
+
+
+def _borrow(count: int, settings: dict[str, Any], patience: float) -> _Warm:
+    """A pool with these settings for the caller alone: a warm one if there is one, else a fresh one."""
+    key = (count, {**settings, "around": _around()})
+    with _LOCK:
+        found = next((warm for warm in reversed(_RESTING) if _equal(warm.settings, key)), None)
+        if found is not None:
+            _RESTING.remove(found)
+            if found.timer is not None:
+                found.timer.cancel()
+                found.timer = None
+    if found is not None:
+        if not found.pool._engine.closed:
+            found.patience = patience
+            return found
+        found.pool.shutdown(wait=False)
+    return _Warm(Pool(count, **settings), key, patience)
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # Arrays in `initargs`, say.
+        return False
+
+
+def _give_back(warm: _Warm) -> None:
+    """Lets a pool rest until the next `Parallel`, or until its time is over."""
+    ended: list[_Warm] = []
+    if warm.pool._engine.closed:
+        ended.append(warm)
+    else:
+        warm.timer = threading.Timer(warm.patience, _end_resting, (warm,))
+        warm.timer.daemon = True
+        with _LOCK:
+            _RESTING.append(warm)
+            while len(_RESTING) > _MOST_RESTING:
+                ended.append(_RESTING.pop(0))
+        warm.timer.start()
+    for old in ended:
+        if old.timer is not None:
+            old.timer.cancel()
+        old.pool.shutdown(wait=False)
+
+
+def _end_resting(warm: _Warm) -> None:
+    with _LOCK:
+        if warm not in _RESTING:
+            return
+        _RESTING.remove(warm)
+    warm.pool.shutdown(wait=False)
+
+
+def _around() -> tuple[Any, ...]:
+    """What workers take over when they start; a pool from before a change is not used after it."""
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = None
+    return folder, tuple(sys.path), dict(os.environ)
+
+
+def shutdown() -> None:
+    """Ends the pools that are kept warm for the next `joblib.Parallel`; those in use end when they are given back."""
+    with _LOCK:
+        ended = list(_RESTING)
+        _RESTING.clear()
+    for warm in ended:
+        if warm.timer is not None:
+            warm.timer.cancel()
+        warm.pool.shutdown(wait=True)
+
+
+def _forked() -> None:
+    # The workers and the timers' threads are the parent's.
+    global _LOCK
+    _LOCK = threading.Lock()
+    _RESTING.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     """Runs joblib's batches in a `windlass.Pool`.
 
-    Every `joblib.Parallel` makes a pool and ends it, which a warm zygote makes cheap; a ``with joblib.Parallel(...)``
-    block keeps one for all its calls. What else `parallel_config` is given goes to the pool: ``preload``, ``kind``,
-    ``initializer`` and so on; ``pool=`` names a pool that is used as it is and left open.
+    The pool stays warm for the next `joblib.Parallel` with the same settings, for `idle_worker_timeout` seconds (300);
+    `windlass.joblib.shutdown` ends it earlier. What else `parallel_config` is given goes to the pool: ``preload``,
+    ``kind``, ``initializer`` and so on; ``pool=`` names a pool that is used as it is and left open.
+
+    A `Parallel` inside a task runs on threads, and one inside that in sequence, as with joblib's own backends.
     """
 
     supports_retrieve_callback = True
@@ -37,14 +154,18 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     supports_sharedmem = False
     default_n_jobs = -1
 
-    def __init__(self, *, pool: Pool | None = None, **settings: Any) -> None:
-        """Keeps the settings; the pool is made by `configure`."""
+    def __init__(
+        self, *, pool: Pool | None = None, idle_worker_timeout: float | None = None, **settings: Any
+    ) -> None:
+        """Keeps the settings; the pool is taken by `configure`."""
         nesting = settings.pop("nesting_level", None)
         inner = settings.pop("inner_max_num_threads", None)
         super().__init__(nesting_level=nesting, inner_max_num_threads=inner)
         self._given = pool
         self._settings = settings
+        self._patience = IDLE_TIMEOUT if idle_worker_timeout is None else float(idle_worker_timeout)
         self._pool: Pool | None = None
+        self._warm: _Warm | None = None
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
@@ -58,21 +179,28 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             return 1
         if n_jobs > 0:
             return n_jobs
-        return max(len(os.sched_getaffinity(0)) + 1 + n_jobs, 1)
+        return max(usable_cores() + 1 + n_jobs, 1)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
-        """Makes the pool, and says how many calls it runs at once.
+        """Takes a pool, and says how many calls it runs at once.
 
         joblib's own settings (``max_nbytes``, ``temp_folder`` and so on) are about the files from which it maps arrays,
         of which there are none here.
+
+        Raises:
+            FallbackToBackend: one job needs no worker: it runs here, in sequence, as joblib's own backends do it.
         """
         count = self.effective_n_jobs(n_jobs)
         self.parallel = parallel
         if self._given is not None:
             self._pool = self._given
-        else:
-            settings: dict[str, Any] = {"blas_threads": self.inner_max_num_threads, **self._settings}
-            self._pool = Pool(count, **settings)
+            return count
+        if count == 1 and not self._settings:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        self._warm = _borrow(
+            count, {"blas_threads": self.inner_max_num_threads, **self._settings}, self._patience
+        )
+        self._pool = self._warm.pool
         return count
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None) -> Future[Any]:
@@ -89,10 +217,11 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return out.result()
 
     def terminate(self) -> None:
-        """Ends the pool, if it is this backend's own."""
-        pool, self._pool = self._pool, None
-        if pool is not None and pool is not self._given:
-            pool.shutdown(wait=True, cancel_futures=True)
+        """Lets go of the pool, which stays warm if it is this backend's own."""
+        self._pool = None
+        warm, self._warm = self._warm, None
+        if warm is not None:
+            _give_back(warm)
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:

@@ -2,7 +2,7 @@
 
 The command only finds the file; the zygote imports it, once for all workers, and the workers look the function up.
 A file is imported by name if one clear name leads to it: the folder goes on `sys.path`, as `python FILE.py` does it,
-and a file inside a package is imported as part of that package. If the name is taken (a file `random.py`, say), each
+and a file inside a package is imported as part of that package. If the name is taken (a file `wave.py`, say), each
 worker loads the file itself.
 """
 
@@ -55,8 +55,12 @@ def find_target(text: str) -> Place:
         if not path.is_file():
             raise CommandError(f"there is no file {where!r}", _FORMS)
         root, dotted = _dotted_name(path)
+        before = list(sys.path)
         _put_on_path(root)
         known = dotted if dotted is not None and _means(dotted, path) else None
+        if known is None:
+            # Its neighbours are to be found, but it must not take the place of the module whose name it has.
+            sys.path[:] = [*before, str(root)]
         return Place(known, str(path), attribute, where, f"{path.name}:{attribute}")
     # As `python -m` does: the console script's own folder is of no use to the user, the current one is.
     _put_on_path(Path.cwd())

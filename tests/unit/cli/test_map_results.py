@@ -188,8 +188,8 @@ def test_a_module_that_starts_threads_is_imported_by_each_worker(run: Run, folde
 
 
 def test_a_file_whose_name_is_taken(run: Run, folder: Path) -> None:
-    (folder / "random.py").write_text("def go(text):\n    return text * 2\n")
-    done = run("map", "random.py:go", "ab")
+    (folder / "wave.py").write_text("def go(text):\n    return text * 2\n")
+    done = run("map", "wave.py:go", "ab")
     assert by_index(done.stdout) == ["abab"], done.stderr
 
 
