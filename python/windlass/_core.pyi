@@ -96,9 +96,7 @@ class PoolBase:
         fn: Callable[..., _T],
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
-        timeout: float | None,
-        retries: int,
-        priority: int,
+        settings: tuple[float | None, int, int, bool],
     ) -> Future[_T]: ...
     def _handle(self) -> PoolHandle: ...
 

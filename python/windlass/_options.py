@@ -38,6 +38,12 @@ def checked_seconds(name: str, value: object, also: str = "") -> float:
     return float(value)
 
 
+def checked_switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
 def checked_timeout(value: object) -> float | None:
     return None if value is None else checked_seconds("timeout", value, " or None")
 
@@ -70,9 +76,10 @@ class TaskSettings(NamedTuple):
     timeout: float | None
     retries: int
     priority: int
+    writable: bool
 
     @classmethod
-    def checked(cls, timeout: object, retries: object, priority: object) -> TaskSettings:
+    def checked(cls, timeout: object, retries: object, priority: object, writable: object) -> TaskSettings:
         """The settings, if they make sense.
 
         Raises:
@@ -82,16 +89,22 @@ class TaskSettings(NamedTuple):
             checked_timeout(timeout),
             checked_count("retries", retries, 0),
             checked_count("priority", priority, -(2**31)),
+            checked_switch("writable", writable),
         )
 
     def changed(
-        self, timeout: float | Unset | None, retries: int | Unset, priority: int | Unset
+        self,
+        timeout: float | Unset | None,
+        retries: int | Unset,
+        priority: int | Unset,
+        writable: bool | Unset,
     ) -> TaskSettings:
         """These settings, but for those that are given."""
         return TaskSettings.checked(
             self.timeout if isinstance(timeout, Unset) else timeout,
             self.retries if isinstance(retries, Unset) else retries,
             self.priority if isinstance(priority, Unset) else priority,
+            self.writable if isinstance(writable, Unset) else writable,
         )
 
 

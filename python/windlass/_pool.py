@@ -62,6 +62,7 @@ class Pool(_core.PoolBase, TaskMethods):
         timeout: seconds that a task may take, waiting and running together; see `options`.
         retries: how often a task may be run again; see `options`.
         priority: see `options`.
+        writable: whether tasks may write to the arrays that they are given; see `options`.
         grace: seconds that the tasks which run are given when the pool must end early: an exception leaves its ``with``
             block, or Ctrl-C comes. Then they are ended.
         blas_threads: threads of BLAS and OpenMP in each worker process; by default the usable cores shared out among
@@ -108,6 +109,7 @@ class Pool(_core.PoolBase, TaskMethods):
         timeout: float | None = None,
         retries: int = 0,
         priority: int = 0,
+        writable: bool = False,
         grace: float = 2.0,
         blas_threads: int | None = None,
         name: str | None = None,
@@ -146,7 +148,7 @@ class Pool(_core.PoolBase, TaskMethods):
         )
         spawn = None
         modules = tuple(preload)
-        defaults = TaskSettings.checked(timeout, retries, priority)
+        defaults = TaskSettings.checked(timeout, retries, priority, writable)
         if chosen == "process":
             spawn = spawn_settings(modules, initializer, tuple(initargs), threads, blas, name, bool(log))
         collector = _Collector(name)
@@ -198,6 +200,7 @@ class Pool(_core.PoolBase, TaskMethods):
         timeout: float | Unset | None = UNSET,
         retries: int | Unset = UNSET,
         priority: int | Unset = UNSET,
+        writable: bool | Unset = UNSET,
     ) -> PoolOptions:
         """A view of this pool whose tasks have other settings than the pool's own.
 
@@ -207,8 +210,12 @@ class Pool(_core.PoolBase, TaskMethods):
             retries: how often a task may be run again after it raised, or after its worker died. Giving it declares
                 the task idempotent: it may have run in part before.
             priority: tasks of a higher priority go first; 0 is usual, and equal ones go in order.
+            writable: whether a task in a worker process may write to the arrays and other buffers that it is given.
+                They are read-only by default, because other tasks may be looking at the same memory. With ``True``
+                each task writes to a copy of its own, made page by page as it writes. Shared arrays, and the arguments
+                of a thread pool's tasks, are the caller's own memory in any case.
         """
-        return PoolOptions(self, self._settings.changed(timeout, retries, priority))
+        return PoolOptions(self, self._settings.changed(timeout, retries, priority, writable))
 
     def _view(self) -> tuple[Pool, TaskSettings]:
         return self, self._settings

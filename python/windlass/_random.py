@@ -29,10 +29,10 @@ def find() -> list[Any]:
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(getattr(torch, "Generator", None), type):
         bases.append(torch.Generator)
-    known: dict[type, bool] = {}
+    known: dict[type[Any], bool] = {}
     found: list[Any] = []
     for each in gc.get_objects():
-        kind = type(each)
+        kind: type[Any] = type(each)
         is_one = known.get(kind)
         if is_one is None:
             is_one = known[kind] = any(base in kind.__mro__ for base in bases)

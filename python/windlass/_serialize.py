@@ -419,9 +419,9 @@ def _open(payload: bytes, described: bool, *, writable: bool, result: bool) -> A
     return pickle.loads(stream, buffers=buffers)
 
 
-def decode_arguments(payload: bytes) -> Any:
-    """Worker: arguments whose buffers lie outside the stream; arrays over them are read-only."""
-    return _open(payload, True, writable=False, result=False)
+def decode_arguments(payload: bytes, writable: bool) -> Any:
+    """Worker: arguments whose buffers lie outside the stream; arrays over them are read-only if not `writable`."""
+    return _open(payload, True, writable=writable, result=False)
 
 
 def decode_described(payload: bytes) -> Any:
@@ -447,6 +447,20 @@ def undecodable(what: str, error: BaseException) -> BaseException:
 def undecodable_arguments(error: BaseException) -> BaseException:
     """Worker: the error of a task whose arguments did not unpickle."""
     return undecodable("arguments", error)
+
+
+#: How NumPy, Cython, pandas and Python say that something cannot be written to.
+_READ_ONLY = ("read-only", "readonly", "not writable", "not writeable", "WRITEABLE flag")
+
+
+def note_read_only(error: BaseException) -> None:
+    """Worker: adds the cure to an error that comes of writing to a read-only argument."""
+    text = _text(error)
+    if isinstance(error, (ValueError, TypeError, BufferError)) and any(word in text for word in _READ_ONLY):
+        error.add_note(
+            "The arrays that a task is given are read-only, for other tasks may be looking at the same memory. Copy "
+            "what the task writes to, or give it copies of its own with pool.options(writable=True)."
+        )
 
 
 # --- exceptions ---------------------------------------------------------------------------------------------------

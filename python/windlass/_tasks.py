@@ -291,6 +291,7 @@ class TaskMethods(concurrent.futures.Executor):
             "task_timeout": options.timeout,
             "retries": options.retries,
             "priority": options.priority,
+            "writable": options.writable,
             "results": (Ok, Err) if results else None,
         }
         kind = cast("type[MapIterator[Any]]", MapWithProgress if progress else MapIterator)

@@ -47,13 +47,14 @@ class PoolOptions(TaskMethods):
         timeout: float | Unset | None = UNSET,
         retries: int | Unset = UNSET,
         priority: int | Unset = UNSET,
+        writable: bool | Unset = UNSET,
     ) -> PoolOptions:
         """A view with some of these settings changed again; see `Pool.options`."""
-        return PoolOptions(self._pool, self._settings.changed(timeout, retries, priority))
+        return PoolOptions(self._pool, self._settings.changed(timeout, retries, priority, writable))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call with these settings; else as `Pool.submit`."""
-        return self._pool._submit(fn, args, kwargs, *self._settings)
+        return self._pool._submit(fn, args, kwargs, self._settings)
 
     def _view(self) -> tuple[Pool, TaskSettings]:
         return self._pool, self._settings

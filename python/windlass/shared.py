@@ -247,7 +247,8 @@ def _make_array_class(np: Any) -> Any:
             return plain[()] if return_scalar else plain
 
         def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-            return _settled(super().__array_function__(func, types, args, kwargs))
+            plain: Any = super()
+            return _settled(plain.__array_function__(func, types, args, kwargs))
 
         def _settled(self) -> Any:
             """Itself if it lies in shared memory, else the same as a plain array; the compiled base asks, too."""

@@ -177,7 +177,7 @@ impl Engine {
         }
         let header = Header {
             kind: kind::TASK,
-            flags: payload.flags | task.flags,
+            flags: payload.flags | task.flags | if task.options.writable { flags::WRITABLE } else { 0 },
             len: 0,
             id: task.id,
             aux: u64::from(function.id),

@@ -110,6 +110,8 @@ pub struct Options {
     pub retries: u32,
     /// Higher goes first; 0 is usual.
     pub priority: i32,
+    /// It may write to its arguments, of which it gets copies of its own.
+    pub writable: bool,
 }
 
 /// A finished worker's answer, still encoded.

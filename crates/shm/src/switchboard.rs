@@ -557,7 +557,7 @@ mod tests {
     fn a_port_is_taken_once_and_can_be_cleared() {
         let (segment, board) = hub(1, 1024);
         let first = Port::take(Arc::clone(&segment)).expect("a free port");
-        assert_eq!(Port::take(Arc::clone(&segment)).expect_err("taken").code(), Code::TooLarge);
+        assert_eq!(Port::take(Arc::clone(&segment)).expect_err("taken").code(), Code::Ports);
         first.send(b"left behind", || true).expect("sent");
         assert_eq!(hear(&board).len(), 2);
         board.clear(0).expect("the hub is ours");

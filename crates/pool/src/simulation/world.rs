@@ -181,6 +181,7 @@ impl World {
             timeout: self.dice.one_in(5).then(|| Duration::from_millis(1 + self.dice.roll() % 40)),
             retries: if self.dice.one_in(3) { self.dice.below(3) as u32 } else { 0 },
             priority: if self.dice.one_in(6) { self.dice.below(3) as i32 - 1 } else { 0 },
+            writable: false,
         };
         let at = self.dice.below(self.functions.len());
         let call = Call::Remote { function: Arc::clone(&self.functions[at]), payload: Mutex::new(payload) };

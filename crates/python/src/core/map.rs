@@ -123,6 +123,7 @@ struct MapSettings {
     task_timeout: Option<f64>,
     retries: u32,
     priority: i32,
+    writable: bool,
     results: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
@@ -137,7 +138,8 @@ impl MapIterator {
         settings: MapSettings,
     ) -> PyResult<Self> {
         let inner = Arc::clone(&pool.get().inner);
-        let options = pool::options(settings.task_timeout, settings.retries, settings.priority)?;
+        let options =
+            pool::options(settings.task_timeout, settings.retries, settings.priority, settings.writable)?;
         let remote = inner.engine.is_remote();
         let mut failure = None;
         let function = if remote {

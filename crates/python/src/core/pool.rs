@@ -176,6 +176,7 @@ struct Settings<'py> {
     timeout: Option<f64>,
     retries: u32,
     priority: i32,
+    writable: bool,
     future: Bound<'py, PyType>,
     start_collector: Py<PyAny>,
     /// `(program, args, env, spec, lent, descriptors)` of a process pool.
@@ -192,7 +193,12 @@ fn duplicate(fd: i32) -> PyResult<Arc<OwnedFd>> {
     Ok(Arc::new(borrowed.try_clone_to_owned()?))
 }
 
-pub(crate) fn options(timeout: Option<f64>, retries: u32, priority: i32) -> PyResult<Options> {
+pub(crate) fn options(
+    timeout: Option<f64>,
+    retries: u32,
+    priority: i32,
+    writable: bool,
+) -> PyResult<Options> {
     let timeout = match timeout {
         None => None,
         Some(seconds) => match Duration::try_from_secs_f64(seconds) {
@@ -201,7 +207,7 @@ pub(crate) fn options(timeout: Option<f64>, retries: u32, priority: i32) -> PyRe
             Err(_) => return Err(errors::value_error("timeout must be a number of seconds, 0 or more")),
         },
     };
-    Ok(Options { timeout, retries, priority })
+    Ok(Options { timeout, retries, priority, writable })
 }
 
 #[pymethods]
@@ -236,7 +242,7 @@ impl PoolBase {
             on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
             spawn,
         };
-        let defaults = options(settings.timeout, settings.retries, settings.priority)?;
+        let defaults = options(settings.timeout, settings.retries, settings.priority, settings.writable)?;
         let engine = py.detach(|| Engine::start(config)).map_err(|error| errors::from_base(py, &error))?;
         let inner = Arc::new(PoolInner {
             engine: EngineDoor::new(engine),
@@ -285,11 +291,10 @@ impl PoolBase {
         r#fn: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
-        timeout: Option<f64>,
-        retries: u32,
-        priority: i32,
+        settings: (Option<f64>, u32, i32, bool),
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.submit_with(r#fn, args, kwargs, options(timeout, retries, priority)?)
+        let (timeout, retries, priority, writable) = settings;
+        self.submit_with(r#fn, args, kwargs, options(timeout, retries, priority, writable)?)
     }
 
     /// The part of the pool that outlives the Python object, for its threads.

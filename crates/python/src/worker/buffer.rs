@@ -27,8 +27,8 @@ pub(crate) enum Purpose {
     Shared(Option<Arc<Block>>),
     /// An argument of a task: the lease that it looks into, and whether the task may write to its own copy.
     Argument { lease: u64, private: bool },
-    /// A result, which is its receiver's alone.
-    Result,
+    /// A result, which is its receiver's alone; the block is there if this process has copied it.
+    Result(#[expect(dead_code, reason = "it keeps the memory")] Option<Arc<Block>>),
 }
 
 /// What the object holds beside its head.
@@ -57,7 +57,7 @@ impl Held {
     fn lease(&self) -> u64 {
         match self.purpose {
             Purpose::Argument { lease, .. } => lease,
-            Purpose::Shared(_) | Purpose::Result => 0,
+            Purpose::Shared(_) | Purpose::Result(_) => 0,
         }
     }
 }
@@ -352,6 +352,30 @@ unsafe extern "C" fn get_buffer(
     }
 }
 
+/// Writable for whoever asks for that, read-only for whoever does not.
+///
+/// A task may return part of its read-only arguments. The pickle then says that the buffer is read-only, and unpickling
+/// would wrap a writable one in a read-only view; one that calls itself read-only it leaves alone. NumPy asks for a
+/// writable buffer first, and the memory is the caller's own.
+#[entry]
+unsafe extern "C" fn result_buffer(
+    object: *mut ffi::PyObject,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the interpreter passes our object and a view to fill; FillInfo takes a reference to the object, which is
+    // never released early.
+    unsafe {
+        let Ok(held) = content(object).look_or_raise() else {
+            (*view).obj = ptr::null_mut();
+            return -1;
+        };
+        let length = ffi::Py_ssize_t::try_from(held.length).unwrap_or(0);
+        let readonly = c_int::from(flags & ffi::PyBUF_WRITABLE == 0);
+        ffi::PyBuffer_FillInfo(view, object, held.start.cast(), length, readonly, flags)
+    }
+}
+
 #[entry]
 unsafe extern "C" fn release_buffer(object: *mut ffi::PyObject, _view: *mut ffi::Py_buffer) {
     // SAFETY: our object, and one call for each view that `get_buffer` has counted.
@@ -469,7 +493,7 @@ unsafe extern "C" fn lend(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     let place = match unsafe { content(object) }.look_or_raise() {
         Ok(held) => match &held.purpose {
             Purpose::Shared(block) => place(&held, block.as_ref()),
-            Purpose::Argument { .. } | Purpose::Result => return Object::none().into_ptr(),
+            Purpose::Argument { .. } | Purpose::Result(_) => return Object::none().into_ptr(),
         },
         Err(Raised) => return ptr::null_mut(),
     };
@@ -527,6 +551,45 @@ unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
 
 const DOC: &CStr = c"A run of bytes in shared memory: the buffer protocol, and a way to release it.\n\n\
 Made by `windlass.shared.buffer` and `windlass.share`. Sent to a task it arrives as the same memory.";
+
+/// Makes the type of results that are read-only for whoever does not ask, once in each interpreter.
+pub(crate) fn make_result_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
+    // As in `make_type`.
+    let methods = Box::leak(Box::new([
+        ffi::PyMethodDef {
+            ml_name: c"__reduce_ex__".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: reduce },
+            ml_flags: ffi::METH_O,
+            ml_doc: c"Its bytes.".as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"_lend".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: lend },
+            ml_flags: ffi::METH_NOARGS,
+            ml_doc: c"None.".as_ptr(),
+        },
+        // SAFETY: a table ends with zeros.
+        unsafe { std::mem::zeroed() },
+    ]));
+    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
+    let mut slots = [
+        slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        slot(ffi::Py_tp_doc, c"The memory of a result.".as_ptr().cast_mut().cast()),
+        slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),
+        slot(ffi::Py_sq_length, length as *mut c_void),
+        slot(ffi::Py_bf_getbuffer, result_buffer as *mut c_void),
+        slot(0, ptr::null_mut()),
+    ];
+    let mut spec = ffi::PyType_Spec {
+        name: c"windlass._worker.ResultBuffer".as_ptr(),
+        basicsize: size_of::<Layout>() as c_int,
+        itemsize: 0,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: a complete spec, whose tables outlive the type.
+    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module, &raw mut spec, ptr::null_mut())) }
+}
 
 /// Makes the type, once in each interpreter.
 pub(crate) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {

@@ -41,14 +41,15 @@ static LINK: OnceLock<Link> = OnceLock::new();
 #[repr(C)]
 struct State {
     buffer_type: *mut ffi::PyObject,
+    result_type: *mut ffi::PyObject,
     hub_type: *mut ffi::PyObject,
     port_type: *mut ffi::PyObject,
 }
 
 impl State {
     /// Every reference in it, for the garbage collector.
-    fn objects(&mut self) -> [&mut *mut ffi::PyObject; 3] {
-        [&mut self.buffer_type, &mut self.hub_type, &mut self.port_type]
+    fn objects(&mut self) -> [&mut *mut ffi::PyObject; 4] {
+        [&mut self.buffer_type, &mut self.result_type, &mut self.hub_type, &mut self.port_type]
     }
 }
 
@@ -242,6 +243,11 @@ fn buffer_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
     unsafe { state(module) }.map_or(ptr::null_mut(), |state| state.buffer_type.cast())
 }
 
+fn result_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
+    // SAFETY: as above.
+    unsafe { state(module) }.map_or(ptr::null_mut(), |state| state.result_type.cast())
+}
+
 /// The segment of a `SharedBuffer`, whole.
 fn segment_of(module: *mut ffi::PyObject, object: *mut ffi::PyObject) -> Result<Arc<Segment>, Raised> {
     // SAFETY: a live object; checked to be of our type before it is looked into.
@@ -394,11 +400,18 @@ unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyOb
         let bytes = payload.as_bytes().ok_or(Raised)?;
         let table = windlass_pool::frame::Table::parse(bytes).map_err(|error| raise(&error))?;
         let stream = table.entry(0).ok_or(Raised)?;
+        let narrowed = result != 0 && may_narrow(&table, &stream);
         // SAFETY: a fresh list.
         let parts = unsafe { Object::own(ffi::PyList_New(0))? };
         let mut entries = std::iter::once(stream).chain(table.buffers());
         while let Some(entry) = entries.next() {
             let part = match table.inline(&entry) {
+                Some(inline) if narrowed && !parts_empty(&parts) => {
+                    let block = Block::copied(inline).map_err(|error| raise(&error))?;
+                    let (segment, offset) = (Arc::clone(block.segment()), block.offset());
+                    let purpose = Purpose::Result(Some(block));
+                    buffer::make(result_type(module), segment, offset, inline.len() as u64, purpose)?
+                }
                 // Arrays over bytes are read-only, over a bytearray writable: what the direction wants.
                 Some(inline) if writable != 0 => {
                     let length = ffi::Py_ssize_t::try_from(inline.len()).map_err(|_| Raised)?;
@@ -417,11 +430,12 @@ unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyOb
                 None => {
                     let segment = resolve(entry.segment, entry.generation)?;
                     let purpose = if result != 0 {
-                        Purpose::Result
+                        Purpose::Result(None)
                     } else {
                         Purpose::Argument { lease: table.lease(), private: writable != 0 }
                     };
-                    buffer::make(buffer_type(module), segment, entry.offset, entry.length, purpose)?
+                    let kind = if narrowed { result_type(module) } else { buffer_type(module) };
+                    buffer::make(kind, segment, entry.offset, entry.length, purpose)?
                 }
             };
             // SAFETY: two live objects; the list takes its own reference.
@@ -432,6 +446,20 @@ unsafe extern "C" fn open_frame(module: *mut ffi::PyObject, args: *mut ffi::PyOb
         Ok(parts)
     });
     finish(opened)
+}
+
+/// The opcode of pickle that makes the buffer before it read-only.
+const READONLY_BUFFER: u8 = 0x98;
+
+/// Whether a result's stream may make a buffer read-only that is its receiver's to write. One that is not inline is
+/// not looked at.
+fn may_narrow(table: &windlass_pool::frame::Table<'_>, stream: &windlass_pool::frame::Entry) -> bool {
+    table.inline(stream).is_none_or(|bytes| memchr::memchr(READONLY_BUFFER, bytes).is_some())
+}
+
+fn parts_empty(parts: &Object) -> bool {
+    // SAFETY: a list.
+    unsafe { ffi::PyList_Size(parts.as_ptr()) == 0 }
 }
 
 /// A memoryview of part of a buffer.
@@ -617,7 +645,9 @@ unsafe extern "C" fn exec(module: *mut ffi::PyObject) -> c_int {
     let Some(state) = (unsafe { state(module) }) else { return -1 };
     let Ok((hub, port)) = switchboard::make_types(module) else { return -1 };
     let Ok(buffer) = buffer::make_type(module) else { return -1 };
+    let Ok(result) = buffer::make_result_type(module) else { return -1 };
     state.buffer_type = buffer.into_ptr();
+    state.result_type = result.into_ptr();
     state.hub_type = hub.into_ptr();
     state.port_type = port.into_ptr();
     for (name, kind) in

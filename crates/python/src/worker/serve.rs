@@ -83,6 +83,17 @@ impl Tools {
         }
     }
 
+    /// Adds the cure to an error of a task with these flags that may come of writing to its read-only arguments.
+    fn note_read_only(&self, task: u16, error: &Object) {
+        if task & (flags::DESCRIBED | flags::WRITABLE) == flags::DESCRIBED {
+            let noted =
+                self.serialize.attribute(c"note_read_only").and_then(|note| note.call(&[error.as_ptr()]));
+            if noted.is_err() {
+                drop(take_exception());
+            }
+        }
+    }
+
     fn dump(&self, object: &Object) -> Result<Object, Raised> {
         let arguments = [object.as_ptr(), self.protocol.as_ptr(), self.keep.as_ptr()];
         // SAFETY: live objects; two are positional and the third is the value of the one keyword.
@@ -194,7 +205,11 @@ impl Server<'_> {
                 drop(arguments);
                 match outcome {
                     Ok(value) => self.encode(value, &mut extra),
-                    Err(Raised) => self.encode_error(take_exception()),
+                    Err(Raised) => {
+                        let error = take_exception();
+                        self.tools.note_read_only(record.flags, &error);
+                        self.encode_error(error)
+                    }
                 }
             }
         };
@@ -229,7 +244,8 @@ impl Server<'_> {
         let bytes = bytes?;
         if described {
             let decode = self.tools.serialize.attribute(c"decode_arguments")?;
-            return decode.call(&[bytes.as_ptr()]);
+            let writable = Self::truth(record.flags & flags::WRITABLE != 0);
+            return decode.call(&[bytes.as_ptr(), writable]);
         }
         self.tools.loads.call(&[bytes.as_ptr()])
     }
@@ -254,7 +270,7 @@ impl Server<'_> {
         };
         let start = Instant::now();
         let result = if record.flags & flags::BATCH != 0 {
-            batch(&self.tools, self.forks, function, arguments, record.flags & flags::STAR != 0, extra)
+            batch(&self.tools, self.forks, function, arguments, record.flags, extra)
         } else if arguments.is_none() {
             // SAFETY: a live callable.
             unsafe { Object::own(ffi::PyObject_CallNoArgs(function.as_ptr())) }
@@ -491,7 +507,7 @@ fn batch(
     forks: u64,
     function: &Object,
     items: &Object,
-    star: bool,
+    task: u16,
     extra: &mut u16,
 ) -> Result<Object, Raised> {
     // SAFETY: `items` is a list that the parent pickled and nobody else has; every reference is owned or borrowed from
@@ -512,7 +528,7 @@ fn batch(
             }
             ran = at + 1;
             let item = ffi::PyList_GetItem(items.as_ptr(), at);
-            let result = if star {
+            let result = if task & flags::STAR != 0 {
                 Object::own(ffi::PyObject_Call(function.as_ptr(), item, ptr::null_mut()))
             } else {
                 Object::own(ffi::PyObject_Vectorcall(function.as_ptr(), &raw const item, 1, ptr::null_mut()))
@@ -523,6 +539,7 @@ fn batch(
                 Err(Raised) => {
                     failed.push(at);
                     let error = take_exception();
+                    tools.note_read_only(task, &error);
                     tools.serialize.attribute(c"portable_error")?.call(&[error.as_ptr()])?
                 }
             };
