@@ -106,6 +106,25 @@ pub fn set_aside(fd: BorrowedFd<'_>) -> io::Result<()> {
     retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })).map(drop)
 }
 
+/// Gives the pages that lie wholly inside a range back; they read as zeros then. The size stays.
+///
+/// # Errors
+///
+/// The kernel's error.
+pub fn give_back(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
+    const PAGE: u64 = 4096;
+    let start = offset.next_multiple_of(PAGE);
+    let end = (offset + length) / PAGE * PAGE;
+    if start >= end {
+        return Ok(());
+    }
+    let number = |n: u64| libc::off_t::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let (start, length) = (number(start)?, number(end - start)?);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: a plain call on a borrowed descriptor.
+    retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), mode, start, length) })).map(drop)
+}
+
 /// Writes all of `bytes` at `offset`.
 ///
 /// # Errors

@@ -54,13 +54,18 @@ fn segment_message(segment: &Segment, given: bool) -> [u8; MESSAGE] {
 
 /// Passes a segment, blocking while the socket is full. With `given` the receiver becomes its owner.
 pub(crate) fn pass(socket: BorrowedFd<'_>, segment: &Segment, given: bool) -> Result<()> {
-    socket::send(socket, &[&segment_message(segment, given)], &[segment.as_fd()], true)
+    let Some(fd) = segment.fd() else {
+        return Err(error!(Code::Files, "a segment has no descriptor that could be passed on"));
+    };
+    socket::send(socket, &[&segment_message(segment, given)], &[fd], true)
         .context("could not pass a segment's descriptor to another process")
 }
 
 /// Lends a segment, if the socket takes it now.
 pub(crate) fn try_lend(socket: BorrowedFd<'_>, segment: &Segment) -> Sent {
-    match socket::send(socket, &[&segment_message(segment, false)], &[segment.as_fd()], false) {
+    // Only segments with a descriptor are lent.
+    let Some(fd) = segment.fd() else { return Sent::No };
+    match socket::send(socket, &[&segment_message(segment, false)], &[fd], false) {
         Ok(()) => Sent::Yes,
         Err(_) => Sent::No,
     }

@@ -15,6 +15,7 @@ use windlass_executor::{Executor, Job, background};
 use windlass_os::epoll::{Epoll, Interest};
 use windlass_os::eventfd::EventFd;
 use windlass_os::process;
+use windlass_shm::arena::Arena;
 
 use crate::engine::{Engine, lock};
 use crate::zygote::{Message, Zygote, ZygoteCommand};
@@ -99,11 +100,19 @@ impl Supervisor {
             next: AtomicU64::new(1),
             fork_generation: process::fork_generation(),
         }));
+        Arena::global().attend(Self::remind);
         let executor = background()?;
         let accepted = executor.execute(Job::new(move || supervisor.run()));
         accepted.map_err(|refused| Error::caused(Code::Os, "could not start the supervisor", refused))?;
         CURRENT.store(std::ptr::from_ref(supervisor).cast_mut(), Ordering::Release);
         Ok(supervisor)
+    }
+
+    /// There is something to look after at a later time.
+    fn remind() {
+        if let Some(supervisor) = Self::existing() {
+            supervisor.wake.signal();
+        }
     }
 
     fn number(&self) -> u64 {
@@ -157,7 +166,8 @@ impl Supervisor {
         process::block_all_signals();
         let mut events = Vec::new();
         loop {
-            let due = lock(&self.watched).engines.values().filter_map(|(_, at)| *at).min();
+            let engines = lock(&self.watched).engines.values().filter_map(|(_, at)| *at).min();
+            let due = engines.into_iter().chain(Arena::global().idle_at()).min();
             let timeout = due.map(|at| at.saturating_duration_since(Instant::now()));
             if self.epoll.wait(&mut events, timeout).is_err() {
                 return;
@@ -195,6 +205,7 @@ impl Supervisor {
                 }
             }
             self.tick(&touched);
+            Arena::global().trim_idle(Instant::now());
         }
     }
 
@@ -327,6 +338,12 @@ impl Supervisor {
                 let mut watched = lock(&self.watched);
                 watched.engines.remove(&token);
                 watched.sources.remove(&token);
+                let last = watched.engines.is_empty();
+                drop(watched);
+                if last {
+                    // Nobody is left who would use again what is kept.
+                    Arena::global().trim();
+                }
             } else if let Some(entry) = lock(&self.watched).engines.get_mut(&token) {
                 entry.1 = next;
             }

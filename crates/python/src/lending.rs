@@ -65,7 +65,7 @@ pub(crate) fn take() -> Loans {
 pub(crate) enum Lent {
     /// It goes with the encoding.
     Yes,
-    /// No encoding is open.
+    /// No encoding is open, or the segment has no descriptor any more.
     Closed,
     /// The encoding has `MOST_LENT` others already.
     TooMany,
@@ -73,6 +73,10 @@ pub(crate) enum Lent {
 
 /// Lends a segment, and the block in it if it is this process's own, to the encoding that is open.
 pub(crate) fn lend(segment: &Arc<Segment>, block: Option<&Arc<Block>>) -> Lent {
+    if segment.fd().is_none() {
+        // It cannot be passed on: its bytes are.
+        return Lent::Closed;
+    }
     LENT.with_borrow_mut(|lent| {
         let Some(loans) = lent else { return Lent::Closed };
         if !loans.segments.iter().any(|known| Arc::ptr_eq(known, segment)) {

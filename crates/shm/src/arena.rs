@@ -4,8 +4,9 @@
 //! any more is kept, up to a limit, because warm pages cost a third of fresh ones.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use windlass_base::{Code, Result, error};
 use windlass_os::process;
@@ -19,6 +20,14 @@ const ALIGN: usize = 64;
 const SLAB: usize = 8 << 20;
 const LARGEST_IN_SLAB: usize = 1 << 20;
 const GRAIN: usize = 64 << 10;
+/// Leases that have a segment of their own at most. Beyond, they are carved from regions, for each segment takes a
+/// descriptor here and in every worker that it is passed to.
+const MOST_OWN: usize = 64;
+/// Bytes of a region, whose memory comes and goes with its leases.
+const REGION: usize = 256 << 20;
+const LARGEST_IN_REGION: usize = 32 << 20;
+/// How long memory is kept that nobody has use for.
+const KEEP_FOR: Duration = Duration::from_secs(5);
 /// Segments that are kept at most: each has a descriptor, of which a process often has 1,024.
 const MOST_KEPT: usize = 32;
 
@@ -41,11 +50,21 @@ impl Default for ArenaConfig {
 struct Slab {
     segment: Arc<Segment>,
     free: FreeRanges,
+    size: usize,
 }
 
 impl Slab {
+    fn new(segment: Arc<Segment>, size: usize) -> Self {
+        Self { segment, free: FreeRanges::new(size), size }
+    }
+
+    /// Whether its memory is there only where a lease is.
+    fn is_region(&self) -> bool {
+        self.size == REGION
+    }
+
     fn is_unused(&self) -> bool {
-        self.free.is_whole(SLAB)
+        self.free.is_whole(self.size)
     }
 }
 
@@ -54,6 +73,8 @@ struct Inner {
     slabs: HashMap<u64, Slab>,
     kept: Vec<Store>,
     kept_bytes: usize,
+    /// When something was last put, taken or kept.
+    used: Option<Instant>,
 }
 
 /// See the module.
@@ -62,6 +83,10 @@ pub struct Arena {
     config: ArenaConfig,
     inner: Mutex<Inner>,
     next_lease: AtomicU64,
+    /// Leases that have a segment of their own.
+    own: AtomicUsize,
+    /// Told when there is something to be given back after a while. Without anybody who does that nothing is kept.
+    caretaker: OnceLock<fn()>,
     me: Weak<Self>,
     /// The process that it belongs to. A forked child has a copy of the lists but must not give out the
     /// memory in them: there every put gets a fresh segment, and nothing is kept.
@@ -74,8 +99,9 @@ pub struct Lease {
     id: u64,
     segment: Arc<Segment>,
     ranges: Vec<(u64, u64)>,
-    /// What to give back to a slab.
-    carved: Option<(Weak<Arena>, usize, usize)>,
+    arena: Weak<Arena>,
+    /// What to give back to a slab: offset and size; `None` for a segment of its own.
+    carved: Option<(usize, usize)>,
 }
 
 impl Lease {
@@ -102,21 +128,31 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some((arena, offset, size)) = self.carved.take()
-            && let Some(arena) = arena.upgrade()
-        {
-            arena.give_back(self.segment.id(), offset, size);
+        let Some(arena) = self.arena.upgrade() else { return };
+        match self.carved.take() {
+            Some((offset, size)) => arena.give_back(self.segment.id(), offset, size),
+            None => {
+                arena.own.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 }
 
 impl Arena {
-    /// An empty arena.
+    /// An empty arena, which keeps memory until it is [trimmed](Self::trim).
     pub fn new(config: ArenaConfig) -> Arc<Self> {
+        let arena = Self::unattended(config);
+        arena.attend(|| ());
+        arena
+    }
+
+    fn unattended(config: ArenaConfig) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             config,
             inner: Mutex::default(),
             next_lease: AtomicU64::new(1),
+            own: AtomicUsize::new(0),
+            caretaker: OnceLock::new(),
             me: me.clone(),
             fork_generation: process::fork_generation(),
         })
@@ -125,7 +161,31 @@ impl Arena {
     /// The process's own: what one pool has warmed, another can use.
     pub fn global() -> &'static Arc<Self> {
         static GLOBAL: PerProcess<Arc<Arena>> = PerProcess::new();
-        GLOBAL.get(|| Self::new(ArenaConfig::default()))
+        GLOBAL.get(|| Self::unattended(ArenaConfig::default()))
+    }
+
+    /// Says who gives back what is kept for too long: `remind` is called when there is something to keep an eye on, with
+    /// any lock of the caller's held, and then [`trim_idle`](Self::trim_idle) at the time that
+    /// [`idle_at`](Self::idle_at) says.
+    pub fn attend(&self, remind: fn()) {
+        let _ = self.caretaker.set(remind);
+    }
+
+    /// When what is kept will have been of no use for long enough; `None` when nothing is kept.
+    pub fn idle_at(&self) -> Option<Instant> {
+        if !self.is_ours() {
+            return None;
+        }
+        let inner = self.lock();
+        let holds = !inner.kept.is_empty() || inner.slabs.values().any(Slab::is_unused);
+        holds.then(|| inner.used.map_or_else(Instant::now, |used| used + KEEP_FOR))
+    }
+
+    /// Frees what is kept if it has been of no use for long enough.
+    pub fn trim_idle(&self, now: Instant) {
+        if self.idle_at().is_some_and(|at| at <= now) {
+            self.trim();
+        }
     }
 
     /// Whether this is the process that the arena belongs to; if not, even its lock may be taken for ever.
@@ -156,17 +216,48 @@ impl Arena {
         }
         let total = total.max(ALIGN);
         let id = self.next_lease.fetch_add(1, Ordering::Relaxed);
-        if total > LARGEST_IN_SLAB || !self.is_ours() {
+        let large = total > LARGEST_IN_SLAB;
+        if !self.is_ours() {
             let segment = self.segment_of(parts, &ranges, total)?;
-            return Ok(Lease { id, segment, ranges, carved: None });
+            return Ok(Lease { id, segment, ranges, arena: Weak::new(), carved: None });
         }
-        let (segment, offset) = self.carve(total)?;
+        let mut carved = None;
+        if large && (total > LARGEST_IN_REGION || self.own.load(Ordering::Relaxed) < MOST_OWN) {
+            match self.segment_of(parts, &ranges, total) {
+                Ok(segment) => {
+                    self.own.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Lease { id, segment, ranges, arena: self.me.clone(), carved: None });
+                }
+                // There may be room in a region that is there, and descriptors of memory that is only kept.
+                Err(error) if error.code() == Code::Files && total <= LARGEST_IN_REGION => self.trim(),
+                Err(error) => return Err(error),
+            }
+        }
+        if large {
+            carved = self.carve(total, REGION).ok();
+        }
+        let (segment, offset) = match carved {
+            Some(carved) => carved,
+            None if large => {
+                // A region was refused: the limit of file sizes, or too little memory for one.
+                let segment = self.segment_of(parts, &ranges, total)?;
+                self.own.fetch_add(1, Ordering::Relaxed);
+                return Ok(Lease { id, segment, ranges, arena: self.me.clone(), carved: None });
+            }
+            None => self.carve(total, SLAB)?,
+        };
         for range in &mut ranges {
             range.0 += offset as u64;
         }
-        let lease = Lease { id, segment, ranges, carved: Some((self.me.clone(), offset, total)) };
+        let carved = Some((offset, total));
+        let lease = Lease { id, segment, ranges, arena: self.me.clone(), carved };
         for (part, (at, _)) in parts.iter().zip(&lease.ranges) {
-            lease.segment.copy_in(*at, part)?;
+            if large {
+                // By the descriptor, which takes memory page by page and tells when there is none.
+                lease.segment.fill(*at, part)?;
+            } else {
+                lease.segment.copy_in(*at, part)?;
+            }
         }
         Ok(lease)
     }
@@ -220,6 +311,7 @@ impl Arena {
             return None;
         }
         let mut inner = self.lock();
+        inner.used = Some(Instant::now());
         let most = total.saturating_mul(2).max(total + GRAIN);
         let best = (0..inner.kept.len())
             .filter(|i| (total..=most).contains(&inner.kept[*i].size()))
@@ -231,12 +323,12 @@ impl Arena {
 
     /// Takes the memory of a segment that has ended.
     pub(crate) fn keep(&self, store: Store) {
-        let mut inner = self.lock();
         // No put would take a small one: those go into slabs.
-        if store.size() > self.config.keep || store.size() <= LARGEST_IN_SLAB {
-            drop(inner);
-            return;
-        }
+        let unfit = store.size() > self.config.keep || store.size() <= LARGEST_IN_SLAB;
+        let Some(remind) = self.caretaker.get().filter(|_| !unfit && store.has_descriptor()) else { return };
+        let mut inner = self.lock();
+        inner.used = Some(Instant::now());
+        let first = inner.kept.is_empty();
         inner.kept_bytes += store.size();
         inner.kept.push(store);
         let mut dropped = Vec::new();
@@ -248,6 +340,9 @@ impl Arena {
         }
         drop(inner);
         drop(dropped);
+        if first {
+            remind();
+        }
     }
 
     /// Frees everything that is kept for later.
@@ -258,19 +353,23 @@ impl Arena {
         let mut inner = self.lock();
         inner.kept_bytes = 0;
         let kept = std::mem::take(&mut inner.kept);
+        let unused: Vec<u64> =
+            inner.slabs.iter().filter(|(_, slab)| slab.is_unused()).map(|(id, _)| *id).collect();
+        let slabs: Vec<_> = unused.iter().filter_map(|id| inner.slabs.remove(id)).collect();
         drop(inner);
-        drop(kept);
+        drop((kept, slabs));
     }
 
-    fn carve(&self, size: usize) -> Result<(Arc<Segment>, usize)> {
+    fn carve(&self, size: usize, from: usize) -> Result<(Arc<Segment>, usize)> {
         let mut inner = self.lock();
-        for slab in inner.slabs.values_mut() {
+        inner.used = Some(Instant::now());
+        for slab in inner.slabs.values_mut().filter(|slab| slab.size == from) {
             if let Some(offset) = slab.free.take(size) {
                 return Ok((Arc::clone(&slab.segment), offset));
             }
         }
-        let segment = Segment::create(SLAB, true)?.publish(None);
-        let mut slab = Slab { segment: Arc::clone(&segment), free: FreeRanges::new(SLAB) };
+        let segment = Segment::create(from, from == SLAB)?.publish(None);
+        let mut slab = Slab::new(Arc::clone(&segment), from);
         let offset = slab.free.take(size).unwrap_or(0);
         inner.slabs.insert(segment.id(), slab);
         Ok((segment, offset))
@@ -281,12 +380,26 @@ impl Arena {
             return;
         }
         let mut inner = self.lock();
+        inner.used = Some(Instant::now());
         let Some(slab) = inner.slabs.get_mut(&segment) else { return };
+        if slab.is_region() {
+            // While nobody else can be given the range.
+            slab.segment.give_pages_back(offset as u64, size as u64);
+        }
         slab.free.give(offset, size);
-        // One unused slab is kept for the next put.
-        let spare = slab.is_unused() && inner.slabs.values().filter(|slab| slab.is_unused()).count() > 1;
-        let dropped = if spare { inner.slabs.remove(&segment) } else { None };
+        let unused = slab.is_unused();
+        // One unused slab is kept for the next put, if there is somebody who frees it in the end.
+        let spare = slab.is_region()
+            || self.caretaker.get().is_none()
+            || inner.slabs.values().filter(|slab| slab.is_unused()).count() > 1;
+        let dropped = if unused && spare { inner.slabs.remove(&segment) } else { None };
         drop(inner);
+        if unused
+            && dropped.is_none()
+            && let Some(remind) = self.caretaker.get()
+        {
+            remind();
+        }
         drop(dropped);
     }
 }
@@ -357,5 +470,52 @@ mod tests {
         assert!(arena.lock().kept_bytes <= 8 << 20);
         arena.trim();
         assert_eq!(arena.lock().kept_bytes, 0);
+    }
+
+    #[test]
+    fn beyond_a_number_leases_share_segments_and_give_their_memory_back() {
+        let arena = Arena::new(ArenaConfig::default());
+        let size = LARGEST_IN_SLAB + 4096;
+        let leases: Vec<Lease> =
+            (0..MOST_OWN + 40).map(|n| arena.put_parts(&[&vec![n as u8; size]]).expect("room")).collect();
+        let mut ids: Vec<u64> = leases.iter().map(|lease| lease.segment().id()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), MOST_OWN + 1);
+        for (n, lease) in leases.iter().enumerate() {
+            assert!(bytes(lease, 0).iter().all(|byte| *byte == n as u8), "lease {n}");
+        }
+        // A range that is used again holds what was put last.
+        let mut leases = leases;
+        let region = leases.last().expect("some").segment().id();
+        leases.truncate(MOST_OWN + 20);
+        let again = arena.put_parts(&[&vec![200; size]]).expect("room");
+        assert_eq!(again.segment().id(), region);
+        assert!(bytes(&again, 0).iter().all(|byte| *byte == 200));
+        drop((leases, again));
+        assert!(arena.lock().slabs.is_empty(), "a region goes with its last lease");
+        assert_eq!(arena.own.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_of_no_use_is_given_back_after_a_while() {
+        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
+        assert!(arena.idle_at().is_none());
+        drop(arena.put_parts(&[&vec![1; 3 << 20]]).expect("room"));
+        drop(arena.put_parts(&[&vec![1; 3 << 10]]).expect("room"));
+        let at = arena.idle_at().expect("something is kept");
+        arena.trim_idle(at - Duration::from_millis(1));
+        assert!(arena.lock().kept_bytes > 0 && arena.lock().slabs.len() == 1);
+        arena.trim_idle(at);
+        assert!(arena.lock().kept_bytes == 0 && arena.lock().slabs.is_empty());
+        assert!(arena.idle_at().is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nobody_would_give_it_back() {
+        let arena = Arena::unattended(ArenaConfig { keep: 64 << 20 });
+        drop(arena.put_parts(&[&vec![1; 3 << 20]]).expect("room"));
+        drop(arena.put_parts(&[&vec![1; 3 << 10]]).expect("room"));
+        assert!(arena.lock().kept.is_empty() && arena.lock().slabs.is_empty());
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use windlass_base::{Code, Error, Result, ResultExt, error};
@@ -40,7 +40,8 @@ struct Page {
 /// The memory of a segment, which outlives the segment when it is kept for the next one.
 #[derive(Debug)]
 pub(crate) struct Store {
-    fd: OwnedFd,
+    /// None when it was given up for want of numbers: then the memory is mapped, and for this process alone.
+    fd: Option<Counted>,
     header: Mapping,
     data: OnceLock<Mapping>,
     id: u64,
@@ -49,7 +50,35 @@ pub(crate) struct Store {
     generation: u64,
 }
 
+/// Descriptors of segments that this process has open.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+/// Of segments that others have made: beyond so many, those that come later are mapped and their descriptors closed.
+/// A process often has 1,024 descriptors for everything, and a program may keep thousands of results.
+const MOST_OPEN: usize = 64;
+
+/// A descriptor that is counted.
+#[derive(Debug)]
+struct Counted(OwnedFd);
+
+impl Counted {
+    fn new(fd: OwnedFd) -> Self {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Self(fd)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Store {
+    /// Whether it can be passed to another process.
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.fd.is_some()
+    }
+
     fn page(&self) -> &Page {
         // SAFETY: the header mapping is one page, aligned, alive as long as self; Page is atomics only.
         unsafe { &*self.header.as_ptr().cast::<Page>() }
@@ -125,8 +154,9 @@ impl Segment {
         let fd = make.context("could not make a segment of shared memory")?;
         let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)
             .context("could not map a segment's header")?;
+        memfd::write_at(fd.as_fd(), &[0; 8], 0).context("could not set a segment's header aside")?;
+        let fd = Some(Counted::new(fd));
         let store = Store { fd, header, data: OnceLock::new(), id: fresh_id(), size, generation: 1 };
-        memfd::write_at(store.fd.as_fd(), &[0; 8], 0).context("could not set a segment's header aside")?;
         let page = store.page();
         page.version.store(VERSION, Ordering::Relaxed);
         page.id.store(store.id, Ordering::Relaxed);
@@ -207,6 +237,7 @@ impl Segment {
         let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)
             .context("could not map a segment's header")?;
         let size = bytes - HEADER;
+        let fd = Some(Counted::new(fd));
         let mut store = Store { fd, header, data: OnceLock::new(), id, size, generation: 0 };
         let page = store.page();
         let right = page.magic.load(Ordering::Acquire) == MAGIC
@@ -223,6 +254,12 @@ impl Segment {
         store.generation = now;
         let mut segment = Self::from_store(store);
         segment.owned = arena.is_some();
+        if segment.owned && OPEN.load(Ordering::Relaxed) > MOST_OPEN {
+            segment.data()?;
+            if let Some(store) = &mut segment.store {
+                store.fd = None;
+            }
+        }
         Ok(segment.publish(arena))
     }
 
@@ -266,9 +303,14 @@ impl Segment {
         self.store().size as u64
     }
 
-    /// Its descriptor, to be passed on.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.store().fd.as_fd()
+    /// Its descriptor, to be passed on; `None` for one that was taken over when there were too many: its memory is this
+    /// process's alone, and is copied if another is to have it.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.store().fd.as_ref().map(|fd| fd.0.as_fd())
+    }
+
+    fn open_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.fd().ok_or_else(|| error!(Code::Files, "a segment's descriptor was closed to save descriptors"))
     }
 
     /// Whether a handle of this generation is good.
@@ -306,7 +348,7 @@ impl Segment {
             // SAFETY: the header lies inside the mapping.
             return Ok(unsafe { map.as_ptr().add(HEADER) });
         }
-        let map = Mapping::map(store.fd.as_fd(), HEADER + store.size, Protection::ReadWrite)
+        let map = Mapping::map(self.open_fd()?, HEADER + store.size, Protection::ReadWrite)
             .context("could not map a segment")?;
         // SAFETY: as above.
         Ok(unsafe { store.data.get_or_init(|| map).as_ptr().add(HEADER) })
@@ -322,7 +364,7 @@ impl Segment {
         self.check_range(offset, length)?;
         let start = HEADER + offset as usize;
         let page = start / HEADER * HEADER;
-        let map = Mapping::map_private(self.as_fd(), page, start - page + (length as usize).max(1))
+        let map = Mapping::map_private(self.open_fd()?, page, start - page + (length as usize).max(1))
             .context("could not map a private copy of a segment")?;
         // SAFETY: the part starts inside the mapping.
         let at = unsafe { map.as_ptr().add(start - page) };
@@ -354,7 +396,7 @@ impl Segment {
     /// `Code::NoMemory` when there is no room, `Code::ShmCorrupt` outside the segment.
     pub fn fill(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
-        memfd::write_at(self.as_fd(), bytes, HEADER as u64 + offset).context("could not fill a segment")
+        memfd::write_at(self.open_fd()?, bytes, HEADER as u64 + offset).context("could not fill a segment")
     }
 
     /// Sets memory aside for what [`fill`](Self::fill) has not reached.
@@ -363,7 +405,15 @@ impl Segment {
     ///
     /// `Code::NoMemory` when there is no room.
     pub fn set_aside(&self) -> Result<()> {
-        memfd::set_aside(self.as_fd()).context("could not set a segment's memory aside")
+        memfd::set_aside(self.open_fd()?).context("could not set a segment's memory aside")
+    }
+
+    /// Gives the pages of a range back to the machine; [`fill`](Self::fill) takes new ones.
+    pub(crate) fn give_pages_back(&self, offset: u64, length: u64) {
+        if let Some(fd) = self.fd() {
+            // Memory that cannot be given back is used again all the same.
+            let _ = memfd::give_back(fd, HEADER as u64 + offset, length);
+        }
     }
 
     /// Copies bytes to an offset of the mapped data.
@@ -455,7 +505,8 @@ mod tests {
         assert!(segment.copy_in(9_998, b"hello").is_err());
         let again = Segment::lookup(segment.id(), 1).expect("not stale").expect("known");
         assert!(Arc::ptr_eq(&segment, &again));
-        let (id, fd) = (segment.id(), segment.as_fd().try_clone_to_owned().expect("a descriptor"));
+        let (id, fd) =
+            (segment.id(), segment.fd().expect("open").try_clone_to_owned().expect("a descriptor"));
         drop((segment, again));
         assert!(Segment::lookup(id, 1).expect("nothing").is_none());
         let attached = Segment::attach(fd, id, 1).expect("attached");
@@ -471,7 +522,7 @@ mod tests {
         let short = memfd::create(c"test", 100, true).expect("a memfd");
         assert_eq!(Segment::attach(short, 7, 1).expect_err("too short").code(), Code::ShmCorrupt);
         let segment = Segment::create(100, true).expect("a segment");
-        let fd = segment.as_fd().try_clone_to_owned().expect("a descriptor");
+        let fd = segment.fd().expect("open").try_clone_to_owned().expect("a descriptor");
         assert_eq!(
             Segment::attach(fd, segment.id(), 2).expect_err("another generation").code(),
             Code::ShmStale

@@ -13,7 +13,7 @@ fn an_adopted_segment_is_used_again_by_its_new_owner() {
     let made = Segment::create(3 << 20, true).expect("room").publish(None);
     made.copy_in(5, b"result").expect("inside");
     let (id, generation) = (made.id(), made.generation());
-    let fd = made.as_fd().try_clone_to_owned().expect("a descriptor");
+    let fd = made.fd().expect("open").try_clone_to_owned().expect("a descriptor");
     let spy = fd.as_fd().try_clone_to_owned().expect("a descriptor");
     drop(made);
 

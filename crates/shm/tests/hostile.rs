@@ -228,7 +228,8 @@ fn a_segment_with_a_corrupt_header_is_refused() {
     let mut random = Random(5);
     for _ in 0..2_000 {
         let segment = Segment::create(1000, true).expect("a segment").publish(None);
-        let (id, fd) = (segment.id(), segment.as_fd().try_clone_to_owned().expect("a descriptor"));
+        let (id, fd) =
+            (segment.id(), segment.fd().expect("open").try_clone_to_owned().expect("a descriptor"));
         drop(segment);
         let at = random.below(5);
         let value = random.nasty();
@@ -249,7 +250,7 @@ fn a_segment_with_a_corrupt_header_is_refused() {
 fn a_segment_that_could_be_shrunk_is_refused() {
     let segment = Segment::create(8192, true).expect("a segment").publish(None);
     let copy = memfd::create(c"windlass-test", 4096 + 8192, false).expect("a memfd");
-    let from = Mapping::map(segment.as_fd(), HEADER, Protection::Read).expect("a mapping");
+    let from = Mapping::map(segment.fd().expect("open"), HEADER, Protection::Read).expect("a mapping");
     // SAFETY: the header page is mapped, and nobody writes to it here.
     let page = unsafe { std::slice::from_raw_parts(from.as_ptr(), HEADER) };
     memfd::write_at(copy.as_fd(), page, 0).expect("written");
