@@ -146,7 +146,7 @@ def _follow_null_handlers(forwarder: Forwarder) -> None:
         if not hasattr(record, "_windlass_sent") and not _has_handler(record.name):
             setattr(record, "_windlass_sent", True)  # noqa: B010
             forwarder.handle(record)
-            delattr(record, "_windlass_sent")  # noqa: B043
+            delattr(record, "_windlass_sent")
         return True
 
     logging.NullHandler.handle = handle  # type: ignore[method-assign, assignment]

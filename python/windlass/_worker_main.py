@@ -255,6 +255,9 @@ def _leave(status: int) -> None:
     import atexit
 
     try:
+        # What executors registered, those of this package and loky's too: their workers end, or would be waited for.
+        for call in reversed(getattr(threading, "_threading_atexits", ())):
+            call()
         atexit._run_exitfuncs()
         multiprocessing = sys.modules.get("multiprocessing.util")
         if multiprocessing is not None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests import tasks
+from tests.polling import until
 
 import windlass
 
 joblib = pytest.importorskip("joblib")
-pytest.importorskip("windlass.joblib")
+warm_pools = pytest.importorskip("windlass.joblib")
+
+
+@pytest.fixture(autouse=True)
+def _no_warm_pool_is_left() -> Iterator[None]:
+    yield
+    warm_pools.shutdown()
 
 
 def _square(number: int) -> int:
@@ -79,6 +87,119 @@ def test_a_given_pool_is_left_open(make_pool: Callable[..., Any]) -> None:
 def test_nested_calls() -> None:
     with joblib.parallel_config(backend="windlass", n_jobs=2):
         assert joblib.Parallel()(joblib.delayed(_nested)(n) for n in range(4)) == [n * 3 for n in range(4)]
+
+
+def _in(backend: str, numbers: int) -> int:
+    import windlass.joblib  # noqa: F401  # Where a worker of another backend is to know ours.
+
+    return sum(joblib.Parallel(n_jobs=2, backend=backend)(joblib.delayed(_square)(n) for n in range(numbers)))
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ("windlass", "windlass"),
+        ("windlass", "loky"),
+        ("loky", "windlass"),
+        ("windlass", "threading"),
+        ("threading", "windlass"),
+        ("windlass", "sequential"),
+    ],
+)
+def test_backends_within_each_other(outer: str, inner: str) -> None:
+    try:
+        assert joblib.Parallel(n_jobs=2, backend=outer)(joblib.delayed(_in)(inner, n) for n in (3, 4)) == [
+            5,
+            14,
+        ]
+        if outer == "windlass":
+            # The workers that have other workers end with them.
+            warm_pools.shutdown()
+    finally:
+        if "loky" in (outer, inner):
+            joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+
+
+def test_a_parallel_inside_a_task_runs_on_threads_and_then_in_sequence() -> None:
+    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process"):
+        deep = joblib.Parallel()(joblib.delayed(_two_deep)(2) for _ in range(2))
+    assert deep == [("ThreadingBackend", "SequentialBackend")] * 2
+
+
+def _two_deep(levels: int) -> Any:
+    name = type(joblib.parallel.get_active_backend()[0]).__name__
+    if levels == 1:
+        return name
+    (inner,) = joblib.Parallel(n_jobs=2)(joblib.delayed(_two_deep)(levels - 1) for _ in range(1))
+    return name, inner
+
+
+def test_the_pool_stays_warm() -> None:
+    def pids() -> set[int]:
+        return set(joblib.Parallel()(joblib.delayed(_pid)() for _ in range(20)))
+
+    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process"):
+        first = pids()
+        known = first | pids() | pids()
+        assert len(known) <= 2, "three calls, the same two workers"
+        warm_pools.shutdown()
+        assert not pids() & known
+    with joblib.parallel_config(backend="windlass", n_jobs=1, kind="process"):
+        assert not pids() & known, "other settings, another pool"
+
+
+def test_a_warm_pool_ends_when_it_has_rested_long_enough() -> None:
+    warm_pools.shutdown()
+    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process", idle_worker_timeout=0.05):
+        pids = set(joblib.Parallel()(joblib.delayed(_pid)() for _ in range(20)))
+    until(lambda: not warm_pools._RESTING)
+    until(lambda: not any(_is_there(pid) for pid in pids))
+
+
+def test_threads_do_not_share_a_warm_pool_at_the_same_time() -> None:
+    def call() -> list[int]:
+        with joblib.parallel_config(backend="windlass", n_jobs=2):
+            return list(joblib.Parallel()(joblib.delayed(_square)(n) for n in range(50)))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: call(), range(8)):
+            assert found == [n * n for n in range(50)]
+    assert len(warm_pools._RESTING) <= warm_pools._MOST_RESTING
+
+
+def test_a_pool_that_failed_is_not_used_again() -> None:
+    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process", on_crash="break"):
+        for _ in range(2):
+            with pytest.raises(windlass.PoolError):
+                joblib.Parallel()(joblib.delayed(tasks.leave)(3) for _ in range(3))
+        assert joblib.Parallel()(joblib.delayed(_square)(n) for n in range(4)) == [0, 1, 4, 9]
+
+
+def test_scikit_learn() -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.datasets import make_classification
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+
+    features, classes = make_classification(200, random_state=0)
+    model = LogisticRegression()
+    expected = cross_val_score(model, features, classes, cv=4)
+    search = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2, n_jobs=2)
+    with joblib.parallel_config(backend="windlass"):
+        assert list(cross_val_score(model, features, classes, cv=4, n_jobs=2)) == list(expected)
+        assert search.fit(features, classes).best_params_["C"] in (0.1, 1.0)
+
+
+def _pid() -> int:
+    return os.getpid()
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _nested(number: int) -> int:
