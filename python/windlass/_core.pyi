@@ -96,7 +96,7 @@ class PoolBase:
         fn: Callable[..., _T],
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
-        settings: tuple[float | None, int, int, bool],
+        settings: tuple[float | None, int, int, bool, float | None],
     ) -> Future[_T]: ...
     def _handle(self) -> PoolHandle: ...
 

@@ -152,14 +152,18 @@ class InitializerFailed(PoolBroken):
 
 
 class TaskTimeout(WindlassError, TimeoutError):
-    """A task overran its budget, waiting and running taken together."""
+    """A task overran its `timeout`, for a run alone, or its `deadline`, from the submission on."""
 
     code = "WL-TIMEOUT"
     remedy = "Give it more time, or split the task; `phase` says whether it had started."
 
-    def __init__(self, message: str, *, seconds: float | None = None, phase: str = "running") -> None:
+    def __init__(
+        self, message: str, *, seconds: float | None = None, phase: str = "running", limit: str = "timeout"
+    ) -> None:
         super().__init__(message)
-        #: The budget in seconds.
+        #: ``"timeout"`` or ``"deadline"``: the limit that was overrun.
+        self.limit = limit
+        #: That limit in seconds.
         self.seconds = seconds
         #: ``"queued"`` if the task was never started, else ``"running"``.
         self.phase = phase

@@ -44,8 +44,8 @@ def checked_switch(name: str, value: object) -> bool:
     return value
 
 
-def checked_timeout(value: object) -> float | None:
-    return None if value is None else checked_seconds("timeout", value, " or None")
+def checked_limit(name: str, value: object) -> float | None:
+    return None if value is None else checked_seconds(name, value, " or None")
 
 
 def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
@@ -77,19 +77,23 @@ class TaskSettings(NamedTuple):
     retries: int
     priority: int
     writable: bool
+    deadline: float | None
 
     @classmethod
-    def checked(cls, timeout: object, retries: object, priority: object, writable: object) -> TaskSettings:
+    def checked(
+        cls, timeout: object, retries: object, priority: object, writable: object, deadline: object
+    ) -> TaskSettings:
         """The settings, if they make sense.
 
         Raises:
             TypeError, ValueError: if they do not.
         """
         return cls(
-            checked_timeout(timeout),
+            checked_limit("timeout", timeout),
             checked_count("retries", retries, 0),
             checked_count("priority", priority, -(2**31)),
             checked_switch("writable", writable),
+            checked_limit("deadline", deadline),
         )
 
     def changed(
@@ -98,6 +102,7 @@ class TaskSettings(NamedTuple):
         retries: int | Unset,
         priority: int | Unset,
         writable: bool | Unset,
+        deadline: float | Unset | None,
     ) -> TaskSettings:
         """These settings, but for those that are given."""
         return TaskSettings.checked(
@@ -105,6 +110,7 @@ class TaskSettings(NamedTuple):
             self.retries if isinstance(retries, Unset) else retries,
             self.priority if isinstance(priority, Unset) else priority,
             self.writable if isinstance(writable, Unset) else writable,
+            self.deadline if isinstance(deadline, Unset) else deadline,
         )
 
 

@@ -59,12 +59,14 @@ class Pool(_core.PoolBase, TaskMethods):
         on_full: what `submit` does then: ``"block"`` waits for room, ``"reject"`` raises `QueueFull`.
         on_crash: ``"replace"`` fails the task that ran and starts another worker; ``"break"`` fails every pending task
             and breaks the pool, as the standard library does.
-        timeout: seconds that a task may take, waiting and running together; see `options`.
+        timeout: seconds that each run of a task may take; see `options`.
         retries: how often a task may be run again; see `options`.
         priority: see `options`.
         writable: whether tasks may write to the arrays that they are given; see `options`.
         grace: seconds that the tasks which run are given when the pool must end early: an exception leaves its ``with``
-            block, or Ctrl-C comes. Then they are ended.
+            block, or Ctrl-C comes. Then they are ended. Tasks that run beside one that is ended in a worker with
+            several threads have the same grace.
+        deadline: seconds from its submission by which a task must be done; see `options`.
         blas_threads: threads of BLAS and OpenMP in each worker process; by default the usable cores shared out among
             all the threads that run tasks, 1 at least.
         name: what the pool is called in its threads' names.
@@ -111,6 +113,7 @@ class Pool(_core.PoolBase, TaskMethods):
         priority: int = 0,
         writable: bool = False,
         grace: float = 2.0,
+        deadline: float | None = None,
         blas_threads: int | None = None,
         name: str | None = None,
         log: bool = True,
@@ -148,7 +151,7 @@ class Pool(_core.PoolBase, TaskMethods):
         )
         spawn = None
         modules = tuple(preload)
-        defaults = TaskSettings.checked(timeout, retries, priority, writable)
+        defaults = TaskSettings.checked(timeout, retries, priority, writable, deadline)
         if chosen == "process":
             spawn = spawn_settings(modules, initializer, tuple(initargs), threads, blas, name, bool(log))
         collector = _Collector(name)
@@ -160,6 +163,7 @@ class Pool(_core.PoolBase, TaskMethods):
             "reject": on_full == "reject",
             "break_on_crash": on_crash == "break",
             **defaults._asdict(),
+            "grace": checked_seconds("grace", grace),
             "future": Future,
             "start_collector": collector.start,
             "spawn": spawn,
@@ -180,7 +184,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._mail = weakref.WeakKeyDictionary()
         self._runners = []
         self._owner = os.getpid()
-        self._grace = checked_seconds("grace", grace)
+        self._grace = settings["grace"]
         self._collector = collector
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
@@ -201,12 +205,15 @@ class Pool(_core.PoolBase, TaskMethods):
         retries: int | Unset = UNSET,
         priority: int | Unset = UNSET,
         writable: bool | Unset = UNSET,
+        deadline: float | Unset | None = UNSET,
     ) -> PoolOptions:
         """A view of this pool whose tasks have other settings than the pool's own.
 
         Args:
-            timeout: seconds that a task may take, waiting and running together. A task that overruns it fails with
-                `TaskTimeout`; if it is running in a worker process, it is ended.
+            timeout: seconds that a run of the task may take. It counts from the moment at which the worker begins the
+                call: not while the task waits, nor while the worker imports the function's module and unpickles the
+                arguments. A task that overruns it fails with `TaskTimeout`; in a worker process it is ended, with its
+                worker, in a thread the call goes on. Each retry has the whole of it.
             retries: how often a task may be run again after it raised, or after its worker died. Giving it declares
                 the task idempotent: it may have run in part before.
             priority: tasks of a higher priority go first; 0 is usual, and equal ones go in order.
@@ -214,8 +221,10 @@ class Pool(_core.PoolBase, TaskMethods):
                 They are read-only by default, because other tasks may be looking at the same memory. With ``True``
                 each task writes to a copy of its own, made page by page as it writes. Shared arrays, and the arguments
                 of a thread pool's tasks, are the caller's own memory in any case.
+            deadline: seconds from the submission by which the task must be done, waiting, all its runs and the ways
+                there and back included. A task that is late fails with `TaskTimeout`, whether it has started or not.
         """
-        return PoolOptions(self, self._settings.changed(timeout, retries, priority, writable))
+        return PoolOptions(self, self._settings.changed(timeout, retries, priority, writable, deadline))
 
     def _view(self) -> tuple[Pool, TaskSettings]:
         return self, self._settings

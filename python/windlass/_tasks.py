@@ -292,6 +292,7 @@ class TaskMethods(concurrent.futures.Executor):
             "retries": options.retries,
             "priority": options.priority,
             "writable": options.writable,
+            "deadline": options.deadline,
             "results": (Ok, Err) if results else None,
         }
         kind = cast("type[MapIterator[Any]]", MapWithProgress if progress else MapIterator)

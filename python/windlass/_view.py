@@ -48,9 +48,10 @@ class PoolOptions(TaskMethods):
         retries: int | Unset = UNSET,
         priority: int | Unset = UNSET,
         writable: bool | Unset = UNSET,
+        deadline: float | Unset | None = UNSET,
     ) -> PoolOptions:
         """A view with some of these settings changed again; see `Pool.options`."""
-        return PoolOptions(self._pool, self._settings.changed(timeout, retries, priority, writable))
+        return PoolOptions(self._pool, self._settings.changed(timeout, retries, priority, writable, deadline))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call with these settings; else as `Pool.submit`."""

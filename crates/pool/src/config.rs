@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
@@ -58,6 +59,8 @@ pub struct Config {
     pub on_full: OnFull,
     /// What a crash does.
     pub on_crash: OnCrash,
+    /// How long tasks that run in a worker are given to finish when it has to be ended for another of its tasks.
+    pub grace: Duration,
     /// How to make worker processes; `None` for a pool of local threads, which come to [`take_local`].
     ///
     /// [`take_local`]: crate::Engine::take_local

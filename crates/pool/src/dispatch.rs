@@ -138,7 +138,7 @@ impl Engine {
             let at = (core.cursor + step) % count;
             let index = *core.busy.get(at)?;
             let lane = core.lanes.get(index)?.as_ref();
-            if lane.is_some_and(|lane| lane.outstanding.len() < limit) {
+            if lane.is_some_and(|lane| !lane.closed && lane.outstanding.len() < limit) {
                 core.cursor = at + 1;
                 return Some(index);
             }
@@ -177,11 +177,16 @@ impl Engine {
         }
         let header = Header {
             kind: kind::TASK,
-            flags: payload.flags | task.flags | if task.options.writable { flags::WRITABLE } else { 0 },
+            flags: payload.flags
+                | task.flags
+                | if task.options.writable { flags::WRITABLE } else { 0 }
+                | if task.options.timeout.is_some() { flags::TIMED } else { 0 },
             len: 0,
             id: task.id,
             aux: u64::from(function.id),
         };
+        // Before the worker can see it, so that nothing of it begins earlier.
+        let sent_at = clock::now();
         let position = match lane.tasks.try_push(header, &[&payload.bytes]) {
             Ok(position) => position,
             Err(PushError::Full) => return Fed::Full,
@@ -190,14 +195,15 @@ impl Engine {
         };
         drop(payload);
         task.sent_to(index);
-        lane.outstanding.push_back(Sent { task: Arc::clone(task), position });
+        lane.outstanding.push_back(Sent::new(Arc::clone(task), position, sent_at));
         core.outstanding += 1;
+        let worker = lane.worker;
         if lane.outstanding.len() == 1 {
-            lane.front_since = clock::now();
+            lane.front_since = sent_at;
             core.idle.retain(|idle| *idle != index);
             core.busy.push(index);
         }
-        let worker = lane.worker;
+        self.may_begin(core, task);
         Self::limit_held(core, worker);
         Fed::Yes
     }
@@ -246,7 +252,7 @@ impl Engine {
 
     fn choose_idle(&self, core: &mut Core) -> Option<usize> {
         while let Some(index) = core.idle.last().copied() {
-            if core.lanes.get(index).is_some_and(|lane| lane.is_some()) {
+            if core.lanes.get(index).is_some_and(|lane| lane.as_ref().is_some_and(|lane| !lane.closed)) {
                 return Some(index);
             }
             core.idle.pop();
@@ -335,7 +341,9 @@ impl Engine {
                     return Err(error!(Code::ShmCorrupt, "it answered a task that it was not given"));
                 }
                 let Some(sent) = lane.outstanding.pop_front() else { return Ok(()) };
-                sent.task.count_attempt();
+                if !sent.task.is_done() {
+                    sent.task.count_attempt();
+                }
                 lane.front_since = clock::now();
                 core.lane_shrank(index, 1);
                 let worker = core.workers.get_mut(worker_index).and_then(Option::as_mut);
@@ -396,6 +404,9 @@ impl Engine {
                     self.retry_or_finish(core, &sent.task, reply, record);
                 } else {
                     self.finish(core, &sent.task, reply, record);
+                }
+                if core.doomed > 0 {
+                    self.end_if_alone(core, worker_index, None);
                 }
                 if !matches!(core.state, crate::engine::State::Open) {
                     self.check_end(core);

@@ -8,13 +8,13 @@
 mod closing;
 mod ending;
 mod local;
+mod timers;
 mod wait;
 
-use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use windlass_base::Result;
 use windlass_shm::arena::Arena;
@@ -34,6 +34,8 @@ use crate::workers::Worker;
 
 /// Looks of the supervisor without work before it leaves a pool alone: ten seconds.
 const MOST_QUIET_LOOKS: u32 = 20;
+
+use self::timers::Timers;
 
 /// Where a pool stands.
 #[derive(Clone, Debug)]
@@ -78,7 +80,7 @@ pub(crate) struct Core {
     spin: AdaptiveSpin,
     followers: Vec<(u64, Sleeper)>,
     next_follower: u64,
-    deadlines: BinaryHeap<Deadline>,
+    timers: Timers,
     /// When the supervisor will look by itself.
     supervisor_wakes: Option<Instant>,
     /// Looks of the supervisor in a row that found the pool without work.
@@ -87,7 +89,9 @@ pub(crate) struct Core {
     watched_until: u64,
     pub(crate) counters: Counters,
     /// Local tasks being run.
-    local: Vec<Arc<Task>>,
+    local: Vec<Running>,
+    /// Workers that are being ended for one of their tasks.
+    pub(crate) doomed: usize,
     /// When what still runs is ended, in a pool that has been closed.
     pub(crate) end_at: Option<Instant>,
     /// Nothing is run again, and no worker replaced: the pool is being ended.
@@ -97,27 +101,11 @@ pub(crate) struct Core {
     change_waiters: usize,
 }
 
+/// A local task that is being run.
 #[derive(Debug)]
-struct Deadline {
-    at: Instant,
-    task: Weak<Task>,
-}
-
-impl PartialEq for Deadline {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-impl Eq for Deadline {}
-impl PartialOrd for Deadline {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Deadline {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.at.cmp(&self.at)
-    }
+pub(crate) struct Running {
+    task: Arc<Task>,
+    since: Instant,
 }
 
 /// What a thread waits for.
@@ -246,12 +234,13 @@ impl Engine {
             spin: AdaptiveSpin::new(),
             followers: Vec::new(),
             next_follower: 0,
-            deadlines: BinaryHeap::new(),
+            timers: Timers::default(),
             supervisor_wakes: None,
             quiet_looks: 0,
             watched_until: 0,
             counters: Counters::default(),
             local: Vec::new(),
+            doomed: 0,
             end_at: None,
             ending: false,
             local_idle: 0,
@@ -363,9 +352,7 @@ impl Engine {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let task = Arc::new(Task::new(id, call, task_flags, options, 0));
         core.counters.submitted += 1;
-        if let Some(timeout) = options.timeout {
-            self.add_deadline(&mut core, &task, timeout);
-        }
+        self.add_deadline(&mut core, &task);
         core.queue.push(Arc::clone(&task));
         if self.is_remote() {
             self.set_watch(&mut core);
@@ -391,15 +378,6 @@ impl Engine {
         if core.supervisor_wakes.is_none() {
             core.supervisor_wakes = Some(Instant::now() + WATCH);
             core.quiet_looks = 0;
-            self.control.kick();
-        }
-    }
-
-    fn add_deadline(&self, core: &mut Core, task: &Arc<Task>, timeout: Duration) {
-        let Some(at) = task.submitted.checked_add(timeout) else { return };
-        core.deadlines.push(Deadline { at, task: Arc::downgrade(task) });
-        if core.supervisor_wakes.is_none_or(|wakes| at < wakes) {
-            core.supervisor_wakes = Some(at);
             self.control.kick();
         }
     }

@@ -3,9 +3,11 @@
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use windlass_base::{Result, ResultExt};
+use windlass_base::{Code, Result, ResultExt, error};
+use windlass_os::clock::monotonic_nanos;
 use windlass_os::memfd;
 use windlass_os::mmap::{Mapping, Protection};
 use windlass_shm::ring::{Consumer, Position, Producer, RingMemory};
@@ -25,6 +27,11 @@ impl LaneLayout {
 
     fn stride(self) -> usize {
         RingMemory::required(self.capacity).next_multiple_of(4096)
+    }
+
+    /// Where the worker says when it began a call: at the end of the first ring's last page.
+    fn begun(self) -> usize {
+        self.stride() - size_of::<[AtomicU64; 2]>()
     }
 
     /// Bytes of the memfd.
@@ -51,11 +58,71 @@ impl LaneLayout {
     }
 }
 
+/// Which task a worker has begun to run in a lane, and when: for tasks with a timeout, which counts from there.
+///
+/// Written by the worker, when everything is ready for the call, and read by the parent when it has a reason to
+/// look. It is a hint: the parent bounds what it says, and keeps the first word that it saw.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    map: Arc<Mapping>,
+    offset: usize,
+}
+
+impl Begun {
+    pub(crate) fn new(map: &Arc<Mapping>, layout: LaneLayout) -> Result<Self> {
+        if map.len() < layout.size() {
+            return Err(error!(Code::TooLarge, "a lane does not fit into its memory"));
+        }
+        Ok(Self { map: Arc::clone(map), offset: layout.begun() })
+    }
+
+    /// The task's id, and nanoseconds of the monotonic clock. The id is written last, and 0 while they do not belong
+    /// together.
+    fn words(&self) -> &[AtomicU64; 2] {
+        // SAFETY: `new` has checked that the mapping is as long as the layout, in which 16 bytes from `offset` on
+        // belong to no ring; the offset is a multiple of 8, any bit pattern is a valid atomic, and the mapping lives as
+        // long as self.
+        unsafe { &*self.map.as_ptr().add(self.offset).cast::<[AtomicU64; 2]>() }
+    }
+
+    /// Worker: the call of a task begins now.
+    pub(crate) fn write(&self, task: u64) {
+        let [id, at] = self.words();
+        id.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        at.store(monotonic_nanos(), Ordering::Relaxed);
+        id.store(task, Ordering::Release);
+    }
+
+    /// Parent: when the worker says that it began this task.
+    pub(crate) fn read(&self, task: u64) -> Option<u64> {
+        let [id, at] = self.words();
+        if id.load(Ordering::Acquire) != task {
+            return None;
+        }
+        let begun = at.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        (id.load(Ordering::Relaxed) == task).then_some(begun)
+    }
+}
+
 /// A task that lies in a lane's ring, or is being run.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) task: Arc<Task>,
     pub(crate) position: Position,
+    /// The time right before it was put there.
+    pub(crate) at: Instant,
+    /// When the parent first saw that the worker had taken it, if somebody has looked.
+    pub(crate) taken: Option<Instant>,
+    /// When its call began, as the parent first saw it.
+    pub(crate) begun: Option<Instant>,
+}
+
+impl Sent {
+    pub(crate) fn new(task: Arc<Task>, position: Position, at: Instant) -> Self {
+        Self { task, position, at, taken: None, begun: None }
+    }
 }
 
 /// The parent's end of a lane.
@@ -73,6 +140,9 @@ pub(crate) struct Lane {
     pub(crate) worker: usize,
     /// Whether READY has been seen.
     pub(crate) ready: bool,
+    /// It is given no more tasks: its worker is being ended.
+    pub(crate) closed: bool,
+    pub(crate) begun: Begun,
 }
 
 impl Lane {
@@ -95,6 +165,8 @@ impl Lane {
             functions: HashSet::new(),
             worker,
             ready: false,
+            closed: false,
+            begun: Begun::new(&map, layout)?,
         };
         Ok((lane, fd))
     }

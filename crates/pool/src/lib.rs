@@ -13,6 +13,7 @@ pub mod frame;
 pub mod held;
 mod lane;
 mod locked;
+mod neighbours;
 mod notes;
 mod passing;
 mod queue;
@@ -32,5 +33,7 @@ pub use engine::{Engine, Refused, Sleeper, Waited};
 pub use lane::LaneLayout;
 pub use locked::Opaque;
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
-pub use task::{Call, Failure, Function, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task};
+pub use task::{
+    Call, Failure, Function, Limit, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task,
+};
 pub use zygote::ZygoteCommand;

@@ -1,7 +1,7 @@
 //! A task's cell: what is to be run, where it stands, and how it ended.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -104,8 +104,10 @@ pub enum Call {
 /// How a task is to be treated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// One budget for waiting and running.
+    /// For each run alone, from the time at which its worker begins the call.
     pub timeout: Option<Duration>,
+    /// For everything, from the submission: waiting, all runs and the ways there and back.
+    pub deadline: Option<Duration>,
     /// How often the task may be run again after it raised or its worker died.
     pub retries: u32,
     /// Higher goes first; 0 is usual.
@@ -123,6 +125,15 @@ pub struct Reply {
     pub bytes: Vec<u8>,
     /// The segments that the frame refers to.
     pub segments: Vec<Arc<Segment>>,
+}
+
+/// Which limit a task overran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// [`Options::timeout`].
+    Timeout,
+    /// [`Options::deadline`].
+    Deadline,
 }
 
 /// Which part of its budget a task overran in.
@@ -149,8 +160,17 @@ pub enum Failure {
         /// Where its code was, if its fault handler could still say it.
         stack: Option<Arc<str>>,
     },
-    /// The budget ran out.
-    TimedOut(Phase),
+    /// Its time was up.
+    TimedOut(Limit, Phase),
+    /// Its worker was ended for another task that ran in it, which was cancelled or out of time.
+    Neighbour {
+        /// The worker's process id.
+        pid: i32,
+        /// The other task.
+        task: u64,
+        /// Whether that one was cancelled.
+        cancelled: bool,
+    },
     /// The pool broke: the text says why.
     Broken(Arc<str>),
     /// A limit of the system kept the task from being sent, or its result from being received: the text names it.
@@ -239,6 +259,8 @@ pub struct Task {
     attempt: AtomicU32,
     /// Workers that have died while it was the next one that they would have started.
     bereaved: AtomicU32,
+    /// Whether there is a timer for its run; written under the engine's lock.
+    armed: AtomicBool,
     /// The lane it lies in while sent; written under the engine's lock.
     lane: AtomicU64,
     outcome: OnceLock<Outcome>,
@@ -256,6 +278,7 @@ impl Task {
             word: AtomicU32::new(Stage::Queued as u32),
             attempt: AtomicU32::new(attempt),
             bereaved: AtomicU32::new(0),
+            armed: AtomicBool::new(false),
             lane: AtomicU64::new(u64::MAX),
             outcome: OnceLock::new(),
             record: OnceLock::new(),
@@ -333,6 +356,16 @@ impl Task {
         if !self.is_done() {
             self.attempt.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// True if there is no timer for its run yet; there is one from now on.
+    pub(crate) fn arm(&self) -> bool {
+        !self.armed.swap(true, Ordering::Relaxed)
+    }
+
+    /// The timer for its run is gone.
+    pub(crate) fn disarm(&self) {
+        self.armed.store(false, Ordering::Relaxed);
     }
 
     /// Its worker has died and had not started it, by the worker's own word; true when that is no accident any more.

@@ -49,4 +49,6 @@ pub mod flags {
     pub const KEPT: u16 = 512;
     /// `TASK`: the task may write to its arguments, of which it has copies of its own.
     pub const WRITABLE: u16 = 1024;
+    /// The worker says when it begins the call, in the lane's `Begun`.
+    pub const TIMED: u16 = 256;
 }

@@ -13,7 +13,7 @@ use windlass_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError};
 use windlass_shm::segment::Segment;
 
 use crate::control::Control;
-use crate::lane::LaneLayout;
+use crate::lane::{Begun, LaneLayout};
 use crate::passing::{self, Passed};
 use crate::wire::kind;
 
@@ -35,6 +35,7 @@ pub struct Incoming {
 pub struct WorkerEnd {
     tasks: Consumer,
     results: Producer,
+    begun: Begun,
     control: Arc<Control>,
     spin: AdaptiveSpin,
 }
@@ -53,7 +54,8 @@ impl WorkerEnd {
         );
         let tasks = layout.tasks(&map)?.consumer();
         let results = layout.results(&map)?.producer();
-        Ok(Self { tasks, results, control, spin: AdaptiveSpin::new() })
+        let begun = Begun::new(&map, layout)?;
+        Ok(Self { tasks, results, begun, control, spin: AdaptiveSpin::new() })
     }
 
     /// The next record, without blocking. A task is marked as started before it is returned.
@@ -78,6 +80,11 @@ impl WorkerEnd {
     /// Bytes of the record that [`try_next`](Self::try_next) returned last; valid until [`finish`](Self::finish).
     pub fn payload(&self) -> &[u8] {
         self.tasks.payload()
+    }
+
+    /// Says that everything is ready for the call of a `TIMED` task, and that it begins.
+    pub fn begin(&self, task: u64) {
+        self.begun.write(task);
     }
 
     /// Lets the parent reuse the current record's bytes.

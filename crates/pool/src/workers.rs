@@ -19,8 +19,9 @@ use crate::engine::{Core, Engine, State, lock};
 use crate::events::{self, What};
 use crate::held::Held;
 use crate::lane::Lane;
+use crate::neighbours::Doom;
 use crate::supervisor::Supervisor;
-use crate::task::{Failure, Outcome, Record, Stage, Task};
+use crate::task::{Failure, Outcome, Payload, Record, Stage, Task};
 use crate::wire::kind;
 use crate::zygote::Zygote;
 
@@ -69,6 +70,10 @@ pub(crate) struct Worker {
     dismissed: bool,
     /// It has been killed on purpose: a timeout, a cancellation.
     killed: bool,
+    /// Arguments of tasks that have ended though it runs them still: their memory is not used again before it is gone.
+    pub(crate) outlived: Vec<Payload>,
+    /// It is being ended for one of its tasks.
+    pub(crate) doom: Option<Doom>,
     /// It was sent this signal as the pool was ended.
     signalled: Option<i32>,
     /// Why it was killed, if it misbehaved.
@@ -97,6 +102,8 @@ impl Worker {
             asked_to_look: false,
             dismissed: false,
             killed: false,
+            outlived: Vec::new(),
+            doom: None,
             signalled: None,
             condemned: None,
             dead_until: None,
@@ -126,7 +133,11 @@ impl Worker {
     }
 
     pub(crate) fn is_dying(&self) -> bool {
-        self.dismissed || self.killed || self.dead_until.is_some()
+        self.dismissed || self.killed || self.doom.is_some() || self.dead_until.is_some()
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed
     }
 
     /// Sends it a signal of the user's choice: now, or as soon as it exists.
@@ -252,6 +263,9 @@ impl Engine {
         if !was_ready {
             core.starting = core.starting.saturating_sub(1);
         }
+        core.doomed -= usize::from(worker.doom.is_some());
+        // Those that ran beside the task that it was ended for.
+        let doom = worker.doom.as_ref().filter(|_| worker.killed && worker.condemned.is_none());
         let asked = worker.dismissed || worker.killed || worker.signalled.is_some();
         let unasked = !asked || worker.condemned.is_some();
         let mut victims = Vec::new();
@@ -266,7 +280,9 @@ impl Engine {
                     continue;
                 }
                 if lane.tasks.started(sent.position) {
-                    sent.task.count_attempt();
+                    if doom.is_none() {
+                        sent.task.count_attempt();
+                    }
                     victims.push(sent.task);
                 } else if at == 0 && unasked && sent.task.lose_worker() {
                     victims.push(sent.task);
@@ -302,6 +318,8 @@ impl Engine {
             let record = Record { pid: worker.known_pid(), ..Record::default() };
             if breaks {
                 self.finish(core, &task, Outcome::Failed(failure.clone()), record);
+            } else if let Some(doom) = doom {
+                self.lose_neighbour(core, &task, doom.failure(record.pid), record.pid);
             } else {
                 self.retry_or_finish(core, &task, Outcome::Failed(failure.clone()), record);
             }
@@ -331,7 +349,7 @@ impl Engine {
     }
 
     /// Starts a worker in place of one that is gone, if there is work for it or there may be.
-    fn replace(&self, core: &mut Core) {
+    pub(crate) fn replace(&self, core: &mut Core) {
         if core.alive() < self.wanted(core) {
             core.counters.restarted += 1;
             self.fill_or_fall_short(core);
@@ -358,14 +376,6 @@ impl Engine {
             worker.condemned = Some(reason.into());
             worker.kill();
         }
-    }
-
-    /// Kills the worker that runs `task`; gives its process id.
-    pub(crate) fn kill_worker_of(&self, core: &mut Core, task: &Arc<Task>) -> i32 {
-        let worker = task.lane().and_then(|lane| core.lanes.get(lane)?.as_ref()).map(|lane| lane.worker);
-        let Some(worker) = worker.and_then(|index| core.workers.get_mut(index)?.as_mut()) else { return 0 };
-        worker.kill();
-        worker.pid
     }
 
     /// Kills every worker; gives back the tasks that were with them.
@@ -435,7 +445,7 @@ pub(crate) fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
 impl Core {
     /// Workers that are not on their way out.
     fn alive(&self) -> usize {
-        self.workers.iter().flatten().filter(|worker| !worker.dismissed).count()
+        self.workers.iter().flatten().filter(|worker| !worker.dismissed && worker.doom.is_none()).count()
     }
 
     /// Tells a worker to leave when it has run what it has been given.

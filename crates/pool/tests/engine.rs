@@ -5,7 +5,7 @@ mod rust_workers;
 use std::time::{Duration, Instant};
 
 use rust_workers::{Pool, config, config_of_forks};
-use windlass_pool::{Config, Failure, OnFull, Options, Outcome, Phase, Refused};
+use windlass_pool::{Config, Failure, Limit, OnFull, Options, Outcome, Phase, Refused};
 
 /// Not a test of its own: what a zygote runs.
 #[test]
@@ -69,16 +69,38 @@ fn what_never_ran_has_no_attempt_and_what_was_ended_has_one() {
 }
 
 #[test]
-fn a_budget_covers_waiting_and_running() {
+fn a_deadline_covers_waiting_and_running() {
     let pool = Pool::new(config(1));
-    let limit = |ms| Options { timeout: Some(Duration::from_millis(ms)), ..Options::default() };
+    let limit = |ms| Options { deadline: Some(Duration::from_millis(ms)), ..Options::default() };
     let running = pool.try_submit("nap 20000", limit(200)).expect("taken");
     let queued = pool.try_submit("nap 1", limit(100)).expect("taken");
     pool.wait(&queued);
-    assert!(matches!(queued.outcome(), Some(Outcome::Failed(Failure::TimedOut(Phase::Queued)))));
+    assert!(matches!(
+        queued.outcome(),
+        Some(Outcome::Failed(Failure::TimedOut(Limit::Deadline, Phase::Queued)))
+    ));
     pool.wait(&running);
-    assert!(matches!(running.outcome(), Some(Outcome::Failed(Failure::TimedOut(Phase::Running)))));
+    assert!(matches!(
+        running.outcome(),
+        Some(Outcome::Failed(Failure::TimedOut(Limit::Deadline, Phase::Running)))
+    ));
     assert_eq!(pool.text(&pool.submit("echo on")), "on");
+}
+
+#[test]
+fn a_timeout_counts_the_run_alone() {
+    let pool = Pool::new(config(1));
+    let limit = || Options { timeout: Some(Duration::from_millis(150)), ..Options::default() };
+    // The worker says when it begins a nap, and that only after its preparation.
+    let quick: Vec<_> = (0..10).map(|_| pool.try_submit("nap 50", limit()).expect("taken")).collect();
+    for task in &quick {
+        assert_eq!(pool.text(task), "50");
+    }
+    assert_eq!(pool.text(&pool.try_submit("prepare 400", limit()).expect("taken")), "400");
+    let slow = pool.try_submit("nap 20000", limit()).expect("taken");
+    pool.wait(&slow);
+    let outcome = slow.outcome();
+    assert!(matches!(outcome, Some(Outcome::Failed(Failure::TimedOut(Limit::Timeout, Phase::Running)))));
 }
 
 #[test]

@@ -99,11 +99,12 @@ impl Engine {
         let lanes = core.lanes.iter().flatten();
         let mut running: Vec<_> =
             lanes.flat_map(|lane| lane.outstanding.iter().map(|sent| Arc::clone(&sent.task))).collect();
-        running.extend(core.local.iter().cloned());
+        running.extend(core.local.iter().map(|running| Arc::clone(&running.task)));
         for task in running {
             let pid = task.lane().and_then(|lane| core.lanes.get(lane)?.as_ref()).map(|lane| lane.worker);
             let pid = pid.and_then(|worker| core.workers.get(worker)?.as_ref()).map_or(0, Worker::known_pid);
             let record = Record { pid, ..Record::default() };
+            core.leave_arguments(&task);
             self.finish(core, &task, Outcome::Failed(Failure::Terminated), record);
         }
         for worker in core.workers.iter_mut().flatten() {
@@ -145,7 +146,7 @@ impl Engine {
             Failure::Broken(reason) => Arc::clone(reason),
             Failure::Crashed { pid, .. } => format!("worker {pid} died").into(),
             Failure::Initializer(_) => "an initializer failed".into(),
-            Failure::TimedOut(_) => "its time was up".into(),
+            Failure::TimedOut(..) | Failure::Neighbour { .. } => "its time was up".into(),
             Failure::Terminated => "it was terminated".into(),
             Failure::Limit { reason, .. } => Arc::clone(reason),
         };

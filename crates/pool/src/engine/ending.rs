@@ -24,13 +24,16 @@ impl Engine {
             Outcome::Replied(reply) if reply.flags & flags::ERROR == 0 => counters.completed += 1,
             Outcome::Local { raised: false, .. } => counters.completed += 1,
             Outcome::Cancelled => counters.cancelled += 1,
-            Outcome::Failed(Failure::TimedOut(_)) => {
+            Outcome::Failed(Failure::TimedOut(..)) => {
                 counters.timed_out += 1;
                 counters.failed += 1;
             }
             _ => counters.failed += 1,
         }
         counters.busy_ns = counters.busy_ns.saturating_add(record.busy_ns);
+        if task.options.timeout.is_some() || task.options.deadline.is_some() {
+            core.timers.forget_one();
+        }
         self.tell_failure(task, &outcome, record.pid);
         record.total_ns = u64::try_from(clock::now().saturating_duration_since(task.submitted).as_nanos())
             .unwrap_or(u64::MAX);
@@ -58,7 +61,7 @@ impl Engine {
         let how = match outcome {
             Outcome::Replied(reply) if reply.flags & flags::ERROR != 0 => How::Raised,
             Outcome::Local { raised: true, .. } => How::Raised,
-            Outcome::Failed(Failure::TimedOut(_)) => How::TimedOut,
+            Outcome::Failed(Failure::TimedOut(..)) => How::TimedOut,
             Outcome::Failed(Failure::Crashed { .. }) => How::Crashed,
             Outcome::Failed(_) => How::Broken,
             Outcome::Replied(_) | Outcome::Local { .. } | Outcome::Cancelled => return,
@@ -77,16 +80,23 @@ impl Engine {
         if task.is_done() {
             return;
         }
-        let open = matches!(core.state, State::Open | State::Closing) && !core.ending;
-        if open && task.attempt() <= task.options.retries {
-            core.counters.retried += 1;
-            task.set_stage(Stage::Queued);
-            core.queue.push_front(Arc::clone(task));
-            if !self.is_remote() && core.local_idle > 0 {
-                self.local_ready.notify_one();
-            }
+        if self.may_retry(core) && task.attempt() <= task.options.retries {
+            self.run_again(core, task);
         } else {
             self.finish(core, task, outcome, record);
+        }
+    }
+
+    pub(crate) fn may_retry(&self, core: &Core) -> bool {
+        matches!(core.state, State::Open | State::Closing) && !core.ending
+    }
+
+    pub(crate) fn run_again(&self, core: &mut Core, task: &Arc<Task>) {
+        core.counters.retried += 1;
+        task.set_stage(Stage::Queued);
+        core.queue.push_front(Arc::clone(task));
+        if !self.is_remote() && core.local_idle > 0 {
+            self.local_ready.notify_one();
         }
     }
 
@@ -143,9 +153,9 @@ impl Engine {
             }
             Stage::Running => {
                 // A thread cannot be ended from outside: the caller is told, the call goes on.
-                if running && matches!(outcome(Phase::Running), Outcome::Failed(_)) {
-                    let timed_out = Outcome::Failed(Failure::TimedOut(Phase::Running));
-                    self.finish(core, task, timed_out, Record::default());
+                let told = outcome(Phase::Running);
+                if running && matches!(told, Outcome::Failed(_)) {
+                    self.finish(core, task, told, Record::default());
                     return true;
                 }
                 false
@@ -164,8 +174,10 @@ impl Engine {
                     }
                     Some(Retract::Started) if running => {
                         task.count_attempt();
-                        let pid = self.kill_worker_of(core, task);
-                        self.finish(core, task, outcome(Phase::Running), Record { pid, ..Record::default() });
+                        let outcome = outcome(Phase::Running);
+                        let cancelled = matches!(outcome, Outcome::Cancelled);
+                        let pid = self.end_worker_of(core, task, cancelled);
+                        self.finish(core, task, outcome, Record { pid, ..Record::default() });
                         true
                     }
                     Some(Retract::Started) | None => false,
@@ -191,15 +203,8 @@ impl Engine {
     pub(crate) fn tick(&self, now: Instant) -> Option<Instant> {
         let mut core = self.lock();
         self.poll(&mut core);
-        while let Some(first) = core.deadlines.peek() {
-            if first.at > now {
-                break;
-            }
-            let Some(due) = core.deadlines.pop() else { break };
-            if let Some(task) = due.task.upgrade() {
-                self.end_early(&mut core, &task, true, |phase| Outcome::Failed(Failure::TimedOut(phase)));
-            }
-        }
+        self.expire(&mut core, now);
+        self.end_doomed(&mut core, now);
         self.expire_deaths(&mut core, now);
         if core.end_at.is_some_and(|at| at <= now) {
             self.terminate_core(&mut core);
@@ -207,13 +212,11 @@ impl Engine {
         self.ask_again(&mut core, now);
         let sweep = self.sweep_segments(&mut core, now);
         self.after_outside_change(&mut core);
-        let first = core.deadlines.peek().map(|d| d.at);
+        let first = core.timers.first();
         let steal = core.steal_pending().then(|| now + STEAL_AFTER);
         let watch = core.next_watch(now);
-        let wakes = [first, core.next_death(), sweep, steal, core.end_at, watch, core.refused_until]
-            .into_iter()
-            .flatten()
-            .min();
+        let own = [first, core.next_death(), core.next_doom(), core.end_at, core.refused_until];
+        let wakes = own.into_iter().chain([sweep, steal, watch]).flatten().min();
         core.supervisor_wakes = wakes;
         wakes
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use windlass_base::{Code, Result, error};
 
-use super::{Engine, State, lock};
+use super::{Engine, Running, State, lock};
+use crate::clock;
 use crate::locked::Opaque;
 use crate::task::{Call, Outcome, Record, Stage, Task};
 
@@ -26,7 +27,8 @@ impl Engine {
                 drop(slot);
                 task.count_attempt();
                 task.set_stage(Stage::Running);
-                core.local.push(Arc::clone(&task));
+                core.local.push(Running { task: Arc::clone(&task), since: clock::now() });
+                self.may_begin(&mut core, &task);
                 if core.change_waiters > 0 {
                     Self::bump(&self.change_word);
                 }
@@ -55,7 +57,7 @@ impl Engine {
         again: Option<Opaque>,
     ) {
         let Some(mut core) = self.enter() else { return };
-        core.local.retain(|running| !Arc::ptr_eq(running, task));
+        core.local.retain(|running| !Arc::ptr_eq(&running.task, task));
         let pid = windlass_os::process::current_pid();
         let record = Record { pid, busy_ns, total_ns: 0 };
         let outcome = Outcome::Local { value, raised };

@@ -198,7 +198,7 @@ impl Engine {
             }
         }
         for _ in 0..3 {
-            let mode = if core.starting > 0 || !matches!(core.state, State::Open) {
+            let mode = if core.starting > 0 || core.doomed > 0 || !matches!(core.state, State::Open) {
                 attention::ANY
             } else if !core.queue.is_empty() || core.outstanding > core.busy.len() {
                 attention::HUNGRY

@@ -112,8 +112,12 @@ fn work(mut end: WorkerEnd, hostile: &Hostile) {
             kind::EXIT => return,
             _ => continue,
         }
-        let start = Instant::now();
         let (verb, rest) = text.split_once(' ').unwrap_or((&text, ""));
+        if verb == "prepare" {
+            std::thread::sleep(Duration::from_millis(rest.parse().expect("milliseconds")));
+        }
+        end.begin(record.id);
+        let start = Instant::now();
         match verb {
             "nap" => std::thread::sleep(Duration::from_millis(rest.parse().expect("milliseconds"))),
             "exit" => windlass_os::process::exit_now(rest.parse().expect("a status")),
@@ -161,6 +165,7 @@ pub(crate) fn config_of_forks(workers: usize, forks: usize) -> Config {
         max_queue: None,
         on_full: OnFull::Block,
         on_crash: OnCrash::Replace,
+        grace: Duration::from_secs(1),
         spawn: Some(Spawn {
             handed: Vec::new(),
             zygote: ZygoteCommand {

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use windlass_pool::{Failure, Phase, Refused, Task};
+use windlass_pool::{Call, Failure, Limit, Phase, Refused, Task};
 
 use super::encode;
 
@@ -131,7 +131,10 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
              another pool to run it again.",
             None,
         ),
-        Failure::TimedOut(phase) => timed_out(py, *phase, task).unwrap_or_else(|error| error),
+        Failure::TimedOut(limit, phase) => timed_out(py, *limit, *phase, task).unwrap_or_else(|error| error),
+        Failure::Neighbour { pid, task: other, cancelled } => {
+            neighbour(py, *pid, *other, *cancelled, task).unwrap_or_else(|error| error)
+        }
         Failure::Broken(reason) => {
             make(py, "PoolBroken", &format!("the pool is broken: {reason}. Make a new pool."), None)
         }
@@ -149,17 +152,50 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
     }
 }
 
-fn timed_out(py: Python<'_>, phase: Phase, task: Option<&Task>) -> PyResult<PyErr> {
+fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
-    let seconds = task.and_then(|task| task.options.timeout).map(|t| t.as_secs_f64());
+    let options = task.map(|task| task.options).unwrap_or_default();
+    let (name, seconds) = match limit {
+        Limit::Timeout => ("timeout", options.timeout),
+        Limit::Deadline => ("deadline", options.deadline),
+    };
+    let seconds = seconds.map(|limit| limit.as_secs_f64());
     let phase = if phase == Phase::Queued { "queued" } else { "running" };
     fields.set_item("seconds", seconds)?;
     fields.set_item("phase", phase)?;
-    let message = format!(
-        "the task overran its budget of {} s while {phase}. The budget covers waiting and running.",
-        seconds.unwrap_or_default()
-    );
+    fields.set_item("limit", name)?;
+    let seconds = seconds.unwrap_or_default();
+    let threads = task.is_some_and(|task| matches!(task.call, Call::Local(_)));
+    let mut message = match limit {
+        Limit::Timeout => format!(
+            "the task ran for longer than its timeout of {seconds} s. The timeout counts the run alone: raise it if \
+             the task may take that long."
+        ),
+        Limit::Deadline => format!(
+            "the task was not done by its deadline, {seconds} s after it was submitted: it was still {phase}. The \
+             deadline counts waiting too: raise it, submit less at once, or use timeout to limit the run alone."
+        ),
+    };
+    if threads && phase == "running" {
+        message.push_str(" The call goes on: a thread cannot be ended from outside.");
+    }
     Ok(make(py, "TaskTimeout", &message, Some(&fields)))
+}
+
+fn neighbour(py: Python<'_>, pid: i32, other: u64, cancelled: bool, task: Option<&Task>) -> PyResult<PyErr> {
+    let fields = PyDict::new(py);
+    fields.set_item("pid", pid)?;
+    if let Some(task) = task {
+        fields.set_item("task", task.id)?;
+        fields.set_item("attempt", task.attempt())?;
+    }
+    let why = if cancelled { "was cancelled" } else { "overran its time" };
+    let message = format!(
+        "worker {pid} was ended because task {other}, which ran in another of its threads, {why}; this task ran beside \
+         it and did not finish within the pool's grace. If it may be run twice, give it retries, and it is run again; \
+         threads=1 gives each task a process of its own."
+    );
+    Ok(make(py, "WorkerCrashed", &message, Some(&fields)))
 }
 
 /// The standard library's exception for `result(timeout=...)`.

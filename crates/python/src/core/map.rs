@@ -124,6 +124,7 @@ struct MapSettings {
     retries: u32,
     priority: i32,
     writable: bool,
+    deadline: Option<f64>,
     results: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
@@ -138,8 +139,13 @@ impl MapIterator {
         settings: MapSettings,
     ) -> PyResult<Self> {
         let inner = Arc::clone(&pool.get().inner);
-        let options =
-            pool::options(settings.task_timeout, settings.retries, settings.priority, settings.writable)?;
+        let options = pool::options((
+            settings.task_timeout,
+            settings.retries,
+            settings.priority,
+            settings.writable,
+            settings.deadline,
+        ))?;
         let remote = inner.engine.is_remote();
         let mut failure = None;
         let function = if remote {
@@ -154,8 +160,11 @@ impl MapIterator {
             None
         };
         // A budget, a retry and a place in a bounded buffer are each input's own: no batches unless asked for.
-        let single =
-            !remote || options.timeout.is_some() || options.retries > 0 || settings.buffersize.is_some();
+        let single = !remote
+            || options.timeout.is_some()
+            || options.deadline.is_some()
+            || options.retries > 0
+            || settings.buffersize.is_some();
         let failed = failure.is_some();
         let iterator = Self {
             pool: inner,

@@ -177,6 +177,8 @@ struct Settings<'py> {
     retries: u32,
     priority: i32,
     writable: bool,
+    deadline: Option<f64>,
+    grace: f64,
     future: Bound<'py, PyType>,
     start_collector: Py<PyAny>,
     /// `(program, args, env, spec, lent, descriptors)` of a process pool.
@@ -184,6 +186,9 @@ struct Settings<'py> {
 }
 
 type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>, Py<Lent>, Vec<i32>);
+
+/// Longer than any program runs, and short enough to be added to the time of day.
+const FOREVER: Duration = Duration::from_secs(1 << 40);
 
 /// A descriptor of its own for one that Python code keeps.
 fn duplicate(fd: i32) -> PyResult<Arc<OwnedFd>> {
@@ -193,21 +198,22 @@ fn duplicate(fd: i32) -> PyResult<Arc<OwnedFd>> {
     Ok(Arc::new(borrowed.try_clone_to_owned()?))
 }
 
-pub(crate) fn options(
-    timeout: Option<f64>,
-    retries: u32,
-    priority: i32,
-    writable: bool,
-) -> PyResult<Options> {
-    let timeout = match timeout {
-        None => None,
-        Some(seconds) => match Duration::try_from_secs_f64(seconds) {
-            Ok(timeout) => Some(timeout),
-            Err(_) if seconds > 0.0 => None,
-            Err(_) => return Err(errors::value_error("timeout must be a number of seconds, 0 or more")),
-        },
-    };
-    Ok(Options { timeout, retries, priority, writable })
+/// A limit in seconds; one beyond all times is none.
+fn limit(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(limit) => Ok(Some(limit)),
+        Err(_) if seconds > 0.0 => Ok(None),
+        Err(_) => Err(errors::value_error(&format!("{name} must be a number of seconds, 0 or more"))),
+    }
+}
+
+/// `(timeout, retries, priority, writable, deadline)` of tasks, as Python's side has them.
+pub(crate) type TaskSettings = (Option<f64>, u32, i32, bool, Option<f64>);
+
+pub(crate) fn options((timeout, retries, priority, writable, deadline): TaskSettings) -> PyResult<Options> {
+    let (timeout, deadline) = (limit("timeout", timeout)?, limit("deadline", deadline)?);
+    Ok(Options { timeout, deadline, retries, priority, writable })
 }
 
 #[pymethods]
@@ -239,10 +245,17 @@ impl PoolBase {
             threads: settings.threads,
             max_queue: settings.max_queue,
             on_full: if settings.reject { OnFull::Reject } else { OnFull::Block },
+            grace: limit("grace", Some(settings.grace))?.unwrap_or(FOREVER),
             on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
             spawn,
         };
-        let defaults = options(settings.timeout, settings.retries, settings.priority, settings.writable)?;
+        let defaults = options((
+            settings.timeout,
+            settings.retries,
+            settings.priority,
+            settings.writable,
+            settings.deadline,
+        ))?;
         let engine = py.detach(|| Engine::start(config)).map_err(|error| errors::from_base(py, &error))?;
         let inner = Arc::new(PoolInner {
             engine: EngineDoor::new(engine),
@@ -291,10 +304,9 @@ impl PoolBase {
         r#fn: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
-        settings: (Option<f64>, u32, i32, bool),
+        settings: TaskSettings,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (timeout, retries, priority, writable) = settings;
-        self.submit_with(r#fn, args, kwargs, options(timeout, retries, priority, writable)?)
+        self.submit_with(r#fn, args, kwargs, options(settings)?)
     }
 
     /// The part of the pool that outlives the Python object, for its threads.
@@ -406,12 +418,7 @@ impl PoolHandle {
 
     /// Takes no more tasks, cancels those that have not started, and ends those that run after `grace` seconds.
     fn end(&self, py: Python<'_>, grace: f64) -> PyResult<()> {
-        let wait = Duration::try_from_secs_f64(grace);
-        let wait = match wait {
-            Ok(wait) => wait,
-            Err(_) if grace > 0.0 => Duration::MAX,
-            Err(_) => return Err(errors::value_error("grace must be a number of seconds, 0 or more")),
-        };
+        let wait = limit("grace", Some(grace))?.unwrap_or(FOREVER);
         self.inner.engine.call(py, |engine| engine.end(wait));
         Ok(())
     }

@@ -268,6 +268,9 @@ impl Server<'_> {
                 return fail.call(&[Object::none().as_ptr()]);
             }
         };
+        if record.flags & flags::TIMED != 0 {
+            self.end.begin(record.id);
+        }
         let start = Instant::now();
         let result = if record.flags & flags::BATCH != 0 {
             batch(&self.tools, self.forks, function, arguments, record.flags, extra)
