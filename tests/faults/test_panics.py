@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,15 +80,14 @@ def test_a_panic_of_a_constructor() -> None:
 
 
 def test_a_panic_of_a_coroutine_step() -> None:
-    async def wait() -> None:
-        await Waiting()
+    # A task takes its steps by `am_send`, of whatever says that it is a coroutine.
+    Coroutine.register(Panics)
 
-    class Waiting:
-        def __await__(self) -> Any:
-            return Panics("send", None)
+    async def wait() -> None:
+        await asyncio.get_running_loop().create_task(Panics("send", None))
 
     with pytest.raises(windlass.InternalError, match="told to panic in send"):
-        wait().send(None)
+        asyncio.run(wait())
 
 
 def _drop_and_raise(panics: list[Any]) -> None:
