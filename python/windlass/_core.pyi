@@ -101,6 +101,13 @@ class PoolBase:
     def _handle(self) -> PoolHandle: ...
 
 @final
+class Checks:
+    """What the pickle of a function depends on, as `windlass._watch` lists it, and whether that is as it was."""
+
+    def __new__(cls, functions: list[Any], classes: list[Any]) -> Self: ...
+    def hold(self) -> bool: ...
+
+@final
 class PoolHandle:
     """A pool's engine without the pool."""
 

@@ -1,49 +1,30 @@
-"""Functions, arguments, results and exceptions, to bytes and back: the ways that the compiled fast path leaves aside.
+"""Arguments, results and exceptions, to bytes and back: the ways that the compiled fast path leaves aside.
 
 Both sides use it: the parent encodes calls and decodes answers, a worker does the reverse. Plain pickle goes first.
-cloudpickle takes what pickle refuses and whatever belongs to ``__main__``, which is another module in a worker.
+cloudpickle takes what pickle refuses. What the parent sends of its own modules, of ``__main__`` for instance, goes by
+`windlass._spaces`; a worker sends it back by name, as pickle does.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import io
 import pickle
-import sys
 import traceback
-import types
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 PROTOCOL = 5
 _MAIN = b"__main__"
 #: Characters of an exception that stand in for it.
 _LONGEST_TEXT = 4096
-#: Values that a pickled function may refer to and still be good for the next call, if they are the same objects.
-_IMMUTABLE = (
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    bool,
-    type(None),
-    type(...),
-    type(NotImplemented),
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    type,
-)
 
 
-def _errors() -> Any:
+def errors() -> Any:
     from windlass import _errors
 
     return _errors
 
 
-def _keeper(
+def keeper(
     buffers: list[pickle.PickleBuffer] | None,
 ) -> Callable[[pickle.PickleBuffer], object] | None:
     """The pickler's ``buffer_callback``: it leaves what is too small or too much in the stream, as the compiled one."""
@@ -61,16 +42,7 @@ def _keeper(
     return keep
 
 
-def _cloudpickle(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
-    import cloudpickle
-
-    with io.BytesIO() as out:
-        pickler: Any = cloudpickle.Pickler(out, protocol=PROTOCOL, buffer_callback=_keeper(buffers))
-        pickler.dump(value)
-        return out.getvalue()
-
-
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
     import reprlib  # It does not write out the million elements of a list.
 
     try:
@@ -80,137 +52,7 @@ def _describe(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-# --- functions ----------------------------------------------------------------------------------------------------
-
-
-def _is_importable(function: object) -> bool:
-    """Whether a worker that imports the function's module finds this very object in it."""
-    module = getattr(function, "__module__", None)
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<locals>" in name:
-        return False
-    found: Any = sys.modules.get(module)
-    if found is None:
-        return False
-    if not _is_findable(module, found):
-        return False
-    for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            return False
-    return found is function
-
-
-_FINDABLE: dict[str, tuple[object, bool]] = {}
-
-
-def _is_findable(name: str, module: Any) -> bool:
-    """Whether an import by this name, done afresh in a worker, finds the same module.
-
-    It does not for one that was made by hand, or loaded from a file that is not on ``sys.path``.
-    """
-    if name in sys.builtin_module_names or name in sys.stdlib_module_names:
-        return True
-    spec = getattr(module, "__spec__", None)
-    if spec is None:
-        return False
-    known = _FINDABLE.get(name)
-    if known is None or known[0] is not spec:
-        known = _FINDABLE[name] = (spec, _finds(name, spec))
-    return known[1]
-
-
-def _finds(name: str, spec: Any) -> bool:
-    path = None
-    package, _, _ = name.rpartition(".")
-    if package:
-        parent = sys.modules.get(package)
-        if parent is None or not _is_findable(package, parent):
-            return False
-        path = getattr(parent, "__path__", None)
-    for finder in sys.meta_path:
-        with contextlib.suppress(Exception):  # Some finders of old have no find_spec.
-            found = finder.find_spec(name, path)
-            if found is not None:
-                return bool(found.origin == spec.origin)
-    return False
-
-
-def _by_value(function: Callable[..., Any]) -> bytes:
-    """The pickle of a function whose module no worker finds, with all of that module that it uses."""
-    import cloudpickle as untyped
-
-    cloudpickle: Any = untyped
-    module = sys.modules[function.__module__]
-    if module.__name__ in cloudpickle.list_registry_pickle_by_value():
-        return _cloudpickle(function, None)
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return _cloudpickle(function, None)
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
-
-
-def encode_function(function: Callable[..., Any]) -> tuple[bytes, bool, object]:
-    """A function as bytes.
-
-    Returns:
-        The pickle; whether it may be used again for the same object; and on what that depends: a fingerprint for
-        `still_valid`, or `None` if it is good for ever.
-
-    Raises:
-        EncodeError: if neither pickle nor cloudpickle takes it.
-    """
-    try:
-        if _is_importable(function):
-            return _located(pickle.dumps(function, PROTOCOL)), True, None
-        home = getattr(function, "__module__", None)
-        module = sys.modules.get(home) if isinstance(home, str) and home != "__main__" else None
-        if (
-            isinstance(function, types.FunctionType)
-            and isinstance(home, str)
-            and module is not None
-            and module.__name__ == home
-            and not _is_findable(home, module)
-        ):
-            stream = _by_value(function)
-        else:
-            stream = encode_object(function, None)
-    except Exception as error:
-        cause = error.__cause__ or error
-        raise _errors().EncodeError(
-            f"cannot send {_describe(function)} to a worker process: {type(cause).__name__}: {cause}. Define it at the "
-            f"top of a module, and hand it as arguments what it works on."
-        ) from cause
-    print_ = fingerprint(function)
-    return _located(stream), print_ is not None, print_
-
-
-#: The path that zygotes and workers have been told, unless it has changed since.
-_PATH = list(sys.path)
-
-
-class _Located:
-    """A pickle that is opened under this process's `sys.path`."""
-
-    def __init__(self, stream: bytes) -> None:
-        self._stream = stream
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _open_located, (list(sys.path), self._stream)
-
-
-def _located(stream: bytes) -> bytes:
-    """A function's pickle; with the path by which its module is found, if that may be news to a worker."""
-    return stream if sys.path == _PATH else pickle.dumps(_Located(stream), PROTOCOL)
-
-
-def _open_located(path: list[str], stream: bytes) -> Any:
-    if sys.path != path:
-        sys.path[:] = path
-        importlib.invalidate_caches()
-    return pickle.loads(stream)
-
+# --- what failed ---------------------------------------------------------------------------------------------------
 
 _SHORT = 200
 
@@ -245,98 +87,6 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."
 
 
-def fingerprint(function: object) -> tuple[object, ...] | None:
-    """What the pickle of a function depends on, or `None` if that may change without notice."""
-    found: list[object] = []
-    return tuple(found) if _collect(function, found, set()) else None
-
-
-def still_valid(function: object, print_: tuple[object, ...]) -> bool:
-    """Whether a function's pickle is as good as when its fingerprint was taken."""
-    found: list[object] = []
-    if not _collect(function, found, set()) or len(found) != len(print_):
-        return False
-    return all(now is then for now, then in zip(found, print_, strict=True))
-
-
-def _collect(function: object, found: list[object], seen: set[int]) -> bool:
-    if not isinstance(function, types.FunctionType):
-        return False
-    if id(function) in seen:
-        return True
-    seen.add(id(function))
-    if function.__dict__ or function.__kwdefaults__:
-        return False
-    found.append(function.__code__)
-    for cell in function.__closure__ or ():
-        try:
-            value = cell.cell_contents
-        except ValueError:  # An empty cell: it may be filled any time.
-            return False
-        if not _constant(value, found, seen):
-            return False
-    for value in function.__defaults__ or ():
-        if not _constant(value, found, seen):
-            return False
-    names = function.__globals__
-    return all(
-        _constant(names[name], found, seen) for name in _global_names(function.__code__) if name in names
-    )
-
-
-def _constant(value: object, found: list[object], seen: set[int]) -> bool:
-    found.append(value)
-    if isinstance(value, _IMMUTABLE):
-        return True
-    if isinstance(value, (tuple, frozenset)):
-        return all(_constant(item, found, seen) for item in cast("Iterable[object]", value))
-    if isinstance(value, types.FunctionType):
-        return _is_importable(value) or _collect(value, found, seen)
-    return False
-
-
-_NAMES: dict[types.CodeType, tuple[str, ...]] = {}
-
-
-def _global_names(code: types.CodeType) -> tuple[str, ...]:
-    known = _NAMES.get(code)
-    if known is None:
-        inner = [
-            name
-            for const in code.co_consts
-            if isinstance(const, types.CodeType)
-            for name in _global_names(const)
-        ]
-        known = (*code.co_names, *inner)
-        if len(_NAMES) > 4096:
-            _NAMES.clear()
-        _NAMES[code] = known
-    return known
-
-
-def load_function(payload: bytes, described: bool) -> Callable[..., Any]:
-    """The function of a FUNCTION record.
-
-    Raises:
-        FunctionLoadError: if its module does not import here, or it cannot be unpickled.
-    """
-    try:
-        function: Callable[..., Any] = _open(payload, described, writable=False, result=False)
-    except BaseException as error:
-        raise _errors().FunctionLoadError(
-            f"a worker process could not load the function: {type(error).__name__}: {error}. Its module has to be "
-            f"importable in the workers; see the pool's preload and sys.path."
-        ) from error
-    return function
-
-
-def raise_function_error(error: BaseException | None) -> NoReturn:
-    """Raises what `load_function` raised, for each task of that function."""
-    if error is None:
-        raise _errors().FunctionLoadError("a worker process was given a task without its function")
-    raise error
-
-
 # --- objects ------------------------------------------------------------------------------------------------------
 
 
@@ -347,27 +97,47 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
         EncodeError: if neither pickle nor cloudpickle takes it.
     """
     try:
-        stream = pickle.dumps(value, PROTOCOL, buffer_callback=_keeper(buffers))
+        stream = pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
         if _MAIN not in stream:
             return stream
     except Exception:
-        if buffers:
-            buffers.clear()
-    else:
-        if buffers:
-            buffers.clear()
+        pass
+    return _slowly(value, buffers, "encode_object")
+
+
+def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) -> bytes:
+    from windlass import _spaces
+
+    if buffers:
+        buffers.clear()
     try:
-        return _cloudpickle(value, buffers)
+        stream: bytes = getattr(_spaces, how)(value, keeper(buffers))
     except Exception as error:
-        raise _errors().EncodeError(
-            f"cannot pickle {_culprit(value)}: {type(error).__name__}: {error}. Send something that can be "
+        notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+        raise errors().EncodeError(
+            f"cannot pickle {_culprit(value, how)}: {type(error).__name__}: {error}.{notes} Send something that can be "
             f"pickled, or make it in the worker."
         ) from error
+    return stream
 
 
-def _culprit(value: object) -> str:
+def encode_answer(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
+    """Worker: as `encode_object`, for the parent, which has its own modules.
+
+    Raises:
+        EncodeError: if neither pickle nor cloudpickle takes it.
+    """
+    try:
+        return pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
+    except Exception:
+        return _slowly(value, buffers, "encode_answer")
+
+
+def _culprit(value: object, how: str) -> str:
     """What of a call, or of anything else, it is that cannot be pickled."""
-    whole = _describe(value)
+    from windlass import _spaces
+
+    whole = describe(value)
     arguments: dict[str, object] = {}
     call: list[Any] = list(cast("Iterable[Any]", value)) if type(value) is tuple else []
     if [type(part) for part in call] == [tuple, dict]:
@@ -375,24 +145,24 @@ def _culprit(value: object) -> str:
         arguments.update((f"argument {name}", item) for name, item in call[1].items())
     for name, item in arguments.items():
         try:
-            _cloudpickle(item, None)
+            getattr(_spaces, how)(item, None)
         except Exception:
-            return f"{name}, {_describe(item)}"
+            return f"{name}, {describe(item)}"
     return whole
 
 
 def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
-    """As `encode_object`, for a result.
+    """As `encode_answer`, for a result.
 
     Raises:
         ResultEncodeError: if neither pickle nor cloudpickle takes it.
     """
     try:
-        return encode_object(value, buffers)
+        return encode_answer(value, buffers)
     except Exception as error:
         cause = error.__cause__ or error
-        raise _errors().ResultEncodeError(
-            f"the task returned {_describe(value)}, which cannot be pickled: {type(cause).__name__}: {cause}. Return "
+        raise errors().ResultEncodeError(
+            f"the task returned {describe(value)}, which cannot be pickled: {type(cause).__name__}: {cause}. Return "
             f"something that can be."
         ) from cause
 
@@ -407,10 +177,10 @@ def encode_batch(values: list[Any], mixed: bool, buffers: list[pickle.PickleBuff
             encode_result(value, [])
         except Exception as error:
             pairs[at] = (False, portable_error(error))
-    return encode_object(pairs, buffers)
+    return encode_answer(pairs, buffers)
 
 
-def _open(payload: bytes, described: bool, *, writable: bool, result: bool) -> Any:
+def open_payload(payload: bytes, described: bool, *, writable: bool, result: bool) -> Any:
     if not described:
         return pickle.loads(payload)
     from windlass._load import worker
@@ -421,13 +191,13 @@ def _open(payload: bytes, described: bool, *, writable: bool, result: bool) -> A
 
 def decode_arguments(payload: bytes, writable: bool) -> Any:
     """Worker: arguments whose buffers lie outside the stream; arrays over them are read-only if not `writable`."""
-    return _open(payload, True, writable=writable, result=False)
+    return open_payload(payload, True, writable=writable, result=False)
 
 
 def decode_described(payload: bytes) -> Any:
     """Parent: a result whose buffers lie outside the stream; arrays over them are the caller's own, and writable."""
     try:
-        return _open(payload, True, writable=True, result=True)
+        return open_payload(payload, True, writable=True, result=True)
     except (MemoryError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -436,7 +206,7 @@ def decode_described(payload: bytes) -> Any:
 
 def undecodable(what: str, error: BaseException) -> BaseException:
     """The error for something that did not unpickle."""
-    made: BaseException = _errors().DecodeError(
+    made: BaseException = errors().DecodeError(
         f"the {what} arrived and could not be unpickled: {type(error).__name__}: {error}. The classes in it have to be "
         f"importable on both sides, and their __reduce__ or __setstate__ has to work."
     )
@@ -466,7 +236,35 @@ def note_read_only(error: BaseException) -> None:
 # --- exceptions ---------------------------------------------------------------------------------------------------
 
 
-def portable_error(error: BaseException) -> tuple[BaseException, str]:
+_CAUSE: Any = vars(BaseException)["__cause__"]
+#: The attributes of exceptions as the interpreter sets them: a class may forbid assignments, as frozen dataclasses do.
+_TRACEBACK: Any = vars(BaseException)["__traceback__"]
+
+
+def _is_frozen(error: BaseException) -> bool:
+    settings = getattr(type(error), "__dataclass_params__", None)
+    return bool(getattr(settings, "frozen", False))
+
+
+class _Frozen:
+    """Becomes, where it is unpickled, an exception whose class forbids assignments, pickle's among them."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        return _make_frozen, (type(self.error), self.error.args, vars(self.error))
+
+
+def _make_frozen(
+    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> BaseException:
+    made = kind.__new__(kind, *args)
+    vars(made).update(attributes)
+    return made
+
+
+def portable_error(error: BaseException) -> tuple[BaseException | _Frozen, str]:
     """An exception that survives the way, and its traceback as text.
 
     One that cannot be pickled, or not be unpickled again, is stood in for by a `RemoteError`.
@@ -475,13 +273,14 @@ def portable_error(error: BaseException) -> tuple[BaseException, str]:
     try:
         if error.__traceback__ is not None:
             # Frames hold on to the task's arguments, and are not sent.
-            error.__traceback__ = None
-        stream = encode_object(error, None)
+            _TRACEBACK.__set__(error, None)
+        carrier = _Frozen(error) if _is_frozen(error) else error
+        stream = encode_answer(carrier, None)
         if not isinstance(pickle.loads(stream), BaseException):
             raise TypeError("it unpickles as something else")
     except BaseException as problem:
         return _stand_in(error, f"{type(problem).__name__}: {_text(problem)}"), text
-    return error, text
+    return carrier, text
 
 
 def _traceback(error: BaseException) -> str:
@@ -495,7 +294,7 @@ def _traceback(error: BaseException) -> str:
 
 def _stand_in(error: BaseException, why: str) -> BaseException:
     kind = type(error)
-    made: BaseException = _errors().RemoteError(
+    made: BaseException = errors().RemoteError(
         f"{kind.__module__}.{kind.__qualname__}: {_text(error)} (the exception itself could not be sent: {why})"
     )
     return made
@@ -511,27 +310,27 @@ def _text(error: BaseException) -> str:
 
 def encode_error(error: BaseException, most: int | None = None) -> bytes:
     """The payload of an error: the exception and its traceback's text, shortened to `most` bytes if it must be."""
-    error, text = portable_error(error)
-    stream = encode_object((error, text), None)
+    carrier, text = portable_error(error)
+    stream = encode_answer((carrier, text), None)
     if most is not None and len(stream) > most:
-        stream = encode_object((_stand_in(error, "it is too large"), text[-_LONGEST_TEXT:]), None)
+        stream = encode_answer((_stand_in(error, "it is too large"), text[-_LONGEST_TEXT:]), None)
     return stream
 
 
 def revive(pair: tuple[BaseException, str]) -> BaseException:
     """An exception from a worker, with the traceback there as its cause."""
     error, text = pair
-    error.__cause__ = _errors().RemoteTraceback(f'\n"""\n{text}"""')
+    _CAUSE.__set__(error, errors().RemoteTraceback(f'\n"""\n{text}"""'))
     return error
 
 
 def decode_error(payload: bytes, described: bool) -> BaseException:
     """The exception of a reply; one that cannot be had is stood in for."""
     if not payload:
-        failed: BaseException = _errors().RemoteError("the task raised, and what it raised could not be sent")
+        failed: BaseException = errors().RemoteError("the task raised, and what it raised could not be sent")
         return failed
     try:
-        return revive(_open(payload, described, writable=True, result=True))
+        return revive(open_payload(payload, described, writable=True, result=True))
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
-from windlass import _core, _logs, _serialize, _surroundings
+from windlass import _core, _functions, _logs, _serialize, _surroundings
 
 if TYPE_CHECKING:
     from windlass._pool import Pool
@@ -31,7 +31,7 @@ def spawn_settings(
 
     def encode_start() -> None:
         if initializer is not None:
-            start["function"] = _serialize.encode_function(initializer)[0]
+            start["function"] = _functions.encode_whole(initializer)
             start["arguments"] = _serialize.encode_object(initargs, None)
 
     _, lent = _core.lend_during(encode_start)

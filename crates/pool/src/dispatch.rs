@@ -10,14 +10,13 @@ use windlass_shm::ring::{Header, PushError, Retract};
 use windlass_shm::segment::Segment;
 
 use crate::clock;
-use crate::engine::{Core, Engine};
+use crate::engine::{Core, Engine, lock};
 use crate::events::{self, What};
 use crate::frame::{self, Entry, Part, Table};
-use crate::lane::Sent;
+use crate::lane::{Sent, send_plain};
 use crate::passing::{self, Passed};
 use crate::task::{Call, Failure, Function, Outcome, Record, Reply, Stage, Task};
 use crate::wire::{flags, kind};
-use crate::workers::send_plain;
 
 /// How long tasks are, learned from the answers: it sets how many may wait in a lane.
 #[derive(Debug, Default)]
@@ -83,6 +82,10 @@ impl Engine {
     /// Feeds queued tasks to lanes: idle ones first, then busy ones with room; then lets idle lanes take waiting tasks
     /// from busy ones.
     pub(crate) fn dispatch(&self, core: &mut Core) {
+        if self.dropped_functions.any() {
+            // Before the next task: what its function needs may be what these have left.
+            self.forget_functions(core);
+        }
         let mut ring = Vec::new();
         while !core.queue.is_empty() {
             let Some(index) = self.choose_lane(core) else { break };
@@ -150,6 +153,9 @@ impl Engine {
         let Call::Remote { function, .. } = &task.call else {
             return Fed::Never("it is no call for a worker");
         };
+        // Not kept locked: what is held for other tasks is looked through below.
+        let function = lock(function).clone();
+        let Some(function) = &function else { return Fed::Never("it has no function") };
         let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { return Fed::Broken };
         let Some(worker) = core.workers.get_mut(lane.worker).and_then(Option::as_mut) else {
             return Fed::Broken;
@@ -164,6 +170,7 @@ impl Engine {
             return Fed::Full;
         }
         worker.asked_to_look = false;
+        lane.forget();
         if !lane.functions.contains(&function.id) {
             match push_function(lane, function) {
                 Fed::Yes => {

@@ -29,7 +29,7 @@ use crate::locked::{Guard, Locked};
 use crate::queue::Queue;
 use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 use crate::supervisor::Supervisor;
-use crate::task::{Call, Failure, Function, Options, Payload, Task};
+use crate::task::{Call, Dropped, Failure, Function, Options, Payload, Task};
 use crate::workers::Worker;
 
 /// Looks of the supervisor without work before it leaves a pool alone: ten seconds.
@@ -164,7 +164,7 @@ pub struct Engine {
     change_word: AtomicU32,
     next_id: AtomicU64,
     next_function: AtomicU32,
-    dropped_functions: Arc<Mutex<Vec<u32>>>,
+    pub(crate) dropped_functions: Arc<Dropped>,
     local_ready: Condvar,
     /// Counts the ends of the pool that there were: whoever joins sleeps on it.
     ended_word: AtomicU32,
@@ -246,6 +246,7 @@ impl Engine {
             local_idle: 0,
             change_waiters: 0,
         };
+        let dropped_functions = Arc::new(Dropped::new(Arc::clone(&control)));
         let engine = Arc::new_cyclic(|me| Self {
             control,
             core: Locked::new(core),
@@ -255,7 +256,7 @@ impl Engine {
             change_word: AtomicU32::new(0),
             next_id: AtomicU64::new(1),
             next_function: AtomicU32::new(1),
-            dropped_functions: Arc::default(),
+            dropped_functions,
             local_ready: Condvar::new(),
             ended_word: AtomicU32::new(0),
             collecting: AtomicBool::new(false),
@@ -306,12 +307,6 @@ impl Engine {
     pub fn function(&self, payload: Payload) -> Arc<Function> {
         let id = self.next_function.fetch_add(1, Ordering::Relaxed);
         Arc::new(Function { id, payload, dropped: Arc::clone(&self.dropped_functions) })
-    }
-
-    /// Ids of functions that no task can name any more.
-    pub(crate) fn take_dropped_functions(&self) -> Vec<u32> {
-        let mut dropped = lock(&self.dropped_functions);
-        if dropped.is_empty() { Vec::new() } else { std::mem::take(&mut *dropped) }
     }
 
     // --- submission ---------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ use std::sync::{Arc, Weak};
 
 use windlass_shm::segment::Segment;
 
-use crate::engine::{Core, Engine};
+use crate::engine::{Core, Engine, lock};
+use crate::lane::send_plain;
 use crate::passing::{self, Sent};
 use crate::task::Call;
 use crate::wire::kind;
-use crate::workers::send_plain;
 
 /// Segments that a worker may hold before the oldest are taken from it, and how many are left then.
 const MOST_HELD: usize = 64;
@@ -113,7 +113,9 @@ impl Engine {
             if let Some(payload) = sent.task.payload() {
                 named.extend(payload.segments.iter().map(|segment| segment.id()));
             }
-            if let Call::Remote { function, .. } = &sent.task.call {
+            if let Call::Remote { function, .. } = &sent.task.call
+                && let Some(function) = &*lock(function)
+            {
                 named.extend(function.payload.segments.iter().map(|segment| segment.id()));
             }
         }

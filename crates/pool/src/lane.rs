@@ -10,10 +10,11 @@ use windlass_base::{Code, Result, ResultExt, error};
 use windlass_os::clock::monotonic_nanos;
 use windlass_os::memfd;
 use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::ring::{Consumer, Position, Producer, RingMemory};
+use windlass_shm::ring::{Consumer, Header, Position, Producer, RingMemory};
 
 use crate::clock;
 use crate::task::Task;
+use crate::wire::{flags, kind};
 
 /// Where the two rings of a lane lie.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +137,8 @@ pub(crate) struct Lane {
     pub(crate) front_since: Instant,
     /// Functions that the far side has been given.
     pub(crate) functions: HashSet<u32>,
+    /// Those that it is to forget, and has not been told to for want of room in its ring.
+    pub(crate) forgotten: Vec<u32>,
     /// Index of the worker that this lane belongs to.
     pub(crate) worker: usize,
     /// Whether READY has been seen.
@@ -163,6 +166,7 @@ impl Lane {
             outstanding: VecDeque::new(),
             front_since: clock::now(),
             functions: HashSet::new(),
+            forgotten: Vec::new(),
             worker,
             ready: false,
             closed: false,
@@ -170,4 +174,21 @@ impl Lane {
         };
         Ok((lane, fd))
     }
+
+    /// Tells the far side which functions to forget, as far as there is room.
+    pub(crate) fn forget(&mut self) {
+        while let Some(id) = self.forgotten.last()
+            && send_plain(&mut self.tasks, kind::FORGET_FUNCTION, u64::from(*id))
+        {
+            self.forgotten.pop();
+        }
+    }
+}
+
+/// Sends a record without a payload; false if there is no room for it.
+pub(crate) fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
+    let header = Header { kind, flags: flags::EMPTY, len: 0, id: 0, aux };
+    let sent = tasks.try_push(header, &[]).is_ok();
+    tasks.wake_consumer();
+    sent
 }

@@ -12,6 +12,7 @@ use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
 
 use crate::clock;
+use crate::control::Control;
 use crate::locked::Opaque;
 use crate::wire::flags;
 
@@ -19,7 +20,44 @@ use crate::wire::flags;
 pub struct Function {
     pub(crate) id: u32,
     pub(crate) payload: Payload,
-    pub(crate) dropped: Arc<Mutex<Vec<u32>>>,
+    pub(crate) dropped: Arc<Dropped>,
+}
+
+/// Functions that no task can name any more, and that workers may still have.
+#[derive(Debug)]
+pub(crate) struct Dropped {
+    ids: Mutex<Vec<u32>>,
+    /// Whether there are any, so that a look between two tasks takes no lock. Set and cleared under the lock; a value
+    /// that is out of date only delays, hence relaxed.
+    any: AtomicBool,
+    /// The supervisor looks when the first one comes: the pool may be idle from then on.
+    control: Arc<Control>,
+}
+
+impl Dropped {
+    pub(crate) fn new(control: Arc<Control>) -> Self {
+        Self { ids: Mutex::default(), any: AtomicBool::new(false), control }
+    }
+
+    fn push(&self, id: u32) {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.push(id);
+        let first = !self.any.swap(true, Ordering::Relaxed);
+        drop(ids);
+        if first {
+            self.control.kick();
+        }
+    }
+
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take(&self) -> Vec<u32> {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *ids)
+    }
 }
 
 impl Function {
@@ -27,11 +65,18 @@ impl Function {
     pub fn id(&self) -> u32 {
         self.id
     }
+
+    /// Bytes that it takes in the record and in shared memory.
+    pub fn size(&self) -> usize {
+        let leased =
+            self.payload.lease.iter().flat_map(|lease| lease.ranges()).map(|range| range.1).sum::<u64>();
+        self.payload.bytes.len().saturating_add(usize::try_from(leased).unwrap_or(usize::MAX))
+    }
 }
 
 impl Drop for Function {
     fn drop(&mut self) {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+        self.dropped.push(self.id);
     }
 }
 
@@ -92,13 +137,20 @@ impl Payload {
 pub enum Call {
     /// An encoded call, for a worker process.
     Remote {
-        /// The function.
-        function: Arc<Function>,
+        /// The function; taken away when the task has ended, for futures are kept for longer than functions are needed.
+        function: Mutex<Option<Arc<Function>>>,
         /// Its arguments; taken away when the task has ended.
         payload: Mutex<Payload>,
     },
     /// A call that a thread of this process makes.
     Local(Mutex<Option<Opaque>>),
+}
+
+impl Call {
+    /// An encoded call of a function.
+    pub fn remote(function: Arc<Function>, payload: Payload) -> Self {
+        Self::Remote { function: Mutex::new(Some(function)), payload: Mutex::new(payload) }
+    }
 }
 
 /// How a task is to be treated.
@@ -413,7 +465,10 @@ impl Task {
         let Call::Remote { function, payload } = &self.call else { return None };
         let payload = payload.lock().unwrap_or_else(PoisonError::into_inner);
         let arguments = payload.described().map(<[u8]>::to_vec);
-        Some((function.payload.described().map(<[u8]>::to_vec), arguments))
+        let function = function.lock().unwrap_or_else(PoisonError::into_inner);
+        let function =
+            function.as_ref().and_then(|function| function.payload.described().map(<[u8]>::to_vec));
+        Some((function, arguments))
     }
 
     pub(crate) fn payload(&self) -> Option<MutexGuard<'_, Payload>> {

@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 use windlass_base::Result;
 use windlass_os::pidfd;
 use windlass_shm::arena::Lease;
-use windlass_shm::ring::{Header, Producer};
 use windlass_shm::segment::Segment;
 
 use crate::clock;
 use crate::engine::{Core, Engine, State, lock};
 use crate::events::{self, What};
 use crate::held::Held;
-use crate::lane::Lane;
+use crate::lane::{Lane, send_plain};
 use crate::neighbours::Doom;
 use crate::supervisor::Supervisor;
 use crate::task::{Failure, Outcome, Payload, Record, Stage, Task};
@@ -412,14 +411,7 @@ impl Engine {
 
     /// Tells workers which segments and functions they may forget; gives the time to look again.
     pub(crate) fn sweep_segments(&self, core: &mut Core, now: Instant) -> Option<Instant> {
-        let functions = self.take_dropped_functions();
-        for lane in core.lanes.iter_mut().flatten() {
-            for id in &functions {
-                if lane.functions.remove(id) {
-                    send_plain(&mut lane.tasks, kind::FORGET_FUNCTION, u64::from(*id));
-                }
-            }
-        }
+        let pending = self.forget_functions(core);
         let mut alive = false;
         for worker in core.workers.iter_mut().flatten() {
             let Some(lane) = worker.lanes.first().and_then(|i| core.lanes.get_mut(*i)?.as_mut()) else {
@@ -431,15 +423,24 @@ impl Engine {
                 send_plain(&mut lane.tasks, kind::LOOK, 0);
             }
         }
-        alive.then(|| now + SWEEP)
+        (alive || pending).then(|| now + SWEEP)
     }
-}
 
-pub(crate) fn send_plain(tasks: &mut Producer, kind: u16, aux: u64) -> bool {
-    let header = Header { kind, flags: crate::wire::flags::EMPTY, len: 0, id: 0, aux };
-    let sent = tasks.try_push(header, &[]).is_ok();
-    tasks.wake_consumer();
-    sent
+    /// Tells workers which functions no task can name any more; true if there is no room to tell all of them.
+    pub(crate) fn forget_functions(&self, core: &mut Core) -> bool {
+        let functions = self.dropped_functions.take();
+        let mut pending = false;
+        for lane in core.lanes.iter_mut().flatten() {
+            for id in &functions {
+                if lane.functions.remove(id) {
+                    lane.forgotten.push(*id);
+                }
+            }
+            lane.forget();
+            pending |= !lane.forgotten.is_empty();
+        }
+        pending
+    }
 }
 
 impl Core {

@@ -38,11 +38,14 @@ impl Engine {
         record.total_ns = u64::try_from(clock::now().saturating_duration_since(task.submitted).as_nanos())
             .unwrap_or(u64::MAX);
         match &task.call {
-            Call::Remote { payload, .. } => {
+            Call::Remote { function, payload } => {
                 let mut payload = lock(payload);
                 let all = std::mem::take(&mut *payload);
                 if matches!(&outcome, Outcome::Failed(Failure::Crashed { .. })) {
+                    // The error names the function.
                     *payload = all.for_description();
+                } else {
+                    *lock(function) = None;
                 }
             }
             Call::Local(call) => drop(lock(call).take()),

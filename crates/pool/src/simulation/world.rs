@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use windlass_os::socket;
@@ -186,7 +186,7 @@ impl World {
             writable: false,
         };
         let at = self.dice.below(self.functions.len());
-        let call = Call::Remote { function: Arc::clone(&self.functions[at]), payload: Mutex::new(payload) };
+        let call = Call::remote(Arc::clone(&self.functions[at]), payload);
         match self.engine.submit(call, 0, options, true) {
             Ok(task) => {
                 self.tell(|| format!("submit task {} tag {tag} {options:?}", task.id));

@@ -6,8 +6,8 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use windlass_os::mmap::{Mapping, Protection};
@@ -193,8 +193,8 @@ impl Pool {
     }
 
     pub(crate) fn try_submit(&self, text: &str, options: Options) -> Result<Arc<Task>, Refused> {
-        let payload = Mutex::new(Payload { bytes: text.as_bytes().to_vec(), ..Payload::default() });
-        let call = Call::Remote { function: Arc::clone(&self.function), payload };
+        let payload = Payload { bytes: text.as_bytes().to_vec(), ..Payload::default() };
+        let call = Call::remote(Arc::clone(&self.function), payload);
         self.engine.submit(call, 0, options, true).map_err(|refused| refused.1)
     }
 

@@ -1,32 +1,87 @@
 //! The functions that a pool has shipped: by identity first, by their pickle second.
+//!
+//! Nothing here keeps a function alive. When its last reference of the program's goes, its entry goes, and with the
+//! last task that names it the workers forget it too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyCFunction, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use windlass_pool::{Engine, Function};
 
+use super::checks::Checks;
 use super::encode;
 use crate::lending::{self, Loans};
 
-/// Beyond this many entries the table starts afresh: it keeps every function in it alive.
+/// Functions that are known by identity at once: each costs its pickle here, and itself in each worker.
 const MOST: usize = 1024;
+/// Bytes that their pickles may have together; the newest may have more alone.
+const MOST_BYTES: usize = 256 << 20;
+/// Functions known by their pickle are looked through for dead ones when there are so many more than were alive.
+const SPARE: usize = 256;
 
 struct Known {
-    /// Keeps the address from being used again.
-    _object: Py<PyAny>,
+    object: Kept,
     function: Arc<Function>,
-    /// What the pickle depended on, for functions that were pickled by value; `None` for those shipped by name.
-    fingerprint: Option<Py<PyAny>>,
+    /// What the pickle depends on, for functions that were pickled by value; `None` for those shipped by name.
+    checks: Option<Py<Checks>>,
+    bytes: usize,
+    /// Higher is newer.
+    age: u64,
+}
+
+/// What keeps an entry from being taken for that of another object at the same address.
+enum Kept {
+    Weakly(Py<PyWeakrefReference>),
+    /// Methods of built-in classes and the like, which cannot be referred to weakly, and are there for good.
+    Always(Py<PyAny>),
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<usize, Arc<Known>>,
+    bytes: usize,
+    age: u64,
+}
+
+impl Table {
+    fn remove(&mut self, address: usize) -> Option<Arc<Known>> {
+        let known = self.entries.remove(&address)?;
+        self.bytes -= known.bytes;
+        Some(known)
+    }
+
+    /// Adds an entry; gives what had to go.
+    fn insert(&mut self, address: usize, mut known: Known) -> Vec<Arc<Known>> {
+        let mut gone: Vec<_> = self.remove(address).into_iter().collect();
+        while self.entries.len() >= MOST
+            || (self.bytes + known.bytes > MOST_BYTES && !self.entries.is_empty())
+        {
+            let oldest = self.entries.iter().min_by_key(|(_, known)| known.age).map(|(address, _)| *address);
+            gone.extend(oldest.and_then(|oldest| self.remove(oldest)));
+        }
+        self.age += 1;
+        known.age = self.age;
+        self.bytes += known.bytes;
+        self.entries.insert(address, Arc::new(known));
+        gone
+    }
+}
+
+#[derive(Default)]
+struct ByPickle {
+    entries: HashMap<Vec<u8>, Weak<Function>>,
+    /// How many were alive when they were last looked through.
+    alive: usize,
 }
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Functions {
-    by_identity: Mutex<HashMap<usize, Known>>,
-    by_pickle: Mutex<HashMap<Vec<u8>, Weak<Function>>>,
+    by_identity: Arc<Mutex<Table>>,
+    by_pickle: Mutex<ByPickle>,
 }
 
 impl Functions {
@@ -38,41 +93,45 @@ impl Functions {
     pub(crate) fn get(&self, engine: &Engine, callable: &Bound<'_, PyAny>) -> PyResult<Arc<Function>> {
         let py = callable.py();
         let address = callable.as_ptr() as usize;
-        let mut stale = None;
+        let known = {
+            let table = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+            table.entries.get(&address).map(Arc::clone)
+        };
+        // Outside of the lock: the checks look into objects of the program's, and the entry may die with this.
+        if let Some(known) = known
+            && known.is(callable)
+            && known.checks.as_ref().is_none_or(|checks| checks.get().hold(py))
         {
-            let known = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = known.get(&address) {
-                match &known.fingerprint {
-                    None => return Ok(Arc::clone(&known.function)),
-                    Some(print) => stale = Some((print.clone_ref(py), Arc::clone(&known.function))),
-                }
-            }
+            return Ok(Arc::clone(&known.function));
         }
-        let serialize = py.import("windlass._serialize")?;
-        if let Some((print, function)) = stale
-            && serialize.getattr("still_valid")?.call1((callable, print))?.is_truthy()?
-        {
-            return Ok(function);
-        }
+        let encode = py.import("windlass._functions")?.getattr("encode")?;
         lending::begin();
-        let encoded = serialize.getattr("encode_function")?.call1((callable,));
+        let encoded = encode.call1((callable,));
         let handles = lending::take();
-        let encoded = encoded?;
-        let (stream, reusable, print): (Bound<'_, PyAny>, bool, Option<Py<PyAny>>) = encoded.extract()?;
-        let stream = stream.cast::<PyBytes>()?.as_bytes();
-        let function = self.by_stream(py, engine, stream, handles)?;
-        if reusable {
-            let mut known = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
-            let dropped = if known.len() >= MOST { std::mem::take(&mut *known) } else { HashMap::new() };
-            let entry = Known {
-                _object: callable.clone().unbind(),
-                function: Arc::clone(&function),
-                fingerprint: print,
+        let (stream, buffers, key, watched): (
+            Bound<'_, PyBytes>,
+            Vec<Py<PyAny>>,
+            Vec<u8>,
+            Option<Bound<'_, PyTuple>>,
+        ) = encoded?.extract()?;
+        let function = self.by_pickle(py, engine, stream.as_bytes(), &buffers, key, handles)?;
+        if let Some(watched) = watched {
+            let by_name = watched.is_empty();
+            let checks = if by_name {
+                None
+            } else {
+                let (functions, classes): (Bound<'_, PyList>, Bound<'_, PyList>) = watched.extract()?;
+                Some(Py::new(py, Checks::new(&functions, &classes)?)?)
             };
-            let replaced = known.insert(address, entry);
-            drop(known);
-            // Dropping them may run arbitrary code: not under the lock.
-            drop((dropped, replaced));
+            if let Some(object) = self.keep(callable, address, by_name)? {
+                let bytes = function.size();
+                let known = Known { object, function: Arc::clone(&function), checks, bytes, age: 0 };
+                let mut table = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+                let gone = table.insert(address, known);
+                drop(table);
+                // Dropping them may run arbitrary code: not under the lock.
+                drop(gone);
+            }
         }
         Ok(function)
     }
@@ -80,39 +139,71 @@ impl Functions {
     /// Shows the collector what the table holds: to be called for one owner of it only.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Locked by no thread while the collector runs: nothing of the interpreter happens under the lock.
-        let Ok(known) = self.by_identity.try_lock() else { return Ok(()) };
-        known.values().try_for_each(|known| {
-            visit.call(&known._object)?;
-            visit.call(&known.fingerprint)
+        let Ok(table) = self.by_identity.try_lock() else { return Ok(()) };
+        table.entries.values().try_for_each(|known| {
+            visit.call(&known.checks)?;
+            match &known.object {
+                Kept::Weakly(weak) => visit.call(weak),
+                Kept::Always(object) => visit.call(object),
+            }
         })
     }
 
     /// Forgets every function: the pool is gone.
     pub(crate) fn clear(&self) {
-        let known = std::mem::take(&mut *self.by_identity.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(known);
+        let table = std::mem::take(&mut *self.by_identity.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(table);
     }
 
-    fn by_stream(
+    fn keep(&self, callable: &Bound<'_, PyAny>, address: usize, by_name: bool) -> PyResult<Option<Kept>> {
+        let table = Arc::downgrade(&self.by_identity);
+        let forget = PyCFunction::new_closure(callable.py(), None, None, move |_args, _kwargs| {
+            if let Some(table) = table.upgrade() {
+                let gone = table.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
+                drop(gone);
+            }
+        })?;
+        match PyWeakrefReference::new_with(callable, forget) {
+            Ok(weak) => Ok(Some(Kept::Weakly(weak.unbind()))),
+            Err(_) if by_name => Ok(Some(Kept::Always(callable.clone().unbind()))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn by_pickle(
         &self,
         py: Python<'_>,
         engine: &Engine,
         stream: &[u8],
+        buffers: &[Py<PyAny>],
+        key: Vec<u8>,
         handles: Loans,
     ) -> PyResult<Arc<Function>> {
-        if let Some(function) =
-            self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner).get(stream).and_then(Weak::upgrade)
-        {
+        let found = {
+            let known = self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner);
+            known.entries.get(&key).and_then(Weak::upgrade)
+        };
+        if let Some(function) = found {
             return Ok(function);
         }
         // A worker keeps what its functions refer to for as long as it keeps them.
         handles.lend_for_good();
-        let function = engine.function(encode::place(py, engine, stream, &[], handles)?);
+        let function = engine.function(encode::place(py, engine, stream, buffers, handles)?);
         let mut known = self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
-            known.retain(|_, function| function.strong_count() > 0);
+        if known.entries.len() >= known.alive + SPARE {
+            known.entries.retain(|_, function| function.strong_count() > 0);
+            known.alive = known.entries.len();
         }
-        known.insert(stream.to_vec(), Arc::downgrade(&function));
+        known.entries.insert(key, Arc::downgrade(&function));
         Ok(function)
+    }
+}
+
+impl Known {
+    fn is(&self, callable: &Bound<'_, PyAny>) -> bool {
+        match &self.object {
+            Kept::Weakly(weak) => weak.bind(callable.py()).upgrade().is_some_and(|there| there.is(callable)),
+            Kept::Always(object) => object.is(callable),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `windlass._core`: pools and futures, as the parent sees them.
 
+mod checks;
 mod encode;
 mod engine;
 mod errors;
@@ -45,6 +46,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<future::FutureBase>()?;
     m.add_class::<map::MapIterator>()?;
     m.add_class::<events::EventFeed>()?;
+    m.add_class::<checks::Checks>()?;
     m.add_class::<encode::Lent>()?;
     m.add_function(wrap_pyfunction!(encode::lend_during, m)?)?;
     m.add_function(wrap_pyfunction!(usable_cores, m)?)?;

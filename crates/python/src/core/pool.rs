@@ -152,7 +152,7 @@ impl PoolInner {
             let pair = PyTuple::new(py, [args.as_any(), keywords.as_any()])?;
             encode::payload(py, self.engine.for_encoding(), &pair)?
         };
-        Ok(Call::Remote { function, payload: Mutex::new(payload) })
+        Ok(Call::remote(function, payload))
     }
 }
 

@@ -189,6 +189,12 @@ unsafe extern "C" fn ready(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *
 }
 
 #[entry]
+unsafe extern "C" fn note_changed(_: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    serve::note_changed();
+    Object::none().into_ptr()
+}
+
+#[entry]
 unsafe extern "C" fn init_failed(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut stream: *mut ffi::PyObject = ptr::null_mut();
     parse!(args, c"S:init_failed", stream);
@@ -557,7 +563,7 @@ const fn method(
     }
 }
 
-struct Methods([ffi::PyMethodDef; 19]);
+struct Methods([ffi::PyMethodDef; 20]);
 // SAFETY: a constant table of constant pointers.
 unsafe impl Sync for Methods {}
 
@@ -570,6 +576,12 @@ static METHODS: Methods = Methods([
         c"zygote_serve(fd) -> (lanes, spec, slot, descriptors) in a child, else None",
     ),
     method(c"ready", ready, ffi::METH_VARARGS, c"ready(lane)"),
+    method(
+        c"note_changed",
+        note_changed,
+        ffi::METH_NOARGS,
+        c"note_changed()\n\nSays that a value of the program's was taken over in place of another.",
+    ),
     method(c"init_failed", init_failed, ffi::METH_VARARGS, c"init_failed(stream)"),
     method(
         c"serve",

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
@@ -31,6 +32,24 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
     /// Blocks (segment and offset) that were attached by handle while a task's arguments were decoded.
     static ATTACHED: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Counts how often a value of the program's was taken over in place of another. Read before each task of a function
+/// that was sent with such values: relaxed, for the thread that has changed one reads its own count, and threads that
+/// share a worker share its modules too, whatever this says.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// Functions loaded before this may expect other values.
+pub(crate) fn note_changed() {
+    CHANGES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A function that the parent has sent.
+pub(crate) struct Loaded {
+    callable: Object,
+    /// What restores the values of the program's names that were sent with it, if there are any, and the count of
+    /// changes at which they were last as it expects them.
+    state: Option<(Object, u64)>,
 }
 
 /// Looked for at first, then less often: an idle worker costs next to nothing.
@@ -61,6 +80,7 @@ pub(crate) struct Tools {
     protocol: Object,
     keywords: Object,
     serialize: Object,
+    functions: Object,
     leave_fork: Object,
 }
 
@@ -77,6 +97,7 @@ impl Tools {
                 protocol: Object::own(ffi::PyLong_FromLong(5))?,
                 keywords: Object::own(ffi::PyTuple_Pack(1, name.as_ptr()))?,
                 serialize: Object::own(ffi::PyImport_ImportModule(c"windlass._serialize".as_ptr()))?,
+                functions: Object::own(ffi::PyImport_ImportModule(c"windlass._functions".as_ptr()))?,
                 leave_fork: Object::own(ffi::PyImport_ImportModule(c"windlass._worker_main".as_ptr()))?
                     .attribute(c"leave_fork")?,
             })
@@ -126,7 +147,7 @@ pub(crate) struct Server<'a> {
     pub(crate) lane: usize,
     pub(crate) channel: &'a FdChannel,
     pub(crate) tools: Tools,
-    pub(crate) functions: HashMap<u64, Result<Object, Object>>,
+    pub(crate) functions: HashMap<u64, Result<Loaded, Object>>,
     pub(crate) forks: u64,
 }
 
@@ -178,9 +199,21 @@ impl Server<'_> {
             if leased { Table::parse(self.end.payload()).map_or(0, |table| table.lease()) } else { 0 };
         let payload = Object::bytes(self.end.payload())?;
         self.end.finish();
-        let load = self.tools.serialize.attribute(c"load_function")?;
-        let loaded = load.call(&[payload.as_ptr(), Self::truth(described)]);
-        self.functions.insert(record.aux, loaded.map_err(|Raised| take_exception()));
+        let function = self.tools.functions.attribute(c"load").and_then(|load| {
+            let pair = load.call(&[payload.as_ptr(), Self::truth(described)])?;
+            let changes = CHANGES.load(Ordering::Relaxed);
+            // SAFETY: a live object; PyTuple_GetItem checks that it is a pair, whose items are borrowed from it.
+            let (callable, state) = unsafe {
+                (
+                    Object::share(ffi::PyTuple_GetItem(pair.as_ptr(), 0))?,
+                    Object::share(ffi::PyTuple_GetItem(pair.as_ptr(), 1))?,
+                )
+            };
+            let state = if state.is_none() { None } else { Some((state.attribute(c"restore")?, changes)) };
+            Ok(Loaded { callable, state })
+        });
+        let replaced = self.functions.insert(record.aux, function.map_err(|Raised| take_exception()));
+        drop(replaced);
         if lease != 0 {
             buffer::retain_function(self.lane, lease);
         }
@@ -257,17 +290,24 @@ impl Server<'_> {
         busy: &mut u64,
         extra: &mut u16,
     ) -> Result<Object, Raised> {
-        let function = match self.functions.get(&record.aux) {
+        let function = match self.functions.get_mut(&record.aux) {
             Some(Ok(function)) => function,
             Some(Err(error)) => {
-                let fail = self.tools.serialize.attribute(c"raise_function_error")?;
+                let fail = self.tools.functions.attribute(c"raise_load_error")?;
                 return fail.call(&[error.as_ptr()]);
             }
             None => {
-                let fail = self.tools.serialize.attribute(c"raise_function_error")?;
+                let fail = self.tools.functions.attribute(c"raise_load_error")?;
                 return fail.call(&[Object::none().as_ptr()]);
             }
         };
+        if let Some((restore, seen)) = &mut function.state
+            && *seen != CHANGES.load(Ordering::Relaxed)
+        {
+            restore.call(&[])?;
+            *seen = CHANGES.load(Ordering::Relaxed);
+        }
+        let function = &function.callable;
         if record.flags & flags::TIMED != 0 {
             self.end.begin(record.id);
         }

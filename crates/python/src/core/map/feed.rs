@@ -1,7 +1,7 @@
 //! The way of a map's inputs: taken, encoded, held until the pool has room, sent.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
@@ -189,10 +189,7 @@ impl MapIterator {
                 Ok(payload) => {
                     let star = if self.star { flags::STAR } else { 0 };
                     return Ok(VecDeque::from([Held {
-                        what: Ok(Call::Remote {
-                            function: Arc::clone(function),
-                            payload: Mutex::new(payload),
-                        }),
+                        what: Ok(Call::remote(Arc::clone(function), payload)),
                         flags: flags::BATCH | star,
                         items: items.len(),
                         batch: true,
@@ -225,7 +222,7 @@ impl MapIterator {
         };
         let pair = PyTuple::new(py, [args.as_any(), PyDict::new(py).as_any()])?;
         let payload = encode::payload(py, self.pool.engine.for_encoding(), &pair)?;
-        Ok(Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) })
+        Ok(Call::remote(Arc::clone(function), payload))
     }
 
     /// Sends inputs of a batch that have not been run, in the batch's place: one by one, or as a batch again.

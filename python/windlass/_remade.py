@@ -1,0 +1,101 @@
+"""Objects that no pickle takes and that a worker can have one of its own of: locks, caches, context variables."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import io
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+_LOCK: type = type(threading.Lock())
+_RLOCK: type = type(threading.RLock())
+_CACHED: type = type(functools.lru_cache(lambda: None))
+
+
+def reduce_definition(value: Any) -> Any:
+    """How a function with a cache, or a generic one, is made in a worker; `None` for anything else."""
+    if type(value) is _CACHED:
+        cached: Any = value
+        settings = dict(cached.cache_parameters())
+        attributes = {name: item for name, item in vars(value).items() if name != "cache_parameters"}
+        return _make_cached, (settings, cached.__wrapped__), attributes, None, None, _set_attributes
+    if isinstance(value, types.FunctionType) and value.__globals__ is vars(functools):
+        registry = getattr(value, "registry", None)
+        if isinstance(registry, types.MappingProxyType) and object in registry:
+            implementations = [(kind, run) for kind, run in registry.items() if kind is not object]
+            return _make_generic, (registry[object],), implementations, None, None, _register
+    return None
+
+
+def reduce_state(value: Any) -> Any:
+    """How a lock and the like, that a module's global refers to, is made in a worker; `None` for anything else.
+
+    It begins afresh: a lock is not held there, whoever holds it here.
+
+    Raises:
+        TypeError: for a file that is open.
+    """
+    kind: Any = type(value)
+    make = _STATES.get(kind)
+    if make is not None:
+        return make(value)
+    if isinstance(value, io.IOBase) and value not in (sys.stdin, sys.stdout, sys.stderr):
+        raise TypeError(f"it is an open file, {getattr(value, 'name', '?')!r}; open it in the function")
+    return None
+
+
+def _context_variable(value: contextvars.ContextVar[Any]) -> Any:
+    try:
+        # In a context without values it is the default that is found.
+        return _make_variable, (value.name, contextvars.Context().run(value.get))
+    except LookupError:
+        return contextvars.ContextVar, (value.name,)
+
+
+def _barrier(value: Any) -> Any:
+    return threading.Barrier, (value.parties, value._action, value._timeout)
+
+
+_STATES: dict[type, Callable[[Any], Any]] = {
+    _LOCK: lambda _: (threading.Lock, ()),
+    _RLOCK: lambda _: (threading.RLock, ()),
+    threading.local: lambda _: (threading.local, ()),
+    threading.Condition: lambda value: (threading.Condition, (value._lock,)),
+    threading.Event: lambda value: (_make_event, (value.is_set(),)),
+    threading.Semaphore: lambda value: (threading.Semaphore, (value._value,)),
+    threading.BoundedSemaphore: lambda value: (threading.BoundedSemaphore, (value._initial_value,)),
+    threading.Barrier: _barrier,
+    contextvars.ContextVar: _context_variable,
+}
+
+
+def _make_cached(settings: dict[str, Any], function: Callable[..., Any]) -> Any:
+    return functools.lru_cache(**settings)(function)
+
+
+def _set_attributes(made: Any, attributes: dict[str, Any]) -> None:
+    vars(made).update(attributes)
+
+
+def _make_generic(function: Callable[..., Any]) -> Any:
+    return functools.singledispatch(function)
+
+
+def _register(made: Any, implementations: list[tuple[type, Callable[..., Any]]]) -> None:
+    for kind, run in implementations:
+        made.register(kind, run)
+
+
+def _make_variable(name: str, default: Any) -> Any:
+    return contextvars.ContextVar(name, default=default)
+
+
+def _make_event(is_set: bool) -> threading.Event:
+    made = threading.Event()
+    if is_set:
+        made.set()
+    return made

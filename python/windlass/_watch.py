@@ -1,0 +1,207 @@
+"""What the pickle of a function depends on: code, defaults, closure, and the values of the names that it refers to.
+
+The compiled part looks through what is listed here before each submission, by identity and without calling Python. A
+function whose pickle may change without such a trace, because it refers to a list for instance, is pickled each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, cast
+
+#: Values that cannot change.
+ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented))
+_CACHED: type = type(functools.lru_cache(lambda: None))
+
+#: How a value is recognised: itself if it cannot change, or a weak reference, or nothing for a name without a value.
+Seen: TypeAlias = "tuple[bool, object] | None"
+_Names: TypeAlias = "list[tuple[str, Seen]]"
+#: A function, weakly; its code; what its defaults, keyword defaults, attributes, cells and globals were. Without cells,
+#: of code and globals alone.
+FunctionEntry: TypeAlias = (
+    "tuple[object, object, list[Seen] | None, _Names | None, _Names, list[Seen] | None, _Names]"
+)
+
+
+class Watch:
+    """Walks through everything that a function refers to."""
+
+    def __init__(self, visit_name: Callable[[types.FunctionType, str], None]) -> None:
+        self._visit_name = visit_name
+        self._seen: dict[int, object] = {}
+        self.functions: list[FunctionEntry] = []
+        #: Classes that are sent by value, weakly.
+        self.classes: list[object] = []
+        #: Whether nothing in it can change unseen.
+        self.complete = True
+        self._in_class = False
+
+    def visit(self, value: object) -> None:
+        """Lists a function or a class, and whatever they refer to, unless it is listed or can be imported."""
+        if id(value) in self._seen or not is_definition(value):
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, types.FunctionType):
+            if not is_importable(value):
+                self._function(value)
+        elif isinstance(value, type):
+            if not is_importable(value):
+                self._class(value)
+        else:
+            self.visit(getattr(value, "__wrapped__", None))
+
+    def _function(self, function: types.FunctionType) -> None:
+        # Names first: what this function leads back to has to find them.
+        names = function.__globals__
+        # What the standard library makes, a dataclass's methods for instance, refers to nothing that changes.
+        foreign = names.get("__name__") in sys.stdlib_module_names
+        used = [] if foreign else [name for name in global_names(function.__code__) if name != "__builtins__"]
+        for name in used:
+            if name in names:
+                self._visit_name(function, name)
+        defaults, keywords = function.__defaults__, function.__kwdefaults__
+        if self._in_class:
+            # The class says whether it has another function now. What that holds is as good as an attribute.
+            values = [(name, self._see(names[name]) if name in names else None) for name in used]
+            self.functions.append((weakref.ref(function), function.__code__, None, None, [], None, values))
+            return
+        cells: list[Seen] = []
+        for cell in function.__closure__ or ():
+            try:
+                cells.append(self._see(cell.cell_contents))
+            except ValueError:  # An empty cell: it may be filled any time.
+                self.complete = False
+                return
+        self.functions.append(
+            (
+                weakref.ref(function),
+                function.__code__,
+                None if defaults is None else [self._see(value) for value in defaults],
+                None if keywords is None else self._see_all(keywords),
+                self._see_all(function.__dict__),
+                cells,
+                [(name, self._see(names[name]) if name in names else None) for name in used],
+            )
+        )
+
+    def _class(self, kind: type) -> None:
+        self.classes.append(weakref.ref(kind))
+        before, self._in_class = self._in_class, True
+        for base in (type(kind), *kind.__bases__):
+            self.visit(base)
+        for value in list(vars(kind).values()):
+            if type(value).__module__ == "windlass.shared":
+                # Each pickle of it tells that it has to be lent.
+                self.complete = False
+            for part in _functions_of(value):
+                self.visit(part)
+        self._in_class = before
+
+    def _see_all(self, values: dict[str, Any]) -> list[tuple[str, Seen]]:
+        return [(name, self._see(value)) for name, value in list(values.items())]
+
+    def _see(self, value: object) -> Seen:
+        if _is_atomic(value):
+            return False, value
+        if isinstance(value, types.BuiltinFunctionType):
+            if not isinstance(value.__self__, (types.ModuleType, type(None))):
+                self.complete = False  # A method of a list, say.
+                return None
+        elif is_definition(value):
+            self.visit(value)
+        elif not isinstance(value, types.ModuleType):
+            self.complete = False
+            return None
+        return True, weakref.ref(value)
+
+
+def _is_atomic(value: object) -> bool:
+    if type(value) in (tuple, frozenset):
+        return all(_is_atomic(item) for item in cast("Iterable[object]", value))
+    return type(value) in ATOMS
+
+
+def _functions_of(value: Any) -> list[object]:
+    if isinstance(value, (staticmethod, classmethod)):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [value.fget, value.fset, value.fdel]
+    if isinstance(value, functools.cached_property):
+        return [value.func]
+    return [value]
+
+
+def is_definition(value: object) -> bool:
+    """Whether it is something that a module defines: a function, one with a cache, or a class."""
+    return isinstance(value, (types.FunctionType, type, _CACHED))
+
+
+def global_names(code: types.CodeType) -> Iterable[str]:
+    """The global names in a function's code and in the code inside it."""
+    import cloudpickle as untyped
+
+    names: Iterable[str] = cast("Any", untyped.cloudpickle)._extract_code_globals(code)
+    return names
+
+
+# --- what a worker can import -------------------------------------------------------------------------------------
+
+_MOST_FINDABLE = 4096
+_FINDABLE: dict[str, tuple[object, bool]] = {}
+
+
+def is_importable(value: object) -> bool:
+    """Whether a worker that imports a function's or a class's module finds this very object in it."""
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<locals>" in name:
+        return False
+    found: Any = sys.modules.get(module)
+    if found is None:
+        return False
+    if not is_findable(module, found):
+        return False
+    for part in name.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            return False
+    return found is value
+
+
+def is_findable(name: str, module: Any) -> bool:
+    """Whether an import by this name, done afresh in a worker, finds the same module.
+
+    It does not for one that was made by hand, or loaded from a file that is not on ``sys.path``.
+    """
+    if name in sys.builtin_module_names or name in sys.stdlib_module_names:
+        return True
+    spec = getattr(module, "__spec__", None)
+    if spec is None:
+        return False
+    known = _FINDABLE.get(name)
+    if known is None or known[0] is not spec:
+        if len(_FINDABLE) >= _MOST_FINDABLE:
+            _FINDABLE.clear()
+        known = _FINDABLE[name] = (spec, _finds(name, spec))
+    return known[1]
+
+
+def _finds(name: str, spec: Any) -> bool:
+    path = None
+    package, _, _ = name.rpartition(".")
+    if package:
+        parent = sys.modules.get(package)
+        if parent is None or not is_findable(package, parent):
+            return False
+        path = getattr(parent, "__path__", None)
+    for finder in sys.meta_path:
+        with contextlib.suppress(Exception):  # Some finders of old have no find_spec.
+            found = finder.find_spec(name, path)
+            if found is not None:
+                return bool(found.origin == spec.origin)
+    return False

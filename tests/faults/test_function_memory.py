@@ -1,0 +1,131 @@
+"""What functions leave behind in the parent and in its workers, when nobody holds them any more."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests import tasks
+from tests.polling import until
+
+import windlass
+from windlass._core import private_bytes
+
+MB = 1 << 20
+#: What a test may leave, of the hundreds of megabytes that it sends.
+MOST = 48 * MB
+
+
+def _worker(pool: windlass.Pool) -> int:
+    pids = [worker.pid for worker in pool.statistics().workers_detail]
+    assert len(pids) == 1
+    return pids[0]
+
+
+def _held(pool: windlass.Pool) -> tuple[int, int]:
+    gc.collect()
+    return private_bytes(os.getpid()), private_bytes(_worker(pool))
+
+
+@pytest.fixture
+def pool(make_pool: Callable[..., Any]) -> Any:
+    pool = make_pool(1, kind="process")
+    assert pool.submit(tasks.square, 2).result(60) == 4
+    return pool
+
+
+def _shrinks(pool: windlass.Pool, before: tuple[int, int]) -> None:
+    def small() -> bool:
+        now = _held(pool)
+        return now[0] - before[0] < MOST and now[1] - before[1] < MOST
+
+    until(small, 60)
+
+
+def test_partials_that_carry_data(pool: windlass.Pool) -> None:
+    before = _held(pool)
+    futures = [pool.submit(functools.partial(len, bytes(MB))) for _ in range(300)]
+    assert {future.result(60) for future in futures} == {MB}
+    # The futures are still here: what they ran is not.
+    _shrinks(pool, before)
+    assert len(futures) == 300
+
+
+def test_closures_over_data(pool: windlass.Pool) -> None:
+    def over(data: bytes) -> Callable[[], int]:
+        return lambda: len(data)
+
+    before = _held(pool)
+    futures = [pool.submit(over(bytes(MB))) for _ in range(300)]
+    assert {future.result(60) for future in futures} == {MB}
+    _shrinks(pool, before)
+    assert len(futures) == 300
+
+
+def test_closures_over_data_one_by_one(pool: windlass.Pool) -> None:
+    def over(data: bytes) -> Callable[[], int]:
+        return lambda: len(data)
+
+    before = _held(pool)
+    for _ in range(200):
+        assert pool.submit(over(bytes(MB))).result(60) == MB
+        assert private_bytes(_worker(pool)) - before[1] < MOST
+    _shrinks(pool, before)
+
+
+def test_many_small_functions(pool: windlass.Pool) -> None:
+    before = _held(pool)
+    for start in range(0, 20_000, 1000):
+        futures = [pool.submit(lambda n=n: n) for n in range(start, start + 1000)]
+        assert sum(future.result(60) for future in futures) == sum(range(start, start + 1000))
+    now = _held(pool)
+    assert now[0] - before[0] < 16 * MB
+    assert now[1] - before[1] < 16 * MB
+
+
+def test_functions_that_the_program_keeps_are_bounded(pool: windlass.Pool) -> None:
+    kept = [eval(f"lambda: {n}") for n in range(5000)]
+    before = _held(pool)
+    for function in kept:
+        pool.submit(function).result(60)
+    now = _held(pool)
+    assert now[0] - before[0] < 16 * MB
+    assert now[1] - before[1] < 16 * MB
+    assert [pool.submit(function).result(60) for function in kept[-3:]] == [4997, 4998, 4999]
+
+
+def test_a_kept_function_with_data_goes_with_its_last_reference(pool: windlass.Pool) -> None:
+    def over(data: bytes) -> Callable[[], int]:
+        return lambda: len(data)
+
+    before = _held(pool)
+    kept = over(bytes(128 * MB))
+    assert pool.submit(kept).result(60) == 128 * MB
+    assert private_bytes(_worker(pool)) - before[1] > 100 * MB
+    del kept
+    # Nothing is submitted any more: the worker is idle, and lets go of it all the same.
+    _shrinks(pool, before)
+
+
+def test_a_redefined_global_replaces_the_old_one(pool: windlass.Pool) -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec("def f(): return len(data)", space)
+    before = _held(pool)
+    for size in range(1, 40):
+        space["data"] = bytes(8 * MB + size)
+        assert pool.submit(space["f"]).result(60) == 8 * MB + size
+        assert private_bytes(_worker(pool)) - before[1] < MOST
+
+
+def test_classes_come_and_go(pool: windlass.Pool) -> None:
+    before = _held(pool)
+    for n in range(300):
+        kind = type(f"Made{n}", (), {"data": bytes(MB // 4), "size": lambda self: len(self.data)})
+        assert pool.submit(lambda one: one.size(), kind()).result(60) == MB // 4
+        del kind
+    assert pool.submit(gc.collect).result(60) >= 0
+    _shrinks(pool, before)

@@ -1,0 +1,330 @@
+"""The program's main module in its workers: one namespace for as long as the worker lives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+BEFORE = """
+import contextvars, dataclasses, enum, functools, logging, sys, threading
+import windlass
+"""
+POOL = """
+pool = windlass.Pool(1, kind="process")
+def run(function, *args): return pool.submit(function, *args).result(60)
+"""
+
+
+def _program(tmp_path: Path, source: str, before: str = BEFORE + POOL) -> list[str]:
+    """What a script without any guard prints."""
+    file = tmp_path / "program.py"
+    file.write_text(before + textwrap.dedent(source))
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_task_reads_what_the_initializer_has_set(tmp_path: Path) -> None:
+    source = """
+        G = None
+        def init(x):
+            global G
+            G = x
+        def read():
+            return G
+        def ask():
+            return read(), (lambda: G)()
+        with windlass.Pool(2, kind="process", threads=2, initializer=init, initargs=("set",)) as pool:
+            print({pool.submit(read).result(60) for _ in range(20)})
+            print(set(pool.map(lambda _: G, range(20), chunksize=1)))
+            print(pool.submit(ask).result(60))
+            G = "redefined"
+            print({pool.submit(read).result(60) for _ in range(20)})
+        """
+    assert _program(tmp_path, source, BEFORE) == ["{'set'}", "{'set'}", "('set', 'set')", "{'redefined'}"]
+
+
+def test_an_initializer_that_has_no_name_in_the_program(tmp_path: Path) -> None:
+    source = """
+        def init(x):
+            globals()["later"] = x
+        with windlass.Pool(1, kind="process", initializer=init, initargs=(3,)) as pool:
+            print(pool.submit(lambda: later).result(60))
+        """
+    assert _program(tmp_path, source, BEFORE) == ["3"]
+
+
+def test_what_a_task_assigns_stays_until_the_program_assigns(tmp_path: Path) -> None:
+    source = """
+        hits, other = 0, 1
+        def hit():
+            global hits
+            hits += 1
+            return hits
+        def ten():
+            global hits
+            hits += 10
+            return hits, other
+        print(run(hit), run(hit), run(ten), run(hit))
+        other = 2
+        print(run(ten), run(hit))
+        hits = 100
+        print(run(hit), run(ten))
+        """
+    assert _program(tmp_path, source) == ["1 2 (12, 1) 13", "(23, 2) 24", "101 (111, 2)"]
+
+
+def test_each_task_sees_the_values_of_its_submission(tmp_path: Path) -> None:
+    source = """
+        def rated():
+            return rate
+        def twice():
+            return rated() + rate
+        futures = []
+        for rate in [0, 1, 2, 1, 0, 7]:
+            futures += [pool.submit(rated), pool.submit(twice)]
+        print([future.result(60) for future in futures])
+        """
+    assert _program(tmp_path, source) == ["[0, 0, 1, 2, 2, 4, 1, 2, 0, 0, 7, 14]"]
+
+
+def test_identity_holds_between_functions(tmp_path: Path) -> None:
+    source = """
+        MISSING = object()
+        CACHE = {}
+        INSIDE = []
+        OUTSIDE = {"inside": INSIDE}
+        AGAIN = CACHE
+        def missing(value=MISSING): return value is MISSING
+        def put(key, cache=CACHE):
+            cache[key] = 1
+            return cache is CACHE is AGAIN, len(CACHE)
+        def same(): return OUTSIDE["inside"] is INSIDE
+        class Node: pass
+        LEFT, RIGHT = Node(), Node()
+        LEFT.other, RIGHT.other = RIGHT, LEFT
+        def circle(): return LEFT.other is RIGHT and RIGHT.other is LEFT and LEFT is not RIGHT
+        class Partner: pass
+        Node.partner, Partner.partner = Partner, Node
+        def partners(): return Node.partner is Partner and Partner.partner is Node and type(LEFT) is Node
+        print(run(missing), run(lambda: missing()), run(lambda: missing(MISSING)))
+        print(run(put, 1), run(put, 2), run(lambda: put(3)), run(lambda: len(CACHE)))
+        print(run(same), run(circle), run(partners), run(same))
+        """
+    assert _program(tmp_path, source) == [
+        "True True True",
+        "(True, 1) (True, 2) (True, 3) 3",
+        "True True True True",
+    ]
+
+
+CLASSES = """
+        @dataclasses.dataclass
+        class Point:
+            x: int
+            made = 0
+            def __post_init__(self):
+                pass
+            def count(self):
+                Point.made += 1
+                return Point.made
+        class Colour(enum.Enum):
+            RED = 1
+        class Plain(Point):
+            __slots__ = ("y",)
+        def count(point): return isinstance(point, Point), type(point) is Point, point.count()
+        def make(x): return Point(x)
+        """
+
+
+def test_a_class_is_one_class_for_all_tasks(tmp_path: Path) -> None:
+    source = (
+        CLASSES
+        + """
+        print(run(count, Point(1)), run(count, Point(2)), run(lambda: count(Point(3))))
+        point = run(make, 4)
+        print(type(point) is Point, point == Point(4), Point.made)
+        print(type(run(lambda: [lambda: 0, make(5)])[1]) is Point, Point.made)
+        print(run(lambda colour: colour is Colour.RED, Colour.RED), run(lambda: Colour.RED) is Colour.RED)
+        print(run(lambda: isinstance(Plain(1), Point)), type(run(lambda: Plain(1))) is Plain)
+        print([p.x for p in pool.map(make, range(3))], sum(p.x for p in pool.map(lambda p: p, [Point(1), Point(2)])))
+        """
+    )
+    assert _program(tmp_path, source) == [
+        "(True, True, 1) (True, True, 2) (True, True, 3)",
+        "True True 0",
+        "True 0",
+        "True True",
+        "True True",
+        "[0, 1, 2] 3",
+    ]
+
+
+def test_a_class_that_the_program_changes_or_defines_anew_arrives(tmp_path: Path) -> None:
+    source = (
+        CLASSES
+        + """
+        print(run(count, Point(1)), run(count, Point(1)))
+        Point.made = 50
+        print(run(count, Point(1)), run(make, 1).made)
+        old = Point(1)
+        class Point:
+            def __init__(self, x): self.x = -x
+            def count(self): return "new"
+        print(run(count, Point(1)), run(make, 3).x, type(run(make, 3)) is Point)
+        print(run(lambda point: point.x, old), run(make, 3).x)
+        rate = 1
+        class Rated:
+            def rate(self): return rate
+        def rated(): return Rated().rate()
+        print(run(rated), run(Rated().rate))
+        rate = 2
+        print(run(rated), run(Rated().rate))
+        Rated.rate = lambda self: "changed"
+        print(run(rated), run(lambda one: one.rate(), Rated()))
+        """
+    )
+    assert _program(tmp_path, source) == [
+        "(True, True, 1) (True, True, 2)",
+        "(True, True, 51) 50",
+        "(True, True, 'new') -3 True",
+        "1 -3",
+        "1 1",
+        "2 2",
+        "changed changed",
+    ]
+
+
+def test_caches_and_generic_functions(tmp_path: Path) -> None:
+    source = """
+        @functools.lru_cache(maxsize=None)
+        def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+        @functools.singledispatch
+        def kind(value): return "any"
+        @kind.register
+        def _(value: int): return "int"
+        class Own: pass
+        kind.register(Own)(lambda value: "own")
+        class Shows:
+            @functools.singledispatchmethod
+            def show(self, value): return "any"
+            @show.register
+            def _(self, value: int): return "int"
+            @functools.cached_property
+            def seven(self): return 7
+        print(run(fib, 80), run(lambda: fib.cache_info().currsize), run(lambda: fib.cache_parameters()))
+        print(run(kind, 1), run(kind, "x"), run(kind, Own()), run(lambda: kind(2)))
+        print(run(Shows().show, 1), run(lambda: (Shows().show("x"), Shows().seven)))
+        """
+    assert _program(tmp_path, source) == [
+        "23416728348467685 81 {'maxsize': None, 'typed': False}",
+        "int any own int",
+        "int ('any', 7)",
+    ]
+
+
+def test_globals_that_a_worker_has_its_own_of(tmp_path: Path) -> None:
+    source = """
+        lock, again, condition = threading.Lock(), threading.RLock(), threading.Condition()
+        event, places, barrier = threading.Event(), threading.Semaphore(2), threading.Barrier(1)
+        local = threading.local()
+        plain, default = contextvars.ContextVar("plain"), contextvars.ContextVar("default", default=7)
+        log = logging.getLogger("a.b")
+        class Guarded:
+            def __init__(self): self.lock = threading.Lock()
+        guarded = Guarded()
+        lock.acquire(); event.set()
+        def use():
+            with lock, again, condition, places, guarded.lock:
+                condition.notify_all()
+            barrier.wait()
+            local.x = 1
+            plain.set("value")
+            return event.is_set(), plain.get(), default.get(), log.name
+        def use_again():
+            return local.x, plain.get(), lock.locked()
+        print(run(use), run(use_again))
+        """
+    assert _program(tmp_path, source) == ["(True, 'value', 7, 'a.b') (1, 'value', False)"]
+
+
+def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
+    source = """
+        log = open(__file__)
+        def read(): return log.read()
+        def outer(): return read()
+        stack = sys._getframe()
+        for function in (outer, lambda: stack):
+            try:
+                run(function)
+            except windlass.EncodeError as error:
+                print(error)
+        """
+    first, second = _program(tmp_path, source)
+    assert "an open file" in first
+    assert "the global log of the program's __main__" in first
+    assert "the global stack of the program's __main__" in second
+
+
+def test_a_cell_s_source_stands_in_tracebacks(tmp_path: Path) -> None:
+    source = """
+        import linecache, traceback
+        lines = ["def helper():\\n", "    raise ValueError('in a cell')\\n"]
+        linecache.cache["<cell 1>"] = (60, None, lines, "<cell 1>")
+        exec(compile("".join(lines), "<cell 1>", "exec"), globals())
+        try:
+            run(lambda: helper())
+        except ValueError as error:
+            print("raise ValueError('in a cell')" in str(error.__cause__))
+        """
+    assert _program(tmp_path, source) == ["True"]
+
+
+def test_frozen_exceptions_come_back_as_themselves(tmp_path: Path) -> None:
+    source = """
+        @dataclasses.dataclass(frozen=True)
+        class Refused(Exception):
+            code: int
+            why: str = "so"
+        def refuse(code): raise Refused(code)
+        try:
+            run(refuse, 4)
+        except Refused as error:
+            print(error.code, error.why, type(error.__cause__).__name__)
+        results = list(pool.map(refuse, [5, 6, 7, 8], chunksize=4, results=True))
+        print([result.error.code for result in results])
+        """
+    assert _program(tmp_path, source) == ["4 so RemoteTraceback", "[5, 6, 7, 8]"]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_function_that_many_threads_submit(tmp_path: Path, threads: int) -> None:
+    source = f"""
+        from concurrent.futures import ThreadPoolExecutor
+        rate = 3
+        def scaled(x): return x * rate
+        with windlass.Pool(2, kind="process", threads={threads}) as pool, ThreadPoolExecutor(8) as submitters:
+            def batch(start):
+                futures = [pool.submit(scaled, start + n) for n in range(200)]
+                futures += [pool.submit(lambda x, n=n: x + n, start) for n in range(20)]
+                return sum(future.result(60) for future in futures)
+            print(sum(submitters.map(batch, range(8))))
+        """
+    expected = sum(sum((s + n) * 3 for n in range(200)) + sum(s + n for n in range(20)) for s in range(8))
+    assert _program(tmp_path, source, BEFORE) == [str(expected)]
+
+
+def test_a_main_module_in_a_worker_s_own_pool(tmp_path: Path) -> None:
+    source = """
+        rate = 3
+        def scaled(x): return x * rate
+        def nested():
+            with windlass.Pool(1, kind="process") as inner:
+                return inner.submit(scaled, 4).result(60)
+        print(run(nested))
+        """
+    assert _program(tmp_path, source) == ["12"]
