@@ -53,7 +53,8 @@ np = __import__("numpy")
 with windlass.Pool(2, kind="process", preload=["numpy"]) as pool:
     kept = []
     for start in range(0, 300, 20):
-        kept += [f.result(60) for f in [pool.submit(np.full, size, n % 251, np.uint8) for n in range(start, start + 20)]]
+        some = [pool.submit(np.full, size, n % 251, np.uint8) for n in range(start, start + 20)]
+        kept += [future.result(60) for future in some]
     assert all(array.min() == array.max() == n % 251 for n, array in enumerate(kept))
     kept[7][:] = 9  # It is the caller's own.
     print(len(os.listdir("/proc/self/fd")) < 150, pool.statistics().crashed)

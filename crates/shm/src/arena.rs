@@ -164,8 +164,8 @@ impl Arena {
         GLOBAL.get(|| Self::unattended(ArenaConfig::default()))
     }
 
-    /// Says who gives back what is kept for too long: `remind` is called when there is something to keep an eye on, with
-    /// any lock of the caller's held, and then [`trim_idle`](Self::trim_idle) at the time that
+    /// Says who gives back what is kept for too long: `remind` is called when there is something to keep an eye
+    /// on, with any lock of the caller's held, and then [`trim_idle`](Self::trim_idle) at the time that
     /// [`idle_at`](Self::idle_at) says.
     pub fn attend(&self, remind: fn()) {
         let _ = self.caretaker.set(remind);
