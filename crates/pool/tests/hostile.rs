@@ -96,18 +96,25 @@ fn every_word_of_the_control_page_is_scribbled() {
 
 #[test]
 fn a_lane_that_is_full_and_corrupt_is_given_up() {
-    // The parent believes its ring to be full, looks at the worker's position, and that makes no sense.
-    let pool = Pool::new(config(1));
-    let filler = "x".repeat(30_000);
-    let slow = pool.submit("nap 300");
-    let hostile = pool.submit("poke lane 0 1");
-    let others: Vec<_> = (0..40).map(|_| pool.submit(&format!("echo {filler}"))).collect();
-    for task in [&slow, &hostile].into_iter().chain(&others) {
-        ended(&pool, task, None, "a corrupt head");
+    for head in [1, u64::MAX, u64::MAX - 31, 1 << 40] {
+        let pool = Pool::new(config(1));
+        // Short tasks, so that many are put into the lane at once.
+        for _ in 0..300 {
+            pool.text(&pool.submit("echo short"));
+        }
+        let hostile = pool.submit(&format!("stay lane 0 {head}"));
+        // The parent finds its ring full, looks at the worker's position, and that makes no sense.
+        let filler = "x".repeat(30_000);
+        let others: Vec<_> = (0..40).map(|_| pool.submit(&format!("echo {filler}"))).collect();
+        ended(&pool, &hostile, None, "a corrupt head");
+        assert!(matches!(hostile.outcome(), Some(Outcome::Failed(Failure::Crashed { .. }))));
+        for task in &others {
+            ended(&pool, task, Some(&filler), "a corrupt head");
+        }
+        let retried = Options { retries: 5, ..Options::default() };
+        let task = pool.try_submit("echo on", retried).expect("the pool is whole");
+        assert_eq!(pool.text(&task), "on");
     }
-    let retried = Options { retries: 5, ..Options::default() };
-    let task = pool.try_submit("echo on", retried).expect("the pool is whole");
-    assert_eq!(pool.text(&task), "on");
 }
 
 #[test]

@@ -128,6 +128,11 @@ fn work(mut end: WorkerEnd, hostile: &Hostile) {
                 std::thread::sleep(Duration::from_millis(60));
                 hostile.poke(rest);
             }
+            // And stays in the task, so that nothing honest is written over it.
+            "stay" => {
+                hostile.poke(rest);
+                std::thread::sleep(Duration::from_secs(20));
+            }
             "post" => hostile.post(rest),
             "fds" => {
                 let open = windlass_os::limits::open_now().expect("/proc is there");
