@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,3 +56,19 @@ def test_bags(processes: Any) -> None:
         bag.from_sequence(range(100), npartitions=5).map(tasks.square).sum().compute(scheduler=processes)
         == 328350
     )
+
+
+def test_as_the_pool_of_dasks_own_schedulers(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(2, kind="process")
+    parts = [dask.delayed(tasks.square)(n) for n in range(6)]
+    with dask.config.set(pool=pool, scheduler="processes"):
+        assert dask.compute(*parts) == tuple(n * n for n in range(6))
+        pids = set(dask.compute(*(dask.delayed(os.getpid, pure=False)() for _ in range(20))))
+    assert pids <= set(pool.statistics().worker_pids)
+    before = pool.statistics().completed
+    assert dask.compute(*parts, pool=pool, scheduler="processes") == tuple(n * n for n in range(6))
+    assert pool.statistics().completed > before
+    threads = make_pool(2, kind="thread")
+    with dask.config.set(pool=threads):
+        assert dask.compute(*parts, scheduler="threads") == tuple(n * n for n in range(6))
+    assert threads.statistics().completed > 0

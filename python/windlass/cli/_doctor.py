@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from windlass.cli import _cgroup
 from windlass.cli._app import version
 
 _IO_URING_SETUP = 425  # the same number on x86-64 and aarch64
@@ -60,25 +61,19 @@ def _bytes(count: float) -> str:
     return ""
 
 
-def _group_file(name: str) -> str | None:
-    groups = _read("/proc/self/cgroup") or ""
-    path = next((line[3:] for line in groups.splitlines() if line.startswith("0::")), "")
-    return _read(f"/sys/fs/cgroup{path}/{name}")
-
-
 def _cores() -> list[Finding]:
-    from windlass._cores import usable_cores
+    from windlass._cores import asked_for, usable_cores
 
     there = os.cpu_count() or 1
-    quota = _group_file("cpu.max")
-    limit = "none"
-    if quota is not None and not quota.startswith("max"):
-        used, period = quota.split()
-        limit = f"{int(used) / int(period):.2f} cores"
+    asked = asked_for()
+    quota = _cgroup.cpu_quota()
+    limit = "none" if quota is None else f"{quota:.2f} cores"
     return [
         Finding("cores", "in the machine", str(there)),
         Finding("cores", "by affinity", str(len(os.sched_getaffinity(0)))),
+        Finding("cores", "control groups, version", _cgroup.version()),
         Finding("cores", "control group's quota", limit),
+        Finding("cores", "asked for", "nothing" if asked is None else f"{asked} (PYTHON_CPU_COUNT or -X cpu_count)"),
         Finding("cores", "usable", str(usable_cores())),
     ]
 
@@ -91,8 +86,8 @@ def _meminfo(key: str) -> int:
 
 
 def _memory() -> list[Finding]:
-    limit = _group_file("memory.max")
-    shown = _bytes(int(limit)) if limit is not None and limit.isdigit() else "none"
+    limit = _cgroup.memory_limit()
+    shown = "none" if limit is None else _bytes(limit)
     huge = _read("/sys/kernel/mm/transparent_hugepage/shmem_enabled") or "unknown"
     return [
         Finding("memory", "in the machine", _bytes(_meminfo("MemTotal"))),
@@ -148,7 +143,10 @@ def _kernel() -> list[Finding]:
         memfd, advice = "yes", ""
     except OSError as error:
         memfd, advice = f"no: {error.strerror}", "worker processes need memfd_create: allow it in the sandbox"
-    needs = "worker processes need pidfd_open: Linux 5.3, and a sandbox that allows it"
+    needs = (
+        "worker processes need pidfd_open: Linux 5.3 or later. In a container let its seccomp profile allow the call "
+        "(Docker 20.10 and later do); until then use kind=\"thread\", which needs none of this"
+    )
     return [
         Finding("kernel", "release", f"{platform.system()} {platform.release()} {platform.machine()}"),
         Finding("kernel", "memfd", memfd, advice),

@@ -152,8 +152,8 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--timeout",),
         "workers",
-        "give up on an input after S seconds; in a process worker the call is ended and the worker goes on. The"
-        " time counts from handing the input to the pool, which then happens only as workers fall free.",
+        "give up on an input whose call takes more than S seconds; in a process worker the call is ended, and"
+        " another worker takes its place.",
         {"metavar": "S", "type": _seconds},
     ),
     Flag(

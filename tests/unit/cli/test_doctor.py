@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.unit.cli.conftest import Run
 
 import windlass
+from windlass.cli import _cgroup
 
 
 def test_it_tells_what_auto_would_choose(run: Run) -> None:
@@ -50,3 +52,57 @@ def test_version_and_help(run: Run) -> None:
         "--workers",
     ):
         assert flag in text
+
+
+MOUNTS = """\
+30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:10 - cgroup cgroup rw,cpu,cpuacct
+32 30 0:28 / /sys/fs/cgroup/memory rw,nosuid - cgroup cgroup rw,memory
+"""
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def test_control_groups_of_version_1(tmp_path: Path) -> None:
+    tree(tmp_path, {
+        "proc/self/cgroup": "5:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/x\n",
+        "proc/self/mountinfo": MOUNTS,
+        "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us": "250000\n",
+        "sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "1048576\n",
+    })  # fmt: skip
+    assert (_cgroup.version(tmp_path), _cgroup.cpu_quota(tmp_path), _cgroup.memory_limit(tmp_path)) == (
+        "1", 2.5, 1 << 20,
+    )  # fmt: skip
+
+
+def test_control_groups_without_limits(tmp_path: Path) -> None:
+    tree(tmp_path, {
+        "proc/self/cgroup": "4:cpu,cpuacct:/\n5:memory:/\n0::/\n",
+        "proc/self/mountinfo": MOUNTS,
+        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n",
+        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "sys/fs/cgroup/cpu.max": "max 100000\n",
+    })  # fmt: skip
+    assert (_cgroup.version(tmp_path), _cgroup.cpu_quota(tmp_path), _cgroup.memory_limit(tmp_path)) == (
+        "2 and 1", None, None,
+    )  # fmt: skip
+
+
+def test_control_groups_of_version_2_in_a_container(tmp_path: Path) -> None:
+    tree(tmp_path, {
+        "proc/self/cgroup": "0::/docker/0123\n",
+        "sys/fs/cgroup/cpu.max": "150000 100000\n",
+        "sys/fs/cgroup/memory.max": "4096\n",
+    })  # fmt: skip
+    assert (_cgroup.version(tmp_path), _cgroup.cpu_quota(tmp_path), _cgroup.memory_limit(tmp_path)) == (
+        "2", 1.5, 4096,
+    )  # fmt: skip
+    assert _cgroup.version(tmp_path / "nowhere") == "none"

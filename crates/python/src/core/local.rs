@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple};
@@ -16,6 +17,37 @@ pub(crate) struct LocalCall {
     pub(crate) callable: Py<PyAny>,
     pub(crate) args: Py<PyTuple>,
     pub(crate) kwargs: Option<Py<PyDict>>,
+    /// The context variables of whoever submitted it, if any has a value.
+    pub(crate) context: Option<Py<PyAny>>,
+}
+
+/// A copy of the current context, or `None` if no variable has a value in it: then entering it would change nothing.
+pub(crate) fn context(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    // SAFETY: the thread is attached; the result is a new reference, or null with an exception set.
+    let copy = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent())? };
+    Ok(if copy.len()? == 0 { None } else { Some(copy.unbind()) })
+}
+
+/// A context while it is the thread's own.
+struct Entered<'a, 'py>(&'a Bound<'py, PyAny>);
+
+impl<'a, 'py> Entered<'a, 'py> {
+    fn enter(context: &'a Bound<'py, PyAny>) -> PyResult<Self> {
+        // SAFETY: a live context, which is checked to be one.
+        if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
+            return Err(PyErr::fetch(context.py()));
+        }
+        Ok(Self(context))
+    }
+}
+
+impl Drop for Entered<'_, '_> {
+    fn drop(&mut self) {
+        // SAFETY: it was entered in this thread, and nothing that the call entered is left open.
+        if unsafe { ffi::PyContext_Exit(self.0.as_ptr()) } != 0 {
+            drop(PyErr::take(self.0.py()));
+        }
+    }
 }
 
 impl LocalCall {
@@ -24,7 +56,8 @@ impl LocalCall {
         let Some(call) = call.downcast_ref::<Self>() else { return Ok(()) };
         visit.call(&call.callable)?;
         visit.call(&call.args)?;
-        visit.call(&call.kwargs)
+        visit.call(&call.kwargs)?;
+        visit.call(&call.context)
     }
 }
 
@@ -75,8 +108,10 @@ pub(crate) fn serve(py: Python<'_>, pool: &Arc<PoolInner>) {
 fn run(py: Python<'_>, pool: &Arc<PoolInner>, task: &Arc<Task>, work: Opaque) {
     let started = Instant::now();
     let Some(call) = work.downcast_ref::<LocalCall>() else { return };
-    let outcome =
-        call.callable.bind(py).call(call.args.bind(py), call.kwargs.as_ref().map(|kwargs| kwargs.bind(py)));
+    let context = call.context.as_ref().map(|context| context.bind(py));
+    let outcome = context.map(Entered::enter).transpose().and_then(|_entered| {
+        call.callable.bind(py).call(call.args.bind(py), call.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
+    });
     let busy = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let (value, raised) = match outcome {
         Ok(value) => (value.unbind(), false),

@@ -138,6 +138,7 @@ impl PoolInner {
                 callable: callable.clone().unbind(),
                 args: args.clone().unbind(),
                 kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
+                context: local::context(py)?,
             };
             return Ok(Call::Local(Mutex::new(Some(Opaque::new(call)))));
         }
