@@ -85,6 +85,8 @@ class Pool(_core.PoolBase, TaskMethods):
     _workers: int
     _threads: int
     _blas_threads: int
+    #: Tasks that run at once, under the name that the standard library's executors have for it: dask looks there.
+    _max_workers: int
     _preload: tuple[str, ...]
     _stamps: dict[str, tuple[str, int, int]]
     _settings: TaskSettings
@@ -176,6 +178,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._workers = count
         self._threads = threads
         self._blas_threads = blas
+        self._max_workers = count * threads if chosen == "process" else count
         self._preload = modules
         self._stamps = stamps(modules) if chosen == "process" else {}
         self._settings = defaults

@@ -36,7 +36,9 @@ def version(root: Path = Path("/")) -> str:
     """Which versions have a group for this process, in words."""
     lines = _lines(root / "proc/self/cgroup")
     second = any(line.startswith("0::") for line in lines)
-    first = any(line.split(":")[1].strip() for line in lines if line.count(":") >= 2 and not line.startswith("0::"))
+    first = any(
+        line.split(":")[1].strip() for line in lines if line.count(":") >= 2 and not line.startswith("0::")
+    )
     return {(True, True): "2 and 1", (True, False): "2", (False, True): "1"}.get((second, first), "none")
 
 

@@ -73,7 +73,11 @@ def _cores() -> list[Finding]:
         Finding("cores", "by affinity", str(len(os.sched_getaffinity(0)))),
         Finding("cores", "control groups, version", _cgroup.version()),
         Finding("cores", "control group's quota", limit),
-        Finding("cores", "asked for", "nothing" if asked is None else f"{asked} (PYTHON_CPU_COUNT or -X cpu_count)"),
+        Finding(
+            "cores",
+            "asked for",
+            "nothing" if asked is None else f"{asked} (PYTHON_CPU_COUNT or -X cpu_count)",
+        ),
         Finding("cores", "usable", str(usable_cores())),
     ]
 
@@ -145,7 +149,7 @@ def _kernel() -> list[Finding]:
         memfd, advice = f"no: {error.strerror}", "worker processes need memfd_create: allow it in the sandbox"
     needs = (
         "worker processes need pidfd_open: Linux 5.3 or later. In a container let its seccomp profile allow the call "
-        "(Docker 20.10 and later do); until then use kind=\"thread\", which needs none of this"
+        '(Docker 20.10 and later do); until then use kind="thread", which needs none of this'
     )
     return [
         Finding("kernel", "release", f"{platform.system()} {platform.release()} {platform.machine()}"),
