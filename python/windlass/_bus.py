@@ -96,12 +96,12 @@ class Bus(foundation.Bus):
     {'id': 1}
     """
 
-    __slots__ = ("__weakref__", "_link", "_tasks")
+    __slots__ = ("__weakref__", "_link_end", "_tasks")
 
     #: Asynchronous handlers: by their subscriptions, the function and the task that runs it.
     _tasks: dict[Subscription[Any], tuple[Callable[..., Any], Task[None]]]
     #: What connects it with other processes, if anything does.
-    _link: Hub | Uplink | None
+    _link_end: Hub | Uplink | None
 
     def __new__(
         cls,
@@ -117,7 +117,7 @@ class Bus(foundation.Bus):
             raise ValueError(f"max_depth is between 1 and 1000, not {max_depth}")
         bus = super().__new__(cls, _dispatch, _nothing, on_error or _log_failure, max_depth)
         bus._tasks = {}
-        bus._link = None
+        bus._link_end = None
         return bus
 
     @overload
@@ -173,8 +173,7 @@ class Bus(foundation.Bus):
             raise ValueError(f"capacity is at least 1, not {capacity}")
         _check_filter(where)
         subscription = self._subscribe(pattern, capacity, _OVERFLOWS.index(overflow), where, priority, topics)
-        if self._link is not None:
-            self._link.changed()
+        self._listening_changed(wait=True)
         return subscription
 
     def on(
@@ -212,8 +211,7 @@ class Bus(foundation.Bus):
                 self._on_async(pattern, handler, where, priority, topics, capacity, overflow)
             else:
                 self._on(pattern, handler, where, priority, topics)
-                if self._link is not None:
-                    self._link.changed()
+                self._listening_changed(wait=True)
             return handler
 
         return add
@@ -226,6 +224,7 @@ class Bus(foundation.Bus):
         in, and gets none of the messages that wait.
         """
         gone = sum(self._off(number) for number, known in self._handlers() if known == handler)
+        self._listening_changed()
         for subscription, (known, task) in list(self._tasks.items()):
             if known == handler and not subscription.closed:
                 # A call under way goes on: a handler may take itself away and finish its work.
@@ -282,7 +281,18 @@ class Bus(foundation.Bus):
         # The bus holds the task: a loop alone would let it be collected.
         task = loop.create_task(serve())
         self._tasks[subscription] = (handler, task)
-        task.add_done_callback(lambda _: self._tasks.pop(subscription, None))
+        task.add_done_callback(lambda _: self._end_task(subscription))
+        self._listening_changed()
+
+    def _end_task(self, subscription: Subscription[Any]) -> None:
+        self._tasks.pop(subscription, None)
+        self._listening_changed()
+
+    def _listening_changed(self, wait: bool = False) -> None:
+        """Tells the link that somebody listens, or listens no more; perhaps waits until the other side knows."""
+        link = self._link_end
+        if link is not None:
+            link.changed(wait)
 
     async def publish_async(self, topic: str, message: object) -> None:
         """Publishes, and waits without stopping the event loop for subscriptions that have no room.
@@ -303,8 +313,10 @@ class Bus(foundation.Bus):
     def close(self) -> None:
         """Ends every subscription, once what is in it was received; publishing raises `BusClosed` from here on."""
         self._close()
-        if self._link is not None:
-            self._link.close()
+        link = self._link_end
+        if link is not None:
+            link.close()
+            self._link_end = None
 
     def statistics(self) -> BusStatistics:
         """The counters, as they are now."""
@@ -324,6 +336,8 @@ class Bus(foundation.Bus):
         return f"<windlass.Bus {'closed' if self.closed else 'open'} at {id(self):#x}>"
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        if self.closed:
+            return _make_closed, ()
         from windlass._link import handle
 
         return _attach, handle(self)
@@ -333,6 +347,12 @@ def _attach(key: str, memory: SharedBuffer) -> Bus:
     from windlass._link import attach
 
     return attach(key, memory, Bus)
+
+
+def _make_closed() -> Bus:
+    bus = Bus()
+    bus.close()
+    return bus
 
 
 def _discard(subscription: Subscription[Any]) -> None:

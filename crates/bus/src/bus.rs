@@ -3,6 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
@@ -19,8 +20,32 @@ use crate::sync::{Mutex, lock};
 /// Topics that `Bus::publish` finds without a lock. Each new one copies the directory, so there must be an end to it.
 const MOST_LISTED: usize = 4096;
 
-/// Channels by type and name.
-type Directory = HashMap<TypeId, HashMap<Arc<str>, Arc<dyn AnyChannel>>>;
+/// Channels by type and name. Publishing by name is mostly these two look-ups, so the first hashes nothing, and the
+/// second by multiplications, from a seed of this process's own.
+type Directory = HashMap<TypeId, Topics, BuildHasherDefault<Identity>>;
+type Topics = HashMap<Arc<str>, Arc<dyn AnyChannel>, foldhash::fast::RandomState>;
+
+/// Takes a `TypeId` for its own hash, which it is.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // Not the way of a `TypeId`; right for any other.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
 
 struct Shared {
     registry: Mutex<Registry>,
@@ -110,7 +135,7 @@ impl Bus {
         config.max_depth = config.max_depth.clamp(1, 64);
         Self(Arc::new(Shared {
             registry: Mutex::new(Registry::default()),
-            directory: Snapshot::new(Directory::new()),
+            directory: Snapshot::new(Directory::default()),
             config: Arc::new(config),
         }))
     }
@@ -195,7 +220,7 @@ impl Bus {
         registry.channels.insert(key, Arc::clone(&made) as Arc<dyn AnyChannel>);
         let mut leftovers = Vec::new();
         if registry.channels.len() <= MOST_LISTED {
-            let mut directory = Directory::new();
+            let mut directory = Directory::default();
             for ((kind, name), channel) in &registry.channels {
                 directory.entry(*kind).or_default().insert(Arc::clone(name), Arc::clone(channel));
             }

@@ -106,6 +106,18 @@ pub fn set_aside(fd: BorrowedFd<'_>) -> io::Result<()> {
     retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })).map(drop)
 }
 
+/// Sets memory aside for a range, for whatever part of it has none yet.
+///
+/// # Errors
+///
+/// As [`set_aside`].
+pub fn set_range_aside(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
+    let number = |n: u64| libc::off_t::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let (offset, length) = (number(offset)?, number(length)?);
+    // SAFETY: a plain call on a borrowed descriptor.
+    retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, offset, length) })).map(drop)
+}
+
 /// Gives the pages that lie wholly inside a range back; they read as zeros then. The size stays.
 ///
 /// # Errors

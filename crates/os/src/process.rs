@@ -52,6 +52,20 @@ pub fn parent_pid() -> i32 {
     unsafe { libc::getppid() }
 }
 
+/// When a process that runs was started, in the kernel's ticks since boot; `None` for one that has ended, reaped or
+/// not. Process ids come again, but no two processes have both in common.
+pub fn birth(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, also parentheses and spaces: the fields begin after the last parenthesis.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    // The state is field 3 of proc_pid_stat(5), the start time field 22.
+    fields.nth(18)?.parse().ok()
+}
+
 /// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: it
 /// may be dead already.
 ///

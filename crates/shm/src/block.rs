@@ -181,7 +181,8 @@ impl Block {
         Arena::global().whole(bytes).map(Self::whole)
     }
 
-    fn whole(segment: Arc<Segment>) -> Arc<Self> {
+    /// All of a segment of this process's own.
+    pub fn whole(segment: Arc<Segment>) -> Arc<Self> {
         Arc::new(Self { segment, offset: 0, place: None, lent_for_good: AtomicBool::new(false) })
     }
 

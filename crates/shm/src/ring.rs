@@ -269,6 +269,12 @@ impl RingMemory {
         fence(Ordering::Release);
     }
 
+    /// Wakes the consumer if it sleeps, as [`Producer::wake_consumer`], for whoever has neither end.
+    pub fn wake_consumer(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.shared().sleep.0.wake_if_asleep()
+    }
+
     /// The producing end; there must be one only.
     pub fn producer(self) -> Producer {
         // Aligned by force, because the bounds of every record rest on it; a sound ring is aligned anyway.
@@ -372,9 +378,27 @@ impl Producer {
 
     /// Wakes the consumer if it sleeps; true if it did.
     pub fn wake_consumer(&self) -> bool {
-        // Pairs with the fence in Consumer::wait: either it sees our record or we see that it sleeps.
-        fence(Ordering::SeqCst);
-        self.memory.shared().sleep.0.wake_if_asleep()
+        // Its fence pairs with the one in Consumer::wait: either that sees our record or we see that it sleeps.
+        self.memory.wake_consumer()
+    }
+
+    /// Whether records of these lengths, pushed one after another, fit now.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_push`](Self::try_push).
+    pub fn has_room_for(&mut self, lengths: impl Iterator<Item = usize>) -> Result<bool, PushError> {
+        let capacity = self.memory.capacity;
+        let mut size = 0_usize;
+        for len in lengths {
+            let record = record_size(len);
+            let to_end = capacity - ((self.tail as usize).wrapping_add(size) & (capacity - 1));
+            size += record + if record > to_end { to_end } else { 0 };
+            if size > capacity {
+                return Ok(false);
+            }
+        }
+        self.has_room(size)
     }
 
     /// Takes a record back that the consumer has not started.

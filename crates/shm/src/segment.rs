@@ -416,6 +416,28 @@ impl Segment {
         }
     }
 
+    /// Sets memory aside for a range of the data.
+    ///
+    /// # Errors
+    ///
+    /// `Code::NoMemory` when there is no room, `Code::ShmCorrupt` outside the segment.
+    pub fn set_range_aside(&self, offset: u64, length: u64) -> Result<()> {
+        self.check_range(offset, length)?;
+        memfd::set_range_aside(self.as_fd(), HEADER as u64 + offset, length)
+            .context("could not set part of a segment aside")
+    }
+
+    /// Gives the memory of a range of the data back, for every process: it reads as zeros from here on.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmCorrupt` outside the segment; the kernel's error otherwise.
+    pub fn give_range_back(&self, offset: u64, length: u64) -> Result<()> {
+        self.check_range(offset, length)?;
+        memfd::give_back(self.as_fd(), HEADER as u64 + offset, length)
+            .context("could not give part of a segment back")
+    }
+
     /// Copies bytes to an offset of the mapped data.
     ///
     /// # Errors

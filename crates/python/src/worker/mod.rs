@@ -22,7 +22,6 @@ use windlass_pool::worker::{FdChannel, WorkerEnd};
 use windlass_pool::zygote::server;
 use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
-use windlass_shm::switchboard::Switchboard;
 
 use self::buffer::Purpose;
 use crate::door::{Definition, Door, drop_all, visit_all};
@@ -267,42 +266,34 @@ fn segment_of(module: *mut ffi::PyObject, object: *mut ffi::PyObject) -> Result<
 }
 
 #[entry]
-unsafe extern "C" fn switchboard_required(
-    _: *mut ffi::PyObject,
-    args: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    let (mut slots, mut ring): (ffi::Py_ssize_t, ffi::Py_ssize_t) = (0, 0);
-    parse!(args, c"nn:switchboard_required", slots, ring);
-    let number = |value| usize::try_from(value).unwrap_or(0);
-    // SAFETY: the thread is attached.
-    unsafe { ffi::PyLong_FromSize_t(Switchboard::required(number(slots), number(ring))) }
-}
-
-#[entry]
 unsafe extern "C" fn switchboard_new(
     module: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    let mut memory: *mut ffi::PyObject = ptr::null_mut();
     let (mut slots, mut ring): (ffi::Py_ssize_t, ffi::Py_ssize_t) = (0, 0);
-    parse!(args, c"Onn:switchboard", memory, slots, ring);
+    parse!(args, c"nn:switchboard", slots, ring);
     // SAFETY: our module.
     let kind = unsafe { state(module) }.map_or(ptr::null_mut(), |state| state.hub_type.cast());
     let number = |value| usize::try_from(value).unwrap_or(0);
-    finish(
-        segment_of(module, memory)
-            .and_then(|segment| switchboard::make_hub(kind, segment, number(slots), number(ring))),
-    )
+    finish(switchboard::make_hub(kind, number(slots), number(ring)).and_then(|(segment, hub)| {
+        let size = usize::try_from(segment.size()).unwrap_or(usize::MAX);
+        let memory = of_block(module, Block::whole(segment), size)?;
+        // SAFETY: two live objects, of which the tuple takes references of its own.
+        unsafe { Object::own(ffi::PyTuple_Pack(2, memory.as_ptr(), hub.as_ptr())) }
+    }))
 }
 
 #[entry]
 unsafe extern "C" fn switchboard_port(
     module: *mut ffi::PyObject,
-    memory: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
+    let mut memory: *mut ffi::PyObject = ptr::null_mut();
+    let mut patience: f64 = 0.0;
+    parse!(args, c"Od:switchboard_port", memory, patience);
     // SAFETY: our module.
     let kind = unsafe { state(module) }.map_or(ptr::null_mut(), |state| state.port_type.cast());
-    finish(segment_of(module, memory).and_then(|segment| switchboard::make_port(kind, segment)))
+    finish(segment_of(module, memory).and_then(|segment| switchboard::make_port(kind, segment, patience)))
 }
 
 /// A buffer over a block of this process's own.
@@ -563,7 +554,7 @@ const fn method(
     }
 }
 
-struct Methods([ffi::PyMethodDef; 20]);
+struct Methods([ffi::PyMethodDef; 19]);
 // SAFETY: a constant table of constant pointers.
 unsafe impl Sync for Methods {}
 
@@ -629,22 +620,16 @@ static METHODS: Methods = Methods([
         c"stays_in_stream(kept, buffer) -> whether a pickle had better keep the buffer in its stream",
     ),
     method(
-        c"switchboard_required",
-        switchboard_required,
-        ffi::METH_VARARGS,
-        c"switchboard_required(slots, ring) -> bytes",
-    ),
-    method(
         c"switchboard",
         switchboard_new,
         ffi::METH_VARARGS,
-        c"switchboard(buffer, slots, ring) -> Switchboard over a buffer of zeros",
+        c"switchboard(slots, ring) -> (SharedBuffer, Switchboard over it)",
     ),
     method(
         c"switchboard_port",
         switchboard_port,
-        ffi::METH_O,
-        c"switchboard_port(buffer) -> Port of the switchboard in it",
+        ffi::METH_VARARGS,
+        c"switchboard_port(buffer, patience) -> Port of the switchboard in it",
     ),
     method(c"die_with_parent", die_with_parent, ffi::METH_VARARGS, c"die_with_parent(parent_pid)"),
     // SAFETY: a table ends with zeros.

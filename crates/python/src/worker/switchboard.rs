@@ -1,17 +1,15 @@
 //! `Switchboard` and `Port`: messages between the process that has a bus and its workers.
 
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use windlass_os::{pidfd, process};
 use windlass_shm::segment::Segment;
-use windlass_shm::switchboard::{self, Heard};
+use windlass_shm::switchboard::{self, Heard, Received};
 
 use crate::entry::entry;
 use crate::heap;
@@ -23,9 +21,17 @@ struct Hub {
     stopping: AtomicBool,
 }
 
+/// A port until it is left. Whoever uses it meanwhile has a reference of its own; with the last one the hub is told.
 struct Port {
-    port: switchboard::Port,
+    port: Mutex<Option<Arc<switchboard::Port>>>,
     stopping: AtomicBool,
+}
+
+impl Port {
+    /// The port, unless it was left. Nothing else happens under the lock.
+    fn get(&self) -> Option<Arc<switchboard::Port>> {
+        self.port.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 fn finish(result: Result<Object, Raised>) -> *mut ffi::PyObject {
@@ -47,32 +53,28 @@ fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number.max(0.0)).unwrap_or(Duration::MAX)
 }
 
-/// Asks whether a process is there, while somebody waits for it.
-fn is_alive(pid: u32) -> impl FnMut() -> bool {
-    let mut handle: Option<Option<OwnedFd>> = None;
-    move || {
-        let open = || i32::try_from(pid).ok().and_then(|pid| pidfd::open(pid).ok());
-        let handle = handle.get_or_insert_with(open);
-        // A pidfd is readable once its process has ended.
-        handle.as_ref().is_some_and(|handle| !process::wait_readable(handle.as_fd(), Duration::ZERO))
-    }
-}
-
-/// Makes the hub over a buffer's segment.
+/// Makes a segment, and the hub over it.
 pub(super) fn make_hub(
     kind: *mut ffi::PyTypeObject,
-    segment: Arc<Segment>,
     slots: usize,
     ring: usize,
-) -> Result<Object, Raised> {
-    let board = switchboard::Switchboard::create(segment, slots, ring).map_err(|error| raise(&error))?;
+) -> Result<(Arc<Segment>, Object), Raised> {
+    let made = detached(|| switchboard::Switchboard::make(slots, ring));
+    let (segment, board) = made.map_err(|error| raise(&error))?;
     // SAFETY: the type of hubs.
-    unsafe { heap::make(kind, Hub { board, stopping: AtomicBool::new(false) }) }
+    let hub = unsafe { heap::make(kind, Hub { board, stopping: AtomicBool::new(false) })? };
+    Ok((segment, hub))
 }
 
-/// Takes a port of the switchboard in a buffer's segment.
-pub(super) fn make_port(kind: *mut ffi::PyTypeObject, segment: Arc<Segment>) -> Result<Object, Raised> {
-    let port = switchboard::Port::take(segment).map_err(|error| raise(&error))?;
+/// Takes a port of the switchboard in a buffer's segment, and waits so many seconds for one.
+pub(super) fn make_port(
+    kind: *mut ffi::PyTypeObject,
+    segment: Arc<Segment>,
+    patience: f64,
+) -> Result<Object, Raised> {
+    let port = detached(|| switchboard::Port::take(segment, seconds(patience)));
+    let port = port.map_err(|error| raise(&error))?;
+    let port = Mutex::new(Some(Arc::new(port)));
     // SAFETY: the type of ports.
     unsafe { heap::make(kind, Port { port, stopping: AtomicBool::new(false) }) }
 }
@@ -120,30 +122,45 @@ unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObjec
     finish(list)
 }
 
-/// `send(port, message)`: false if the port's process is gone.
+/// What goes to a port: its number, and the message.
+unsafe fn addressed(arguments: *mut ffi::PyObject, format: &CStr) -> Result<(usize, Object), Raised> {
+    let mut port: ffi::Py_ssize_t = 0;
+    let mut message: *mut ffi::PyObject = ptr::null_mut();
+    // SAFETY: the caller's tuple, and places of the format's types.
+    unsafe {
+        if ffi::PyArg_ParseTuple(arguments, format.as_ptr(), &raw mut port, &raw mut message) == 0 {
+            return Err(Raised);
+        }
+        Ok((usize::try_from(port).unwrap_or(usize::MAX), Object::share(message)?))
+    }
+}
+
+/// `send(port, message)`: waits for room; false if the port's process is gone.
 #[entry]
 unsafe extern "C" fn hub_send(
     object: *mut ffi::PyObject,
     arguments: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    let mut port: ffi::Py_ssize_t = 0;
-    let mut message: *mut ffi::PyObject = ptr::null_mut();
-    // SAFETY: a hub, and places of the format's types.
-    let message = unsafe {
-        if ffi::PyArg_ParseTuple(arguments, c"nS:send".as_ptr(), &raw mut port, &raw mut message) == 0 {
-            return ptr::null_mut();
-        }
-        Object::share(message)
-    };
-    // SAFETY: a hub.
-    let hub = unsafe { heap::content::<Hub>(object) };
-    finish(message.and_then(|message| {
-        let (port, bytes) = (usize::try_from(port).unwrap_or(usize::MAX), bytes(&message)?);
-        let sent = detached(|| {
-            let Some(pid) = hub.board.pid(port) else { return Ok(false) };
-            let mut is_alive = is_alive(pid);
-            hub.board.send(port, bytes, || !hub.stopping.load(Ordering::Relaxed) && is_alive())
-        });
+    // SAFETY: a hub, and a tuple of arguments.
+    let (hub, given) = unsafe { (heap::content::<Hub>(object), addressed(arguments, c"nS:send")) };
+    finish(given.and_then(|(port, message)| {
+        let bytes = bytes(&message)?;
+        let sent = detached(|| hub.board.send(port, bytes, || !hub.stopping.load(Ordering::Relaxed)));
+        truth(sent.map_err(|error| raise(&error))?)
+    }))
+}
+
+/// `offer(port, message)`: whether there was room for it.
+#[entry]
+unsafe extern "C" fn hub_offer(
+    object: *mut ffi::PyObject,
+    arguments: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a hub, and a tuple of arguments.
+    let (hub, given) = unsafe { (heap::content::<Hub>(object), addressed(arguments, c"nS:offer")) };
+    finish(given.and_then(|(port, message)| {
+        let bytes = bytes(&message)?;
+        let sent = detached(|| hub.board.offer(port, bytes));
         truth(sent.map_err(|error| raise(&error))?)
     }))
 }
@@ -166,12 +183,69 @@ unsafe extern "C" fn acknowledge(
     finish(told.map(|()| Object::none()).map_err(|error| raise(&error)))
 }
 
-/// `is_alive(port)`: whether the process of a port runs.
+/// `gone()`: the ports whose processes have ended or left, and of which everything was heard.
 #[entry]
-unsafe extern "C" fn port_alive(object: *mut ffi::PyObject, port: *mut ffi::PyObject) -> *mut ffi::PyObject {
+unsafe extern "C" fn gone(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a hub.
+    let hub = unsafe { heap::content::<Hub>(object) };
+    let gone = detached(|| hub.board.gone());
+    finish(gone.map_err(|error| raise(&error)).and_then(|gone| {
+        // SAFETY: a fresh list, and numbers.
+        unsafe {
+            let list = Object::own(ffi::PyList_New(0))?;
+            for port in gone {
+                let port = Object::own(ffi::PyLong_FromSize_t(port))?;
+                if ffi::PyList_Append(list.as_ptr(), port.as_ptr()) != 0 {
+                    return Err(Raised);
+                }
+            }
+            Ok(list)
+        }
+    }))
+}
+
+/// `pause(port, paused)`
+#[entry]
+unsafe extern "C" fn pause(object: *mut ffi::PyObject, arguments: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let (mut port, mut paused): (ffi::Py_ssize_t, c_int) = (0, 0);
+    // SAFETY: a hub, and places of the format's types.
+    let hub = unsafe {
+        if ffi::PyArg_ParseTuple(arguments, c"np:pause".as_ptr(), &raw mut port, &raw mut paused) == 0 {
+            return ptr::null_mut();
+        }
+        heap::content::<Hub>(object)
+    };
+    hub.board.pause(usize::try_from(port).unwrap_or(usize::MAX), paused != 0);
+    finish(hub.board.wake().map(|()| Object::none()).map_err(|error| raise(&error)))
+}
+
+/// `is_held(others)`: whether anything but the hub and so many others holds the memory.
+#[entry]
+unsafe extern "C" fn is_held(object: *mut ffi::PyObject, others: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
-    let (hub, port) = unsafe { (heap::content::<Hub>(object), ffi::PyLong_AsSize_t(port)) };
-    finish(truth(hub.board.pid(port).is_some_and(|pid| is_alive(pid)())))
+    let (hub, others) = unsafe { (heap::content::<Hub>(object), ffi::PyLong_AsSize_t(others)) };
+    // SAFETY: the thread is attached.
+    if !unsafe { ffi::PyErr_Occurred() }.is_null() {
+        return ptr::null_mut();
+    }
+    finish(truth(hub.board.is_held(others)))
+}
+
+/// `close()`: the ports receive what there is, and end.
+#[entry]
+unsafe extern "C" fn close_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a hub.
+    let hub = unsafe { heap::content::<Hub>(object) };
+    let closed = detached(|| hub.board.close());
+    finish(closed.map(|()| Object::none()).map_err(|error| raise(&error)))
+}
+
+/// `wake()`: the thread that hears looks around.
+#[entry]
+unsafe extern "C" fn wake_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a hub.
+    let hub = unsafe { heap::content::<Hub>(object) };
+    finish(hub.board.wake().map(|()| Object::none()).map_err(|error| raise(&error)))
 }
 
 /// `clear(port)`: frees the port of a process that is gone.
@@ -179,6 +253,10 @@ unsafe extern "C" fn port_alive(object: *mut ffi::PyObject, port: *mut ffi::PyOb
 unsafe extern "C" fn clear_port(object: *mut ffi::PyObject, port: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
     let (hub, port) = unsafe { (heap::content::<Hub>(object), ffi::PyLong_AsSize_t(port)) };
+    // SAFETY: the thread is attached.
+    if !unsafe { ffi::PyErr_Occurred() }.is_null() {
+        return ptr::null_mut();
+    }
     let cleared = detached(|| hub.board.clear(port));
     finish(cleared.map(|()| Object::none()).map_err(|error| raise(&error)))
 }
@@ -191,7 +269,7 @@ unsafe extern "C" fn stop_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
     finish(hub.board.wake().map(|()| Object::none()).map_err(|error| raise(&error)))
 }
 
-/// `send(message)`: false if it was told to stop meanwhile.
+/// `send(message)`: waits for room; false if it was told to stop meanwhile, or the hub listens no more.
 #[entry]
 unsafe extern "C" fn port_send(
     object: *mut ffi::PyObject,
@@ -201,12 +279,30 @@ unsafe extern "C" fn port_send(
     let (port, message) = unsafe { (heap::content::<Port>(object), Object::share(message)) };
     finish(message.and_then(|message| {
         let bytes = bytes(&message)?;
-        let sent = detached(|| port.port.send(bytes, || !port.stopping.load(Ordering::Relaxed)));
+        let sent = detached(|| {
+            let Some(end) = port.get() else { return Ok(false) };
+            end.send(bytes, || !port.stopping.load(Ordering::Relaxed))
+        });
         truth(sent.map_err(|error| raise(&error))?)
     }))
 }
 
-/// `receive(timeout)`: bytes, or `None` if none came in time.
+/// `offer(message)`: whether there was room for it.
+#[entry]
+unsafe extern "C" fn port_offer(
+    object: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a port, and a live argument.
+    let (port, message) = unsafe { (heap::content::<Port>(object), Object::share(message)) };
+    finish(message.and_then(|message| {
+        let bytes = bytes(&message)?;
+        let sent = detached(|| port.get().map_or(Ok(false), |end| end.offer(bytes)));
+        truth(sent.map_err(|error| raise(&error))?)
+    }))
+}
+
+/// `receive(timeout)`: bytes; `None` if none came in time; no bytes at all if none will come any more.
 #[entry]
 unsafe extern "C" fn port_receive(
     object: *mut ffi::PyObject,
@@ -218,9 +314,14 @@ unsafe extern "C" fn port_receive(
     if !unsafe { ffi::PyErr_Occurred() }.is_null() {
         return ptr::null_mut();
     }
-    finish(match detached(|| port.port.receive(seconds(timeout))) {
-        Ok(Some(message)) => Object::bytes(&message),
-        Ok(None) => Ok(Object::none()),
+    let received = detached(|| match port.get() {
+        Some(end) if !port.stopping.load(Ordering::Relaxed) => end.receive(seconds(timeout)),
+        _ => Ok(Received::Ended),
+    });
+    finish(match received {
+        Ok(Received::Message(message)) => Object::bytes(&message),
+        Ok(Received::Nothing) => Ok(Object::none()),
+        Ok(Received::Ended) => Object::bytes(&[]),
         Err(error) => Err(raise(&error)),
     })
 }
@@ -240,14 +341,33 @@ unsafe extern "C" fn wait_acknowledged(
         }
         heap::content::<Port>(object)
     };
-    let waited = detached(|| port.port.wait_acknowledged(number, seconds(timeout)));
+    let waited =
+        detached(|| port.get().map_or(Ok(false), |end| end.wait_acknowledged(number, seconds(timeout))));
     finish(waited.map_err(|error| raise(&error)).and_then(truth))
 }
 
+/// `wake()`: the thread that receives looks around.
 #[entry]
-unsafe extern "C" fn stop_port(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+unsafe extern "C" fn wake_port(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a port.
-    unsafe { heap::content::<Port>(object) }.stopping.store(true, Ordering::Relaxed);
+    if let Some(end) = unsafe { heap::content::<Port>(object) }.get() {
+        end.wake();
+    }
+    Object::none().into_ptr()
+}
+
+/// `leave()`: gives the port back, once the threads that use it have seen that they are to stop.
+#[entry]
+unsafe extern "C" fn leave(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a port.
+    let port = unsafe { heap::content::<Port>(object) };
+    port.stopping.store(true, Ordering::Relaxed);
+    detached(|| {
+        let end = port.port.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(end) = end {
+            end.wake();
+        }
+    });
     Object::none().into_ptr()
 }
 
@@ -268,10 +388,20 @@ pub(super) fn make_types(module: *mut ffi::PyObject) -> Result<(Object, Object),
             flags,
             methods: vec![
                 heap::method(c"hear", hear, ffi::METH_O, c"hear(timeout) -> [(port, pid | bytes | None)]"),
+                heap::method(
+                    c"offer",
+                    hub_offer,
+                    ffi::METH_VARARGS,
+                    c"offer(port, message) -> whether it went",
+                ),
                 heap::method(c"send", hub_send, ffi::METH_VARARGS, c"send(port, message) -> whether it went"),
                 heap::method(c"acknowledge", acknowledge, ffi::METH_VARARGS, c"acknowledge(port, number)"),
-                heap::method(c"is_alive", port_alive, ffi::METH_O, c"is_alive(port)"),
+                heap::method(c"pause", pause, ffi::METH_VARARGS, c"pause(port, paused)"),
+                heap::method(c"gone", gone, ffi::METH_NOARGS, c"gone() -> ports to be cleared"),
                 heap::method(c"clear", clear_port, ffi::METH_O, c"clear(port): its process is gone"),
+                heap::method(c"is_held", is_held, ffi::METH_O, c"is_held(others) -> whether more hold it"),
+                heap::method(c"wake", wake_hub, ffi::METH_NOARGS, c"`hear` returns"),
+                heap::method(c"close", close_hub, ffi::METH_NOARGS, c"nothing more is sent"),
                 heap::method(c"stop", stop_hub, ffi::METH_NOARGS, c"nobody waits for room any more"),
             ],
             getters: Vec::new(),
@@ -288,15 +418,22 @@ pub(super) fn make_types(module: *mut ffi::PyObject) -> Result<(Object, Object),
             doc: c"A process's end of another's switchboard.",
             flags,
             methods: vec![
+                heap::method(c"offer", port_offer, ffi::METH_O, c"offer(message) -> whether it went"),
                 heap::method(c"send", port_send, ffi::METH_O, c"send(message) -> whether it went"),
-                heap::method(c"receive", port_receive, ffi::METH_O, c"receive(timeout) -> bytes or None"),
+                heap::method(
+                    c"receive",
+                    port_receive,
+                    ffi::METH_O,
+                    c"receive(timeout) -> bytes, none of them at the end, or None",
+                ),
                 heap::method(
                     c"wait_acknowledged",
                     wait_acknowledged,
                     ffi::METH_VARARGS,
                     c"wait_acknowledged(number, timeout) -> whether it was",
                 ),
-                heap::method(c"stop", stop_port, ffi::METH_NOARGS, c"nobody waits for room any more"),
+                heap::method(c"wake", wake_port, ffi::METH_NOARGS, c"`receive` returns"),
+                heap::method(c"leave", leave, ffi::METH_NOARGS, c"gives the port back"),
             ],
             getters: Vec::new(),
             slots: &[

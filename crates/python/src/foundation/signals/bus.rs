@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pyo3_ffi as ffi;
 use windlass_bus::{Pattern, check_topic};
 
-use super::deliver;
 use super::queue::{Overflow, Queue};
 use super::registry::{Entry, Registry, Target};
 use super::route::{self, Route};
 use super::subscription;
 use super::wait::{self, Goal};
+use super::{deliver, linked};
 use crate::entry::entry;
 use crate::heap::{self, Field};
 use crate::object::{Object, Raised, fail, raise_class, text};
@@ -181,12 +181,12 @@ unsafe extern "C" fn publish(
 ///
 /// `object` is a bus, the others are live.
 #[inline]
-unsafe fn publish_one(
+pub(super) unsafe fn publish_one(
     object: *mut ffi::PyObject,
     topic: *mut ffi::PyObject,
     message: *mut ffi::PyObject,
     patience: &mut deliver::Patience,
-    except: Option<&Queue>,
+    origin: Option<&deliver::Origin<'_>>,
 ) -> Result<u64, Raised> {
     // SAFETY: the caller's.
     unsafe {
@@ -195,37 +195,9 @@ unsafe fn publish_one(
         let route = heap::content::<Route>(holder.as_ptr());
         count(&bus.published, 1);
         count(&bus.delivered, route.reach);
-        deliver::deliver(object, route, topic, message, patience, except)?;
+        deliver::deliver(object, route, topic, message, patience, origin)?;
         Ok(route.reach)
     }
-}
-
-/// `_publish_except(subscription, topic, message)`: publishes to everybody but one; how many could have got it, that
-/// one included if it listens.
-#[entry]
-unsafe extern "C" fn publish_except(
-    object: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    given: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    if given != 3 {
-        let _ = fail(c"_publish_except takes a subscription, a topic and a message");
-        return ptr::null_mut();
-    }
-    // SAFETY: a bus and three live arguments, the first of which is checked.
-    let reach = unsafe {
-        let [but, topic, message] = [0, 1, 2].map(|at| *arguments.add(at));
-        super::types(ffi::Py_TYPE(object)).and_then(|types| {
-            if ffi::PyObject_TypeCheck(but, types.subscription) == 0 {
-                return Err(fail(c"_publish_except takes a subscription"));
-            }
-            let but = &heap::content::<subscription::Subscription>(but).queue;
-            let reach =
-                publish_one(object, topic, message, &mut deliver::Patience::Endless, Some(but.as_ref()))?;
-            Object::own(ffi::PyLong_FromUnsignedLongLong(reach))
-        })
-    };
-    reach.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
 /// `publish_many(topic, messages)`: gives how many there were.
@@ -277,20 +249,32 @@ unsafe extern "C" fn begin(
         return ptr::null_mut();
     }
     // SAFETY: a bus, and two live arguments.
-    let begun = unsafe {
-        let mut patience = deliver::Patience::Later { full: Vec::new(), refused: false };
-        publish_one(object, *arguments, *arguments.add(1), &mut patience, None).and_then(|_| {
-            let deliver::Patience::Later { full, refused } = patience else { return Err(Raised) };
-            let kind = super::types(ffi::Py_TYPE(object))?.waiting;
-            let waiting = full.into_iter().map(|(queue, message)| {
-                wait::make(kind, queue, Goal::Put, Some(Object::share(object)?), Some(message))
-            });
-            let waiting = subscription::list(waiting.collect::<Result<_, _>>()?)?;
-            let refused = ffi::PyBool_FromLong(refused.into());
-            Object::own(ffi::Py_BuildValue(c"(ON)".as_ptr(), waiting.as_ptr(), refused))
-        })
-    };
+    let begun = unsafe { publish_later(object, *arguments, *arguments.add(1), None) };
     begun.map_or(ptr::null_mut(), Object::into_ptr)
+}
+
+/// # Safety
+///
+/// `object` is a bus, the others are live.
+pub(super) unsafe fn publish_later(
+    object: *mut ffi::PyObject,
+    topic: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+    origin: Option<&deliver::Origin<'_>>,
+) -> Result<Object, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut patience = deliver::Patience::Later { full: Vec::new(), refused: false };
+        publish_one(object, topic, message, &mut patience, origin)?;
+        let deliver::Patience::Later { full, refused } = patience else { return Err(Raised) };
+        let kind = super::types(ffi::Py_TYPE(object))?.waiting;
+        let waiting = full.into_iter().map(|(queue, message)| {
+            wait::make(kind, queue, Goal::Put, Some(Object::share(object)?), Some(message))
+        });
+        let waiting = subscription::list(waiting.collect::<Result<_, _>>()?)?;
+        let refused = ffi::PyBool_FromLong(refused.into());
+        Object::own(ffi::Py_BuildValue(c"(ON)".as_ptr(), waiting.as_ptr(), refused))
+    }
 }
 
 /// `None` as a null.
@@ -326,7 +310,7 @@ unsafe fn add(
         }
         let (pattern, filter) = (Arc::new(pattern), optional(filter));
         let active = Arc::new(AtomicBool::new(true));
-        let make = |id| Entry { id, pattern, priority, filter, target, active, shared: false };
+        let make = |id| Entry { id, pattern, priority, filter, target, active, link: None };
         let added = bus(object).registry.add(make);
         added.ok_or_else(closed)
     }
@@ -384,12 +368,7 @@ unsafe extern "C" fn subscribe(
         {
             return ptr::null_mut();
         }
-        let overflow = match overflow {
-            0 => Overflow::Block,
-            1 => Overflow::DropOldest,
-            2 => Overflow::DropNewest,
-            _ => Overflow::Error,
-        };
+        let overflow = Overflow::numbered(overflow);
         let queue = Arc::new(Queue::new(usize::try_from(capacity).unwrap_or(1), overflow, topics != 0));
         add(object, pattern, priority, filter, Target::Queue(Arc::clone(&queue))).and_then(|id| {
             let registry = Arc::clone(&bus(object).registry);
@@ -399,7 +378,7 @@ unsafe extern "C" fn subscribe(
                 queue,
                 registry,
                 id,
-                bus,
+                Some(bus),
                 pattern,
             )
         })
@@ -446,7 +425,7 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
         let (mut handlers, mut queues, mut waiting, mut dropped, mut refused) =
             (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
         // A link to other processes is no listener of its own.
-        for entry in bus.registry.entries().into_iter().filter(|entry| !entry.shared) {
+        for entry in bus.registry.entries().into_iter().filter(|entry| entry.link.is_none()) {
             match &entry.target {
                 Target::Handler(..) => handlers += 1,
                 Target::Queue(queue) => {
@@ -612,11 +591,11 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
                     c"publish_many($self, topic, messages, /)\n--\n\n\
                     Publishes each of the messages, in order; how many there were.",
                 ),
-                heap::fast_method(
-                    c"_publish_except",
-                    publish_except,
-                    c"Publishes to everybody but one subscription.",
-                ),
+                heap::fast_method(c"_receive", linked::receive, c"Publishes what came by a link."),
+                heap::fast_method(c"_forward", linked::forward, c"The same, to whoever has room."),
+                heap::fast_method(c"_lag", linked::lag, c"Tells of messages that were dropped on their way."),
+                heap::method(c"_link", linked::link, ffi::METH_VARARGS, c"Adds a link to another process."),
+                heap::method(c"_patterns", linked::patterns, ffi::METH_NOARGS, c"What is listened to here."),
                 heap::fast_method(c"_begin", begin, c"Publishes; whom to wait for, whether any refused."),
                 heap::method(c"_on", on, ffi::METH_VARARGS, c"Adds a handler; its number."),
                 heap::method(c"_subscribe", subscribe, ffi::METH_VARARGS, c"Adds a subscription."),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3_ffi as ffi;
 
 use super::bus::{self, Bus};
+use super::link::Outgoing;
 use super::queue::{Offered, Queue, Side};
 use super::registry::{Entry, Target};
 use super::route::{Route, Way};
@@ -24,6 +25,14 @@ pub(super) enum Patience {
     Until(Instant),
     /// Notes whom to come back to, and whether anybody refused.
     Later { full: Vec<(Arc<Queue>, Object)>, refused: bool },
+}
+
+/// Where a message came from, if not from a publisher of this process.
+pub(super) struct Origin<'a> {
+    /// The link that it came by, which does not get it.
+    pub(super) link: &'a Queue,
+    /// As it came, for the other links.
+    pub(super) encoded: Option<Object>,
 }
 
 thread_local! {
@@ -109,7 +118,7 @@ pub(super) unsafe fn deliver(
     topic: *mut ffi::PyObject,
     message: *mut ffi::PyObject,
     patience: &mut Patience,
-    except: Option<&Queue>,
+    origin: Option<&Origin<'_>>,
 ) -> Result<(), Raised> {
     // SAFETY: the caller's.
     unsafe {
@@ -132,15 +141,12 @@ pub(super) unsafe fn deliver(
                 ))
                 .map(drop)
             }
-            Way::Queue(queue) if except.is_none() => match queue.offer(Object::share(message)?) {
+            Way::Queue(queue) => match queue.offer(Object::share(message)?) {
                 Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => Ok(()),
-                Offered::Refused(_) => Err(refused()),
+                Offered::Refused(_) => refuse(patience),
                 Offered::Full(item) => wait_for_room(bus, vec![(Arc::clone(queue), item)], patience),
             },
-            // The one that is left out is the one queue there is.
-            Way::Queue(queue) if except.is_some_and(|except| ptr::eq(except, &raw const **queue)) => Ok(()),
-            Way::Queue(queue) => put(bus, queue, Object::share(message)?, None),
-            Way::Mixed(entries) => mixed(object, bus, entries, topic, message, patience, except),
+            Way::Mixed(entries) => mixed(object, bus, entries, topic, message, patience, origin),
         }
     }
 }
@@ -155,9 +161,10 @@ unsafe fn mixed(
     topic: *mut ffi::PyObject,
     message: *mut ffi::PyObject,
     patience: &mut Patience,
-    except: Option<&Queue>,
+    origin: Option<&Origin<'_>>,
 ) -> Result<(), Raised> {
     let mut pair = None;
+    let mut outgoing = Outgoing::new(topic, origin.and_then(|origin| origin.encoded.clone()));
     let mut refusal = false;
     let mut waiting = Vec::new();
     for entry in entries {
@@ -175,7 +182,17 @@ unsafe fn mixed(
                     let both = [topic, message];
                     call(object, handler.get(), topic, if *topics { &both } else { &both[1..] })?;
                 }
-                Target::Queue(queue) if except.is_some_and(|except| ptr::eq(except, &raw const **queue)) => {}
+                Target::Queue(queue) if queue.is_link => {
+                    if origin.is_some_and(|origin| ptr::eq(origin.link, &raw const **queue)) {
+                        continue;
+                    }
+                    let overflow = entry.link.unwrap_or(queue.overflow);
+                    match outgoing.go(queue, message, overflow)? {
+                        Some(Offered::Full(item)) => waiting.push((Arc::clone(queue), item)),
+                        Some(Offered::Refused(_)) => refusal = true,
+                        _ => {}
+                    }
+                }
                 Target::Queue(queue) => {
                     let item = if queue.topics {
                         if pair.is_none() {
@@ -195,12 +212,18 @@ unsafe fn mixed(
         }
     }
     wait_for_room(bus, waiting, patience)?;
+    if refusal { refuse(patience) } else { Ok(()) }
+}
+
+/// Tells the publisher that somebody refused, now or later.
+fn refuse(patience: &mut Patience) -> Result<(), Raised> {
     match patience {
-        Patience::Later { refused, .. } => *refused |= refusal,
-        _ if refusal => return Err(refused()),
-        _ => {}
+        Patience::Later { refused, .. } => {
+            *refused = true;
+            Ok(())
+        }
+        _ => Err(refused()),
     }
-    Ok(())
 }
 
 /// Has the messages for which there is no room dealt with, as the publisher wants it.

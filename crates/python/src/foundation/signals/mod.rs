@@ -2,10 +2,13 @@
 //!
 //! A publisher finds the route of its topic (`route`), which holds everybody who listens to it, and serves them one
 //! after another (`deliver`): handlers are called, queues (`queue`) are filled. Receivers take from a queue by a
-//! `subscription`, blocking, or awaiting (`wait`, `waiters`). The `registry` says who listens to what.
+//! `subscription`, blocking, or awaiting (`wait`, `waiters`). A `link` leads to another process. The `registry` says
+//! who listens to what.
 
 mod bus;
 mod deliver;
+mod link;
+mod linked;
 mod queue;
 mod registry;
 mod route;

@@ -4,6 +4,7 @@
 //! sleepers' mark away before it wakes them, so that a burst wakes a thread once and a loop once.
 
 use std::collections::VecDeque;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -26,11 +27,43 @@ pub(super) enum Overflow {
     Error,
 }
 
+impl Overflow {
+    /// The policy with a number of `windlass._bus`.
+    pub(super) fn numbered(number: c_int) -> Self {
+        match number {
+            0 => Self::Block,
+            1 => Self::DropOldest,
+            2 => Self::DropNewest,
+            _ => Self::Error,
+        }
+    }
+
+    pub(super) fn number(self) -> c_int {
+        match self {
+            Self::Block => 0,
+            Self::DropOldest => 1,
+            Self::DropNewest => 2,
+            Self::Error => 3,
+        }
+    }
+}
+
 /// One place in the queue.
-enum Slot {
+pub(super) enum Slot {
     Message(Object),
+    /// In a link: a message that may be dropped for a later one.
+    Loose(Object),
     /// So many messages were dropped here.
     Gap(u64),
+}
+
+impl Slot {
+    fn message(self) -> Option<Object> {
+        match self {
+            Self::Message(message) | Self::Loose(message) => Some(message),
+            Self::Gap(_) => None,
+        }
+    }
 }
 
 /// The counters of a queue.
@@ -51,12 +84,14 @@ pub(super) struct Counters {
 /// The part of a queue that changes.
 #[derive(Default)]
 pub(super) struct State {
-    slots: VecDeque<Slot>,
+    pub(super) slots: VecDeque<Slot>,
     /// How many of the slots are gaps.
     gaps: usize,
     /// Messages dropped after the last slot.
     tail_gap: u64,
-    closed: bool,
+    pub(super) closed: bool,
+    /// What a link has beside its queue.
+    pub(super) link: super::link::State,
     /// A thread sleeps in `receive`, or in `room`. Set by it; taken away by whoever wakes it.
     receiver_sleeps: bool,
     publisher_sleeps: bool,
@@ -105,6 +140,8 @@ pub(super) struct Queue {
     pub(super) overflow: Overflow,
     /// Messages are pairs of their topic and what was published.
     pub(super) topics: bool,
+    /// It leads to another process: see `link`.
+    pub(super) is_link: bool,
 }
 
 /// Whom to wake once the guard is dropped.
@@ -123,12 +160,12 @@ pub(super) enum Side {
 }
 
 impl State {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slots.len() - self.gaps
     }
 
     /// Marks those who wait for messages, or for room, as woken.
-    fn wake(&mut self, side: Side) -> Wake {
+    pub(super) fn wake(&mut self, side: Side) -> Wake {
         let (sleeps, loops) = match side {
             Side::Receivers => (&mut self.receiver_sleeps, &mut self.receivers),
             Side::Publishers => (&mut self.publisher_sleeps, &mut self.publishers),
@@ -160,12 +197,12 @@ impl State {
         }
     }
 
-    fn put(&mut self, message: Object) {
+    pub(super) fn put(&mut self, slot: Slot) {
         if self.tail_gap > 0 {
             self.slots.push_back(Slot::Gap(std::mem::take(&mut self.tail_gap)));
             self.gaps += 1;
         }
-        self.slots.push_back(Slot::Message(message));
+        self.slots.push_back(slot);
         self.counters.accepted += 1;
         self.counters.peak = self.counters.peak.max(self.len());
     }
@@ -175,7 +212,7 @@ impl State {
         let (mut lost, mut oldest) = (0, None);
         while oldest.is_none() {
             match self.slots.pop_front()? {
-                Slot::Message(message) => oldest = Some(message),
+                Slot::Message(message) | Slot::Loose(message) => oldest = Some(message),
                 Slot::Gap(count) => {
                     lost += count;
                     self.gaps -= 1;
@@ -194,9 +231,9 @@ impl State {
         oldest
     }
 
-    fn take(&mut self) -> Taken {
+    pub(super) fn take(&mut self) -> Taken {
         match self.slots.pop_front() {
-            Some(Slot::Message(message)) => {
+            Some(Slot::Message(message) | Slot::Loose(message)) => {
                 self.counters.received += 1;
                 Taken::Message(message)
             }
@@ -213,6 +250,10 @@ impl State {
 
 impl Queue {
     pub(super) fn new(capacity: usize, overflow: Overflow, topics: bool) -> Self {
+        Self::with(capacity, overflow, topics, false)
+    }
+
+    pub(super) fn with(capacity: usize, overflow: Overflow, topics: bool, is_link: bool) -> Self {
         Self {
             state: Guarded::new(State::default()),
             message_bell: AtomicU32::new(0),
@@ -220,6 +261,7 @@ impl Queue {
             capacity,
             overflow,
             topics,
+            is_link,
         }
     }
 
@@ -275,7 +317,7 @@ impl Queue {
                 Overflow::DropOldest => dropped = state.drop_oldest(),
             }
         }
-        state.put(message);
+        state.put(Slot::Message(message));
         if state.receiver_sleeps || state.receivers.any() {
             let wake = state.wake(Side::Receivers);
             drop(state);
@@ -284,6 +326,16 @@ impl Queue {
             drop(state);
         }
         dropped.map_or(Offered::Taken, Offered::Dropped)
+    }
+
+    /// Notes that so many messages were dropped before they came here, for its receiver to be told.
+    pub(super) fn lag(&self, count: u64) {
+        let mut state = self.lock();
+        state.tail_gap += count;
+        state.counters.dropped += count;
+        let wake = state.wake(Side::Receivers);
+        drop(state);
+        self.perform(wake);
     }
 
     /// Counts a message whose publisher is told that there was no room.
@@ -311,11 +363,7 @@ impl Queue {
         if whole == 0 {
             return Err(state.take());
         }
-        let messages = state.slots.drain(..whole).filter_map(|slot| match slot {
-            Slot::Message(message) => Some(message),
-            Slot::Gap(_) => None,
-        });
-        let messages: Vec<Object> = messages.collect();
+        let messages: Vec<Object> = state.slots.drain(..whole).filter_map(Slot::message).collect();
         state.counters.received += messages.len() as u64;
         let wake = state.wake(Side::Publishers);
         drop(state);
@@ -388,19 +436,17 @@ impl Queue {
 impl State {
     /// Every message in the queue, for the garbage collector.
     pub(super) fn messages(&self) -> impl Iterator<Item = &Object> {
-        self.slots.iter().filter_map(|slot| match slot {
-            Slot::Message(message) => Some(message),
+        let messages = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Message(message) | Slot::Loose(message) => Some(message),
             Slot::Gap(_) => None,
-        })
+        });
+        messages.chain(self.link.objects())
     }
 
     /// Takes every message, for whoever has the queue to itself.
     pub(super) fn drain(&mut self) -> Vec<Object> {
         self.gaps = 0;
-        let message = |slot| match slot {
-            Slot::Message(message) => Some(message),
-            Slot::Gap(_) => None,
-        };
-        std::mem::take(&mut self.slots).into_iter().filter_map(message).collect()
+        let slots = std::mem::take(&mut self.slots);
+        slots.into_iter().filter_map(Slot::message).chain(self.link.take_objects()).collect()
     }
 }

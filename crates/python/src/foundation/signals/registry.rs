@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pyo3_ffi as ffi;
 use windlass_bus::Pattern;
 
-use super::queue::Queue;
+use super::queue::{Overflow, Queue};
 use crate::guarded::{Guard, Guarded};
 use crate::heap::Field;
 use crate::object::Object;
@@ -36,8 +36,9 @@ pub(super) struct Entry {
     /// False once it listens no more, also for deliveries under way. Written under the guard, read without: late by a
     /// moment for other threads, never for the thread that wrote it; hence relaxed.
     pub(super) active: Arc<AtomicBool>,
-    /// One of several entries with this number, of which a topic takes the first that matches.
-    pub(super) shared: bool,
+    /// An entry of a link: one of several with this number, of which a topic takes the first that matches, with the
+    /// policy for when the link is full.
+    pub(super) link: Option<Overflow>,
 }
 
 /// A list of plain handlers that a publisher may be walking through, by which entry each of them is.
@@ -115,7 +116,7 @@ impl Registry {
         let mut state = self.lock();
         let Some(at) = state.entries.iter().position(|entry| entry.id == id) else { return false };
         let mut gone = vec![state.entries.remove(at)];
-        if gone[0].shared {
+        if gone[0].link.is_some() {
             gone.extend(state.entries.extract_if(.., |entry| entry.id == id));
         }
         for entry in &gone {
@@ -144,19 +145,26 @@ impl Registry {
         true
     }
 
-    /// Has a queue listen to these patterns in place of those that it listened to, after everybody else.
-    pub(super) fn set_patterns(&self, id: u64, queue: &Arc<Queue>, patterns: Vec<Pattern>) {
+    /// A number for a link, which listens to nothing yet.
+    pub(super) fn reserve(&self) -> u64 {
+        let mut state = self.lock();
+        state.last += 1;
+        state.last
+    }
+
+    /// Has a link listen to these patterns in place of those that it listened to, after everybody else.
+    pub(super) fn set_patterns(&self, id: u64, queue: &Arc<Queue>, patterns: Vec<(Pattern, Overflow)>) {
         let mut state = self.lock();
         let gone: Vec<Entry> = state.entries.extract_if(.., |entry| entry.id == id).collect();
         if !self.is_closed() {
-            state.entries.extend(patterns.into_iter().map(|pattern| Entry {
+            state.entries.extend(patterns.into_iter().map(|(pattern, overflow)| Entry {
                 id,
                 pattern: Arc::new(pattern),
                 priority: i64::MIN,
                 filter: Field::empty(),
                 target: Target::Queue(Arc::clone(queue)),
                 active: Arc::new(AtomicBool::new(true)),
-                shared: true,
+                link: Some(overflow),
             }));
         }
         self.version.fetch_add(1, Ordering::Release);
@@ -184,7 +192,7 @@ impl Registry {
         let state = self.lock();
         let mut entries: Vec<Entry> = Vec::new();
         for entry in &state.entries {
-            let known = entry.shared && entries.iter().any(|known| known.id == entry.id);
+            let known = entry.link.is_some() && entries.iter().any(|known| known.id == entry.id);
             if !known && entry.pattern.matches(topic) {
                 entries.push(entry.clone());
             }
@@ -205,10 +213,20 @@ impl Registry {
         }
     }
 
-    /// The patterns that anybody but one listens to.
-    pub(super) fn patterns_without(&self, id: u64) -> Vec<Arc<Pattern>> {
+    /// The patterns that are listened to in this process, each with what happens to a message without room. Handlers
+    /// have no queue, and are to miss nothing.
+    pub(super) fn local_patterns(&self) -> Vec<(Arc<Pattern>, Overflow)> {
         let state = self.lock();
-        state.entries.iter().filter(|entry| entry.id != id).map(|entry| Arc::clone(&entry.pattern)).collect()
+        let local = state.entries.iter().filter(|entry| entry.link.is_none());
+        local
+            .map(|entry| {
+                let overflow = match &entry.target {
+                    Target::Handler(..) => Overflow::Block,
+                    Target::Queue(queue) => queue.overflow,
+                };
+                (Arc::clone(&entry.pattern), overflow)
+            })
+            .collect()
     }
 
     /// Every entry, as it is now.

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use pyo3_ffi as ffi;
 use windlass_bus::Pattern;
 
+use super::bus;
 use super::queue::{Overflow, Queue, Side, Taken};
 use super::registry::Registry;
 use super::wait::{self, Goal};
-use super::{bus, deliver};
 use crate::entry::entry;
 use crate::heap::{self, Field};
-use crate::object::{Kept, Object, Raised, detached, raise_class, text};
+use crate::object::{Kept, Object, Raised, detached, fail, raise_class, text};
 
 pub(super) struct Subscription {
     pub(super) queue: Arc<Queue>,
     registry: Arc<Registry>,
     id: u64,
-    /// The bus, which lives as long as somebody listens to it.
+    /// The bus, which lives as long as somebody listens to it; empty for a link, which does not keep it.
     bus: Field,
     pattern: Field,
     /// The awaitable of the last reception, used again once nobody else refers to it: most receptions find a message
@@ -42,6 +42,9 @@ impl Subscription {
     fn end(&self) {
         self.queue.close();
         self.registry.remove(self.id);
+        if self.queue.is_link {
+            self.queue.disconnect();
+        }
     }
 
     /// Waits for something to receive.
@@ -315,20 +318,30 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
     }
 }
 
-/// `_set_patterns(patterns)`: listens to these, in place of what it listened to, after everybody else.
+/// `_set_patterns(pairs)`: a link listens to these patterns in place of its last ones, after everybody else; each
+/// with the number of an overflow. Of those that match a topic the first counts.
 #[entry]
 unsafe extern "C" fn set_patterns(
     object: *mut ffi::PyObject,
-    patterns: *mut ffi::PyObject,
+    pairs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: a subscription, and a live argument; the items are borrowed from a sequence that lives meanwhile.
     let parsed = unsafe {
-        Object::own(ffi::PySequence_Tuple(patterns)).and_then(|patterns| {
+        Object::own(ffi::PySequence_Tuple(pairs)).and_then(|pairs| {
             let parse = |at| {
-                let name = bus::characters(ffi::PyTuple_GetItem(patterns.as_ptr(), at), c"pattern")?;
-                Pattern::parse(name).map_err(|error| bus::invalid(&error))
+                let (mut name, mut overflow): (*mut ffi::PyObject, c_int) = (ptr::null_mut(), 0);
+                let pair = ffi::PyTuple_GetItem(pairs.as_ptr(), at);
+                if ffi::PyTuple_Check(pair) == 0 {
+                    return Err(fail(c"a pattern of a link comes with its overflow"));
+                }
+                let format = c"Oi:_set_patterns".as_ptr();
+                if ffi::PyArg_ParseTuple(pair, format, &raw mut name, &raw mut overflow) == 0 {
+                    return Err(Raised);
+                }
+                let pattern = Pattern::parse(bus::characters(name, c"pattern")?);
+                Ok((pattern.map_err(|error| bus::invalid(&error))?, Overflow::numbered(overflow)))
             };
-            (0..ffi::PyTuple_Size(patterns.as_ptr())).map(parse).collect::<Result<Vec<_>, _>>()
+            (0..ffi::PyTuple_Size(pairs.as_ptr())).map(parse).collect::<Result<Vec<_>, _>>()
         })
     };
     finish(parsed.map(|patterns| {
@@ -339,28 +352,51 @@ unsafe extern "C" fn set_patterns(
     }))
 }
 
-/// `_others()`: the patterns that anybody else on the bus listens to.
+/// `_hold()`: the next pair of a link, waited for, past which nothing is written until `_release`; `None` once it is
+/// closed and empty.
 #[entry]
-unsafe extern "C" fn others(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+unsafe extern "C" fn hold(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };
-    let patterns = subscription.registry.patterns_without(subscription.id);
-    finish(patterns.iter().map(|pattern| text(pattern.as_str())).collect::<Result<_, _>>().and_then(list))
+    loop {
+        match subscription.queue.hold() {
+            Taken::Message(message) => return message.into_ptr(),
+            Taken::Ended => return Object::none().into_ptr(),
+            Taken::Lagged(_) => {}
+            Taken::Empty => {
+                if subscription.wait(None).is_err() {
+                    return ptr::null_mut();
+                }
+            }
+        }
+    }
 }
 
-/// `_put(message)`: puts something into it past the bus, and waits for room.
+/// `_release()`: what `_hold` gave is written.
 #[entry]
-unsafe extern "C" fn put(object: *mut ffi::PyObject, message: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a subscription, whose field holds a bus; a live argument.
-    let done = unsafe {
-        let subscription = subscription(object);
-        match subscription.bus.share() {
-            Some(bus) => Object::share(message)
-                .and_then(|message| deliver::put(bus::bus(bus.as_ptr()), &subscription.queue, message, None)),
-            None => Ok(()),
-        }
-    };
-    finish(done.map(|()| Object::none()))
+unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a subscription.
+    unsafe { subscription(object) }.queue.release();
+    Object::none().into_ptr()
+}
+
+/// `_lost()`: how many messages of each topic a link has dropped since the last call.
+#[entry]
+unsafe extern "C" fn lost(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a subscription; a fresh dictionary, and live objects, of which it takes references of its own.
+    finish(unsafe {
+        (|| {
+            let counts = Object::own(ffi::PyDict_New())?;
+            for (topic, count) in subscription(object).queue.take_lost() {
+                let topic = text(&topic)?;
+                let count = Object::own(ffi::PyLong_FromUnsignedLongLong(count))?;
+                if ffi::PyDict_SetItem(counts.as_ptr(), topic.as_ptr(), count.as_ptr()) != 0 {
+                    return Err(Raised);
+                }
+            }
+            Ok(counts)
+        })()
+    })
 }
 
 /// The record is a class of Python's.
@@ -487,14 +523,14 @@ pub(super) unsafe fn make(
     queue: Arc<Queue>,
     registry: Arc<Registry>,
     id: u64,
-    bus: Object,
+    bus: Option<Object>,
     pattern: Object,
 ) -> Result<Object, Raised> {
     let content = Subscription {
         queue,
         registry,
         id,
-        bus: Field::new(bus),
+        bus: bus.map_or_else(Field::empty, Field::new),
         pattern: Field::new(pattern),
         spare: Field::empty(),
     };
@@ -546,8 +582,9 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
                 heap::method(c"statistics", statistics, ffi::METH_NOARGS, c"statistics($self, /)\n--\n\n\
                 Its counters, as they are now."),
                 heap::method(c"_set_patterns", set_patterns, ffi::METH_O, c"Listens to these patterns."),
-                heap::method(c"_others", others, ffi::METH_NOARGS, c"What the others on the bus listen to."),
-                heap::method(c"_put", put, ffi::METH_O, c"Puts something into it past the bus."),
+                heap::method(c"_hold", hold, ffi::METH_NOARGS, c"The next pair of a link."),
+                heap::method(c"_release", release, ffi::METH_NOARGS, c"What was held is written."),
+                heap::method(c"_lost", lost, ffi::METH_NOARGS, c"What a link has dropped, by topic."),
                 heap::method(c"_counters", counters, ffi::METH_NOARGS, c"What `statistics` is made of."),
                 heap::method(c"__enter__", enter, ffi::METH_NOARGS, c"Itself."),
                 heap::fast_method(c"__exit__", exit, c"Closes it."),

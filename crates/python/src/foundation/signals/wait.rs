@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pyo3_ffi as ffi;
 
 use super::queue::{Offered, Queue, Side, Taken};
-use super::{bus, subscription};
+use super::{bus, deliver, subscription};
 use crate::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
 use crate::entry::entry;
 use crate::heap::{self, Field};
@@ -232,6 +232,23 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     Object::none().into_ptr()
 }
 
+/// `wait()`: waits for room in this thread, and puts what is to be put.
+#[entry]
+unsafe extern "C" fn wait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: an object of the type that this is a method of.
+    let waiting = unsafe { heap::content::<Waiting>(object) };
+    let done = match (waiting.goal.get(), waiting.message.take(), waiting.holder.share()) {
+        (Goal::Put, Some(message), Some(holder)) => {
+            waiting.ended.set(true);
+            // SAFETY: what holds a publisher's awaitable is the bus, and it lives meanwhile.
+            let bus = unsafe { bus::bus(holder.as_ptr()) };
+            deliver::put(bus, &waiting.queue, message, None)
+        }
+        _ => Err(fail(c"only a message that is to be put is waited for")),
+    };
+    done.map_or(ptr::null_mut(), |()| Object::none().into_ptr())
+}
+
 #[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: an object of the type that this is a slot of, and the collector's own function.
@@ -318,6 +335,7 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
                 heap::method(c"send", awaitable_send, ffi::METH_O, c"As a coroutine's."),
                 heap::fast_method(c"throw", throw, c"As a coroutine's."),
                 heap::method(c"close", close, ffi::METH_NOARGS, c"As a coroutine's."),
+                heap::method(c"wait", wait, ffi::METH_NOARGS, c"Waits for room without a loop."),
             ],
             getters: Vec::new(),
             slots: &[
