@@ -416,14 +416,15 @@ impl Segment {
         }
     }
 
-    /// Sets memory aside for a range of the data.
+    /// Sets memory aside for a range of the data; by its owner in any case, by others while they have the descriptor.
     ///
     /// # Errors
     ///
     /// `Code::NoMemory` when there is no room, `Code::ShmCorrupt` outside the segment.
     pub fn set_range_aside(&self, offset: u64, length: u64) -> Result<()> {
         self.check_range(offset, length)?;
-        memfd::set_range_aside(self.as_fd(), HEADER as u64 + offset, length)
+        let Some(fd) = self.fd() else { return Ok(()) };
+        memfd::set_range_aside(fd, HEADER as u64 + offset, length)
             .context("could not set part of a segment aside")
     }
 
@@ -434,7 +435,7 @@ impl Segment {
     /// `Code::ShmCorrupt` outside the segment; the kernel's error otherwise.
     pub fn give_range_back(&self, offset: u64, length: u64) -> Result<()> {
         self.check_range(offset, length)?;
-        memfd::give_back(self.as_fd(), HEADER as u64 + offset, length)
+        memfd::give_back(self.open_fd()?, HEADER as u64 + offset, length)
             .context("could not give part of a segment back")
     }
 

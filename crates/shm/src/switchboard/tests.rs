@@ -137,7 +137,10 @@ fn a_port_that_scribbles_is_told_and_harms_no_other() {
 fn memory(segment: &Segment) -> u64 {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(format!("/proc/self/fd/{}", segment.as_fd().as_raw_fd())).expect("open").blocks() * 512
+    std::fs::metadata(format!("/proc/self/fd/{}", segment.fd().expect("open").as_raw_fd()))
+        .expect("open")
+        .blocks()
+        * 512
 }
 
 #[test]
