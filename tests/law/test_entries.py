@@ -48,6 +48,7 @@ HOLD_NOTHING = {
     "EventFeed": "a channel of Rust's",
     "Lent": "segments",
     "PoolHandle": "what the pool has, which the pool shows",
+    "ResultBuffer": "a segment",
     "SharedBuffer": "a segment",
     "SharedArrayBase": "what NumPy's array holds, which NumPy's array shows",
 }

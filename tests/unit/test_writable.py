@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -133,3 +135,56 @@ def test_it_is_a_switch() -> None:
         windlass.Pool(1, writable=1)  # type: ignore[arg-type]
     with windlass.Pool(1, kind="thread") as pool, pytest.raises(TypeError, match="writable"):
         pool.options(writable="yes")  # type: ignore[arg-type]
+
+
+# --- the same array for several tasks -----------------------------------------------------------------------------
+
+
+def _sum_when_open(gate: Any, array: Any) -> tuple[float, float]:
+    gate.hold()
+    return float(array.sum()), float(array[-1])
+
+
+def _segments() -> int:
+    with open("/proc/self/maps") as maps, suppress(FileNotFoundError):
+        mapped = {line.split()[4] for line in maps if "windlass-segment" in line}
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    held = set()
+    for link in links:
+        with suppress(FileNotFoundError):
+            if "windlass-segment" in os.readlink(link):
+                held.add(str(os.stat(link).st_ino))
+    return len(mapped | held)
+
+
+def test_the_same_array_given_to_tasks_at_once_is_put_once(make_pool: Callable[..., Any], gate: Any) -> None:
+    pool = make_pool(2, kind="process")
+    array = np.ones(1_000_003)
+    futures = [pool.submit(_sum_when_open, gate, array)]
+    before = _segments()
+    futures += [pool.submit(_sum_when_open, gate, array) for _ in range(4)]
+    assert _segments() == before
+    # Written to in between, in one place: it is another array.
+    array[700_001] = 5
+    futures.append(pool.submit(_sum_when_open, gate, array))
+    array[-1] = 7
+    futures.append(pool.submit(_sum_when_open, gate, array))
+    gate.open()
+    sums = [future.result(60) for future in futures]
+    assert sums == [(1_000_003, 1)] * 5 + [(1_000_007, 1), (1_000_013, 7)]
+
+
+def test_one_tasks_copy_is_not_anothers(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(2, kind="process", writable=True)
+    array = np.zeros(1_000_003)
+    assert [future.result(60) for future in [pool.submit(_add_one, array) for _ in range(8)]] == [
+        1_000_003
+    ] * 8
+
+
+def test_many_large_arrays_in_one_call(processes: Any) -> None:
+    arrays = [np.full(200_000, at) for at in range(40)]
+    before = _segments()
+    future = processes.submit(tasks.identity, arrays)
+    assert _segments() <= before + 2
+    assert [float(array[0]) for array in future.result(60)] == list(range(40))

@@ -98,10 +98,23 @@ impl Mapping {
     /// `InvalidInput` on kernels before 5.14, which cannot; then the faults come one by one.
     pub fn populate(&self, len: usize) -> io::Result<()> {
         const MADV_POPULATE_WRITE: libc::c_int = 23;
+        self.advise(len, MADV_POPULATE_WRITE)
+    }
+
+    /// The same, for reading.
+    ///
+    /// # Errors
+    ///
+    /// As [`populate`](Self::populate).
+    pub fn populate_to_read(&self, len: usize) -> io::Result<()> {
+        const MADV_POPULATE_READ: libc::c_int = 22;
+        self.advise(len, MADV_POPULATE_READ)
+    }
+
+    fn advise(&self, len: usize, advice: libc::c_int) -> io::Result<()> {
         let len = len.min(self.len);
         // SAFETY: the range lies in our own mapping, and populating it changes no contents.
-        retry(|| check(unsafe { libc::madvise(self.start.as_ptr().cast(), len, MADV_POPULATE_WRITE) }))
-            .map(drop)
+        retry(|| check(unsafe { libc::madvise(self.start.as_ptr().cast(), len, advice) })).map(drop)
     }
 }
 

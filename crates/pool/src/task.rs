@@ -105,8 +105,8 @@ pub struct Payload {
 impl Payload {
     /// A worker keeps the shared arrays that the payload names, or has given them to others, for as long as they like.
     pub(crate) fn lend_for_good(&self) {
-        let leased = self.lease.as_ref().map(|lease| lease.segment().id());
-        for segment in self.segments.iter().filter(|segment| Some(segment.id()) != leased) {
+        let leased = |id| self.lease.as_ref().is_some_and(|lease| lease.lies_in(id));
+        for segment in self.segments.iter().filter(|segment| !leased(segment.id())) {
             segment.lend_for_good();
         }
         for block in &self.blocks {

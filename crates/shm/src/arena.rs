@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use windlass_base::{Code, Result, error};
 use windlass_os::process;
 
+use crate::once::Latest;
 use crate::per_process::PerProcess;
 use crate::ranges::FreeRanges;
 use crate::segment::{Segment, Store};
@@ -82,6 +83,7 @@ struct Inner {
 pub struct Arena {
     config: ArenaConfig,
     inner: Mutex<Inner>,
+    latest: Latest,
     next_lease: AtomicU64,
     /// Leases that have a segment of their own.
     own: AtomicUsize,
@@ -102,6 +104,8 @@ pub struct Lease {
     arena: Weak<Arena>,
     /// What to give back to a slab: offset and size; `None` for a segment of its own.
     carved: Option<(usize, usize)>,
+    /// Others that are kept for as long as this one.
+    with: Vec<Arc<Self>>,
 }
 
 impl Lease {
@@ -123,6 +127,16 @@ impl Lease {
     /// `(offset, length)` of each part, from the start of the segment's data.
     pub fn ranges(&self) -> &[(u64, u64)] {
         &self.ranges
+    }
+
+    /// Keeps others for as long as this one lives.
+    pub fn keep_with_it(&mut self, others: Vec<Arc<Self>>) {
+        self.with = others;
+    }
+
+    /// Whether a segment is that of this lease, or of one that it keeps.
+    pub fn lies_in(&self, segment: u64) -> bool {
+        self.segment.id() == segment || self.with.iter().any(|other| other.lies_in(segment))
     }
 }
 
@@ -150,6 +164,7 @@ impl Arena {
         Arc::new_cyclic(|me| Self {
             config,
             inner: Mutex::default(),
+            latest: Latest::default(),
             next_lease: AtomicU64::new(1),
             own: AtomicUsize::new(0),
             caretaker: OnceLock::new(),
@@ -189,8 +204,12 @@ impl Arena {
     }
 
     /// Whether this is the process that the arena belongs to; if not, even its lock may be taken for ever.
-    fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.fork_generation == process::fork_generation()
+    }
+
+    pub(crate) fn latest(&self) -> &Latest {
+        &self.latest
     }
 
     /// Where fresh segments go in the end.
@@ -219,14 +238,21 @@ impl Arena {
         let large = total > LARGEST_IN_SLAB;
         if !self.is_ours() {
             let segment = self.segment_of(parts, &ranges, total)?;
-            return Ok(Lease { id, segment, ranges, arena: Weak::new(), carved: None });
+            return Ok(Lease { id, segment, ranges, arena: Weak::new(), carved: None, with: Vec::new() });
         }
         let mut carved = None;
         if large && (total > LARGEST_IN_REGION || self.own.load(Ordering::Relaxed) < MOST_OWN) {
             match self.segment_of(parts, &ranges, total) {
                 Ok(segment) => {
                     self.own.fetch_add(1, Ordering::Relaxed);
-                    return Ok(Lease { id, segment, ranges, arena: self.me.clone(), carved: None });
+                    return Ok(Lease {
+                        id,
+                        segment,
+                        ranges,
+                        arena: self.me.clone(),
+                        carved: None,
+                        with: Vec::new(),
+                    });
                 }
                 // There may be room in a region that is there, and descriptors of memory that is only kept.
                 Err(error) if error.code() == Code::Files && total <= LARGEST_IN_REGION => self.trim(),
@@ -242,7 +268,14 @@ impl Arena {
                 // A region was refused: the limit of file sizes, or too little memory for one.
                 let segment = self.segment_of(parts, &ranges, total)?;
                 self.own.fetch_add(1, Ordering::Relaxed);
-                return Ok(Lease { id, segment, ranges, arena: self.me.clone(), carved: None });
+                return Ok(Lease {
+                    id,
+                    segment,
+                    ranges,
+                    arena: self.me.clone(),
+                    carved: None,
+                    with: Vec::new(),
+                });
             }
             None => self.carve(total, SLAB)?,
         };
@@ -250,7 +283,7 @@ impl Arena {
             range.0 += offset as u64;
         }
         let carved = Some((offset, total));
-        let lease = Lease { id, segment, ranges, arena: self.me.clone(), carved };
+        let lease = Lease { id, segment, ranges, arena: self.me.clone(), carved, with: Vec::new() };
         for (part, (at, _)) in parts.iter().zip(&lease.ranges) {
             if large {
                 // By the descriptor, which takes memory page by page and tells when there is none.

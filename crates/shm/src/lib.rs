@@ -9,6 +9,8 @@ pub mod attention;
 #[cfg(not(loom))]
 pub mod block;
 #[cfg(not(loom))]
+mod once;
+#[cfg(not(loom))]
 mod per_process;
 pub mod pipe;
 #[cfg(not(loom))]

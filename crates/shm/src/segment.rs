@@ -389,6 +389,22 @@ impl Segment {
         Ok(())
     }
 
+    /// As [`warm_up`](Self::warm_up), for memory that has pages and is only read.
+    ///
+    /// # Errors
+    ///
+    /// As [`data`](Self::data).
+    pub(crate) fn warm_up_to_read(&self, length: usize) -> Result<()> {
+        if self.store().data.get().is_none() {
+            self.data()?;
+            if let Some(map) = self.store().data.get() {
+                // As above.
+                let _ = map.populate_to_read(HEADER + length);
+            }
+        }
+        Ok(())
+    }
+
     /// Writes bytes at an offset through the descriptor: the fastest way into memory that has no pages yet.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use windlass_pool::frame::{self, Entry, Part};
 use windlass_pool::wire::flags;
 use windlass_pool::{Engine, Payload, Reply};
+use windlass_shm::arena::Lease;
 
 use super::errors;
 use crate::lending::{self, Loans};
@@ -26,6 +27,10 @@ use crate::worker::buffer as shared_buffer;
 const INLINE: usize = 16 * 1024;
 /// The largest payload of a record: a task ring takes half of its 128 KiB.
 const LARGEST: usize = 48 * 1024;
+
+/// Buffers larger than this are put by themselves, as long as a call has no more than `MOST_LARGE` of them.
+const LARGE: usize = 1 << 20;
+const MOST_LARGE: usize = 4;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
@@ -168,22 +173,37 @@ pub(crate) fn place(
         let bytes = frame::encode(0, &parts, &[]);
         return Ok(Payload { flags: flags::DESCRIBED, bytes, lease: None, segments, blocks });
     }
-    let copied: Vec<&[u8]> =
-        all.iter().filter(|piece| matches!(piece, Piece::Copied(_))).map(Piece::copied).collect();
-    let put = || engine.arena().put_parts(&copied);
+    // Large ones by themselves, for other tasks may be given them too. Each costs a descriptor: only if they are few.
+    let large = |piece: &Piece<'_>| piece.copied().len() > LARGE;
+    let few = all.iter().filter(|piece| large(piece)).count() <= MOST_LARGE;
+    let alone = |piece: &Piece<'_>| few && large(piece);
+    let put = || {
+        let rest = all.iter().filter(|piece| matches!(piece, Piece::Copied(_)) && !alone(piece));
+        let once = all.iter().filter(|piece| alone(piece));
+        let once =
+            once.map(|piece| engine.arena().put_once(piece.copied())).collect::<Result<Vec<_>, _>>()?;
+        let mut lease = engine.arena().put_parts(&rest.map(Piece::copied).collect::<Vec<_>>())?;
+        lease.keep_with_it(once.clone());
+        Ok((lease, once))
+    };
     let lease = if total > 256 * 1024 { py.detach(put) } else { put() };
-    let lease = lease.map_err(|error| errors::from_base(py, &error))?;
-    let (id, generation) = (lease.segment().id(), lease.generation());
-    let mut ranges = lease.ranges().iter();
+    let (lease, once) = lease.map_err(|error: windlass_base::Error| errors::from_base(py, &error))?;
+    let place = |lease: &Lease, range: Option<&(u64, u64)>| {
+        let (segment, generation) = (lease.segment().id(), lease.generation());
+        let (offset, length) = range.copied().unwrap_or_default();
+        Part::Placed(Entry { segment, generation, offset, length })
+    };
+    let (mut ranges, mut leases) = (lease.ranges().iter(), once.iter());
     let mut parts = Vec::new();
     for piece in &all {
-        piece.append(&mut parts, |_| {
-            let (offset, length) = ranges.next().copied().unwrap_or_default();
-            Part::Placed(Entry { segment: id, generation, offset, length })
+        piece.append(&mut parts, |_| match alone(piece).then(|| leases.next()).flatten() {
+            Some(large) => place(large, large.ranges().first()),
+            None => place(&lease, ranges.next()),
         });
     }
     let bytes = frame::encode(lease.id(), &parts, &[]);
     segments.push(Arc::clone(lease.segment()));
+    segments.extend(once.iter().map(|large| Arc::clone(large.segment())));
     let lease = Some(Arc::new(lease));
     Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease, segments, blocks })
 }
