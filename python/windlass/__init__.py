@@ -75,6 +75,9 @@ if TYPE_CHECKING:
         PoolError as PoolError,
     )
     from windlass._errors import (
+        PoolNested as PoolNested,
+    )
+    from windlass._errors import (
         PoolTerminated as PoolTerminated,
     )
     from windlass._errors import (
@@ -182,6 +185,7 @@ __all__ = [
     "PoolError",
     "PoolEvent",
     "PoolOptions",
+    "PoolNested",
     "PoolStatistics",
     "PoolTerminated",
     "PublishTooDeep",

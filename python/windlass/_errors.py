@@ -137,6 +137,13 @@ class WorkerCrashed(PoolBroken):
         self.stack = stack
 
 
+class PoolNested(PoolError):
+    """Pools start in the workers of other pools without end, or would."""
+
+    code = "WL-POOL-NESTED"
+    remedy = 'Move the use of the pool under `if __name__ == "__main__":`, or into a function.'
+
+
 class PoolTerminated(PoolBroken):
     """The pool was terminated while this task ran: by `Pool.terminate`, or by a signal to its workers."""
 

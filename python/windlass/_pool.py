@@ -28,7 +28,7 @@ from windlass._options import (
     choose_kind,
     refuse_unknown,
 )
-from windlass._spawn import spawn_settings, stamps
+from windlass._spawn import depth, spawn_settings, stamps
 from windlass._statistics import PoolStatistics, WorkerStatistics
 from windlass._tasks import TaskMethods
 from windlass._view import PoolOptions
@@ -165,6 +165,7 @@ class Pool(_core.PoolBase, TaskMethods):
             "reject": on_full == "reject",
             "break_on_crash": on_crash == "break",
             **defaults._asdict(),
+            "depth": depth(),
             "grace": checked_seconds("grace", grace),
             "future": Future,
             "start_collector": collector.start,

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from windlass._pool import Pool
 
 
+def depth() -> int:
+    """In how many workers, one inside the other, this process runs; 0 in the program itself."""
+    main = sys.modules.get("windlass._worker_main")
+    return 0 if main is None else main.DEPTH
+
+
 def spawn_settings(
     preload: tuple[str, ...],
     initializer: Callable[..., object] | None,
@@ -49,6 +55,7 @@ def spawn_settings(
             "name": name,
             "surroundings": _surroundings.gather(),
             "log": _logs.levels() if log else None,
+            "depth": depth() + 1,
         },
         protocol=5,
     )

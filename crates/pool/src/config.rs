@@ -61,6 +61,8 @@ pub struct Config {
     pub on_crash: OnCrash,
     /// How long tasks that run in a worker are given to finish when it has to be ended for another of its tasks.
     pub grace: Duration,
+    /// Whether workers are started as they are needed, from the first task on: for pools inside of a worker.
+    pub lazy: bool,
     /// How to make worker processes; `None` for a pool of local threads, which come to [`take_local`].
     ///
     /// [`take_local`]: crate::Engine::take_local

@@ -170,6 +170,10 @@ pub struct Engine {
     ended_word: AtomicU32,
     collecting: AtomicBool,
     fork_generation: u64,
+    /// Whether it is to be awakened by the first task.
+    asleep: AtomicBool,
+    /// The descriptor of the control page, until the first workers are started.
+    unstarted: Mutex<Option<OwnedFd>>,
     pub(crate) spawning: Mutex<Option<crate::workers::Spawning>>,
 }
 
@@ -186,18 +190,43 @@ impl Engine {
     /// When the machine is out of memory or descriptors.
     pub fn start(config: Config) -> Result<Arc<Self>> {
         let (engine, control) = Self::assemble(config)?;
-        let supervisor = Supervisor::get()?;
-        if let Some(spawn) = &engine.config.spawn {
-            engine.check_limits()?;
-            let zygote = supervisor.zygote(&spawn.zygote)?;
-            engine.prepare_spawning(spawn, zygote, control)?;
-        }
-        // From here on it is looked after, however this ends.
-        supervisor.add_engine(&engine);
-        if engine.is_remote() {
-            engine.add_first_workers()?;
+        *lock(&engine.unstarted) = Some(control);
+        if engine.config.lazy && engine.is_remote() {
+            engine.asleep.store(true, Ordering::Release);
+        } else {
+            engine.awaken()?;
         }
         Ok(engine)
+    }
+
+    /// Whether it has started nothing yet.
+    pub fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Acquire)
+    }
+
+    /// Starts the zygote and the first workers, if that has not been done.
+    ///
+    /// # Errors
+    ///
+    /// When the machine is out of memory, processes or descriptors.
+    pub fn awaken(&self) -> Result<()> {
+        let mut unstarted = lock(&self.unstarted);
+        let Some(control) = unstarted.take() else { return Ok(()) };
+        let supervisor = Supervisor::get()?;
+        if let Some(spawn) = &self.config.spawn {
+            self.check_limits()?;
+            let zygote = supervisor.zygote(&spawn.zygote)?;
+            self.prepare_spawning(spawn, zygote, control)?;
+        }
+        // From here on it is looked after, however this ends.
+        if let Some(me) = self.me.upgrade() {
+            supervisor.add_engine(&me);
+        }
+        self.asleep.store(false, Ordering::Release);
+        if self.is_remote() {
+            self.add_first_workers()?;
+        }
+        Ok(())
     }
 
     /// Starts a pool whose zygote, workers and supervisor a simulation plays.
@@ -261,6 +290,8 @@ impl Engine {
             ended_word: AtomicU32::new(0),
             collecting: AtomicBool::new(false),
             fork_generation: windlass_os::process::fork_generation(),
+            asleep: AtomicBool::new(false),
+            unstarted: Mutex::new(None),
             spawning: Mutex::new(None),
             config,
         });
@@ -350,6 +381,9 @@ impl Engine {
         self.add_deadline(&mut core, &task);
         core.queue.push(Arc::clone(&task));
         if self.is_remote() {
+            if self.config.lazy {
+                self.fill_or_fall_short(&mut core);
+            }
             self.set_watch(&mut core);
             if !core.leader && core.outstanding > 8 {
                 self.poll(&mut core);

@@ -359,7 +359,13 @@ impl Engine {
     fn wanted(&self, core: &Core) -> usize {
         let closing = !matches!(core.state, State::Open);
         let done = closing && core.queue.is_empty() && core.outstanding == 0;
-        if done || core.ending { 0 } else { self.config.workers }
+        if done || core.ending {
+            0
+        } else if self.config.lazy {
+            (core.queue.len() + core.outstanding).clamp(1, self.config.workers)
+        } else {
+            self.config.workers
+        }
     }
 
     /// Ends a worker whose memory makes no sense. It is given nothing more and nothing is read from it before its

@@ -50,14 +50,18 @@ impl Loans {
     }
 }
 
-/// Opens an encoding in this thread; one that was open is forgotten.
-pub(crate) fn begin() {
-    LENT.set(Some(Loans::default()));
+/// The encoding that was open as another was opened within it, to go on after that.
+#[must_use]
+pub(crate) struct Outer(Option<Loans>);
+
+/// Opens an encoding in this thread.
+pub(crate) fn begin() -> Outer {
+    Outer(LENT.replace(Some(Loans::default())))
 }
 
 /// Closes it, and gives what was lent in it.
-pub(crate) fn take() -> Loans {
-    LENT.take().unwrap_or_default()
+pub(crate) fn take(outer: Outer) -> Loans {
+    LENT.replace(outer.0).unwrap_or_default()
 }
 
 /// What became of a wish to lend a segment.

@@ -74,6 +74,7 @@ impl World {
             max_queue: dice.one_in(4).then_some(8),
             on_full: OnFull::Reject,
             on_crash: OnCrash::Replace,
+            lazy: false,
             grace: Duration::from_millis(dice.roll() % 20),
             spawn: Some(Spawn {
                 handed: Vec::new(),

@@ -151,7 +151,7 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn fill_or_fall_short(&self, core: &mut Core) {
+    pub(crate) fn fill_or_fall_short(&self, core: &mut Core) {
         if let Err(error) = self.fill(core) {
             self.fall_short(core, &error.report());
         }

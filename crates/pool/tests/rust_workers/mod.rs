@@ -170,6 +170,7 @@ pub(crate) fn config_of_forks(workers: usize, forks: usize) -> Config {
         max_queue: None,
         on_full: OnFull::Block,
         on_crash: OnCrash::Replace,
+        lazy: false,
         grace: Duration::from_secs(1),
         spawn: Some(Spawn {
             handed: Vec::new(),

@@ -103,9 +103,9 @@ pub(crate) struct Lent {
 /// Calls a function whose encodings may refer to shared memory; gives its result, and what it referred to.
 #[pyfunction]
 pub(crate) fn lend_during<'py>(call: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Lent)> {
-    lending::begin();
+    let open = lending::begin();
     let made = call.call0();
-    let loans = lending::take();
+    let loans = lending::take(open);
     loans.lend_for_good();
     Ok((made?, Lent { loans }))
 }
@@ -116,18 +116,19 @@ pub(crate) fn lend_during<'py>(call: &Bound<'py, PyAny>) -> PyResult<(Bound<'py,
 ///
 /// `EncodeError` when neither pickle nor cloudpickle takes it, `OutOfMemory` when its buffers find no place.
 pub(crate) fn payload(py: Python<'_>, engine: &Engine, object: &Bound<'_, PyAny>) -> PyResult<Payload> {
-    BUFFERS.with_borrow_mut(Vec::clear);
-    lending::begin();
+    // What is pickled may itself pickle, by submitting to a pool: each encoding has buffers of its own.
+    let outer = BUFFERS.take();
+    let open = lending::begin();
     let first = dumps(py, object);
-    let mut handles = lending::take();
-    let mut buffers = BUFFERS.take();
+    let mut handles = lending::take(open);
+    let mut buffers = BUFFERS.replace(outer);
     let stream = match first {
         Ok(stream) if !mentions_main(stream.cast::<PyBytes>()?.as_bytes()) => stream,
         _ => {
             let kept = PyList::empty(py);
-            lending::begin();
+            let open = lending::begin();
             let slow = serialize(py)?.getattr("encode_object")?.call1((object, &kept));
-            handles = lending::take();
+            handles = lending::take(open);
             buffers = kept.iter().map(Bound::unbind).collect();
             slow?
         }

@@ -47,6 +47,11 @@ impl EngineDoor {
         self.0.is_remote()
     }
 
+    /// Whether the engine has started nothing yet.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.0.is_asleep()
+    }
+
     /// True for the first caller: the pool needs one collector.
     pub(crate) fn start_collecting(&self) -> bool {
         self.0.start_collecting()

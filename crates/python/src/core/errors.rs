@@ -211,6 +211,11 @@ pub(crate) fn cancelled(py: Python<'_>) -> PyErr {
     }
 }
 
+/// Pools in the workers of pools, without end.
+pub(crate) fn nested(py: Python<'_>, message: &str) -> PyErr {
+    make(py, "PoolNested", message, None)
+}
+
 /// A bad argument.
 pub(crate) fn value_error(message: &str) -> PyErr {
     PyValueError::new_err(message.to_owned())

@@ -105,9 +105,9 @@ impl Functions {
             return Ok(Arc::clone(&known.function));
         }
         let encode = py.import("windlass._functions")?.getattr("encode")?;
-        lending::begin();
+        let open = lending::begin();
         let encoded = encode.call1((callable,));
-        let handles = lending::take();
+        let handles = lending::take(open);
         let (stream, buffers, key, watched): (
             Bound<'_, PyBytes>,
             Vec<Py<PyAny>>,

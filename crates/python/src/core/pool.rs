@@ -22,12 +22,18 @@ use super::future::{self, FutureBase};
 use super::local::{self, LocalCall};
 use super::slot::Slot;
 use super::{encode, errors};
+use crate::worker::serve;
+
+/// How deep pools may stand in the workers of others.
+const MOST_NESTED: u32 = 3;
 
 /// What a pool and its futures share.
 pub(crate) struct PoolInner {
     pub(crate) engine: EngineDoor,
     pub(crate) functions: Functions,
     future_type: Py<PyType>,
+    /// In how many workers, one inside the other, this pool was made; 0 in the program itself.
+    depth: u32,
     /// Futures that somebody wants to be told about, kept alive until they are done.
     ///
     /// Not shown to the collector: their tasks are pending, and their callbacks are still to be called.
@@ -110,6 +116,9 @@ impl PoolInner {
         task_flags: u16,
         options: Options,
     ) -> PyResult<Result<Arc<Task>, Call>> {
+        if self.engine.is_asleep() {
+            self.awaken(py)?;
+        }
         loop {
             let (back, refused) = match self.engine.submit(py, call, task_flags, options) {
                 Ok(task) => return Ok(Ok(task)),
@@ -122,6 +131,26 @@ impl PoolInner {
             }
             future::wait(py, self, &Sleeper::Space, None)?;
         }
+    }
+
+    /// Starts the workers of a pool inside of a worker, unless that would go on without end.
+    fn awaken(&self, py: Python<'_>) -> PyResult<()> {
+        if serve::is_loading() {
+            return Err(errors::nested(
+                py,
+                "a worker imports the module that uses this pool, and the pool's workers would import it again, and so \
+                 on without end. Move that use under `if __name__ == \"__main__\":`, or into a function.",
+            ));
+        }
+        if self.depth > MOST_NESTED {
+            let message = format!(
+                "this pool would be the {}th inside of another's workers, which looks like tasks that start pools \
+                 without end. Make the pool in the program itself, or use kind=\"thread\" in the tasks.",
+                self.depth
+            );
+            return Err(errors::nested(py, &message));
+        }
+        self.engine.call(py, Engine::awaken).map_err(|error| errors::from_base(py, &error))
     }
 
     /// Encodes a call for where this pool runs it.
@@ -180,6 +209,7 @@ struct Settings<'py> {
     writable: bool,
     deadline: Option<f64>,
     grace: f64,
+    depth: u32,
     future: Bound<'py, PyType>,
     start_collector: Py<PyAny>,
     /// `(program, args, env, spec, lent, descriptors)` of a process pool.
@@ -248,6 +278,7 @@ impl PoolBase {
             on_full: if settings.reject { OnFull::Reject } else { OnFull::Block },
             grace: limit("grace", Some(settings.grace))?.unwrap_or(FOREVER),
             on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
+            lazy: settings.depth > 0,
             spawn,
         };
         let defaults = options((
@@ -262,6 +293,7 @@ impl PoolBase {
             engine: EngineDoor::new(engine),
             functions: Functions::default(),
             future_type: settings.future.unbind(),
+            depth: settings.depth,
             watched: Slot::default(),
             start_collector: Slot::new(Some(settings.start_collector)),
         });

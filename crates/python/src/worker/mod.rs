@@ -5,7 +5,7 @@
 
 pub(crate) mod buffer;
 mod indexing;
-mod serve;
+pub(crate) mod serve;
 mod switchboard;
 
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 //! The way of a usual task stays in this file. Whatever is out of the ordinary (a function that has to be
 //! loaded, buffers beside the stream, an exception) is handed to `windlass._serialize`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ const LONG_COPY: usize = 256 * 1024;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
+    static LOADING: Cell<bool> = const { Cell::new(false) };
     /// Blocks (segment and offset) that were attached by handle while a task's arguments were decoded.
     static ATTACHED: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
 }
@@ -65,6 +66,27 @@ pub(crate) fn keep_buffer(buffer: Object) -> Result<bool, Raised> {
         BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
     }
     Ok(stays)
+}
+
+/// Whether this thread of a worker is loading a function or arguments, and so perhaps importing their modules.
+pub(crate) fn is_loading() -> bool {
+    LOADING.get()
+}
+
+/// Until it is dropped, this thread is loading.
+struct Loading;
+
+impl Loading {
+    fn begin() -> Self {
+        LOADING.set(true);
+        Self
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        LOADING.set(false);
+    }
 }
 
 /// A handle was resolved in this thread.
@@ -199,6 +221,7 @@ impl Server<'_> {
             if leased { Table::parse(self.end.payload()).map_or(0, |table| table.lease()) } else { 0 };
         let payload = Object::bytes(self.end.payload())?;
         self.end.finish();
+        let loading = Loading::begin();
         let function = self.tools.functions.attribute(c"load").and_then(|load| {
             let pair = load.call(&[payload.as_ptr(), Self::truth(described)])?;
             let changes = CHANGES.load(Ordering::Relaxed);
@@ -212,6 +235,7 @@ impl Server<'_> {
             let state = if state.is_none() { None } else { Some((state.attribute(c"restore")?, changes)) };
             Ok(Loaded { callable, state })
         });
+        drop(loading);
         let replaced = self.functions.insert(record.aux, function.map_err(|Raised| take_exception()));
         drop(replaced);
         if lease != 0 {
@@ -228,7 +252,9 @@ impl Server<'_> {
     fn task(&mut self, record: Incoming) -> Result<(), Raised> {
         let mut lease = 0;
         ATTACHED.with_borrow_mut(Vec::clear);
+        let loading = Loading::begin();
         let arguments = self.arguments(record, &mut lease);
+        drop(loading);
         let mut busy = 0;
         let mut extra = 0;
         let mut answer = match arguments {
@@ -353,18 +379,19 @@ impl Server<'_> {
     }
 
     fn try_encode(&self, value: &Object, extra: &mut u16) -> Result<Answer, Raised> {
-        BUFFERS.with_borrow_mut(Vec::clear);
-        lending::begin();
+        // What is pickled may itself pickle, by submitting to a pool: each encoding has buffers of its own.
+        let outer = BUFFERS.take();
+        let open = lending::begin();
         let first = self.tools.dump(value);
-        let mut handles = lending::take();
-        let mut buffers = BUFFERS.take();
+        let mut handles = lending::take(open);
+        let mut buffers = BUFFERS.replace(outer);
         let stream = match first {
             Ok(stream) => stream,
             Err(Raised) => {
                 drop(take_exception());
                 // SAFETY: a fresh list, whose items are shared below.
                 let kept = unsafe { Object::own(ffi::PyList_New(0))? };
-                lending::begin();
+                let open = lending::begin();
                 // One result that cannot be sent must not take a batch's others with it.
                 let stream = if *extra & flags::BATCH != 0 {
                     let slow = self.tools.serialize.attribute(c"encode_batch")?;
@@ -375,7 +402,7 @@ impl Server<'_> {
                     let slow = self.tools.serialize.attribute(c"encode_result")?;
                     slow.call(&[value.as_ptr(), kept.as_ptr()])
                 };
-                handles = lending::take();
+                handles = lending::take(open);
                 let stream = stream?;
                 // SAFETY: a list that nobody else has; its items are live.
                 unsafe {
@@ -466,10 +493,10 @@ impl Server<'_> {
     }
 
     fn encode_error(&self, error: Object) -> Answer {
-        lending::begin();
+        let open = lending::begin();
         let stream =
             self.tools.serialize.attribute(c"encode_error").and_then(|encode| encode.call(&[error.as_ptr()]));
-        let handles = lending::take();
+        let handles = lending::take(open);
         let stream = stream.and_then(|stream| self.place(stream, &[], &handles));
         match stream {
             Ok(answer) => Answer { flags: answer.flags | flags::ERROR, body: answer.body },
