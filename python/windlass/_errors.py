@@ -227,7 +227,7 @@ class Unsupported(SystemCallFailed):
     """The operating system does not know a call that Windlass stands on, or a sandbox hides it."""
 
     code = "WL-UNSUPPORTED"
-    remedy = 'Use Linux 5.4 or newer, outside of a sandbox that hides its calls, or `kind="thread"`.'
+    remedy = 'Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind="thread"`.'
     _number = _errno.ENOSYS
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from windlass import _core, _logs
+from windlass._errors import OutOfProcesses
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,8 +29,19 @@ THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def start(thread: threading.Thread) -> None:
-    """Starts a thread that is joined before the interpreter leaves; only a started one can be joined."""
-    thread.start()
+    """Starts a thread that is joined before the interpreter leaves; only a started one can be joined.
+
+    Raises:
+        OutOfProcesses: if the system has no thread left.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if sys.is_finalizing():
+            raise
+        raise OutOfProcesses(
+            f"could not start the thread {thread.name}: {error}. {OutOfProcesses.remedy}"
+        ) from error
     THREADS.add(thread)
 
 

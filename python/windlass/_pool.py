@@ -192,7 +192,11 @@ class Pool(_core.PoolBase, TaskMethods):
         self._collector = collector
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
-            self._start_threads(initializer, tuple(initargs), blas_limit)
+            try:
+                self._start_threads(initializer, tuple(initargs), blas_limit)
+            except BaseException:
+                self._engine.terminate()
+                raise
         ENDING.difference_update([engine for engine in ENDING if engine.ended])
         OPEN.add(self)
         weakref.finalize(self, abandon, self._engine, self._owner).atexit = False

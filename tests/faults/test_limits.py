@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests import tasks
+
+import windlass
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,7 +75,7 @@ if libc.prctl(22, 2, program, 0, 0) != 0:
 try:
     Pool(1, kind="process")
 except windlass.Unsupported as error:
-    print(type(error).__name__, error.code, error.errno == errno.ENOSYS, "pidfd" in str(error), "5.4" in str(error))
+    print(type(error).__name__, error.code, error.errno == errno.ENOSYS, "pidfd" in str(error), "5.3" in str(error))
 with Pool(1, kind="thread") as pool:
     print(pool.submit(abs, -3).result(60))
 """
@@ -95,3 +101,43 @@ def test_the_limit_of_file_sizes_is_named() -> None:
 
 def test_without_pidfds_a_pool_says_what_it_needs() -> None:
     assert _run(WITHOUT_PIDFD) == ["Unsupported WL-UNSUPPORTED True True True", "3"]
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From its call on no thread starts; the second call lets them start again."""
+    right = threading.Thread.start
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def switch() -> None:
+        now = refuse if threading.Thread.start is right else right
+        monkeypatch.setattr(threading.Thread, "start", now)
+
+    return switch
+
+
+def test_a_thread_pool_without_threads_to_be_had(no_threads: Callable[[], None]) -> None:
+    no_threads()
+    with pytest.raises(windlass.OutOfProcesses, match="ulimit -u") as caught:
+        windlass.Pool(2, kind="thread")
+    assert caught.value.code == "WL-PROCESSES"
+    no_threads()
+    with windlass.Pool(2, kind="thread") as pool:
+        assert pool.submit(tasks.square, 3).result(60) == 9
+
+
+def test_a_collector_that_cannot_start_is_tried_again(
+    make_pool: Callable[..., Any], no_threads: Callable[[], None], kind: str, gate: Any
+) -> None:
+    pool = make_pool(1, kind=kind)
+    future = pool.submit(gate.hold)
+    no_threads()
+    with pytest.raises(windlass.OutOfProcesses):
+        future.add_done_callback(lambda _: None)
+    no_threads()
+    called = threading.Event()
+    pool.submit(gate.hold).add_done_callback(lambda _: called.set())
+    gate.open()
+    assert called.wait(60)

@@ -36,7 +36,7 @@ codes! {
         "Check the limits of this process: `windlass doctor` prints them.";
     /// The operating system does not know a call.
     Unsupported = "WL-UNSUPPORTED",
-        "Use Linux 5.4 or newer, outside of a sandbox that hides its calls, or `kind=\"thread\"`.";
+        "Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind=\"thread\"`.";
     /// There is no room for a buffer.
     NoMemory = "WL-NOMEM",
         "Free memory, send less at once, or raise the memory limit.";

@@ -113,6 +113,11 @@ impl Engine {
         !self.collecting.swap(true, Ordering::AcqRel)
     }
 
+    /// The collector could not be started: the next caller of [`start_collecting`](Self::start_collecting) is the first.
+    pub fn stop_collecting(&self) {
+        self.collecting.store(false, Ordering::Release);
+    }
+
     /// Makes the collector look, whatever there is: for a pool's end.
     pub fn nudge_collector(&self) {
         Self::bump(&self.completed_word);

@@ -59,8 +59,14 @@ impl PoolInner {
         }
         if self.engine.start_collecting() {
             let start = self.start_collector.take();
-            if let Some(start) = start {
-                start.bind(py).call1((PoolHandle { inner: Arc::clone(self) },))?;
+            if let Some(start) = start
+                && let Err(error) = start.bind(py).call1((PoolHandle { inner: Arc::clone(self) },))
+            {
+                // No thread is left, say: the next one that asks tries again.
+                let before = self.start_collector.with(move |slot| slot.replace(start));
+                drop(before);
+                self.engine.call(py, Engine::stop_collecting);
+                return Err(error);
             }
         }
         let (id, watched) = (task.id, future.clone().unbind());
