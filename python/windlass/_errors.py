@@ -323,6 +323,12 @@ def of_code(code: str, message: str, errno: int | None) -> WindlassError:
     return made
 
 
+def of_system(what: str, error: OSError) -> SystemCallFailed:
+    """The exception for a call of the system that failed in Python: the same class as if it had failed in Rust."""
+    kind = _BY_NUMBER.get(error.errno or 0, SystemCallFailed)
+    return kind(f"{what}: {error.strerror or error}. {kind.remedy}", error.errno)
+
+
 class RemoteTraceback(Exception):
     """The traceback of a worker's exception, as text: the cause of what the future raises."""
 
@@ -403,3 +409,9 @@ _BY_CODE: dict[str, type[WindlassError]] = {
     for each in list(globals().values())
     if isinstance(each, type) and issubclass(each, WindlassError)
 }
+#: The limits by the system's numbers for them.
+_BY_NUMBER: dict[int, type[SystemCallFailed]] = {
+    each._number: each
+    for each in _BY_CODE.values()
+    if issubclass(each, SystemCallFailed) and each._number is not None and each is not OutOfPorts
+} | {_errno.ENFILE: OutOfDescriptors, _errno.ENOSPC: OutOfMemory}

@@ -12,6 +12,7 @@ from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined
 from typing import TYPE_CHECKING, Any
 
 from windlass import _core, _functions, _logs, _serialize, _surroundings
+from windlass._errors import of_system
 
 if TYPE_CHECKING:
     from windlass._pool import Pool
@@ -72,6 +73,10 @@ def spawn_settings(
             "generation": _generation,
         }
     )
+    try:
+        logs = _logs.collector().fd
+    except OSError as error:
+        raise of_system("could not open the socket for what workers log", error) from error
     code = "from windlass._zygote import main; main()"
     return (
         sys.executable,
@@ -79,7 +84,7 @@ def spawn_settings(
         [("PYTHONPATH", _package_path())],
         spec,
         lent,
-        [_logs.collector().fd],
+        [logs],
     )
 
 

@@ -113,7 +113,8 @@ impl Engine {
         !self.collecting.swap(true, Ordering::AcqRel)
     }
 
-    /// The collector could not be started: the next caller of [`start_collecting`](Self::start_collecting) is the first.
+    /// The collector could not be started: the next caller of [`start_collecting`](Self::start_collecting) is the
+    /// first.
     pub fn stop_collecting(&self) {
         self.collecting.store(false, Ordering::Release);
     }
