@@ -14,6 +14,7 @@ import sys
 import _rows_arrays
 import _rows_demo
 import _rows_faults
+import _rows_functions
 import _rows_start
 import _rows_tasks
 from _driver import main
@@ -24,6 +25,7 @@ ROWS = (
     _rows_tasks.ROUNDTRIP,
     _rows_tasks.WINDOWED,
     _rows_tasks.MAP,
+    _rows_functions.FUNCTIONS,
     _rows_arrays.ARRAY,
     _rows_arrays.KERNEL,
     _rows_faults.KILL,
