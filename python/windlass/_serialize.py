@@ -216,7 +216,7 @@ def undecodable(what: str, error: BaseException) -> BaseException:
 
 def undecodable_arguments(error: BaseException) -> BaseException:
     """Worker: the error of a task whose arguments did not unpickle."""
-    limit: type[BaseException] = _errors().LimitReached
+    limit: type[BaseException] = errors().LimitReached
     if isinstance(error, limit):
         return error  # It says what to do; the arguments are sound.
     return undecodable("arguments", error)
