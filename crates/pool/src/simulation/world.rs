@@ -237,7 +237,7 @@ impl World {
             let Some(id) = zygote::read_request(&self.zygote, &mut fds) else { return };
             let mut fds = fds.into_iter();
             let mut next = || fds.next().expect("a descriptor");
-            let (socket, control, event, _spec) = (next(), next(), next(), next());
+            let (socket, control, event, _spec, _notes) = (next(), next(), next(), next(), next());
             let control = Control::attach(control, event).expect("a control page");
             self.asked.push_back(Asked { id, control, socket, lanes: fds.collect() });
         }
