@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 #: Bytes of a record's text, and of its traceback.
 _LONGEST = 32 * 1024
@@ -212,18 +212,19 @@ class Collector:
                 return
             try:
                 self._take(data)
-            except Exception:
+            except Exception as error:
                 # A handler of the program's, or a worker that sends nonsense. The next record may be fine.
                 if logging.raiseExceptions and sys.stderr is not None:
-                    sys.excepthook(*sys.exc_info())
+                    sys.excepthook(type(error), error, error.__traceback__)
 
     def _take(self, data: bytes) -> None:
         try:
-            message = json.loads(data)
+            given: Any = json.loads(data)
         except ValueError:
             return
-        if not isinstance(message, dict):
+        if not isinstance(given, dict):
             return
+        message = cast("dict[str, Any]", given)
         if (mark := self._marks.get(message.get("mark", 0))) is not None:
             mark.set()
             return
@@ -234,46 +235,46 @@ class Collector:
             own.warning(
                 "%d log records of %s were dropped: this process did not take them in time", dropped, worker
             )
-        complaints = message.get("complaints")
+        complaints: Any = message.get("complaints")
         if isinstance(complaints, list):
             for text in complaints:
                 if isinstance(text, str) and text not in self._complained:
                     self._complained.add(text)
                     own.warning("preload: %s", text)
-        carried = message.get("record")
+        carried: Any = message.get("record")
         if isinstance(carried, dict) and isinstance(carried.get("levelno"), int):
-            extra = message.get("extra")
-            given = {**extra, **carried} if isinstance(extra, dict) else carried
-            record = logging.makeLogRecord(given)
+            extra: Any = message.get("extra")
+            fields: Any = {**extra, **carried} if isinstance(extra, dict) else carried
+            record = logging.makeLogRecord(fields)
             logger = logging.getLogger(str(record.name))
             if logger.isEnabledFor(record.levelno):
                 logger.handle(record)
 
 
-_COLLECTOR: Collector | None = None
-_MAKING = threading.Lock()
+_the_collector: Collector | None = None
+_making = threading.Lock()
 
 
 def collector() -> Collector:
     """The process's collector, started at the first call."""
-    global _COLLECTOR
-    with _MAKING:
-        if _COLLECTOR is None:
-            _COLLECTOR = Collector()
-        return _COLLECTOR
+    global _the_collector
+    with _making:
+        if _the_collector is None:
+            _the_collector = Collector()
+        return _the_collector
 
 
 def drain() -> None:
     """Waits for the records of workers that have ended; nothing to do where there was no worker."""
-    if _COLLECTOR is not None:
-        _COLLECTOR.drain()
+    if _the_collector is not None:
+        _the_collector.drain()
 
 
 def _forked() -> None:
     # The thread is the parent's, and so are the records.
-    global _COLLECTOR, _MAKING
-    _COLLECTOR = None
-    _MAKING = threading.Lock()
+    global _the_collector, _making
+    _the_collector = None
+    _making = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -39,7 +39,7 @@ def gather() -> dict[str, Any]:
         "signals": {
             number: int(now)
             for number in _SIGNALS
-            if (now := signal.getsignal(number)) in (signal.SIG_IGN, signal.SIG_DFL)
+            if isinstance(now := signal.getsignal(number), signal.Handlers)
         },
         "decimal": {name: getattr(context, name) for name in _ARITHMETIC} if context is not None else None,
         "digits": sys.get_int_max_str_digits(),

@@ -57,7 +57,8 @@ def main() -> None:
     sys.path[:] = settings["path"]
     sys.argv[:] = [""]
     # Everything that a worker needs is imported here, once.
-    from windlass import _logs, _random, _worker_main  # noqa: F401
+    from windlass import _logs as _logs
+    from windlass import _random, _worker_main
 
     for name in _worker_main.BLAS_VARIABLES:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.

@@ -131,8 +131,7 @@ def shutdown() -> None:
 
 def _forked() -> None:
     # The workers and the timers' threads are the parent's.
-    global _LOCK
-    _LOCK = threading.Lock()
+    globals()["_LOCK"] = threading.Lock()
     _RESTING.clear()
 
 

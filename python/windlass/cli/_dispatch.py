@@ -6,6 +6,7 @@ microseconds. A chunk that is lost with its worker gives back what the worker ha
 
 from __future__ import annotations
 
+import functools
 import queue
 from collections import deque
 from collections.abc import Iterator
@@ -118,7 +119,10 @@ class Dispatch:
             raise CommandError(f"the pool takes no more inputs: {error}") from error
         chunk.future = future
         self._chunks.add(chunk)
-        future.add_done_callback(lambda _: self._events.put(chunk))
+        future.add_done_callback(functools.partial(self._ended, chunk))
+
+    def _ended(self, chunk: Chunk, _: windlass.Future[_chunk.Answer]) -> None:
+        self._events.put(chunk)
 
     def _make_slot(self) -> Any:
         if self._pool.kind == "thread":

@@ -37,7 +37,7 @@ def encode(value: Any) -> str:
 
 def stand_in(value: Any) -> Any:
     """What is encoded in place of a value that JSON does not know."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind.__module__ == "numpy":
         return _of_numpy(value)
     if isinstance(value, datetime.date | datetime.time):
@@ -45,8 +45,7 @@ def stand_in(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
     if isinstance(value, os.PathLike):
-        path: Any = os.fspath(value)
-        return os.fsdecode(path)
+        return os.fsdecode(value)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, _SPELLED):
         return str(value)
     if isinstance(value, enum.Enum):
