@@ -1,4 +1,6 @@
 """Objects that no pickle takes and that a worker can have one of its own of: locks, caches, context variables."""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnnecessaryComparison=false
 
 from __future__ import annotations
 

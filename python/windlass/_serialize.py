@@ -65,7 +65,8 @@ def describe_call(function: bytes | None, arguments: bytes | None, batch: bool) 
     given: Any = pickle.loads(arguments) if arguments else None
     if batch:
         return f"{name} on one of {len(given)} inputs, the first of which is {_shortened(given[0])}"
-    positional, keywords = given if given is not None else ((), {})
+    call: tuple[tuple[Any, ...], dict[str, Any]] = given if given is not None else ((), {})
+    positional, keywords = call
     parts = [_shortened(value) for value in positional]
     parts += [f"{key}={_shortened(value)}" for key, value in keywords.items()]
     return f"{name}({', '.join(parts)})"

@@ -5,6 +5,7 @@ classes of such a module, as pickle does; beside it go the definitions of all na
 digest. The worker takes over a definition if the program has changed it since that worker last took one by this name.
 So what the worker's own code has assigned stays, unless the program assigns something else.
 """
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 The compiled part looks through what is listed here before each submission, by identity and without calling Python. A
 function whose pickle may change without such a trace, because it refers to a list for instance, is pickled each time.
 """
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
