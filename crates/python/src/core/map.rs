@@ -528,10 +528,12 @@ impl Drop for MapIterator {
                 return;
             }
             // One that was never looked at is how people say "run all these": as in the standard library.
-            if self.sized && self.buffersize.is_none() && self.callable.with(|callable| callable.is_some()) {
-                if let Err(error) = self.refill(py, true) {
-                    error.write_unraisable(py, None);
-                }
+            let wanted = self.sized && self.buffersize.is_none();
+            if wanted
+                && self.callable.with(|callable| callable.is_some())
+                && let Err(error) = self.refill(py, true)
+            {
+                error.write_unraisable(py, None);
             }
             let error = self.state.with(|state| state.input_error.take());
             if let Some(error) = error {
