@@ -1,14 +1,14 @@
 //! The engine's one source of time, which a simulation sets.
 
-#[cfg(not(test))]
+#[cfg(not(any(test, fuzzing)))]
 pub(crate) fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use simulated::{now, set, unset};
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod simulated {
     use std::cell::Cell;
     use std::time::Instant;

@@ -10,6 +10,8 @@ mod dispatch;
 mod engine;
 pub mod events;
 pub mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod held;
 mod lane;
 mod locked;

@@ -157,7 +157,7 @@ impl Worker {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Engine {
     /// For a simulation: the workers that have been sent a signal.
     pub(crate) fn killed_workers(&self) -> Vec<u64> {

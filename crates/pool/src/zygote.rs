@@ -78,7 +78,7 @@ fn read_head(bytes: &[u8]) -> Option<(u32, u64, i64)> {
 }
 
 impl Message {
-    fn parse(bytes: &[u8], fds: &mut Vec<OwnedFd>) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8], fds: &mut Vec<OwnedFd>) -> Option<Self> {
         let (op, worker, number) = read_head(bytes)?;
         let text = || String::from_utf8_lossy(bytes.get(HEAD..).unwrap_or_default()).into_owned();
         Some(match op {
@@ -223,7 +223,7 @@ impl Zygote {
 }
 
 /// For a simulation: a zygote whose process is played by whoever has the other end of its socket.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Zygote {
     pub(crate) fn simulated() -> Result<(std::sync::Arc<Self>, OwnedFd)> {
         let (ours, theirs) = socket::seqpacket_pair().context("could not make a zygote's socket")?;
@@ -239,7 +239,7 @@ impl Zygote {
 }
 
 /// For a simulation: the next request that was sent to a zygote: which worker, with which descriptors.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn read_request(fd: &OwnedFd, fds: &mut Vec<OwnedFd>) -> Option<u64> {
     let mut buffer = [0; HEAD];
     let got = socket::recv(fd.as_fd(), &mut buffer, fds, false).ok()?;

@@ -1,0 +1,8 @@
+//! An engine whose worker writes anything anywhere it can.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use windlass_pool::fuzzing;
+
+fuzz_target!(|program: &[u8]| fuzzing::lane(program));
