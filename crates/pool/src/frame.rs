@@ -84,7 +84,8 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` when the table is longer than the payload, has no entry, or an inline entry points outside.
+    /// `Code::ShmCorrupt` when the table is longer than the payload or has no entry, an inline entry points outside, or a handle
+    /// names no segment.
     pub fn parse(payload: &'a [u8]) -> Result<Self> {
         let count = payload.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let (Some(count), Some(lease)) = (count, word(payload, 8)) else {
@@ -100,6 +101,9 @@ impl<'a> Table<'a> {
         let table = Self { payload, lease, count, handles };
         for index in 0..count {
             let entry = table.entry(index).ok_or_else(|| corrupt("a descriptor is cut off"))?;
+            if entry.segment == 0 && index >= count - handles {
+                return Err(corrupt("a handle names no segment"));
+            }
             if entry.segment == 0 && table.inline(&entry).is_none() {
                 return Err(corrupt("an inline descriptor points outside its payload"));
             }
@@ -225,6 +229,13 @@ mod tests {
         assert_eq!(entries[1], placed);
         assert_eq!(table.inline(&entries[2]), Some(&b"buffer"[..]));
         assert_eq!(entries[2].offset % ALIGN as u64, 0);
+    }
+
+    #[test]
+    fn a_handle_names_a_segment() {
+        let nowhere = Entry { segment: 0, generation: 0, offset: 0, length: 1 };
+        let bytes = encode(0, &[Part::Inline(b"stream")], &[nowhere]);
+        assert!(Table::parse(&bytes).is_err());
     }
 
     #[test]

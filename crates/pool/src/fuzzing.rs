@@ -19,7 +19,8 @@ use crate::passing;
 use crate::task::{Call, Function, Options, Payload, Task};
 use crate::wire::{flags, kind};
 use crate::worker::WorkerEnd;
-use crate::zygote::{self, Message, Zygote, ZygoteCommand};
+use crate::zygote::server::{Request, read_request};
+use crate::zygote::{Message, Zygote, ZygoteCommand};
 
 /// A packet from a zygote.
 pub fn zygote_message(bytes: &[u8]) {
@@ -59,6 +60,7 @@ pub fn lane(program: &[u8]) {
         spec: Arc::from(&b""[..]),
         segments: Vec::new(),
         blocks: Vec::new(),
+        handed: Vec::new(),
     };
     let config = Config {
         name: "fuzzed".into(),
@@ -67,6 +69,7 @@ pub fn lane(program: &[u8]) {
         max_queue: None,
         on_full: OnFull::Reject,
         on_crash: OnCrash::Replace,
+        grace: Duration::from_millis(20),
         spawn: Some(spawn),
     };
     let engine = Engine::start_simulated(config, near).expect("started");
@@ -114,11 +117,9 @@ pub fn lane(program: &[u8]) {
 }
 
 fn fork(engine: &Arc<Engine>, zygote: &OwnedFd) -> Option<Hostile> {
-    let mut fds = Vec::new();
-    let id = zygote::read_request(zygote, &mut fds)?;
-    let mut fds = fds.into_iter();
-    let mut next = || fds.next().expect("a descriptor");
-    let (socket, page, event, _spec, lane) = (next(), next(), next(), next(), next());
+    let Ok(Request::Spawn(id, given)) = read_request(zygote) else { return None };
+    let (socket, page, event) = (given.socket, given.control, given.event);
+    let lane = given.lanes.into_iter().next()?;
     let map = |fd: &OwnedFd, size| Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("mapped");
     let (lane_map, page_map) = (map(&lane, LaneLayout::DEFAULT.size()), map(&page, control::SIZE));
     let control = Control::attach(page, event).expect("a control page");
@@ -154,7 +155,8 @@ fn submit(engine: &Arc<Engine>, function: &Arc<Function>, leased: bool, length: 
     } else {
         Payload { bytes, ..Payload::default() }
     };
-    let call = Call::Remote { function: Arc::clone(function), payload: Mutex::new(payload) };
+    let call =
+        Call::Remote { function: Mutex::new(Some(Arc::clone(function))), payload: Mutex::new(payload) };
     let options = Options { retries: u32::from(length % 3), ..Options::default() };
     engine.submit(call, 0, options, true).ok()
 }

@@ -166,6 +166,7 @@ impl Engine {
     }
 
     /// For a simulation: the tasks that lie with a worker.
+    #[cfg(test)]
     pub(crate) fn given_to(&self, id: u64) -> Vec<u64> {
         let core = self.lock();
         let Some(worker) = core.workers.iter().flatten().find(|worker| worker.id == id) else {

@@ -237,12 +237,3 @@ impl Zygote {
         Ok((std::sync::Arc::new(zygote), theirs))
     }
 }
-
-/// For a simulation: the next request that was sent to a zygote: which worker, with which descriptors.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn read_request(fd: &OwnedFd, fds: &mut Vec<OwnedFd>) -> Option<u64> {
-    let mut buffer = [0; HEAD];
-    let got = socket::recv(fd.as_fd(), &mut buffer, fds, false).ok()?;
-    let (op, worker, _) = read_head(buffer.get(..got)?)?;
-    (op == SPAWN).then_some(worker)
-}

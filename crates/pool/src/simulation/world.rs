@@ -17,7 +17,8 @@ use crate::engine::Engine;
 use crate::frame::{self, Entry, Part};
 use crate::task::{Call, Failure, Function, Limit, Options, Outcome, Payload, Task};
 use crate::wire::flags;
-use crate::zygote::{self, Zygote, ZygoteCommand};
+use crate::zygote::server::{Request, read_request};
+use crate::zygote::{Zygote, ZygoteCommand};
 
 /// A worker that the engine has asked for and that does not exist yet.
 struct Asked {
@@ -233,13 +234,9 @@ impl World {
 
     fn read_requests(&mut self) {
         loop {
-            let mut fds = Vec::new();
-            let Some(id) = zygote::read_request(&self.zygote, &mut fds) else { return };
-            let mut fds = fds.into_iter();
-            let mut next = || fds.next().expect("a descriptor");
-            let (socket, control, event, _spec, _notes) = (next(), next(), next(), next(), next());
-            let control = Control::attach(control, event).expect("a control page");
-            self.asked.push_back(Asked { id, control, socket, lanes: fds.collect() });
+            let Ok(Request::Spawn(id, given)) = read_request(&self.zygote) else { return };
+            let control = Control::attach(given.control, given.event).expect("a control page");
+            self.asked.push_back(Asked { id, control, socket: given.socket, lanes: given.lanes });
         }
     }
 

@@ -57,6 +57,48 @@ fn refuse(fd: &OwnedFd, worker: u64, why: &str) -> io::Result<()> {
     socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), why.as_bytes()], &[], true)
 }
 
+/// What the parent's socket had to say.
+pub(crate) enum Request {
+    /// To fork a worker, with this.
+    Spawn(u64, Spawned),
+    /// A worker that cannot be forked, and why.
+    Refused(u64, String),
+    /// Something that this zygote does not know.
+    Unknown,
+    /// Nothing at the moment.
+    Nothing,
+    /// The parent is gone.
+    End,
+}
+
+/// Reads one request, without blocking.
+pub(crate) fn read_request(fd: &OwnedFd) -> io::Result<Request> {
+    let mut buffer = [0; REQUEST];
+    let mut fds = Vec::new();
+    match socket::recv(fd.as_fd(), &mut buffer, &mut fds, false) {
+        Ok(0) => return Ok(Request::End),
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Request::Nothing),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(Request::End),
+        Err(e) => return Err(e),
+    }
+    let Some((SPAWN, worker, lanes)) = read_head(&buffer) else { return Ok(Request::Unknown) };
+    let word =
+        |at: usize| buffer.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+    let (slot, handed) = (word(REQUEST - 8), word(REQUEST - 4) as usize);
+    if fds.len() != 5 + handed + usize::try_from(lanes).unwrap_or(0) {
+        let why = limits::explain_fork(&io::Error::from_raw_os_error(EMFILE));
+        let why = format!("the process that forks workers was sent too many descriptors: {why}");
+        return Ok(Request::Refused(worker, why));
+    }
+    let mut rest = fds.into_iter();
+    let mut next = || rest.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
+    let (socket, control, event, spec, notes) = (next()?, next()?, next()?, next()?, next()?);
+    let handed = rest.by_ref().take(handed).collect();
+    let lanes = rest.collect();
+    Ok(Request::Spawn(worker, Spawned { worker, socket, control, event, spec, notes, slot, handed, lanes }))
+}
+
 /// Serves requests until the parent is gone (`Ok(None)`), or, in each forked child, until it is born.
 ///
 /// `fork` makes the child and returns 0 in it; the interpreter's own duties around a fork are its business.
@@ -82,41 +124,20 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Resu
             }
         }
         loop {
-            let mut buffer = [0; REQUEST];
-            let mut fds = Vec::new();
-            match socket::recv(fd.as_fd(), &mut buffer, &mut fds, false) {
-                Ok(0) => return Ok(None),
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-                Err(e) => return Err(e),
-            }
-            let Some((SPAWN, worker, lanes)) = read_head(&buffer) else { continue };
-            let word = |at: usize| {
-                buffer.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+            let (worker, given) = match read_request(&fd)? {
+                Request::Spawn(worker, given) => (worker, given),
+                Request::Refused(worker, why) => {
+                    refuse(&fd, worker, &why)?;
+                    continue;
+                }
+                Request::Unknown => continue,
+                Request::Nothing => break,
+                Request::End => return Ok(None),
             };
-            let (slot, handed) = (word(REQUEST - 8), word(REQUEST - 4) as usize);
-            if fds.len() != 5 + handed + usize::try_from(lanes).unwrap_or(0) {
-                let why = limits::explain_fork(&io::Error::from_raw_os_error(EMFILE));
-                refuse(
-                    &fd,
-                    worker,
-                    &format!("the process that forks workers was sent too many descriptors: {why}"),
-                )?;
-                continue;
-            }
             match fork() {
                 Ok(0) => {
                     signalfd::unblock(SIGCHLD)?;
-                    let mut rest = fds.into_iter();
-                    let mut next = || rest.next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
-                    let (socket, control, event, spec) = (next()?, next()?, next()?, next()?);
-                    let notes = next()?;
-                    let handed = rest.by_ref().take(handed).collect();
-                    let lanes = rest.collect();
-                    let spawned =
-                        Spawned { worker, socket, control, event, spec, notes, slot, handed, lanes };
-                    return Ok(Some(spawned));
+                    return Ok(Some(given));
                 }
                 Ok(pid) => {
                     workers.insert(pid, worker);
