@@ -86,7 +86,6 @@ class Pool(_core.PoolBase, TaskMethods):
     _threads: int
     _blas_threads: int
     #: Tasks that run at once, under the name that the standard library's executors have for it: dask looks there.
-    _max_workers: int
     _preload: tuple[str, ...]
     _stamps: dict[str, tuple[str, int, int]]
     _settings: TaskSettings
@@ -179,7 +178,6 @@ class Pool(_core.PoolBase, TaskMethods):
         self._workers = count
         self._threads = threads
         self._blas_threads = blas
-        self._max_workers = count * threads if chosen == "process" else count
         self._preload = modules
         self._stamps = stamps(modules) if chosen == "process" else {}
         self._settings = defaults
@@ -188,7 +186,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._mail = weakref.WeakKeyDictionary()
         self._runners = []
         self._owner = os.getpid()
-        self._grace = settings["grace"]
+        self._grace = checked_seconds("grace", grace)
         self._collector = collector
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
@@ -412,6 +410,11 @@ class Pool(_core.PoolBase, TaskMethods):
         except asyncio.CancelledError:
             await asyncio.shield(in_a_thread(f"{self._name}-ending", self._end))
             raise
+
+    @property
+    def _max_workers(self) -> int:
+        """How many tasks run at once, under the name by which dask asks executors for it."""
+        return self._workers * (self._threads if self._kind == "process" else 1)
 
     def _is_forked(self) -> bool:
         """Whether this is a forked child: the workers are its parent's."""
