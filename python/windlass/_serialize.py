@@ -7,6 +7,7 @@ cloudpickle takes what pickle refuses. What the parent sends of its own modules,
 
 from __future__ import annotations
 
+import io
 import pickle
 import traceback
 from collections.abc import Callable, Iterable
@@ -62,7 +63,10 @@ def describe_call(function: bytes | None, arguments: bytes | None, batch: bool) 
     name = "a function" if function is None else _name_of(pickle.loads(function))
     if arguments is None:
         return f"{name}(...)"
-    given: Any = pickle.loads(arguments) if arguments else None
+    try:
+        given: Any = _PlainValues(io.BytesIO(arguments)).load() if arguments else None
+    except Exception:  # Some value is none of the plain ones.
+        return f"{name}(...)"
     if batch:
         return f"{name} on one of {len(given)} inputs, the first of which is {_shortened(given[0])}"
     call: tuple[tuple[Any, ...], dict[str, Any]] = given if given is not None else ((), {})
@@ -70,6 +74,14 @@ def describe_call(function: bytes | None, arguments: bytes | None, batch: bool) 
     parts = [_shortened(value) for value in positional]
     parts += [f"{key}={_shortened(value)}" for key, value in keywords.items()]
     return f"{name}({', '.join(parts)})"
+
+
+class _PlainValues(pickle.Unpickler):
+    """Reads numbers, texts and their containers, and runs nothing: it may be an argument's unpickling that crashed."""
+
+    def find_class(self, module: str, name: str, /) -> Any:
+        """Refuses every class and function."""
+        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
 
 
 def _name_of(function: Any) -> str:

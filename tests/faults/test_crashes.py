@@ -224,3 +224,17 @@ def test_a_stopped_idle_worker_gives_its_tasks_back(processes: Any) -> None:
     finally:
         os.kill(pids[0], signal.SIGCONT)
     assert [future.result(60) for future in futures] == [n * n for n in range(200)]
+
+
+class _EndsWhoeverReadsIt:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os._exit, (3,)
+
+
+def test_what_kills_a_worker_is_not_unpickled_by_its_parent(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(1, kind="process")
+    with pytest.raises(windlass.WorkerCrashed, match="id"):
+        pool.submit(id, _EndsWhoeverReadsIt()).result(60)
+    with pytest.raises(windlass.WorkerCrashed):
+        list(pool.map(id, [_EndsWhoeverReadsIt()] * 2, chunksize=2))
+    assert pool.submit(abs, -3).result(60) == 3
