@@ -70,6 +70,7 @@ pub fn lane(program: &[u8]) {
         on_full: OnFull::Reject,
         on_crash: OnCrash::Replace,
         grace: Duration::from_millis(20),
+        lazy: false,
         spawn: Some(spawn),
     };
     let engine = Engine::start_simulated(config, near).expect("started");
@@ -231,6 +232,27 @@ impl Hostile {
             _ => {
                 let _ = end.try_reply(u16::from(b), u16::from(a), self.started, u64::from(b), &[&[a; 24]]);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The targets with few inputs, so that they hold without a fuzzer too.
+    #[test]
+    fn few_programs_of_a_hostile_worker_end() {
+        let mut state = 1_u64;
+        let mut byte = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        for _ in 0..150 {
+            let program: Vec<u8> = (0..300).map(|_| byte()).collect();
+            lane(&program);
+            passed(&program);
+            zygote_message(&program);
         }
     }
 }

@@ -10,7 +10,7 @@ mod dispatch;
 mod engine;
 pub mod events;
 pub mod frame;
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod held;
 mod lane;
