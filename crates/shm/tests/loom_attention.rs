@@ -1,12 +1,14 @@
-//! The owner of result rings and their producers on every schedule that loom finds: nobody sleeps for ever.
+//! The owner of result rings and their producers on every schedule that loom finds: nobody sleeps for ever. The word is
+//! the real one; the leader and its followers are the steps of the engine in their order.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p windlass-shm --release --test loom_attention`
 
 #![cfg(loom)]
 
-use loom::sync::{Arc, Condvar, Mutex};
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
-use windlass_shm::attention::{ANY, AWAKE, Attention, HUNGRY, SLEEPING, Wake};
+use windlass_shm::attention::{ANY, AWAKE, Attention, HUNGRY, QUIET, SLEEPING, Wake};
 use windlass_shm::ring::{Consumer, Header, Producer, RingMemory};
 
 fn ring() -> (Producer, Consumer) {
@@ -176,4 +178,160 @@ fn a_supervisor_hears_of_a_worker_that_runs_dry() {
 #[test]
 fn a_supervisor_hears_of_any_record() {
     supervised(ANY);
+}
+
+const DONE: u32 = 1;
+const WAITING: u32 = 2;
+const NUDGE: u32 = 4;
+
+/// The word of a task that a follower sleeps on, as `Task` has it, and the kernel's lock around a futex.
+struct Word {
+    word: AtomicU32,
+    kernel: Mutex<()>,
+    sleeper: Condvar,
+}
+
+impl Word {
+    fn new() -> Self {
+        Self { word: AtomicU32::new(0), kernel: Mutex::new(()), sleeper: Condvar::new() }
+    }
+
+    fn is_done(&self) -> bool {
+        self.word.load(Ordering::Acquire) & DONE != 0
+    }
+
+    fn prepare_sleep(&self) -> u32 {
+        self.word.fetch_or(WAITING, Ordering::AcqRel) | WAITING
+    }
+
+    fn sleep(&self, observed: u32) {
+        if observed & DONE != 0 {
+            return;
+        }
+        let kernel = self.kernel.lock().expect("no panic");
+        if self.word.load(Ordering::Relaxed) == observed {
+            drop(self.sleeper.wait(kernel));
+        }
+    }
+
+    fn wake(&self) {
+        let _kernel = self.kernel.lock().expect("no panic");
+        self.sleeper.notify_all();
+    }
+
+    fn finish(&self) {
+        if self.word.fetch_or(DONE, Ordering::AcqRel) & WAITING != 0 {
+            self.wake();
+        }
+    }
+
+    fn nudge(&self) {
+        self.word.fetch_add(NUDGE, Ordering::AcqRel);
+        self.wake();
+    }
+}
+
+/// What the engine's lock guards.
+struct Core {
+    results: Consumer,
+    leader: bool,
+    followers: Vec<usize>,
+}
+
+struct Engine {
+    attention: Attention,
+    core: Mutex<Core>,
+    tasks: [Word; 2],
+}
+
+/// The steps of `Engine::wait`, `lead`, `follow`, `promote` and `rest`, in their order and without their time limits, so
+/// that a waiting thread which nobody wakes is a deadlock.
+impl Engine {
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("no panic")
+    }
+
+    fn poll(&self, core: &mut Core) -> bool {
+        let mut came = false;
+        while let Some(header) = core.results.peek().expect("the producer is sound") {
+            core.results.finish();
+            self.tasks[header.id as usize].finish();
+            came = true;
+        }
+        came
+    }
+
+    fn promote(&self, core: &Core) {
+        if let Some(first) = core.followers.first() {
+            self.tasks[*first].nudge();
+        }
+    }
+
+    fn wait(&self, task: usize) {
+        while !self.tasks[task].is_done() {
+            let mut core = self.lock();
+            if !core.leader {
+                core.leader = true;
+                self.attention.arm(AWAKE);
+                self.lead(core, task);
+                return;
+            }
+            core.followers.push(task);
+            let observed = self.tasks[task].prepare_sleep();
+            drop(core);
+            self.tasks[task].sleep(observed);
+            let mut core = self.lock();
+            core.followers.retain(|follower| *follower != task);
+            if !core.leader {
+                self.promote(&core);
+            }
+        }
+    }
+
+    fn lead<'a>(&'a self, mut core: MutexGuard<'a, Core>, task: usize) {
+        loop {
+            self.poll(&mut core);
+            if self.tasks[task].is_done() {
+                core.leader = false;
+                self.attention.arm(QUIET);
+                self.promote(&core);
+                return;
+            }
+            self.attention.arm(SLEEPING);
+            if self.poll(&mut core) || self.tasks[task].is_done() {
+                self.attention.arm(AWAKE);
+                continue;
+            }
+            drop(core);
+            let _ = self.attention.sleep(None);
+            core = self.lock();
+            self.attention.arm(AWAKE);
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_leaves_makes_a_follower_look() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let (mut producer, results) = ring();
+        let engine = Arc::new(Engine {
+            attention: Attention::model(),
+            core: Mutex::new(Core { results, leader: false, followers: Vec::new() }),
+            tasks: [Word::new(), Word::new()],
+        });
+        let told = Arc::clone(&engine);
+        let worker = thread::spawn(move || {
+            for id in 0..2 {
+                push(&mut producer, id);
+                let _ = told.attention.after_push(|| true, false);
+            }
+        });
+        let other = Arc::clone(&engine);
+        let second = thread::spawn(move || other.wait(1));
+        engine.wait(0);
+        worker.join().expect("no panic");
+        second.join().expect("no panic");
+    });
 }
