@@ -15,6 +15,7 @@ import _rows_arrays
 import _rows_demo
 import _rows_faults
 import _rows_functions
+import _rows_joblib
 import _rows_start
 import _rows_tasks
 from _driver import main
@@ -26,6 +27,7 @@ ROWS = (
     _rows_tasks.WINDOWED,
     _rows_tasks.MAP,
     _rows_functions.FUNCTIONS,
+    _rows_joblib.JOBLIB,
     _rows_arrays.ARRAY,
     _rows_arrays.KERNEL,
     _rows_faults.KILL,
