@@ -170,7 +170,7 @@ class Hub:
         self._stopping = False
         self._lines: dict[int, _Line] = {}
         #: Ports that are not read for as long as something that they said waits for room, and what they said since.
-        self._held_up: dict[int, deque[Any]] = {}
+        self._held_up: dict[int, deque[list[Any] | int | bytes | None]] = {}
         self._thread = threading.Thread(target=self._hear, name="windlass-bus-hear", daemon=True)
         self._thread.start()
 

@@ -164,6 +164,11 @@ def _has_handler(name: str) -> bool:
 # --- in the parent ----------------------------------------------------------------------------------------------------
 
 
+def _object(given: Any) -> dict[str, Any]:
+    """What a worker sent as an object; an empty one for anything else."""
+    return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+
+
 class Collector:
     """The receiving end, with its thread."""
 
@@ -219,12 +224,9 @@ class Collector:
 
     def _take(self, data: bytes) -> None:
         try:
-            given: Any = json.loads(data)
+            message = _object(json.loads(data))
         except ValueError:
             return
-        if not isinstance(given, dict):
-            return
-        message = cast("dict[str, Any]", given)
         if (mark := self._marks.get(message.get("mark", 0))) is not None:
             mark.set()
             return
@@ -235,16 +237,15 @@ class Collector:
             own.warning(
                 "%d log records of %s were dropped: this process did not take them in time", dropped, worker
             )
-        complaints: Any = message.get("complaints")
+        complaints = message.get("complaints")
         if isinstance(complaints, list):
-            for text in complaints:
+            for text in cast("list[object]", complaints):
                 if isinstance(text, str) and text not in self._complained:
                     self._complained.add(text)
                     own.warning("preload: %s", text)
-        carried: Any = message.get("record")
-        if isinstance(carried, dict) and isinstance(carried.get("levelno"), int):
-            extra: Any = message.get("extra")
-            fields: Any = {**extra, **carried} if isinstance(extra, dict) else carried
+        carried = _object(message.get("record"))
+        if isinstance(carried.get("levelno"), int):
+            fields = {**_object(message.get("extra")), **carried}
             record = logging.makeLogRecord(fields)
             logger = logging.getLogger(str(record.name))
             if logger.isEnabledFor(record.levelno):

@@ -156,7 +156,7 @@ class Pool(_core.PoolBase, TaskMethods):
         if chosen == "process":
             spawn = spawn_settings(modules, initializer, tuple(initargs), threads, blas, name, bool(log))
         collector = _Collector(name)
-        settings = {
+        settings: dict[str, Any] = {
             "name": name,
             "workers": count,
             "threads": threads if chosen == "process" else 1,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from typing import Any
+from typing import Any, cast
 
 
 def find() -> list[Any]:
@@ -32,7 +32,7 @@ def find() -> list[Any]:
     known: dict[type[Any], bool] = {}
     found: list[Any] = []
     for each in gc.get_objects():
-        kind: type[Any] = type(each)
+        kind = cast("type[object]", type(each))
         is_one = known.get(kind)
         if is_one is None:
             is_one = known[kind] = any(base in kind.__mro__ for base in bases)

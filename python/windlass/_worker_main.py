@@ -30,7 +30,7 @@ BLAS_VARIABLES = (
 
 
 #: In how many workers, one inside the other, this process runs: set by each worker, and by a zygote, which runs none.
-DEPTH = 0
+depth = 0
 
 #: Bytes that the record of a failed initializer may have.
 _LARGEST_ERROR = 32 * 1024
@@ -102,8 +102,8 @@ def _lane(lane: int) -> None:
 
 
 def _set_up(settings: dict[str, Any]) -> None:
-    global DEPTH
-    DEPTH = settings["depth"]
+    global depth
+    depth = settings["depth"]
     # The terminal's Ctrl-C does not come here, the zygote being a process group of its own; one that is sent on purpose
     # is the user's.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -63,7 +63,7 @@ def main() -> None:
     for name in _worker_main.BLAS_VARIABLES:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
     # What is imported here must start no workers.
-    _worker_main.DEPTH = 2**16
+    _worker_main.depth = 2**16
     complaints = _preload(settings["preload"])
     if settings.get("cloudpickle"):
         import_module("cloudpickle")

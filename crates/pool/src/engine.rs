@@ -462,8 +462,8 @@ impl Core {
         self.outstanding > 0 || self.starting > 0 || !self.queue.is_empty()
     }
 
-    /// When the supervisor has to look at the rings, rung or not: a worker may have disarmed the wake-up. It goes on for a
-    /// while after the last task, so that a pool that is used now and then is not set to watch each time.
+    /// When the supervisor has to look at the rings, rung or not: a worker may have disarmed the wake-up. It goes on
+    /// for a while after the last task, so that a pool that is used now and then is not set to watch each time.
     pub(crate) fn next_watch(&mut self, now: Instant) -> Option<Instant> {
         let active = self.has_work() || self.counters.submitted != self.watched_until;
         self.watched_until = self.counters.submitted;

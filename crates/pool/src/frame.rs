@@ -84,8 +84,8 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` when the table is longer than the payload or has no entry, an inline entry points outside, or a handle
-    /// names no segment.
+    /// `Code::ShmCorrupt` when the table is longer than the payload or has no entry, an inline entry points
+    /// outside, or a handle names no segment.
     pub fn parse(payload: &'a [u8]) -> Result<Self> {
         let count = payload.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
         let (Some(count), Some(lease)) = (count, word(payload, 8)) else {

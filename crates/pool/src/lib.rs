@@ -36,6 +36,6 @@ pub use lane::LaneLayout;
 pub use locked::Opaque;
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 pub use task::{
-    Call, Failure, Function, Limit, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task,
+    Call, Called, Failure, Function, Limit, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task,
 };
 pub use zygote::ZygoteCommand;

@@ -1,13 +1,14 @@
 //! The engine under a seeded simulation: one thread plays the program, the zygote, the workers and the clock.
 //!
-//! A world is made from a seed. At each step it submits, cancels, lets time pass, or lets one worker do one thing: take a
-//! record, answer it, keep a view into its arguments, let go of one, stall, die, or lie. Nothing else happens in between,
-//! so a seed gives the same story each time. At the end the pool is closed and the books are read:
+//! A world is made from a seed. At each step it submits, cancels, lets time pass, or lets one worker do one thing: take
+//! a record, answer it, keep a view into its arguments, let go of one, stall, die, or lie. Nothing else happens in
+//! between, so a seed gives the same story each time. At the end the pool is closed and the books are read:
 //!
 //! - every task has ended, once, and the counters agree;
 //! - a task's answer was made from its own arguments, at every attempt, and a view that a worker kept still shows them;
 //! - no task ran more often than its retries allow;
-//! - a task that no dying or lying worker had started, that nobody cancelled and whose time was not up, returned its value;
+//! - a task that no dying or lying worker had started, that nobody cancelled and whose time was not up, returned
+//!   its value;
 //! - no lease is left.
 //!
 //! `WINDLASS_SEED=n` plays one world and prints its story; `WINDLASS_SEEDS=n` plays so many.

@@ -319,6 +319,15 @@ pub struct Task {
     record: OnceLock<Record>,
 }
 
+/// The pickles of a task's function and arguments: each is there if it is short enough to be described.
+#[derive(Debug)]
+pub struct Called {
+    /// The function.
+    pub function: Option<Vec<u8>>,
+    /// Its arguments.
+    pub arguments: Option<Vec<u8>>,
+}
+
 impl Task {
     pub(crate) fn new(id: u64, call: Call, flags: u16, options: Options, attempt: u32) -> Self {
         Self {
@@ -460,15 +469,15 @@ impl Task {
         matches!(futex::wait(&self.word, observed, timeout, Scope::Private), futex::Wait::Interrupted)
     }
 
-    /// The function's pickle and the arguments' of a task whose worker died, those that are short enough.
-    pub fn called(&self) -> Option<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+    /// What a task called whose worker died; nothing if it ran in this process.
+    pub fn called(&self) -> Option<Called> {
         let Call::Remote { function, payload } = &self.call else { return None };
         let payload = payload.lock().unwrap_or_else(PoisonError::into_inner);
         let arguments = payload.described().map(<[u8]>::to_vec);
         let function = function.lock().unwrap_or_else(PoisonError::into_inner);
         let function =
             function.as_ref().and_then(|function| function.payload.described().map(<[u8]>::to_vec));
-        Some((function, arguments))
+        Some(Called { function, arguments })
     }
 
     pub(crate) fn payload(&self) -> Option<MutexGuard<'_, Payload>> {

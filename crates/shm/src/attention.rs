@@ -1,8 +1,8 @@
 //! What the owner of several result rings wants to be told about, as one word that all their producers read.
 //!
 //! The owner writes the word before it stops looking; a producer reads it after each push. Whoever acts on it swaps it
-//! back to [`AWAKE`], so that one sleep costs one wake-up. Between the owner's write and its last look at the rings, and
-//! between a producer's push and its look at the word, stands a full fence: one of the two sees the other.
+//! back to [`AWAKE`], so that one sleep costs one wake-up. Between the owner's write and its last look at the rings,
+//! and between a producer's push and its look at the word, stands a full fence: one of the two sees the other.
 //!
 //! A hostile producer can write anything into the word. It can make the owner sleep too long, which the owner bounds by
 //! the time limit of its sleep, or be woken for nothing; no record depends on the word.

@@ -2,8 +2,8 @@
 //!
 //! A put of the same bytes from the same place is answered with the lease of the one before, for as long as that lives.
 //! The caller may have written to its memory meanwhile, so the bytes are compared, first a few of them and then all:
-//! that takes a fraction of the time of a copy into fresh memory, and no memory. Nothing of ours writes to a lease's memory
-//! after it was filled.
+//! that takes a fraction of the time of a copy into fresh memory, and no memory. Nothing of ours writes to a lease's
+//! memory after it was filled.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -8,8 +8,8 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use std::time::Duration;
 
-/// A word that one thread, of any process that maps it, sleeps on. For the ends of a ring it is 1 while one sleeps or is
-/// about to, else 0.
+/// A word that one thread, of any process that maps it, sleeps on. For the ends of a ring it is 1 while one sleeps
+/// or is about to, else 0.
 ///
 /// A peer that writes something else costs a wake-up too many or too few, which callers survive by their
 /// timeouts.

@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, cast
 
 _SPELLED = (decimal.Decimal, fractions.Fraction, uuid.UUID)
 
@@ -37,7 +37,7 @@ def encode(value: Any) -> str:
 
 def stand_in(value: Any) -> Any:
     """What is encoded in place of a value that JSON does not know."""
-    kind: type[Any] = type(value)
+    kind = cast("type[object]", type(value))
     if kind.__module__ == "numpy":
         return _of_numpy(value)
     if isinstance(value, datetime.date | datetime.time):

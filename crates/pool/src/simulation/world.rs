@@ -293,8 +293,8 @@ impl World {
         self.tasks.iter_mut().find(|entered| entered.task.id == id).expect("a task that was submitted")
     }
 
-    /// Whether what a worker reads is its own. A liar may have given back what it still looks into, and what was given to
-    /// a worker ends with the signal that is on its way there.
+    /// Whether what a worker reads is its own. A liar may have given back what it still looks into, and what was given
+    /// to a worker ends with the signal that is on its way there.
     fn trusts(&self, worker: u64) -> bool {
         !self.liars.contains(&worker) && !self.engine.killed_workers().contains(&worker)
     }

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use windlass_pool::{Call, Failure, Limit, Phase, Refused, Task};
+use windlass_pool::{Call, Called, Failure, Limit, Phase, Refused, Task};
 
 use super::encode;
 
@@ -109,7 +109,7 @@ fn crashed(
 
 /// What a task called, in a few words: `None` if that cannot be had cheaply.
 fn called(py: Python<'_>, task: &Task) -> Option<String> {
-    let (function, arguments) = task.called()?;
+    let Called { function, arguments } = task.called()?;
     let describe =
         py.import("windlass._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
     let batch = task.flags & windlass_pool::wire::flags::BATCH != 0;

@@ -22,6 +22,9 @@ const MOST_BYTES: usize = 256 << 20;
 /// Functions known by their pickle are looked through for dead ones when there are so many more than were alive.
 const SPARE: usize = 256;
 
+/// A function as `windlass._functions.encode` gives it: stream, buffers, key, and what its pickle depends on.
+type Encoded<'py> = (Bound<'py, PyBytes>, Vec<Py<PyAny>>, Vec<u8>, Option<Bound<'py, PyTuple>>);
+
 struct Known {
     object: Kept,
     function: Arc<Function>,
@@ -108,12 +111,7 @@ impl Functions {
         let open = lending::begin();
         let encoded = encode.call1((callable,));
         let handles = lending::take(open);
-        let (stream, buffers, key, watched): (
-            Bound<'_, PyBytes>,
-            Vec<Py<PyAny>>,
-            Vec<u8>,
-            Option<Bound<'_, PyTuple>>,
-        ) = encoded?.extract()?;
+        let (stream, buffers, key, watched) = encoded?.extract::<Encoded<'_>>()?;
         let function = self.by_pickle(py, engine, stream.as_bytes(), &buffers, key, handles)?;
         if let Some(watched) = watched {
             let by_name = watched.is_empty();

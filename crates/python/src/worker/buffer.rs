@@ -4,11 +4,10 @@
 //! they look into: when the last of those dies after its task, the parent is told.
 
 use std::cell::UnsafeCell;
-use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pyo3_ffi as ffi;
 use windlass_base::{Code, Error};
@@ -16,6 +15,7 @@ use windlass_os::mmap::Mapping;
 use windlass_shm::block::Block;
 use windlass_shm::segment::Segment;
 
+use super::leases::{self, Looked};
 use crate::entry::entry;
 use crate::lending::{self, Lent, MOST_BUFFERS, Offered};
 use crate::object::{Object, Raised, raise};
@@ -54,10 +54,10 @@ struct Held {
 }
 
 impl Held {
-    fn lease(&self) -> u64 {
+    fn looked_into(&self) -> Looked {
         match self.purpose {
-            Purpose::Argument { lease, .. } => lease,
-            Purpose::Shared(_) | Purpose::Result(_) => 0,
+            Purpose::Argument { lease, .. } if lease != 0 => Looked::Lease(lease),
+            _ => Looked::Block(self.segment.id(), self.offset),
         }
     }
 }
@@ -68,105 +68,8 @@ struct Layout {
     content: Content,
 }
 
-/// How many buffers of this process look into each lease, and each segment that came by handle.
-#[derive(Default)]
-struct Watch {
-    leases: HashMap<u64, usize>,
-    /// Segment and offset of each block that came by handle.
-    blocks: HashMap<(u64, u64), usize>,
-    /// Blocks of other processes that were lent from here, until the answer that tells so.
-    passed_on: HashSet<(u64, u64)>,
-    /// Leases that outlived their task or its attempts: by the lane that ran the last one, and how often the parent has
-    /// been told so. It waits to be told of the end.
-    retained: HashMap<u64, (usize, u64)>,
-    /// To be told at the next opportunity, with their lanes and counts. It is the task's own lane that tells, after the
-    /// task's answer: told by another, it might arrive before the answer that speaks of it.
-    released: Vec<(usize, Release)>,
-}
-
-/// A lease that nothing here looks into any more, and how many promises to say so this settles.
-#[derive(Clone, Copy)]
-pub(crate) struct Release {
-    pub(crate) lease: u64,
-    pub(crate) count: u64,
-}
-
-static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
-/// Length of `Watch::released`, so that a look at it between two tasks takes no lock. Written under the lock, and a
-/// value that is out of date only delays: hence relaxed.
-static RELEASES: AtomicUsize = AtomicUsize::new(0);
-
-fn watch() -> MutexGuard<'static, Watch> {
-    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Marks what outlives a task of this lane; true if anything does.
-pub(crate) fn outlives(lane: usize, lease: u64) -> bool {
-    let mut watch = watch();
-    if lease != 0 && watch.leases.contains_key(&lease) {
-        watch.retain(lane, lease);
-        return true;
-    }
-    false
-}
-
-/// Whether any of these blocks, which a task was given by handle, may be looked into after it.
-pub(crate) fn kept(handles: &[(u64, u64)]) -> bool {
-    let mut watch = watch();
-    let mut any = false;
-    for place in handles {
-        any |= watch.blocks.contains_key(place);
-        any |= watch.passed_on.remove(place);
-    }
-    any
-}
-
-/// A function that lies in a lease has been loaded: the parent keeps the lease until it is told that no view is left.
-pub(crate) fn retain_function(lane: usize, lease: u64) {
-    let mut watch = watch();
-    if watch.leases.contains_key(&lease) {
-        watch.retain(lane, lease);
-    } else {
-        watch.release(lane, Release { lease, count: 1 });
-    }
-}
-
-impl Watch {
-    fn retain(&mut self, lane: usize, lease: u64) {
-        let entry = self.retained.entry(lease).or_insert((lane, 0));
-        *entry = (lane, entry.1 + 1);
-    }
-
-    fn release(&mut self, lane: usize, release: Release) {
-        self.released.push((lane, release));
-        RELEASES.store(self.released.len(), Ordering::Relaxed);
-    }
-}
-
-/// Leases of this lane's tasks whose last buffer has died since the last call.
-pub(crate) fn take_released(lane: usize) -> Vec<Release> {
-    if RELEASES.load(Ordering::Relaxed) == 0 {
-        return Vec::new();
-    }
-    let mut watch = watch();
-    let mut leases = Vec::new();
-    watch.released.retain(|&(owner, release)| {
-        if owner == lane {
-            leases.push(release);
-        }
-        owner != lane
-    });
-    RELEASES.store(watch.released.len(), Ordering::Relaxed);
-    leases
-}
-
 fn count_in(held: &Held) {
-    let mut watch = watch();
-    match held.purpose {
-        Purpose::Argument { lease, .. } if lease != 0 => *watch.leases.entry(lease).or_default() += 1,
-        _ => *watch.blocks.entry((held.segment.id(), held.offset)).or_default() += 1,
-    }
-    drop(watch);
+    leases::enter(held.looked_into());
     if let Purpose::Shared(block) = &held.purpose {
         shared::enter(&place(held, block.as_ref()));
     }
@@ -186,27 +89,7 @@ fn count_out(held: &Held) {
     if let Purpose::Shared(_) = held.purpose {
         shared::leave(held.start as usize);
     }
-    let mut watch = watch();
-    let lease = held.lease();
-    if lease == 0 {
-        let key = (held.segment.id(), held.offset);
-        if let Some(count) = watch.blocks.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                watch.blocks.remove(&key);
-            }
-        }
-        return;
-    }
-    let Some(count) = watch.leases.get_mut(&lease) else { return };
-    *count -= 1;
-    if *count > 0 {
-        return;
-    }
-    watch.leases.remove(&lease);
-    if let Some((lane, count)) = watch.retained.remove(&lease) {
-        watch.release(lane, Release { lease, count });
-    }
+    leases::leave(held.looked_into());
 }
 
 /// Makes a buffer over part of a segment.
@@ -435,7 +318,7 @@ fn lend_place(place: &Place) -> Result<bool, Raised> {
     match lending::lend(&place.segment, place.block.as_ref()) {
         Lent::Yes => {
             if place.block.is_none() {
-                watch().passed_on.insert((place.segment.id(), place.offset));
+                leases::pass_on((place.segment.id(), place.offset));
             }
             Ok(true)
         }

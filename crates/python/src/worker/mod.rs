@@ -3,8 +3,10 @@
 //! Plain C API, multi-phase initialisation, state in the module and no static types: it can be loaded into every
 //! interpreter of a process.
 
+mod answer;
 pub(crate) mod buffer;
 mod indexing;
+mod leases;
 pub(crate) mod serve;
 mod switchboard;
 

@@ -6,27 +6,21 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use windlass_pool::frame::{self, Entry, Part, Table};
+use windlass_pool::frame::Table;
 use windlass_pool::wire::{flags, kind};
 use windlass_pool::worker::{FdChannel, Incoming, WorkerEnd};
-use windlass_shm::segment::Segment;
 
-use super::buffer;
-use crate::lending::{self, Loans};
+use super::answer::{self, Answer, Body};
+use super::{buffer, leases};
+use crate::lending;
 use crate::object::{Object, Raised, detached, raise, take_exception};
-use crate::shared::Piece;
 
-/// Buffers up to this many bytes together are copied into the record.
-const INLINE: usize = 16 * 1024;
 /// A batch that has met a failure, and has taken so long, is not run to its end.
 const LONG_FAILURE: Duration = Duration::from_millis(20);
-/// Copies longer than this are made with the interpreter released.
-const LONG_COPY: usize = 256 * 1024;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
@@ -151,18 +145,6 @@ impl Tools {
     }
 }
 
-/// An answer that is ready to be sent.
-struct Answer {
-    flags: u16,
-    body: Body,
-}
-
-enum Body {
-    Empty,
-    Stream(Object),
-    Frame(Vec<u8>),
-}
-
 /// One thread of a worker.
 pub(crate) struct Server<'a> {
     pub(crate) end: WorkerEnd,
@@ -239,7 +221,7 @@ impl Server<'_> {
         let replaced = self.functions.insert(record.aux, function.map_err(|Raised| take_exception()));
         drop(replaced);
         if lease != 0 {
-            buffer::retain_function(self.lane, lease);
+            leases::retain_function(self.lane, lease);
         }
         Ok(())
     }
@@ -273,10 +255,10 @@ impl Server<'_> {
             }
         };
         let attached = ATTACHED.take();
-        if lease != 0 && buffer::outlives(self.lane, lease) {
+        if lease != 0 && leases::outlives(self.lane, lease) {
             extra |= flags::RETAINED;
         }
-        if !attached.is_empty() && buffer::kept(&attached) {
+        if !attached.is_empty() && leases::kept(&attached) {
             extra |= flags::KEPT;
         }
         answer.flags |= extra;
@@ -413,72 +395,7 @@ impl Server<'_> {
                 stream
             }
         };
-        self.place(stream, &buffers, &handles)
-    }
-
-    /// Puts a stream and its buffers where they fit: in the record, or in a segment that the parent takes over.
-    fn place(&self, stream: Object, buffers: &[Object], handles: &Loans) -> Result<Answer, Raised> {
-        let bytes = stream.as_bytes().ok_or(Raised)?;
-        if buffers.is_empty() && handles.segments.is_empty() && bytes.len() <= self.end.max_inline() {
-            return Ok(Answer { flags: 0, body: Body::Stream(stream) });
-        }
-        let views: Vec<RawView> = buffers.iter().map(RawView::of).collect::<Result<_, _>>()?;
-        let all: Vec<Piece<'_>> = std::iter::once(Piece::Copied(bytes))
-            .chain(views.iter().map(|view| Piece::of(view.bytes(), handles)))
-            .collect();
-        let mut entries = Vec::new();
-        for segment in &handles.segments {
-            let (id, generation) = (segment.id(), segment.generation());
-            entries.push(Entry { segment: id, generation, offset: 0, length: segment.size() });
-        }
-        // When nothing can go wrong any more: the parent takes in what a reply names, each as often as it was passed.
-        let pass = |own: Option<&Segment>| -> windlass_base::Result<()> {
-            // The parent has them from now on, for as long as it likes.
-            handles.lend_for_good();
-            for segment in &handles.segments {
-                self.channel.send_segment(segment, false)?;
-            }
-            own.map_or(Ok(()), |segment| self.channel.send_segment(segment, true))
-        };
-        let total = all.iter().map(|piece| piece.copied().len()).sum::<usize>();
-        let mut parts = Vec::new();
-        for piece in &all {
-            piece.append(&mut parts, Part::Inline);
-        }
-        if total <= INLINE && frame::encoded_len(&parts, entries.len()) <= self.end.max_inline() {
-            detached(|| pass(None)).map_err(|error| raise(&error))?;
-            return Ok(Answer {
-                flags: flags::DESCRIBED,
-                body: Body::Frame(frame::encode(0, &parts, &entries)),
-            });
-        }
-        let write = || -> windlass_base::Result<(Arc<Segment>, Vec<Part<'_>>)> {
-            let size =
-                all.iter().map(|piece| piece.copied().len().next_multiple_of(frame::ALIGN)).sum::<usize>();
-            let segment = Segment::create(size, false)?;
-            let mut parts = Vec::new();
-            let mut offset = 0;
-            let (id, generation) = (segment.id(), segment.generation());
-            for piece in &all {
-                let length = piece.copied().len() as u64;
-                segment.fill(offset, piece.copied())?;
-                let entry = Entry { segment: id, generation, offset, length };
-                piece.append(&mut parts, |_| Part::Placed(entry));
-                offset += length.next_multiple_of(frame::ALIGN as u64);
-            }
-            segment.set_aside()?;
-            let segment = segment.publish(None);
-            Ok((segment, parts))
-        };
-        let written = if total > LONG_COPY { detached(write) } else { write() };
-        let (segment, parts) = written.map_err(|error| raise(&error))?;
-        // The socket may be full until the parent looks.
-        detached(|| pass(Some(&segment))).map_err(|error| raise(&error))?;
-        debug_assert!(
-            frame::encoded_len(&parts, entries.len()) <= self.end.max_inline(),
-            "`lending` sees to that"
-        );
-        Ok(Answer { flags: flags::DESCRIBED, body: Body::Frame(frame::encode(0, &parts, &entries)) })
+        answer::place(stream, &buffers, &handles, self.end.max_inline(), self.channel)
     }
 
     fn undecodable(&mut self) -> Answer {
@@ -497,7 +414,8 @@ impl Server<'_> {
         let stream =
             self.tools.serialize.attribute(c"encode_error").and_then(|encode| encode.call(&[error.as_ptr()]));
         let handles = lending::take(open);
-        let stream = stream.and_then(|stream| self.place(stream, &[], &handles));
+        let stream = stream
+            .and_then(|stream| answer::place(stream, &[], &handles, self.end.max_inline(), self.channel));
         match stream {
             Ok(answer) => Answer { flags: answer.flags | flags::ERROR, body: answer.body },
             Err(Raised) => {
@@ -523,7 +441,7 @@ impl Server<'_> {
 
     fn tell_released(&mut self) -> Result<(), Raised> {
         let nothing = || Answer { flags: flags::EMPTY, body: Body::Empty };
-        for release in buffer::take_released(self.lane) {
+        for release in leases::take_released(self.lane) {
             self.send(kind::RELEASE, release.count, release.lease, nothing())?;
         }
         Ok(())
@@ -630,39 +548,5 @@ fn batch(
         }
         *extra |= flags::BATCH;
         Ok(results)
-    }
-}
-
-/// The raw bytes of a `PickleBuffer`.
-struct RawView {
-    view: Box<ffi::Py_buffer>,
-}
-
-impl RawView {
-    fn of(buffer: &Object) -> Result<Self, Raised> {
-        let raw = buffer.attribute(c"raw")?.call(&[])?;
-        // SAFETY: zeros are a valid, empty Py_buffer; GetBuffer fills it, and keeps its own reference to the exporter.
-        unsafe {
-            let mut view: Box<ffi::Py_buffer> = Box::new(std::mem::zeroed());
-            if ffi::PyObject_GetBuffer(raw.as_ptr(), &raw mut *view, ffi::PyBUF_SIMPLE) != 0 {
-                return Err(Raised);
-            }
-            Ok(Self { view })
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match usize::try_from(self.view.len) {
-            // SAFETY: a simple view is `len` contiguous bytes, exported until it is released.
-            Ok(len) if len > 0 => unsafe { std::slice::from_raw_parts(self.view.buf.cast::<u8>(), len) },
-            _ => &[],
-        }
-    }
-}
-
-impl Drop for RawView {
-    fn drop(&mut self) {
-        // SAFETY: filled by GetBuffer, and released once.
-        unsafe { ffi::PyBuffer_Release(&raw mut *self.view) };
     }
 }

@@ -1,0 +1,151 @@
+//! What the buffers of this process look into: leases of the parent's arena, and blocks that came by handle.
+//!
+//! A lease that outlives its task is kept by the parent until it is told that the last buffer is gone; a block that
+//! came by handle is never used again while one looks into it.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// What a buffer looks into.
+#[derive(Clone, Copy)]
+pub(crate) enum Looked {
+    Lease(u64),
+    /// By segment and offset.
+    Block(u64, u64),
+}
+
+/// How many buffers of this process look into each lease, and each segment that came by handle.
+#[derive(Default)]
+struct Watch {
+    leases: HashMap<u64, usize>,
+    /// Segment and offset of each block that came by handle.
+    blocks: HashMap<(u64, u64), usize>,
+    /// Blocks of other processes that were lent from here, until the answer that tells so.
+    passed_on: HashSet<(u64, u64)>,
+    /// Leases that outlived their task or its attempts: by the lane that ran the last one, and how often the parent has
+    /// been told so. It waits to be told of the end.
+    retained: HashMap<u64, (usize, u64)>,
+    /// To be told at the next opportunity, with their lanes and counts. It is the task's own lane that tells, after the
+    /// task's answer: told by another, it might arrive before the answer that speaks of it.
+    released: Vec<(usize, Release)>,
+}
+
+/// A lease that nothing here looks into any more, and how many promises to say so this settles.
+#[derive(Clone, Copy)]
+pub(crate) struct Release {
+    pub(crate) lease: u64,
+    pub(crate) count: u64,
+}
+
+static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
+/// Length of `Watch::released`, so that a look at it between two tasks takes no lock. Written under the lock, and a
+/// value that is out of date only delays: hence relaxed.
+static RELEASES: AtomicUsize = AtomicUsize::new(0);
+
+fn watch() -> MutexGuard<'static, Watch> {
+    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Marks what outlives a task of this lane; true if anything does.
+pub(crate) fn outlives(lane: usize, lease: u64) -> bool {
+    let mut watch = watch();
+    if lease != 0 && watch.leases.contains_key(&lease) {
+        watch.retain(lane, lease);
+        return true;
+    }
+    false
+}
+
+/// Whether any of these blocks, which a task was given by handle, may be looked into after it.
+pub(crate) fn kept(handles: &[(u64, u64)]) -> bool {
+    let mut watch = watch();
+    let mut any = false;
+    for place in handles {
+        any |= watch.blocks.contains_key(place);
+        any |= watch.passed_on.remove(place);
+    }
+    any
+}
+
+/// A function that lies in a lease has been loaded: the parent keeps the lease until it is told that no view is left.
+pub(crate) fn retain_function(lane: usize, lease: u64) {
+    let mut watch = watch();
+    if watch.leases.contains_key(&lease) {
+        watch.retain(lane, lease);
+    } else {
+        watch.release(lane, Release { lease, count: 1 });
+    }
+}
+
+impl Watch {
+    fn retain(&mut self, lane: usize, lease: u64) {
+        let entry = self.retained.entry(lease).or_insert((lane, 0));
+        *entry = (lane, entry.1 + 1);
+    }
+
+    fn release(&mut self, lane: usize, release: Release) {
+        self.released.push((lane, release));
+        RELEASES.store(self.released.len(), Ordering::Relaxed);
+    }
+}
+
+/// Leases of this lane's tasks whose last buffer has died since the last call.
+pub(crate) fn take_released(lane: usize) -> Vec<Release> {
+    if RELEASES.load(Ordering::Relaxed) == 0 {
+        return Vec::new();
+    }
+    let mut watch = watch();
+    let mut leases = Vec::new();
+    watch.released.retain(|&(owner, release)| {
+        if owner == lane {
+            leases.push(release);
+        }
+        owner != lane
+    });
+    RELEASES.store(watch.released.len(), Ordering::Relaxed);
+    leases
+}
+
+/// One more buffer looks into this.
+pub(crate) fn enter(looked: Looked) {
+    let mut watch = watch();
+    match looked {
+        Looked::Lease(lease) => *watch.leases.entry(lease).or_default() += 1,
+        Looked::Block(segment, offset) => *watch.blocks.entry((segment, offset)).or_default() += 1,
+    }
+}
+
+/// One buffer less; the parent is told of a lease that it keeps for the last one.
+pub(crate) fn leave(looked: Looked) {
+    let mut watch = watch();
+    match looked {
+        Looked::Block(segment, offset) => {
+            count_down(&mut watch.blocks, (segment, offset));
+        }
+        Looked::Lease(lease) => {
+            if count_down(&mut watch.leases, lease)
+                && let Some((lane, count)) = watch.retained.remove(&lease)
+            {
+                watch.release(lane, Release { lease, count });
+            }
+        }
+    }
+}
+
+/// Whether that was the last one.
+fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) -> bool {
+    let Some(count) = counts.get_mut(&key) else { return false };
+    *count -= 1;
+    let last = *count == 0;
+    if last {
+        counts.remove(&key);
+    }
+    last
+}
+
+/// A block of another process has been lent from here.
+pub(crate) fn pass_on(block: (u64, u64)) {
+    watch().passed_on.insert(block);
+}
