@@ -109,8 +109,8 @@ impl Control {
         }
     }
 
-    /// Parent: says how it wants to be woken, as a mode of [`attention`]. Look at the rings once more after this,
-    /// before sleeping.
+    /// Parent: says how it wants to be woken, as a mode of [`windlass_shm::attention`]. Look at the rings once more
+    /// after this, before sleeping.
     pub fn arm(&self, mode: u32) {
         self.attention().arm(mode);
     }

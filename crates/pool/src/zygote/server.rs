@@ -28,7 +28,7 @@ pub struct Spawned {
     pub event: OwnedFd,
     /// A memfd with what the worker is to set up.
     pub spec: OwnedFd,
-    /// Where a worker of this pool leaves word of how it died; see [`crate::notes`].
+    /// The pool's notes, where a worker leaves word of how it died.
     pub notes: OwnedFd,
     /// Its part of the notes.
     pub slot: u32,

@@ -102,6 +102,7 @@ pub(crate) struct Lent {
 
 /// Calls a function whose encodings may refer to shared memory; gives its result, and what it referred to.
 #[pyfunction]
+#[pyo3(signature = (call, /))]
 pub(crate) fn lend_during<'py>(call: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Lent)> {
     let open = lending::begin();
     let made = call.call0();
