@@ -329,6 +329,11 @@ def of_system(what: str, error: OSError) -> SystemCallFailed:
     return kind(f"{what}: {error.strerror or error}. {kind.remedy}", error.errno)
 
 
+def of_thread(name: str, error: RuntimeError) -> OutOfProcesses:
+    """The exception for a thread that did not start: Python says of it only that it cannot."""
+    return OutOfProcesses(f"could not start the thread {name}: {error}. {OutOfProcesses.remedy}")
+
+
 class RemoteTraceback(Exception):
     """The traceback of a worker's exception, as text: the cause of what the future raises."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from windlass import _core, _logs
-from windlass._errors import OutOfProcesses
+from windlass._errors import of_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,9 +39,7 @@ def start(thread: threading.Thread) -> None:
     except RuntimeError as error:
         if sys.is_finalizing():
             raise
-        raise OutOfProcesses(
-            f"could not start the thread {thread.name}: {error}. {OutOfProcesses.remedy}"
-        ) from error
+        raise of_thread(thread.name, error) from error
     THREADS.add(thread)
 
 

@@ -18,6 +18,8 @@ import threading
 import time
 from typing import Any, cast
 
+from windlass._errors import of_system, of_thread
+
 #: Bytes of a record's text, and of its traceback.
 _LONGEST = 32 * 1024
 #: Seconds that a worker waits for room, once.
@@ -173,15 +175,28 @@ class Collector:
     """The receiving end, with its thread."""
 
     def __init__(self) -> None:
-        """Opens the socket and starts the thread."""
-        self._socket, self._sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """Opens the socket and starts the thread.
+
+        Raises:
+            OutOfDescriptors: if the process has no descriptor left for the socket.
+            OutOfProcesses: if the system has no thread left.
+        """
+        try:
+            self._socket, self._sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise of_system("could not open the socket for what workers log", error) from error
         self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         self._sender.setblocking(False)
         self._marks: dict[int, threading.Event] = {}
         self._next = 0
         self._complained: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="windlass-logs", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._socket.close()
+            self._sender.close()
+            raise of_thread(self._thread.name, error) from error
 
     @property
     def fd(self) -> int:

@@ -12,7 +12,6 @@ from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined
 from typing import TYPE_CHECKING, Any
 
 from windlass import _core, _functions, _logs, _serialize, _surroundings
-from windlass._errors import of_system
 
 if TYPE_CHECKING:
     from windlass._pool import Pool
@@ -73,10 +72,7 @@ def spawn_settings(
             "generation": _generation,
         }
     )
-    try:
-        logs = _logs.collector().fd
-    except OSError as error:
-        raise of_system("could not open the socket for what workers log", error) from error
+    logs = _logs.collector().fd
     code = "from windlass._zygote import main; main()"
     return (
         sys.executable,

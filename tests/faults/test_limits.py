@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import pytest
 from tests import tasks
 
 import windlass
+from windlass import _logs
 
 ROOT = Path(__file__).parents[2]
 
@@ -116,6 +118,32 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(threading.Thread, "start", now)
 
     return switch
+
+
+def test_a_pool_without_a_thread_for_its_workers_logs(
+    no_threads: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_logs, "_the_collector", None)
+    no_threads()
+    with pytest.raises(windlass.OutOfProcesses, match=r"windlass-logs.*ulimit -u"):
+        windlass.Pool(1, kind="process")
+    no_threads()
+    with windlass.Pool(1, kind="process") as pool:
+        assert pool.submit(tasks.square, 3).result(60) == 9
+
+
+def test_a_pool_without_a_descriptor_for_its_workers_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_logs, "_the_collector", None)
+        patched.setattr("socket.socketpair", refuse)
+        with pytest.raises(windlass.OutOfDescriptors, match="ulimit -n") as caught:
+            windlass.Pool(1, kind="process")
+    assert caught.value.errno == errno.EMFILE
+    with windlass.Pool(1, kind="process") as pool:
+        assert pool.submit(tasks.square, 3).result(60) == 9
 
 
 def test_a_thread_pool_without_threads_to_be_had(no_threads: Callable[[], None]) -> None:
