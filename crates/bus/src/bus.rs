@@ -17,9 +17,6 @@ use crate::snapshot::Snapshot;
 use crate::statistics::Statistics;
 use crate::sync::{Mutex, lock};
 
-/// Topics that `Bus::publish` finds without a lock. Each new one copies the directory, so there must be an end to it.
-const MOST_LISTED: usize = 4096;
-
 /// Channels by type and name. Publishing by name is mostly these two look-ups, so the first hashes nothing, and the
 /// second by multiplications, from a seed of this process's own.
 type Directory = HashMap<TypeId, Topics, BuildHasherDefault<Identity>>;
@@ -56,7 +53,7 @@ struct Shared {
 /// Publish and subscribe inside a process: events of any type, by topic.
 ///
 /// Handlers run in the thread that publishes, those of a greater priority first, equal ones in their order of arrival.
-/// Publishing takes no lock and allocates nothing (by name: to the first 4,096 topics of a bus); whoever comes and goes
+/// Publishing takes no lock and allocates nothing (by name: to the first topics of a bus, see [`Config::most_listed`]); whoever comes and goes
 /// meanwhile makes nobody wait. A handler may subscribe, unsubscribe anybody (itself too) and publish; see
 /// [`Subscription`] for what that means for a delivery that is under way. Cloning gives another handle of the same bus,
 /// which closes with the last of them: a [`Topic`] does not keep it open.
@@ -215,11 +212,12 @@ impl Bus {
             return channel;
         }
         let config = Arc::clone(&self.0.config);
+        let most_listed = config.most_listed;
         let made =
             Arc::new(Channel::<E>::new(Arc::clone(&key.1), config, &registry.records, registry.closed));
         registry.channels.insert(key, Arc::clone(&made) as Arc<dyn AnyChannel>);
         let mut leftovers = Vec::new();
-        if registry.channels.len() <= MOST_LISTED {
+        if registry.channels.len() <= most_listed {
             let mut directory = Directory::default();
             for ((kind, name), channel) in &registry.channels {
                 directory.entry(*kind).or_default().insert(Arc::clone(name), Arc::clone(channel));

@@ -86,6 +86,7 @@ pub(crate) mod barrier {
 }
 
 #[cfg(any(loom, miri))]
+#[cfg_attr(any(), mutants::skip)]
 pub(crate) mod barrier {
     use super::{Ordering, fence};
 

@@ -235,12 +235,13 @@ fn detached_and_heard() {
 
 #[test]
 fn more_topics_than_the_directory_lists() {
-    let (bus, count) = (Bus::new(), Arc::new(AtomicUsize::new(0)));
+    let config = Config { most_listed: 40, ..Config::default() };
+    let (bus, count) = (Bus::with(config), Arc::new(AtomicUsize::new(0)));
     let counter = Arc::clone(&count);
     let _subscription = bus.subscribe("t.*", move |_: &u8| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
-    let topics = if cfg!(miri) { 50 } else { 4200 };
+    let topics = 50;
     for number in 0..topics {
         bus.publish(&format!("t.{number}"), &1_u8).expect("open");
     }

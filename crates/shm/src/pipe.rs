@@ -122,6 +122,7 @@ impl Memory {
 }
 
 #[cfg(loom)]
+#[cfg_attr(any(), mutants::skip)]
 impl Memory {
     fn model(capacity: usize) -> Self {
         let word = || Line(AtomicU64::new(0));
@@ -214,6 +215,7 @@ impl End {
     ///
     /// `Unsupported`.
     #[cfg(loom)]
+    #[cfg_attr(any(), mutants::skip)]
     pub fn create(_capacity: usize) -> io::Result<(Self, OwnedFd)> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
@@ -224,6 +226,7 @@ impl End {
     ///
     /// `Unsupported`.
     #[cfg(loom)]
+    #[cfg_attr(any(), mutants::skip)]
     pub fn open(_fd: BorrowedFd<'_>, capacity: usize) -> io::Result<Self> {
         let _ = is_capacity(capacity);
         Err(io::Error::from(io::ErrorKind::Unsupported))
@@ -232,6 +235,7 @@ impl End {
 
 /// A pipe for the model checker, of a few bytes.
 #[cfg(loom)]
+#[cfg_attr(any(), mutants::skip)]
 pub fn model(capacity: usize) -> (Writer, Reader) {
     let memory = Memory::model(capacity);
     (Writer::new(memory.clone()), Reader::new(memory))
