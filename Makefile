@@ -3,7 +3,7 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: build, test-rust, test-python, lint, bench, bench-signals, bench-results, bench-loop,
+# Others: build, test-rust, test-python, lint, mutants, bench, bench-signals, bench-results, bench-loop,
 # bench-messaging, bench-foundation, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
@@ -39,7 +39,7 @@ DEMO_ARGS ?=
 COMMA := ,
 
 .PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-loop bench-messaging
-.PHONY: bench-foundation doc clean check-tools
+.PHONY: bench-foundation doc clean check-tools mutants
 .PHONY: format lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
@@ -82,6 +82,29 @@ lint: lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 lint-rust: check-tools
 	@cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+# Changes the crates one place at a time, and asks the tests of the changed crate whether they notice:
+# `make mutants CRATE=bus SHARD=0/10 JOBS=2` changes each tenth place of one crate. CONTRIBUTING.md has the scores.
+CRATE ?= pool shm bus executor
+SHARD ?= 0/1
+JOBS ?= 1
+CARGO_MUTANTS := 27.1.0
+
+mutants: check-tools
+	@if ! cargo mutants --version >/dev/null 2>&1; then
+	  echo "windlass: building cargo-mutants $(CARGO_MUTANTS); it takes a minute or two"
+	  cargo install --quiet --locked cargo-mutants --version $(CARGO_MUTANTS)
+	fi
+	failed=
+	for crate in $(CRATE); do
+	  mkdir -p target/mutants/$$crate
+	  WINDLASS_SEEDS=$${WINDLASS_SEEDS:-100} cargo mutants --package windlass-$$crate \
+	    --shard $(SHARD) --sharding round-robin --jobs $(JOBS) --output target/mutants/$$crate || failed+=" $$crate"
+	done
+	if [ -n "$$failed" ]; then
+	  echo "windlass: not every change was noticed; target/mutants/CRATE/mutants.out/missed.txt lists them:$$failed" >&2
+	  exit 1
+	fi
 
 # Formats everything, and mends what ruff can mend by itself.
 format: $(VENV)/.dev

@@ -375,3 +375,26 @@ impl Drop for Subscription {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use super::*;
+
+    #[test]
+    fn types_have_hashes_of_their_own() {
+        let hashes = BuildHasherDefault::<Identity>::default();
+        let of = |kind: TypeId| hashes.hash_one(kind);
+        assert_eq!(of(TypeId::of::<u8>()), of(TypeId::of::<u8>()));
+        assert_ne!(of(TypeId::of::<u8>()), of(TypeId::of::<u16>()));
+        let bytes = |bytes: &[u8]| {
+            let mut hasher = Identity::default();
+            hasher.write(bytes);
+            hasher.finish()
+        };
+        assert_eq!(bytes(&[1, 2]), 0x0102);
+        assert_eq!(bytes(&[1, 0, 0, 0, 0, 0, 0, 0, 3]), 0x02, "more than fits is folded");
+    }
+}

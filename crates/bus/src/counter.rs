@@ -40,3 +40,23 @@ impl Counter {
         (sum(|shard| &shard.published), sum(|shard| &shard.reached))
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_s_events_are_in_the_sums() {
+        let counter = Counter::default();
+        assert_eq!(counter.sums(), (0, 0));
+        for thread in 0..2 * SHARDS {
+            counter.count(thread, 3);
+            counter.count(thread, 0);
+        }
+        assert_eq!(counter.sums(), (4 * SHARDS as u64, 6 * SHARDS as u64));
+        // Threads beyond the first ones share a shard, and no other does.
+        let shared = counter.0[SHARDS - 1].published.load(Ordering::Relaxed);
+        assert_eq!(shared, 2 * (SHARDS as u64 + 1));
+    }
+}

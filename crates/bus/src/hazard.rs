@@ -170,3 +170,51 @@ impl<T> Drop for Protected<'_, T> {
         self.reader.depth.set(self.reader.depth.get() - 1);
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_handed_on_when_their_thread_ends() {
+        let domain = Domain::default();
+        let (first, second) = (domain.join(), domain.join());
+        assert_eq!((first.index(), second.index()), (0, 1));
+        drop(first);
+        assert_eq!((domain.join().index(), second.index()), (0, 1));
+        assert_eq!(lock(&domain.places).len(), 2);
+    }
+
+    #[test]
+    fn what_is_read_at_any_depth_is_kept_and_all_else_is_not() {
+        let (domain, mut values) = (Domain::default(), [1_u8, 2, 3]);
+        let pointers = values.each_mut().map(std::ptr::from_mut);
+        let sources = pointers.map(AtomicPtr::new);
+        let reader = domain.join();
+        let outer = reader.protect(&sources[0]).expect("not deep");
+        let inner = reader.protect(&sources[1]).expect("not deep");
+        assert_eq!((outer.pointer(), inner.pointer()), (pointers[0], pointers[1]));
+        let mut retired = pointers.to_vec();
+        assert_eq!(domain.unread(&mut retired), [pointers[2]]);
+        assert_eq!(retired, pointers[..2]);
+        assert!(!inner.finish(&sources[1]), "it is the current one still");
+        assert_eq!(domain.unread(&mut retired), [pointers[1]]);
+        sources[0].store(pointers[2], Ordering::Relaxed);
+        assert!(outer.finish(&sources[0]), "a writer may have left it because of us");
+        assert_eq!(domain.unread(&mut retired), [pointers[0]]);
+        assert!(retired.is_empty());
+    }
+
+    #[test]
+    fn a_thread_reads_so_many_things_and_no_more() {
+        let (domain, mut value) = (Domain::default(), 1_u8);
+        let source = AtomicPtr::new(std::ptr::from_mut(&mut value));
+        let reader = domain.join();
+        for _ in 0..2 {
+            let held: Vec<_> = (0..MOST).map(|_| reader.protect(&source).expect("a place")).collect();
+            assert!(matches!(reader.protect(&source), Err(TooDeep)));
+            drop(held);
+        }
+    }
+}

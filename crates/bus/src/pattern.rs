@@ -267,6 +267,26 @@ mod tests {
         assert_eq!(fault("é.*.**"), None);
         let error = check_topic("a.*").expect_err("a wildcard");
         assert_eq!((error.fault, error.offset()), (Fault::Wildcard, 2));
-        assert!(error.to_string().starts_with("the topic \"a.*\" is malformed at byte 2: "), "{error}");
+        let text = "the topic \"a.*\" is malformed at byte 2: messages are published to one topic; use `*` in the \
+                    patterns of subscriptions only";
+        assert_eq!(error.to_string(), text);
+        for (text, advice) in [
+            ("", "it is empty; name at least one segment"),
+            ("a..b", "a segment is empty; take out the dot before or after it"),
+            ("a*", "a wildcard stands for whole segments; use `*` for one or `**` for any number"),
+        ] {
+            let error = Pattern::parse(text).expect_err("malformed");
+            let expected = format!("the pattern {text:?} is malformed at byte {}: {advice}", error.offset());
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_shown_as_it_was_written() {
+        for (text, literal) in [("a.b", true), ("a.*", false), ("**", false)] {
+            let pattern = Pattern::parse(text).expect("sound");
+            assert_eq!((pattern.as_str(), pattern.to_string().as_str()), (text, text));
+            assert_eq!(pattern.is_literal(), literal);
+        }
     }
 }

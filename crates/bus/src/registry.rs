@@ -74,3 +74,66 @@ impl Registry {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::channel::Channel;
+    use crate::config::Config;
+    use crate::handler::{Handle, Mark, Plain};
+
+    fn record(id: u64, pattern: &str, priority: i32) -> Record {
+        let handler: Arc<dyn Handle<u8>> = Arc::new(Plain { mark: Mark::new(), handler: |_: &u8| () });
+        let pattern = Pattern::parse(pattern).expect("sound");
+        let (retire, filtered) = (Box::new(|| ()), Box::new(|| 0));
+        Record {
+            id,
+            kind: TypeId::of::<u8>(),
+            pattern,
+            priority,
+            handler: Box::new(handler),
+            retire,
+            filtered,
+        }
+    }
+
+    fn registry() -> Registry {
+        let mut registry = Registry::default();
+        let config = Arc::new(Config::default());
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        for name in [&a, &b] {
+            let of_bytes = Arc::new(Channel::<u8>::new(Arc::clone(name), Arc::clone(&config), &[], false));
+            registry.channels.insert((TypeId::of::<u8>(), Arc::clone(name)), of_bytes);
+            let of_words = Arc::new(Channel::<u16>::new(Arc::clone(name), Arc::clone(&config), &[], false));
+            registry.channels.insert((TypeId::of::<u16>(), Arc::clone(name)), of_words);
+        }
+        registry
+    }
+
+    #[test]
+    fn only_the_topics_that_it_concerns_get_a_new_list() {
+        let mut registry = registry();
+        for (pattern, topics) in [("a", 1), ("*", 2), ("c", 0)] {
+            let mut leftovers = Leftovers::new();
+            let id = registry.add(|id| record(id, pattern, 0), &mut leftovers);
+            assert_eq!(leftovers.len(), topics);
+            assert!(registry.remove(id, &mut leftovers).is_some());
+            assert_eq!(leftovers.len(), 2 * topics);
+            assert!(registry.remove(id, &mut leftovers).is_none(), "it is gone");
+            assert_eq!(leftovers.len(), 2 * topics);
+        }
+        let mut leftovers = Leftovers::new();
+        assert!(registry.close(&mut leftovers).is_empty());
+        assert_eq!(leftovers.len(), 4, "all topics hear that it is over");
+    }
+
+    #[test]
+    fn the_greatest_priority_comes_first_and_then_the_oldest() {
+        let mut registry = registry();
+        let ids = [0, 9, 0, -1, 9]
+            .map(|priority| registry.add(|id| record(id, "a", priority), &mut Leftovers::new()));
+        let order: Vec<_> = registry.records.iter().map(|record| record.id).collect();
+        assert_eq!(order, [ids[1], ids[4], ids[0], ids[2], ids[3]]);
+    }
+}

@@ -139,7 +139,8 @@ impl<T> Reading<'_, T> {
 
 /// On every schedule that loom finds: nobody reads what was freed, everything is freed once, and nothing stays retired
 /// when the last reader has ended.
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod tests {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicUsize;

@@ -52,12 +52,17 @@ pub(crate) mod barrier {
 
     /// Whether this process has the asymmetric barrier. Every thread asks before it reads for the first time.
     pub(crate) fn is_asymmetric() -> bool {
-        let mode = MODE.load(Ordering::Relaxed);
-        if mode != UNKNOWN {
-            return mode == ASYMMETRIC;
+        learn(&MODE, || membarrier::register().is_ok())
+    }
+
+    /// What a mode says, found out if nobody has.
+    fn learn(mode: &AtomicU8, register: impl FnOnce() -> bool) -> bool {
+        let known = mode.load(Ordering::Relaxed);
+        if known != UNKNOWN {
+            return known == ASYMMETRIC;
         }
-        let found = if membarrier::register().is_ok() { ASYMMETRIC } else { SYMMETRIC };
-        match MODE.compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed) {
+        let found = if register() { ASYMMETRIC } else { SYMMETRIC };
+        match mode.compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => found == ASYMMETRIC,
             Err(other) => other == ASYMMETRIC,
         }
@@ -78,27 +83,64 @@ pub(crate) mod barrier {
     #[must_use]
     pub(crate) fn heavy() -> bool {
         fence(Ordering::SeqCst);
-        // A forked child may have to register anew.
-        !is_asymmetric()
-            || membarrier::everywhere().is_ok()
-            || (membarrier::register().is_ok() && membarrier::everywhere().is_ok())
+        passed(is_asymmetric(), || membarrier::everywhere().is_ok(), || membarrier::register().is_ok())
+    }
+
+    /// Whether every reader has passed a barrier. A forked child may have to register anew.
+    fn passed(asymmetric: bool, everywhere: impl Fn() -> bool, register: impl FnOnce() -> bool) -> bool {
+        !asymmetric || everywhere() || (register() && everywhere())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::cell::Cell;
+
+        use super::*;
+
+        #[test]
+        fn the_mode_is_found_out_once() {
+            for (found, other) in [(true, SYMMETRIC), (false, ASYMMETRIC)] {
+                let mode = AtomicU8::new(UNKNOWN);
+                assert_eq!(learn(&mode, || found), found);
+                assert_eq!(learn(&mode, || unreachable!("it is known")), found);
+                // Another thread has found something else meanwhile, and all go by that.
+                let mode = AtomicU8::new(UNKNOWN);
+                let late = learn(&mode, || {
+                    mode.store(other, Ordering::Relaxed);
+                    found
+                });
+                assert_eq!(late, !found);
+            }
+        }
+
+        #[test]
+        fn a_child_registers_anew_and_a_sandbox_has_nothing_freed() {
+            assert!(passed(false, || false, || unreachable!("readers pass their own")));
+            assert!(passed(true, || true, || unreachable!("it is registered")));
+            let registered = Cell::new(false);
+            assert!(passed(true, || registered.get(), || !registered.replace(true)));
+            assert!(!passed(true, || false, || true));
+            assert!(!passed(true, || false, || false));
+        }
     }
 }
 
 #[cfg(any(loom, miri))]
-#[cfg_attr(any(), mutants::skip)]
 pub(crate) mod barrier {
     use super::{Ordering, fence};
 
+    #[cfg_attr(mutants, mutants::skip)]
     pub(crate) fn is_asymmetric() -> bool {
         false
     }
 
+    #[cfg_attr(mutants, mutants::skip)]
     pub(crate) fn light(_asymmetric: bool) {
         fence(Ordering::SeqCst);
     }
 
     #[must_use]
+    #[cfg_attr(mutants, mutants::skip)]
     pub(crate) fn heavy() -> bool {
         fence(Ordering::SeqCst);
         true

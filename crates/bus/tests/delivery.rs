@@ -73,6 +73,14 @@ fn faults_are_told() {
     assert_eq!(topic.publish(&1), Err(PublishError::Closed));
     assert_eq!(bus.publish("new", &1), Err(PublishError::Closed));
     assert!(matches!(bus.subscribe("t", |_: &u8| ()), Err(SubscribeError::Closed)));
+    assert_eq!(PublishError::Closed.to_string(), "the bus is closed");
+    assert_eq!(SubscribeError::Closed.to_string(), "the bus is closed");
+    let deep = PublishError::TooDeep { most: 7 }.to_string();
+    assert!(deep.starts_with("handlers publish to handlers more than 7 deep; "), "{deep}");
+    let topic = bus.publish("a..b", &1).expect_err("malformed").to_string();
+    assert!(topic.starts_with("the topic \"a..b\" is malformed at byte 2: "), "{topic}");
+    let pattern = bus.subscribe("a*", |_: &u8| ()).expect_err("malformed").to_string();
+    assert!(pattern.starts_with("the pattern \"a*\" is malformed at byte 1: "), "{pattern}");
 }
 
 #[test]

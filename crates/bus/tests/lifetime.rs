@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use windlass_bus::{Bus, PublishError};
+use windlass_bus::{Bus, Config, PanicReport, PublishError};
 
 #[test]
 fn the_last_bus_closes_behind_itself() {
@@ -23,6 +23,19 @@ fn the_last_bus_closes_behind_itself() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     assert_eq!(Arc::strong_count(&calls), 1, "the handler is freed, though its topic lives");
     drop(subscription);
+}
+
+#[test]
+fn a_bus_that_is_gone_leaves_nothing_behind() {
+    let hook: Arc<dyn Fn(&PanicReport<'_>) + Send + Sync> = Arc::new(|_| ());
+    let bus = Bus::with(Config { on_panic: Some(Arc::clone(&hook)), ..Config::default() });
+    let topic = bus.topic::<u8>("t").expect("sound");
+    bus.publish("t", &1_u8).expect("open");
+    bus.publish("by.name", &1_u8).expect("open");
+    drop(bus);
+    assert!(Arc::strong_count(&hook) > 1, "the topic has the settings still");
+    drop(topic);
+    assert_eq!(Arc::strong_count(&hook), 1, "the directory and the lists are freed");
 }
 
 #[test]

@@ -103,3 +103,32 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notifier_sees_how_many_are_listed() {
+        let event = Event::new();
+        let waiters: Vec<_> = (0..3).map(|_| Arc::new(Parker::new())).collect();
+        let listed = || event.waiting.load(Ordering::Relaxed);
+        for (before, waiter) in (0..).zip(&waiters) {
+            assert_eq!(listed(), before);
+            event.listen(waiter);
+        }
+        event.unlisten(&waiters[1]);
+        assert_eq!(listed(), 2);
+        event.unlisten(&waiters[1]);
+        assert_eq!(listed(), 2, "it was gone already");
+        event.unlisten(&waiters[0]);
+        assert_eq!(listed(), 1);
+        event.listen(&waiters[0]);
+        event.notify();
+        assert_eq!(listed(), 0);
+        // Those that were listed have a token each, and do not sleep.
+        waiters[2].park(None);
+        waiters[0].park(None);
+    }
+}

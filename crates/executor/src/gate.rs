@@ -43,3 +43,22 @@ impl Gate {
         self.room.notify();
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_up_to_the_limit() {
+        let gate = Gate::new(2);
+        assert!(gate.has_room() && gate.try_enter());
+        assert!(gate.has_room() && gate.try_enter());
+        assert!(!gate.has_room() && !gate.try_enter());
+        assert_eq!(gate.taken(), 2);
+        gate.leave();
+        assert_eq!((gate.taken(), gate.has_room()), (1, true));
+        let none = Gate::new(0);
+        assert!(!none.has_room() && !none.try_enter());
+    }
+}

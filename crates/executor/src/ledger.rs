@@ -102,3 +102,44 @@ impl Ledger {
         self.closed() && self.open(tallies) == 0
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_open_is_accepted_less_ended() {
+        let (ledger, tallies) = (Ledger::new(), [Tally::default(), Tally::default()]);
+        let open = || ledger.open(tallies.iter());
+        for accepted in 1..=3 {
+            assert_eq!(ledger.accept(), Intake::Accepted);
+            assert_eq!(open(), accepted);
+        }
+        tallies[0].accept();
+        tallies[0].accept();
+        assert_eq!(open(), 5);
+        tallies[1].end();
+        tallies[1].end();
+        tallies[0].end();
+        ledger.withdraw();
+        assert_eq!(open(), 1);
+        assert!(!ledger.closed() && !ledger.settled(tallies.iter()));
+        ledger.close();
+        assert!(ledger.closed() && !ledger.settled(tallies.iter()));
+        assert_eq!((ledger.accept(), open()), (Intake::Closed, 1));
+        tallies[0].end();
+        assert_eq!(open(), 0);
+        assert!(ledger.settled(tallies.iter()));
+        tallies[0].end();
+        assert_eq!(open(), 0, "ends that are read late do not make it less than none");
+    }
+
+    #[test]
+    fn nothing_is_settled_while_the_pool_is_open() {
+        let ledger = Ledger::new();
+        assert!(!ledger.settled([].iter()));
+        ledger.close();
+        assert!(ledger.settled([].iter()));
+    }
+}

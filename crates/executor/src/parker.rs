@@ -59,7 +59,7 @@ pub(crate) struct Parker {
 }
 
 #[cfg(loom)]
-#[cfg_attr(any(), mutants::skip)]
+#[cfg_attr(mutants, mutants::skip)]
 impl Parker {
     pub(crate) fn new() -> Self {
         Self { token: loom::sync::Mutex::new(false), left: loom::sync::Condvar::new() }

@@ -167,3 +167,79 @@ impl Sleep {
         searchers(self.counts.load(Ordering::Relaxed)) as usize
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    fn counts(sleep: &Sleep) -> (usize, usize) {
+        (sleep.sleeping(), sleep.searching())
+    }
+
+    #[test]
+    fn no_more_search_than_may() {
+        for (limit, most) in [(0, 1), (1, 1), (2, 2)] {
+            let sleep = Sleep::new(limit);
+            let searching = (0..4).filter(|_| sleep.try_search()).count();
+            assert_eq!((searching, counts(&sleep)), (most, (0, most)));
+            // The last one to end it looks after what producers have left to it.
+            let last: Vec<_> = (0..most).map(|_| sleep.end_search()).collect();
+            assert_eq!(last.iter().filter(|last| **last).count(), 1);
+            assert!(last[most - 1]);
+            assert_eq!(counts(&sleep), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_producer_learns_who_will_come() {
+        let sleep = Sleep::new(1);
+        assert_eq!(sleep.notify(), Notified::AllBusy);
+        sleep.add_searcher();
+        assert_eq!((sleep.notify(), counts(&sleep)), (Notified::Searching, (0, 1)));
+        assert!(sleep.end_search());
+        assert_eq!(sleep.notify(), Notified::AllBusy);
+    }
+
+    #[test]
+    fn whoever_finds_something_to_do_comes_back_as_a_searcher() {
+        let (sleep, bed) = (Sleep::new(1), Arc::new(Parker::new()));
+        let seen = |searching: bool| {
+            let mut seen = (9, 9);
+            let slept = sleep.sleep(&bed, searching, None, || {
+                seen = counts(&sleep);
+                true
+            });
+            assert_eq!(slept, Slept::NotAtAll);
+            seen
+        };
+        assert_eq!(seen(false), (1, 0));
+        assert_eq!(counts(&sleep), (0, 1));
+        assert_eq!(seen(true), (1, 0));
+        assert_eq!(counts(&sleep), (0, 1));
+    }
+
+    #[test]
+    fn who_wakes_by_itself_and_who_is_woken() {
+        let (sleep, bed) = (Sleep::new(1), Arc::new(Parker::new()));
+        let slept = sleep.sleep(&bed, false, Some(Duration::from_millis(1)), || false);
+        assert_eq!((slept, counts(&sleep)), (Slept::ByItself, (0, 1)));
+        assert!(sleep.end_search());
+        for all in [false, true] {
+            // Woken between its look and its sleep: the token is there before it lies down.
+            let slept = sleep.sleep(&bed, false, None, || {
+                if all {
+                    sleep.wake_all();
+                } else {
+                    assert_eq!(sleep.notify(), Notified::Woken);
+                }
+                assert_eq!(counts(&sleep), (0, 1));
+                false
+            });
+            assert_eq!((slept, counts(&sleep)), (Slept::Woken, (0, 1)));
+            assert!(sleep.end_search());
+        }
+        sleep.wake_all();
+        assert_eq!(counts(&sleep), (0, 0));
+    }
+}

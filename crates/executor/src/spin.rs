@@ -57,6 +57,12 @@ impl Spin {
         }
     }
 
+    /// How long the next try may take.
+    fn patience(&self) -> Duration {
+        let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
+        if probe { self.most } else { self.budget }
+    }
+
     /// Looks until `ready`, at most for what has paid lately; true if it became ready.
     pub(crate) fn spin(&mut self, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
@@ -65,8 +71,7 @@ impl Spin {
         if cores() == 1 {
             return false;
         }
-        let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
-        let budget = if probe { self.most } else { self.budget };
+        let budget = self.patience();
         let start = Instant::now();
         loop {
             for _ in 0..LOOKS {
@@ -105,5 +110,53 @@ mod tests {
             looks > 3
         }));
         assert_eq!(spin.failures, 0);
+    }
+
+    #[test]
+    fn each_failure_halves_what_the_next_try_may_take_and_an_early_end_costs_nothing() {
+        if cores() == 1 {
+            return;
+        }
+        let mut spin = Spin::for_worker();
+        let most = spin.most;
+        let start = Instant::now();
+        assert!(!spin.spin(|| false));
+        assert!(start.elapsed() >= most, "it looks for as long as it may");
+        assert_eq!((spin.failures, spin.budget), (1, most / 2));
+        let mut looks = 0;
+        assert!(spin.spin(|| {
+            looks += 1;
+            true
+        }));
+        assert_eq!((looks, spin.failures, spin.budget), (1, 1, most / 2));
+    }
+
+    #[test]
+    fn now_and_then_a_full_try_is_made() {
+        let mut spin = Spin { most: Duration::from_secs(9), budget: LEAST, failures: 0 };
+        let full: Vec<_> = (0..20)
+            .filter(|failures| {
+                spin.failures = *failures;
+                spin.patience() == spin.most
+            })
+            .collect();
+        assert_eq!(full, [PROBE_EVERY, 2 * PROBE_EVERY]);
+        spin.failures = 1;
+        assert_eq!(spin.patience(), LEAST);
+    }
+
+    #[test]
+    fn what_has_paid_is_worth_four_times_as_much() {
+        let most = Duration::from_secs(2);
+        let mut spin = Spin { most, budget: LEAST, failures: 5 };
+        spin.paid(Instant::now() - Duration::from_secs(1));
+        assert_eq!((spin.budget, spin.failures), (most, 0));
+        spin.paid(Instant::now());
+        assert_eq!(spin.budget, most, "what paid before is not forgotten");
+    }
+
+    #[test]
+    fn the_cores_are_those_that_this_process_may_use() {
+        assert_eq!(cores(), windlass_os::cpu::usable_cores());
     }
 }

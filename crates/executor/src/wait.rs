@@ -26,7 +26,7 @@ pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<In
 
 /// The model's threads are no workers, and do not spin.
 #[cfg(loom)]
-#[cfg_attr(any(), mutants::skip)]
+#[cfg_attr(mutants, mutants::skip)]
 pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<Instant>) -> bool {
     task.news().wait(deadline, || task.is_over())
 }

@@ -140,7 +140,8 @@ impl<F: FnOnce() + Send + 'static> Runnable for Plain<F> {
     fn bind(&self, _home: usize) {}
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::sync::Arc;
 

@@ -9,7 +9,6 @@ pub(crate) fn now() -> std::time::Instant {
 pub(crate) use simulated::{now, set, unset};
 
 #[cfg(any(test, fuzzing))]
-#[cfg_attr(any(), mutants::skip)]
 mod simulated {
     use std::cell::Cell;
     use std::time::Instant;
@@ -19,16 +18,19 @@ mod simulated {
     }
 
     /// The time that this thread's simulation has set, else the real one.
+    #[cfg_attr(mutants, mutants::skip)]
     pub(crate) fn now() -> Instant {
         NOW.get().unwrap_or_else(Instant::now)
     }
 
     /// Stops this thread's time at a moment.
+    #[cfg_attr(mutants, mutants::skip)]
     pub(crate) fn set(now: Instant) {
         NOW.set(Some(now));
     }
 
     /// Lets this thread's time run again.
+    #[cfg_attr(mutants, mutants::skip)]
     pub(crate) fn unset() {
         NOW.set(None);
     }

@@ -231,7 +231,7 @@ impl Engine {
 
     /// Starts a pool whose zygote, workers and supervisor a simulation plays.
     #[cfg(any(test, fuzzing))]
-    #[cfg_attr(any(), mutants::skip)]
+    #[cfg_attr(mutants, mutants::skip)]
     pub(crate) fn start_simulated(config: Config, zygote: Arc<crate::zygote::Zygote>) -> Result<Arc<Self>> {
         let (engine, control) = Self::assemble(config)?;
         if let Some(spawn) = &engine.config.spawn {

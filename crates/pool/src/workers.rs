@@ -158,7 +158,7 @@ impl Worker {
 }
 
 #[cfg(any(test, fuzzing))]
-#[cfg_attr(any(), mutants::skip)]
+#[cfg_attr(mutants, mutants::skip)]
 impl Engine {
     /// For a simulation: the workers that have been sent a signal.
     pub(crate) fn killed_workers(&self) -> Vec<u64> {

@@ -224,7 +224,7 @@ impl Zygote {
 
 /// For a simulation: a zygote whose process is played by whoever has the other end of its socket.
 #[cfg(any(test, fuzzing))]
-#[cfg_attr(any(), mutants::skip)]
+#[cfg_attr(mutants, mutants::skip)]
 impl Zygote {
     pub(crate) fn simulated() -> Result<(std::sync::Arc<Self>, OwnedFd)> {
         let (ours, theirs) = socket::seqpacket_pair().context("could not make a zygote's socket")?;

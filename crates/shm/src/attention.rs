@@ -39,7 +39,7 @@ pub enum Wake {
 impl Attention {
     /// A word in the model checker's memory.
     #[cfg(loom)]
-    #[cfg_attr(any(), mutants::skip)]
+    #[cfg_attr(mutants, mutants::skip)]
     pub fn model() -> Self {
         Self(Futex::model())
     }

@@ -122,7 +122,7 @@ impl Memory {
 }
 
 #[cfg(loom)]
-#[cfg_attr(any(), mutants::skip)]
+#[cfg_attr(mutants, mutants::skip)]
 impl Memory {
     fn model(capacity: usize) -> Self {
         let word = || Line(AtomicU64::new(0));
@@ -215,7 +215,7 @@ impl End {
     ///
     /// `Unsupported`.
     #[cfg(loom)]
-    #[cfg_attr(any(), mutants::skip)]
+    #[cfg_attr(mutants, mutants::skip)]
     pub fn create(_capacity: usize) -> io::Result<(Self, OwnedFd)> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
@@ -226,7 +226,7 @@ impl End {
     ///
     /// `Unsupported`.
     #[cfg(loom)]
-    #[cfg_attr(any(), mutants::skip)]
+    #[cfg_attr(mutants, mutants::skip)]
     pub fn open(_fd: BorrowedFd<'_>, capacity: usize) -> io::Result<Self> {
         let _ = is_capacity(capacity);
         Err(io::Error::from(io::ErrorKind::Unsupported))
@@ -235,7 +235,7 @@ impl End {
 
 /// A pipe for the model checker, of a few bytes.
 #[cfg(loom)]
-#[cfg_attr(any(), mutants::skip)]
+#[cfg_attr(mutants, mutants::skip)]
 pub fn model(capacity: usize) -> (Writer, Reader) {
     let memory = Memory::model(capacity);
     (Writer::new(memory.clone()), Reader::new(memory))
@@ -422,7 +422,8 @@ impl Reader {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::os::fd::AsFd;
 

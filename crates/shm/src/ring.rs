@@ -220,7 +220,7 @@ impl RingMemory {
 
     /// A ring in the model checker's memory.
     #[cfg(loom)]
-    #[cfg_attr(any(), mutants::skip)]
+    #[cfg_attr(mutants, mutants::skip)]
     pub fn model(capacity: usize) -> Self {
         let shared = Shared {
             head: Line(AtomicU64::new(0)),
@@ -252,13 +252,13 @@ impl RingMemory {
     }
 
     #[cfg(loom)]
-    #[cfg_attr(any(), mutants::skip)]
+    #[cfg_attr(mutants, mutants::skip)]
     fn shared(&self) -> &Shared {
         &self.model.shared
     }
 
     #[cfg(loom)]
-    #[cfg_attr(any(), mutants::skip)]
+    #[cfg_attr(mutants, mutants::skip)]
     fn words(&self) -> &[AtomicU64] {
         &self.model.words
     }

@@ -34,6 +34,18 @@ impl AdaptiveSpin {
         Self { budget: MOST, failures: 0 }
     }
 
+    /// How long the next try may take.
+    fn patience(&self) -> Duration {
+        let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
+        if probe { MOST } else { self.budget }
+    }
+
+    /// It became ready after so long.
+    fn paid(&mut self, after: Duration) {
+        self.budget = self.budget.max(after * 4).min(MOST);
+        self.failures = 0;
+    }
+
     /// Looks until `ready`, at most for what has paid lately and only while `may_spin`; true if it became
     /// ready.
     pub fn spin(&mut self, may_spin: impl Fn() -> bool, mut ready: impl FnMut() -> bool) -> bool {
@@ -43,15 +55,13 @@ impl AdaptiveSpin {
         if !may_spin() {
             return false;
         }
-        let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
-        let budget = if probe { MOST } else { self.budget };
+        let budget = self.patience();
         let start = Instant::now();
         loop {
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
                 if ready() {
-                    self.budget = self.budget.max(start.elapsed() * 4).min(MOST);
-                    self.failures = 0;
+                    self.paid(start.elapsed());
                     return true;
                 }
             }
@@ -80,6 +90,53 @@ mod tests {
         }
         assert_eq!(spin.budget, LEAST);
         assert!(spin.spin(|| true, || true));
+    }
+
+    #[test]
+    fn each_failure_halves_what_the_next_try_may_take_and_a_wanted_core_does_not() {
+        let mut spin = AdaptiveSpin::new();
+        let start = Instant::now();
+        assert!(!spin.spin(|| true, || false));
+        assert!(start.elapsed() >= MOST, "it looks for as long as it may");
+        assert_eq!((spin.failures, spin.budget), (1, MOST / 2));
+        let asked = std::cell::Cell::new(0);
+        let may_spin = || asked.replace(asked.get() + 1) == 0;
+        assert!(!spin.spin(may_spin, || false));
+        assert_eq!((asked.get(), spin.failures, spin.budget), (2, 1, MOST / 2));
+        let mut looks = 0;
+        assert!(spin.spin(
+            || true,
+            || {
+                looks += 1;
+                looks == LOOKS
+            }
+        ));
+        assert_eq!(spin.failures, 0);
+    }
+
+    #[test]
+    fn now_and_then_a_full_try_is_made() {
+        let mut spin = AdaptiveSpin { budget: LEAST, failures: 0 };
+        let full: Vec<_> = (0..20)
+            .filter(|failures| {
+                spin.failures = *failures;
+                spin.patience() == MOST
+            })
+            .collect();
+        assert_eq!(full, [PROBE_EVERY, 2 * PROBE_EVERY]);
+        spin.failures = 1;
+        assert_eq!(spin.patience(), LEAST);
+    }
+
+    #[test]
+    fn what_has_paid_is_worth_four_times_as_much() {
+        let mut spin = AdaptiveSpin { budget: LEAST, failures: 5 };
+        spin.paid(LEAST * 2);
+        assert_eq!((spin.budget, spin.failures), (LEAST * 8, 0));
+        spin.paid(LEAST);
+        assert_eq!(spin.budget, LEAST * 8, "what paid before is not forgotten");
+        spin.paid(MOST);
+        assert_eq!(spin.budget, MOST);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) struct Futex {
 }
 
 #[cfg(loom)]
-#[cfg_attr(any(), mutants::skip)]
+#[cfg_attr(mutants, mutants::skip)]
 impl Futex {
     pub(crate) fn model() -> Self {
         Self {
