@@ -58,7 +58,7 @@ fn a_panic_s_report_says_where_it_was() {
 }
 
 /// Everything that an executor can do, through whatever stands for it.
-fn use_all_of(executor: impl Executor + Clone + Send + 'static) {
+fn use_all_of(executor: impl Executor + Clone + 'static) {
     assert!(!executor.is_current());
     let inner = executor.clone();
     assert!(executor.submit(move || inner.is_current()).expect("open").join().expect("ran"));
@@ -196,6 +196,7 @@ fn a_serial_queue_counts_its_own_jobs() {
     let statistics = queue.statistics();
     assert_eq!((statistics.running, statistics.queued, statistics.delayed), (1, 2, 1));
     assert!(!queue.is_current());
+    assert_eq!(pool.statistics().running, 1);
     // Taken back, it is the caller's; it leaves the queue when it is run or dropped.
     drop(token.cancel());
     door.open();

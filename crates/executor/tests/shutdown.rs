@@ -94,6 +94,7 @@ fn a_serial_queue_ends_and_its_executor_does_not() {
     let report = serial.join(now());
     assert_eq!((report.running.len(), report.queued), (1, 1));
     assert_eq!(report.running[0].worker, "test-0");
+    assert!(report.running[0].job.contains("Door"), "{report}");
     door.open();
     assert!(serial.join(soon()).is_complete());
     assert_eq!(pool.submit(|| 7).expect("still open").join().expect("ran"), 7);
@@ -109,7 +110,8 @@ fn a_serial_queue_ends_its_jobs_though_its_executor_is_closed() {
         serial.execute(Job::new(counting(&ran))).expect("open");
     }
     serial.execute_after(Duration::from_millis(1), Job::new(counting(&ran))).expect("open").detach();
-    pool.shutdown();
+    let report = pool.join(now());
+    assert!(report.running[0].job.ends_with("Turn"), "{report}");
     door.open();
     assert!(serial.join(soon()).is_complete());
     assert!(pool.join(soon()).is_complete());

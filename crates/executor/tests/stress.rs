@@ -13,8 +13,12 @@ use windlass_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Priority
 
 const THREADS: usize = 4;
 const JOBS: usize = if cfg!(miri) { 40 } else { 25_000 };
-/// How often a test whose interleavings differ is repeated.
-const ROUNDS: usize = if cfg!(miri) { 3 } else { 100 };
+/// How often a test whose interleavings differ is repeated; `WINDLASS_ROUNDS` asks for more.
+fn rounds() -> usize {
+    let asked = std::env::var("WINDLASS_ROUNDS").ok();
+    let most = if cfg!(miri) { 3 } else { 25 };
+    asked.map_or(most, |asked| asked.parse().expect("WINDLASS_ROUNDS is a number"))
+}
 
 fn dynamic() -> DynamicExecutor {
     let bounds = Bounds { min: 1, max: 3, keep_alive: Duration::from_millis(1) };
@@ -52,7 +56,7 @@ fn a_hundred_thousand_jobs_from_four_threads_run_once_each() {
 
 #[test]
 fn shutdown_in_the_middle_runs_what_was_accepted_and_nothing_else() {
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds() {
         let (accepted, ran) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
         let pool = fixed(2);
         std::thread::scope(|scope| {
@@ -97,7 +101,7 @@ fn handles_and_cancellations_race_with_workers() {
 #[test]
 fn workers_come_and_go_and_no_job_is_left() {
     let pool = Arc::new(dynamic());
-    for _ in 0..3 * ROUNDS {
+    for _ in 0..3 * rounds() {
         let handles: Vec<_> = (0..4)
             .map(|number| {
                 let inner = Arc::clone(&pool);
