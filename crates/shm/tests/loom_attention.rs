@@ -244,8 +244,8 @@ struct Engine {
     tasks: [Word; 2],
 }
 
-/// The steps of `Engine::wait`, `lead`, `follow`, `promote` and `rest`, in their order and without their time limits, so
-/// that a waiting thread which nobody wakes is a deadlock.
+/// The steps of `Engine::wait`, `lead`, `follow`, `promote` and `rest`, in their order and without their time limits,
+/// so that a waiting thread which nobody wakes is a deadlock.
 impl Engine {
     fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().expect("no panic")
