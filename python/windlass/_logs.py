@@ -8,6 +8,7 @@ them, and says how many with the next one that gets through.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -56,14 +57,18 @@ class Forwarder(logging.Handler):
     task that calls `logging.basicConfig` finds logging as it expects it, and takes over.
     """
 
-    def __init__(self, fd: int, worker: str) -> None:
-        """`fd` is the sending end of the socket, and `worker` the name that records carry."""
+    def __init__(self) -> None:
+        """It sends nothing before `attach`."""
         super().__init__(logging.NOTSET)
-        self._socket = socket.socket(fileno=fd)
-        self._socket.setblocking(False)
-        self._worker = worker
+        self._fd = -1
+        self._worker = ""
         self._dropped = 0
         self._formatter = logging.Formatter()
+
+    def attach(self, fd: int, worker: str) -> None:
+        """`fd` is the sending end of the socket, which does not block, and `worker` the name that records carry."""
+        self._fd = fd
+        self._worker = worker
 
     def emit(self, record: logging.LogRecord) -> None:
         """Sends a record, or counts it as dropped."""
@@ -106,14 +111,14 @@ class Forwarder(logging.Handler):
         deadline = time.monotonic() + patience
         while True:
             try:
-                self._socket.send(data)
+                os.write(self._fd, data)
                 return True
             except BlockingIOError:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
                 poll = select.poll()
-                poll.register(self._socket, select.POLLOUT)
+                poll.register(self._fd, select.POLLOUT)
                 poll.poll(left * 1000)
             except OSError:  # The parent is gone.
                 return False
@@ -124,21 +129,58 @@ class Forwarder(logging.Handler):
             self._send({})
 
 
-def forward(fd: int, worker: str, wanted: dict[str, Any], complaints: list[str]) -> Forwarder:
-    """Makes this worker's logging go to the parent, as far as nobody has configured it here."""
-    forwarder = Forwarder(fd, worker)
-    logging.lastResort = forwarder
-    _follow_null_handlers(forwarder)
-    if logging.root.level == logging.WARNING and not logging.root.handlers:
-        logging.root.setLevel(wanted["root"])
-    logging.disable(wanted["disable"])
-    for name, level in wanted["named"].items():
-        logger = logging.getLogger(name)
-        if not logger.level:
+class Following:
+    """Makes a process's logging go to the parent, as far as nobody has configured it there.
+
+    A zygote does this for its workers, and anew when they are those of another pool: so it can be undone.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is changed before `follow`."""
+        self.forwarder: Forwarder | None = None
+        self._levels: list[tuple[logging.Logger, int]] = []
+        self._disable = logging.root.manager.disable
+        self._last_resort = logging.lastResort
+        self._handle = logging.NullHandler.handle
+
+    def follow(self, wanted: dict[str, Any]) -> None:
+        """Takes over these levels, in place of those that it took over before."""
+        self._undo_levels()
+        if self.forwarder is None:
+            self.forwarder = Forwarder()
+        forwarder = self.forwarder
+        if logging.lastResort is not forwarder:
+            logging.lastResort = forwarder
+            _follow_null_handlers(forwarder)
+            atexit.register(forwarder.last_word)
+        if logging.root.level == logging.WARNING and not logging.root.handlers:
+            self._set_level(logging.root, wanted["root"])
+        if logging.root.manager.disable != wanted["disable"]:
+            logging.disable(wanted["disable"])
+        for name, level in wanted["named"].items():
+            logger = logging.getLogger(name)
+            if not logger.level:
+                self._set_level(logger, level)
+
+    def stop(self) -> None:
+        """Leaves logging as it was before the first `follow`."""
+        self._undo_levels()
+        if self.forwarder is not None and logging.lastResort is self.forwarder:
+            logging.lastResort = self._last_resort
+            logging.NullHandler.handle = self._handle  # type: ignore[method-assign]
+            atexit.unregister(self.forwarder.last_word)
+
+    def _set_level(self, logger: logging.Logger, level: int) -> None:
+        if logger.level != level:
+            self._levels.append((logger, logger.level))
             logger.setLevel(level)
-    if complaints:
-        forwarder.complain(complaints)
-    return forwarder
+
+    def _undo_levels(self) -> None:
+        for logger, level in reversed(self._levels):
+            logger.setLevel(level)
+        self._levels.clear()
+        if logging.root.manager.disable != self._disable:
+            logging.disable(self._disable)
 
 
 def _follow_null_handlers(forwarder: Forwarder) -> None:

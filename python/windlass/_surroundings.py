@@ -1,7 +1,8 @@
 """What a worker takes over from the process that made its pool, beside the environment: gathered there, set here.
 
 A zygote is older than most pools that use it. So whatever a program may have changed since then travels with each
-pool, and each worker sets it for itself.
+pool. The zygote sets it before it forks the first worker of that pool, so that workers share the memory this takes. The
+limits of resources are for each worker to set: a zygote could not raise one again, and has to live with it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,13 @@ def gather() -> dict[str, Any]:
     }
 
 
-def apply(given: dict[str, Any]) -> None:
-    """Sets what differs. What this process may not set (a higher limit, a locale that is gone) stays as it is."""
-    sys.argv[:] = given["argv"]
+def apply(given: dict[str, Any]) -> dict[int, tuple[int, int]]:
+    """Sets what differs, all but the limits; gives those of them that differ, for `set_limits`.
+
+    A zygote does this for the workers that it is going to fork. A locale that is gone stays as it is.
+    """
+    if sys.argv != given["argv"]:
+        sys.argv[:] = given["argv"]
     if sys.getrecursionlimit() != given["recursion"]:
         sys.setrecursionlimit(given["recursion"])
     if sys.getswitchinterval() != given["switch"]:
@@ -57,16 +62,13 @@ def apply(given: dict[str, Any]) -> None:
         threading.stack_size(given["stack"])
     if given["umask"] is not None:
         os.umask(given["umask"])
-    for which, limits in given["limits"].items():
-        with contextlib.suppress(OSError, ValueError):
-            if resource.getrlimit(which) != limits:
-                resource.setrlimit(which, limits)
     for category, name in given["locale"].items():
         with contextlib.suppress(locale.Error):
             if locale.setlocale(category) != name:
                 locale.setlocale(category, name)
     for number, disposition in given["signals"].items():
-        signal.signal(number, signal.Handlers(disposition))
+        if signal.getsignal(number) != disposition:
+            signal.signal(number, signal.Handlers(disposition))
     if given["decimal"] is not None:
         import decimal
 
@@ -77,6 +79,22 @@ def apply(given: dict[str, Any]) -> None:
     sys.set_int_max_str_digits(given["digits"])
     # The environment has been taken over; the C library reads its TZ when it is told to.
     time.tzset()
+    limits: dict[int, tuple[int, int]] = given["limits"]
+    return {which: wanted for which, wanted in limits.items() if _limit(which) != wanted}
+
+
+def _limit(which: int) -> tuple[int, int] | None:
+    try:
+        return resource.getrlimit(which)
+    except (OSError, ValueError):
+        return None
+
+
+def set_limits(limits: dict[int, tuple[int, int]]) -> None:
+    """Sets these limits. One that this process may not set (a higher one) stays as it is."""
+    for which, wanted in limits.items():
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(which, wanted)
 
 
 def _umask() -> int | None:

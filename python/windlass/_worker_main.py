@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
+import faulthandler
+import gc
 import io
+import logging
 import os
 import pickle
 import signal
 import sys
 import threading
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-# The errors are loaded now: once descriptors run out, no module can be read any more.
+# What a usual task needs is loaded now, for the zygote to share: a module that each worker imported for itself would
+# cost each its time and its memory, and once descriptors run out, none can be read any more.
+from windlass import _blas, _logs, _random, _serialize, _surroundings
 from windlass import _errors as _errors
-from windlass import _random, _serialize, _surroundings
+from windlass import _functions as _functions
+from windlass import _taken as _taken
 from windlass._load import worker
 
 #: Read by BLAS and OpenMP libraries when they are loaded.
@@ -36,33 +42,63 @@ depth = 0
 _LARGEST_ERROR = 32 * 1024
 
 
-@dataclass(frozen=True)
-class Birth:
-    """What a worker is born with."""
+class Prepared:
+    """What a process has taken over from the program that made a pool: a zygote for the workers that it will fork."""
 
-    #: Threads that run tasks.
-    lanes: int
-    #: The pickled settings.
-    spec: bytes
-    #: Its number among the workers that the pool has at a time.
-    slot: int
-    #: Where it leaves word of how it died; the sending end of the parent's log.
-    descriptors: tuple[int, int]
-    #: The process id of the zygote.
-    zygote: int
-    #: Generators of random numbers, made by the zygote.
-    generators: list[Any]
-    #: What the zygote says of its preloads.
-    complaints: list[str]
+    def __init__(self, spec: bytes) -> None:
+        """Takes over what `spec` says, which is the pickled settings of a pool."""
+        self.spec = spec
+        self.settings: dict[str, Any] = pickle.loads(spec)
+        #: Limits of resources that are for the worker to set.
+        self.limits = _set_up(self.settings)
 
 
-def run(birth: Birth) -> None:
-    """Sets the process up, serves its lanes, and leaves. Does not return."""
-    worker.die_with_parent(birth.zygote)
+#: What this process has taken over. In a worker that the zygote was able to prepare, this is the worker's own.
+_prepared: Prepared | None = None
+_following = _logs.Following()
+
+
+def prepare(spec: bytes) -> None:
+    """Zygote: does, before it forks, what all workers with this spec have in common, so that they share its memory.
+
+    It may not end the zygote: what fails here is tried again, and fails, in the worker, whose pool is told of it.
+    """
+    global _prepared
+    _prepared = None
+    try:
+        _prepared = Prepared(spec)
+    except Exception:
+        return
+    finally:
+        gc.freeze()
+
+
+def run(
+    lanes: int,
+    spec: bytes,
+    slot: int,
+    descriptors: tuple[int, int],
+    zygote: int,
+    generators: list[Any],
+    complaints: list[str],
+) -> None:
+    """A worker's life: sets the process up, serves its lanes, and leaves. Does not return.
+
+    Args:
+        lanes: Threads that run tasks.
+        spec: The pickled settings.
+        slot: Its number among the workers that the pool has at a time.
+        descriptors: Where it leaves word of how it died; the sending end of the parent's log.
+        zygote: The zygote's process id.
+        generators: Generators of random numbers, made by the zygote.
+        complaints: What the zygote says of its preloads.
+    """
+    worker.die_with_parent(zygote)
     status = 1
     try:
-        _random.reseed(birth.generators)
-        status = _serve(birth, pickle.loads(birth.spec))
+        if generators:
+            _random.reseed(generators)
+        status = _serve(lanes, spec, slot, descriptors, complaints)
     except SystemExit as leaving:
         # A signal's handler asked for it between two tasks.
         status = _status(leaving)
@@ -72,18 +108,29 @@ def run(birth: Birth) -> None:
         _leave(status)
 
 
-def _serve(birth: Birth, settings: dict[str, Any]) -> int:
-    lanes = birth.lanes
+def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, int], complaints: list[str]) -> int:
+    global depth
     try:
-        _set_up(settings)
-        _speak_up(birth, settings)
+        prepared = _prepared
+        if prepared is None or prepared.spec is not spec:
+            prepared = Prepared(spec)
+        settings = prepared.settings
+        depth = settings["depth"]
+        if prepared.limits:
+            _surroundings.set_limits(prepared.limits)
+        count = settings["blas_threads"]
+        if count > 1 and settings["preload"]:
+            # The zygote has loaded its libraries with one thread each.
+            _blas.limit_threads(count)
+        _speak_up(slot, descriptors, complaints, settings)
         _initialize(settings)
     except BaseException as error:
-        import logging
-
         logging.getLogger("concurrent.futures").critical("Exception in initializer:", exc_info=True)
         worker.init_failed(_serialize.encode_error(error, most=_LARGEST_ERROR))
         return 1
+    if lanes == 1:
+        _lane(0)
+        return 0
     threads = [
         threading.Thread(target=_lane, args=(lane,), name=f"windlass-lane-{lane}", daemon=True)
         for lane in range(1, lanes)
@@ -101,43 +148,40 @@ def _lane(lane: int) -> None:
     worker.serve(lane)
 
 
-def _set_up(settings: dict[str, Any]) -> None:
-    global depth
-    depth = settings["depth"]
+def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
+    """Takes over what the program has, where it differs; gives the limits that are for the worker to set."""
     # The terminal's Ctrl-C does not come here, the zygote being a process group of its own; one that is sent on purpose
     # is the user's.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.path != settings["sys_path"]:
         sys.path[:] = settings["sys_path"]
     cwd = settings["cwd"]
     if cwd is not None and cwd != os.getcwd():
         os.chdir(cwd)
-    environment: dict[str, str] = settings["env"]
+    environment: dict[str, str] = settings["env"] | dict.fromkeys(
+        BLAS_VARIABLES, str(settings["blas_threads"])
+    )
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     for name, value in environment.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
-    _surroundings.apply(settings["surroundings"])
+    limits = _surroundings.apply(settings["surroundings"])
     if settings["authkey"] is not None:
         _take_authkey(settings["authkey"])
-    count = settings["blas_threads"]
-    for name in BLAS_VARIABLES:
-        os.environ[name] = str(count)
-    if count > 1 and settings["preload"]:
-        # The zygote has loaded its libraries with one thread each.
-        from windlass._blas import limit_threads
-
-        limit_threads(count)
-    for name in ("stdout", "stderr"):
-        _write_whole_lines(name)
+    if settings["log"] is None:
+        _following.stop()
+    else:
+        _following.follow(settings["log"])
+    return limits
 
 
 #: What a line may have to be written by one system call.
 _LONGEST_LINE = 64 * 1024
 
 
-def _write_whole_lines(name: str) -> None:
+def write_whole_lines(name: str) -> None:
     """Makes a standard stream write each line at once: at its end, and by one call, whatever `PYTHONUNBUFFERED` says.
 
     A worker may be killed at any time, so what it has printed is out; and what several of them print is not mixed
@@ -166,32 +210,31 @@ def _write_whole_lines(name: str) -> None:
 _NOTES = 64 * 1024
 
 
-def _speak_up(birth: Birth, settings: dict[str, Any]) -> None:
+def _speak_up(
+    slot: int, descriptors: tuple[int, int], complaints: list[str], settings: dict[str, Any]
+) -> None:
     """Lets the parent hear of log records, and of where the code was if the process is ended by a fault."""
-    import atexit
-    import faulthandler
-
-    notes, log = birth.descriptors
+    notes, log = descriptors
     try:
         # A file description of its own: the position is this worker's.
         mine = os.open(f"/proc/self/fd/{notes}", os.O_WRONLY | os.O_CLOEXEC)
-        os.lseek(mine, birth.slot * _NOTES, os.SEEK_SET)
+        os.lseek(mine, slot * _NOTES, os.SEEK_SET)
         faulthandler.enable(mine, all_threads=False)
     except OSError:
         pass  # Without /proc there is no stack to be told, and nothing else is lost.
     finally:
         os.close(notes)
-    from windlass import _logs
-
-    wanted = settings["log"]
-    if wanted is None:
-        if birth.complaints:
-            _logs.Forwarder(log, settings["name"]).complain(birth.complaints)
-        else:
-            os.close(log)
+    forwarder = _following.forwarder if settings["log"] is not None else None
+    if forwarder is not None:
+        forwarder.attach(log, f"{settings['name']}-worker-{slot}")
+        if complaints:
+            forwarder.complain(complaints)
         return
-    forwarder = _logs.forward(log, f"{settings['name']}-worker-{birth.slot}", wanted, birth.complaints)
-    atexit.register(forwarder.last_word)
+    if complaints:
+        stranger = _logs.Forwarder()
+        stranger.attach(log, settings["name"])
+        stranger.complain(complaints)
+    os.close(log)
 
 
 class _KeyBearer:
@@ -221,6 +264,8 @@ class _KeyBearer:
 def _take_authkey(key: bytes) -> None:
     """Lets proxies of a multiprocessing manager of the parent's prove themselves here."""
     loaded = sys.modules.get("multiprocessing.process")
+    # One for another pool's key.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _KeyBearer)]
     if loaded is None:
         sys.meta_path.insert(0, _KeyBearer(key))
     else:
@@ -257,8 +302,6 @@ def _status(leaving: SystemExit) -> int:
 
 def _leave(status: int) -> None:
     """Runs what was registered to run at exit, and goes without the rest: the heap is the zygote's."""
-    import atexit
-
     try:
         # What executors registered, those of this package and loky's too: their workers end, or would be waited for.
         for call in reversed(getattr(threading, "_threading_atexits", ())):

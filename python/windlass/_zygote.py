@@ -72,17 +72,16 @@ def main() -> None:
         gc.collect()
         # Before the freeze, which takes them out of the collector's sight.
         generators = _random.find()
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()  # Each worker would print it again.
+    # Flushed as well, or each worker would print again what a module has printed.
+    _worker_main.write_whole_lines("stdout")
+    _worker_main.write_whole_lines("stderr")
     gc.freeze()
     me = os.getpid()
     try:
         worker.zygote_hello(socket, complaints)
-        born = worker.zygote_serve(socket)
+        born = worker.zygote_serve(socket, _worker_main.prepare)
     except OSError:  # The parent is gone.
         os._exit(0)
     if born is None:
         os._exit(0)
-    lanes, spec, slot, descriptors = born
-    _worker_main.run(_worker_main.Birth(lanes, spec, slot, descriptors, me, generators, complaints))
+    _worker_main.run(*born, me, generators, complaints)

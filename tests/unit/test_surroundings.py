@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import logging
 import os
 import resource
 import signal
@@ -130,3 +131,65 @@ def test_the_number_of_cores_can_be_set_as_python_does_it(monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHON_CPU_COUNT", "default")
     with windlass.Pool(kind="thread") as pool:
         assert pool.statistics().workers >= 1
+
+
+WATCHER = """
+import os, sys
+seen = []
+zygote = os.getpid()
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if os.getpid() != zygote:
+            seen.append(name)
+sys.meta_path.insert(0, Finder())
+def imported(_): return list(seen)
+"""
+
+
+def test_a_worker_imports_nothing_for_a_usual_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "windlass_watcher.py").write_text(WATCHER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import windlass_watcher  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+
+    with windlass.Pool(1, kind="process", preload=["windlass_watcher"]) as pool:
+        pool.submit(windlass_watcher.imported, (1, "a", {2.5: None})).result()
+        assert pool.submit(windlass_watcher.imported, None).result() == []
+
+
+def test_pools_of_one_zygote_take_over_each_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the zygote prepared for the workers of one pool is not left to those of the next, nor to replacements."""
+    root, named = logging.getLogger(), logging.getLogger("windlass.test.level")
+    was = root.level
+    with windlass.Pool(1, kind="process", log=False) as plain:
+        before = plain.submit(_own).result()
+        monkeypatch.setenv("WINDLASS_TEST_OWN", "loud")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["loud"])
+        try:
+            root.setLevel(logging.DEBUG)
+            named.setLevel(logging.ERROR)
+            with windlass.Pool(1, kind="process") as loud:
+                told = loud.submit(_own).result()
+                with pytest.raises(windlass.WorkerCrashed):
+                    plain.submit(os._exit, 3).result()
+                assert plain.submit(_own).result() == before
+                with pytest.raises(windlass.WorkerCrashed):
+                    loud.submit(os._exit, 3).result()
+                assert loud.submit(_own).result() == told
+        finally:
+            root.setLevel(was)
+            named.setLevel(logging.NOTSET)
+    assert told == ("loud", str(tmp_path), ["loud"], logging.DEBUG, logging.ERROR, "Forwarder")
+    assert before[0] is None
+    assert before[3:] == (logging.WARNING, logging.NOTSET, "_StderrHandler")
+
+
+def _own() -> tuple[object, ...]:
+    levels = logging.getLogger().level, logging.getLogger("windlass.test.level").level
+    return (
+        os.environ.get("WINDLASS_TEST_OWN"),
+        os.getcwd(),
+        sys.argv,
+        *levels,
+        type(logging.lastResort).__name__,
+    )

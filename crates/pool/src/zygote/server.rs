@@ -101,12 +101,13 @@ pub(crate) fn read_request(fd: &OwnedFd) -> io::Result<Request> {
 
 /// Serves requests until the parent is gone (`Ok(None)`), or, in each forked child, until it is born.
 ///
-/// `fork` makes the child and returns 0 in it; the interpreter's own duties around a fork are its business.
+/// `fork` makes the child for this request and returns 0 in it; what the two should have in common it prepares first,
+/// and the interpreter's own duties around a fork are its business.
 ///
 /// # Errors
 ///
 /// When the zygote's own descriptors fail.
-pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Result<Option<Spawned>> {
+pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>) -> io::Result<Option<Spawned>> {
     let children = signalfd::block_and_open(SIGCHLD)?;
     let poll = epoll::Epoll::new()?;
     poll.add(fd.as_fd(), SOCKET, epoll::Interest::READ)?;
@@ -134,7 +135,7 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut() -> io::Result<i32>) -> io::Resu
                 Request::Nothing => break,
                 Request::End => return Ok(None),
             };
-            match fork() {
+            match fork(&given) {
                 Ok(0) => {
                     signalfd::unblock(SIGCHLD)?;
                     return Ok(Some(given));

@@ -30,7 +30,7 @@ pub(crate) fn zygote_main() {
     let socket = unsafe { OwnedFd::from_raw_fd(0) };
     server::hello(&socket, &[]).expect("the parent is there");
     // SAFETY: the child goes on in this thread alone and needs nothing of the harness's others.
-    let mut fork = || unsafe {
+    let mut fork = |_: &server::Spawned| unsafe {
         if left == 0 {
             return Err(std::io::Error::from_raw_os_error(11));
         }

@@ -12,7 +12,8 @@ mod switchboard;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_long, c_void};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -27,7 +28,7 @@ use windlass_shm::segment::Segment;
 
 use crate::door::{Definition, Door, drop_all, visit_all};
 use crate::entry::entry;
-use crate::object::{Object, Raised, fail, raise, raise_os};
+use crate::object::{Object, Raised, fail, raise, raise_os, take_exception};
 
 /// What a worker process has of its parent; one for each process.
 struct Link {
@@ -114,11 +115,45 @@ unsafe extern "C" fn zygote_hello(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
     finish(server::hello(&fd, &texts).map(|()| Object::none()).map_err(|error| raise_os(&error)))
 }
 
+/// What the workers that a zygote forks are to set up. The zygote does it itself, once for those with the same spec.
+struct Specs {
+    /// Called with a spec; borrowed from whoever serves.
+    prepare: *mut ffi::PyObject,
+    /// The spec that this process is prepared for.
+    last: Option<Object>,
+}
+
+impl Specs {
+    fn prepare(&mut self, spec: BorrowedFd<'_>) -> io::Result<()> {
+        let spec = memfd::read_all(spec)?;
+        if self.last.as_ref().and_then(Object::as_bytes) == Some(&spec) {
+            return Ok(());
+        }
+        self.last = None;
+        let out_of_memory = |Raised| {
+            drop(take_exception());
+            io::Error::from(io::ErrorKind::OutOfMemory)
+        };
+        let spec = Object::bytes(&spec).map_err(out_of_memory)?;
+        // SAFETY: the caller of `zygote_serve` holds its argument for as long as that runs.
+        let prepare = unsafe { Object::share(self.prepare) }.map_err(out_of_memory)?;
+        if prepare.call(&[spec.as_ptr()]).is_err() {
+            // The worker does it for itself then, and tells of what fails.
+            drop(take_exception());
+        }
+        self.last = Some(spec);
+        Ok(())
+    }
+}
+
 #[entry]
 unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut fd: c_int = -1;
-    parse!(args, c"i:zygote_serve", fd);
-    let mut fork = || {
+    let mut prepare: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"iO:zygote_serve", fd, prepare);
+    let mut specs = Specs { prepare, last: None };
+    let mut fork = |given: &server::Spawned| {
+        specs.prepare(given.spec.as_fd())?;
         // SAFETY: the interpreter's own order around a fork; the zygote has one thread.
         unsafe {
             ffi::PyOS_BeforeFork();
@@ -139,7 +174,7 @@ unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
             return ptr::null_mut();
         }
     };
-    let spec = memfd::read_all(std::os::fd::AsFd::as_fd(&spawned.spec)).map_err(|error| raise_os(&error));
+    let spec = specs.last.take().ok_or_else(|| fail(c"a worker without a spec"));
     let made = spec.and_then(|spec| {
         let control = Control::attach(spawned.control, spawned.event).map_err(|error| raise(&error))?;
         let lanes =
@@ -150,7 +185,6 @@ unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
         if LINK.set(link).is_err() {
             return Err(fail(c"this process is a worker already"));
         }
-        let spec = Object::bytes(&spec)?;
         let handed = handed_down(spawned.notes, spawned.handed)?;
         // SAFETY: the format's arguments are of the sizes it says; "O" takes its own reference.
         unsafe {
@@ -339,7 +373,7 @@ static METHODS: Methods = Methods([
         c"zygote_serve",
         zygote_serve,
         ffi::METH_VARARGS,
-        c"zygote_serve(fd) -> (lanes, spec, slot, descriptors) in a child, else None",
+        c"zygote_serve(fd, prepare) -> (lanes, spec, slot, descriptors) in a child, else None",
     ),
     method(c"ready", ready, ffi::METH_VARARGS, c"ready(lane)"),
     method(
