@@ -3,15 +3,22 @@
 A module of `preload` may make generators when it is imported, and NumPy makes one of its own. Every worker is forked
 with a copy of their state, and without new seeds all workers would draw the same numbers. The zygote finds them once;
 each worker seeds them from the system's entropy before its initializer runs, so that an initializer may seed them on
-purpose. `random` itself is seeded by Python wherever a process forks, and is done again here with the rest.
+purpose. `random` itself, which Python seeds wherever a process forks, is done with the rest.
 """
 
 from __future__ import annotations
 
+import _random
 import gc
 import sys
 import warnings
 from typing import Any, cast
+
+
+def standard() -> list[Any]:
+    """The generator behind the functions of `random`, if anybody has imported that."""
+    module = sys.modules.get("random")
+    return [] if module is None else [module._inst]
 
 
 def find() -> list[Any]:
@@ -44,9 +51,14 @@ def find() -> list[Any]:
 def reseed(generators: list[Any]) -> None:
     """Gives each of these generators, and PyTorch's default ones, a state that no other process has."""
     numpy = sys.modules.get("numpy.random")
+    python: Any = sys.modules.get("random")
     for each in generators:
         try:
-            if numpy is not None and isinstance(each, numpy.BitGenerator):
+            if python is not None and type(each) is python.Random:
+                # What its `seed` does, in fewer pages.
+                _random.Random.seed(each)
+                each.gauss_next = None
+            elif numpy is not None and isinstance(each, numpy.BitGenerator):
                 _reseed_bits(numpy, each)
             elif numpy is not None and isinstance(each, numpy.RandomState):
                 _forget_normal(each)

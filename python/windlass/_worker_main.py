@@ -18,7 +18,7 @@ from typing import Any
 
 # What a usual task needs is loaded now, for the zygote to share: a module that each worker imported for itself would
 # cost each its time and its memory, and once descriptors run out, none can be read any more.
-from windlass import _blas, _logs, _random, _serialize, _surroundings
+from windlass import _at_fork, _blas, _logs, _random, _serialize, _surroundings
 from windlass import _errors as _errors
 from windlass import _functions as _functions
 from windlass import _taken as _taken
@@ -96,6 +96,7 @@ def run(
     worker.die_with_parent(zygote)
     status = 1
     try:
+        _at_fork.restore()
         if generators:
             _random.reseed(generators)
         status = _serve(lanes, spec, slot, descriptors, complaints)

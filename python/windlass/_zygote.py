@@ -57,8 +57,7 @@ def main() -> None:
     sys.path[:] = settings["path"]
     sys.argv[:] = [""]
     # Everything that a worker needs is imported here, once.
-    from windlass import _logs as _logs
-    from windlass import _random, _worker_main
+    from windlass import _at_fork, _random, _worker_main
 
     for name in _worker_main.BLAS_VARIABLES:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
@@ -67,11 +66,12 @@ def main() -> None:
     complaints = _preload(settings["preload"])
     if settings.get("cloudpickle"):
         import_module("cloudpickle")
-    generators: list[Any] = []
+    generators: list[Any] = _random.standard()
     if settings["preload"]:
         gc.collect()
         # Before the freeze, which takes them out of the collector's sight.
         generators = _random.find()
+    _at_fork.waive(generators)
     # Flushed as well, or each worker would print again what a module has printed.
     _worker_main.write_whole_lines("stdout")
     _worker_main.write_whole_lines("stderr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -425,3 +426,64 @@ def test_a_fork_may_ask_anything_of_its_parents_pool(tmp_path: Path) -> None:
         print("done")
     """
     assert _run(program, tmp_path)[-1] == "done"
+
+
+HANDLERS = """
+import logging, os, threading
+calls = []
+os.register_at_fork(before=lambda: calls.append("before"), after_in_child=lambda: calls.append("child"))
+handler = logging.StreamHandler()
+lock = threading.RLock()
+"""
+
+
+def _forked_from(_: object) -> tuple[list[str], int, bool, int]:
+    """What a worker sees of the fork that made it, and what a child of its own sees, which has a held lock to mend."""
+    import windlass_handlers  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+
+    seen = list(windlass_handlers.calls)
+    held, stop = threading.Event(), threading.Event()
+    beside = threading.Thread(target=_hold, args=(windlass_handlers.handler, held, stop))
+    beside.start()
+    held.wait(30)
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        # Without the handlers of `logging` and `threading` the lock would be held for ever, and the thread be alive.
+        free = windlass_handlers.handler.lock.acquire(timeout=10)
+        os.write(writing, bytes([free, threading.active_count()]))
+        os._exit(0)
+    os.close(writing)
+    free, count = os.read(reading, 2)
+    os.waitpid(pid, 0)
+    os.close(reading)
+    stop.set()
+    beside.join()
+    logging.getLogger("windlass.test").debug("the module's own lock is free")
+    return seen, threading.active_count(), bool(free), count
+
+
+def _hold(handler: Any, held: threading.Event, stop: threading.Event) -> None:
+    with handler.lock:
+        held.set()
+        stop.wait(30)
+
+
+def test_handlers_around_a_fork_work_in_the_zygote_and_in_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "windlass_handlers.py").write_text(HANDLERS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with windlass.Pool(1, kind="process", preload=["windlass_handlers"]) as pool:
+        assert pool.submit(_forked_from, None).result(60) == (["before", "child"], 1, True, 1)
+
+
+def test_the_lock_of_logging_is_free_in_a_worker(processes: Any) -> None:
+    assert processes.submit(_log_from_a_thread).result(60)
+
+
+def _log_from_a_thread() -> bool:
+    thread = threading.Thread(target=logging.getLogger, args=("windlass.test.a_new_one",), daemon=True)
+    thread.start()
+    thread.join(20)
+    return not thread.is_alive()
