@@ -162,3 +162,101 @@ impl Control {
         self.page().load.0.load(Ordering::Relaxed) < self.page().cores.0.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_os::poll;
+    use windlass_shm::attention;
+
+    use super::*;
+
+    fn both() -> (Arc<Control>, Arc<Control>) {
+        let (parent, fd) = Control::create(2).expect("a page");
+        let event = parent.event_fd().try_clone_to_owned().expect("a descriptor");
+        let worker = Control::attach(fd, event).expect("a page");
+        (parent, worker)
+    }
+
+    fn rings(fd: BorrowedFd<'_>) -> bool {
+        use std::os::fd::AsRawFd;
+        let mut all = [poll::Polled::new(fd.as_raw_fd(), poll::READ)];
+        poll::poll(&mut all, Some(Duration::ZERO)).expect("polled") > 0
+    }
+
+    #[test]
+    fn only_while_there_are_more_cores_than_lanes_at_work_may_one_spin() {
+        let (parent, worker) = both();
+        for (load, may) in [(0, true), (1, true), (2, false), (3, false), (1, true)] {
+            parent.set_load(load);
+            assert_eq!((parent.may_spin(), worker.may_spin()), (may, may), "{load}");
+        }
+    }
+
+    #[test]
+    fn a_kick_is_noted_until_it_is_drained() {
+        let (parent, worker) = both();
+        let own = parent.own_fd().expect("the parent's");
+        assert!(worker.own_fd().is_none());
+        assert!(!rings(own));
+        worker.kick();
+        assert!(!rings(own), "a worker has no part in it");
+        parent.kick();
+        assert!(rings(own));
+        parent.drain();
+        assert!(!rings(own));
+    }
+
+    #[test]
+    fn a_worker_rings_when_it_is_asked_to() {
+        for (mode, hungry, crowded, told) in [
+            (attention::AWAKE, true, true, false),
+            (attention::ANY, false, false, true),
+            (attention::HUNGRY, false, false, false),
+            (attention::HUNGRY, true, false, true),
+            (attention::QUIET, true, false, false),
+            (attention::QUIET, false, true, true),
+            (attention::SLEEPING, false, false, false),
+        ] {
+            let (parent, worker) = both();
+            parent.arm(mode);
+            assert_eq!((parent.mode(), worker.mode()), (mode, mode));
+            worker.after_push(|| hungry, crowded);
+            assert_eq!(rings(parent.event_fd()), told, "{mode} {hungry} {crowded}");
+            let woken = told || mode == attention::SLEEPING;
+            assert_eq!(parent.mode(), if woken { attention::AWAKE } else { mode });
+        }
+        let (parent, worker) = both();
+        worker.wake_parent();
+        assert!(!rings(parent.event_fd()), "it is awake");
+        parent.arm(attention::QUIET);
+        worker.wake_parent();
+        assert!(rings(parent.event_fd()));
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_whatever_a_worker_has_made_of_the_word() {
+        let (parent, worker) = both();
+        for scribbled in [false, true] {
+            parent.arm(attention::SLEEPING);
+            let sleeper = {
+                let parent = Arc::clone(&parent);
+                std::thread::spawn(move || parent.sleep(Some(Duration::from_secs(60))))
+            };
+            let deadline = std::time::Instant::now() + Duration::from_secs(20);
+            while !parent.sleeping.load(Ordering::SeqCst) && !sleeper.is_finished() {
+                assert!(std::time::Instant::now() < deadline, "it never slept");
+                std::thread::yield_now();
+            }
+            if scribbled {
+                worker.page().attention.0.arm(attention::QUIET);
+            }
+            while !sleeper.is_finished() {
+                assert!(std::time::Instant::now() < deadline, "it was never woken");
+                parent.wake_sleeper();
+                std::thread::yield_now();
+            }
+            assert!(!sleeper.join().expect("no panic"));
+            assert!(!parent.sleeping.load(Ordering::SeqCst));
+        }
+    }
+}

@@ -176,3 +176,45 @@ pub(crate) fn tell(pool: &Arc<str>, what: What) {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_has_a_topic_of_its_own() {
+        let reason: Arc<str> = "it".into();
+        let all = [
+            What::WorkerStarted { pid: 1 },
+            What::WorkerRecycled { pid: 1 },
+            What::WorkerCrashed { pid: 1, status: None, reason: None },
+            What::Saturated { queued: 1 },
+            What::TaskFailed { task: 1, pid: 1, how: How::Raised },
+            What::Broken { reason },
+            What::Ended,
+        ];
+        assert_eq!(all.each_ref().map(What::topic), TOPICS);
+    }
+
+    #[test]
+    fn events_come_in_order_to_those_who_listen() {
+        let (send, receive) = std::sync::mpsc::channel();
+        let pool: Arc<str> = "a pool of this test's own".into();
+        let ours = Arc::clone(&pool);
+        let listening = bus().listen::<Event>("pool.**").filter(move |event| event.pool == ours);
+        let subscription = listening.call(move |event| {
+            let _ = send.send(event.clone());
+        });
+        for pid in 0..100 {
+            tell(&pool, What::WorkerStarted { pid });
+        }
+        tell(&pool, What::Ended);
+        let limit = std::time::Duration::from_secs(20);
+        for pid in 0..100 {
+            let event = receive.recv_timeout(limit).expect("told");
+            assert_eq!(event, Event { pool: Arc::clone(&pool), what: What::WorkerStarted { pid } });
+        }
+        assert_eq!(receive.recv_timeout(limit).map(|event| event.what), Ok(What::Ended));
+        drop(subscription);
+    }
+}

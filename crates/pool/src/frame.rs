@@ -232,6 +232,63 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_is_as_long_as_was_said() {
+        let placed = Entry { segment: 7, generation: 3, offset: 4096, length: 10 };
+        let stream = [9; 65];
+        for (parts, handles, length) in [
+            (&[Part::Inline(&stream)][..], 0, 64 + 65),
+            (&[Part::Inline(&stream), Part::Inline(&stream)][..], 0, 128 + 128 + 65),
+            (&[Part::Inline(&stream), Part::Placed(placed)][..], 2, 192 + 65),
+            (&[Part::Placed(placed)][..], 0, 48),
+        ] {
+            assert_eq!(encoded_len(parts, handles), length);
+            let bytes = encode(5, parts, &vec![placed; handles]);
+            assert_eq!(bytes.len(), length);
+            let table = Table::parse(&bytes).expect("a table that encode wrote");
+            assert_eq!((table.len(), table.handles()), (parts.len() + handles, handles));
+            assert!(!table.is_empty());
+            assert_eq!(table.buffers().count(), parts.len() - 1);
+            assert_eq!(table.entries().count(), table.len());
+            assert_eq!(table.entry(table.len()), None);
+            assert!(Table::parse(&bytes[..length - 1]).is_err(), "the last part is cut off");
+        }
+    }
+
+    #[test]
+    fn only_an_entry_of_a_segment_is_a_shared_one() {
+        let shared = Entry::shared(7, 3, 64, 10);
+        assert!(shared.is_shared());
+        assert_eq!((shared.bytes(), shared.offset, shared.generation), (10, 64, 3));
+        let placed = Entry { segment: 7, generation: 3, offset: 64, length: 10 };
+        assert!(!placed.is_shared() && placed.bytes() == 10);
+        assert!(!Entry { segment: 0, ..shared }.is_shared());
+        let bytes = encode(1, &[Part::Inline(b"stream"), Part::Placed(placed)], &[]);
+        let table = Table::parse(&bytes).expect("sound");
+        let outside = Entry { segment: 0, generation: 0, offset: bytes.len() as u64, length: 0 };
+        assert_eq!(table.inline(&placed), None);
+        assert_eq!(table.inline(&outside), Some(&b""[..]));
+        assert_eq!(table.inline(&Entry { length: 1, ..outside }), None);
+        assert_eq!(table.inline(&Entry { length: u64::MAX, ..outside }), None);
+    }
+
+    #[test]
+    fn a_table_that_makes_no_sense_is_refused() {
+        let bytes = encode(1, &[Part::Inline(b"stream")], &[]);
+        let with = |count: u32, handles: u32| {
+            let mut bytes = bytes.clone();
+            bytes[..4].copy_from_slice(&count.to_le_bytes());
+            bytes[4..8].copy_from_slice(&handles.to_le_bytes());
+            Table::parse(&bytes).map(|table| table.len()).map_err(|error| (error.code(), error.to_string()))
+        };
+        assert_eq!(with(1, 0), Ok(1));
+        for (count, handles) in [(0, 0), (1, 1), (1, 2), (3, 0), (u32::MAX, 0)] {
+            let (code, text) = with(count, handles).expect_err("senseless");
+            assert_eq!(code, Code::ShmCorrupt, "{text}");
+        }
+        assert!(Table::parse(&[1; 15]).is_err() && Table::parse(&[]).is_err());
+    }
+
+    #[test]
     fn a_handle_names_a_segment() {
         let nowhere = Entry { segment: 0, generation: 0, offset: 0, length: 1 };
         let bytes = encode(0, &[Part::Inline(b"stream")], &[nowhere]);

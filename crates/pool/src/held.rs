@@ -136,3 +136,78 @@ impl crate::workers::Worker {
         self.segments.forget_oldest(self.socket.as_fd(), named)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use windlass_os::socket;
+
+    use super::*;
+    use crate::passing::Passed;
+
+    fn segment() -> Arc<Segment> {
+        Segment::create(64, true).expect("a segment").publish(None)
+    }
+
+    fn forgotten(socket: &OwnedFd) -> Vec<u64> {
+        let next = || match passing::receive(socket, None).expect("sound") {
+            Some(Passed::Forget(id)) => Some(id),
+            Some(other) => panic!("{other:?}"),
+            None => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_segment_is_passed_once_and_again_when_it_was_forgotten() {
+        let (mut held, one) = (Held::default(), segment());
+        assert!(!held.touch(&one));
+        held.insert(&one);
+        assert!(held.touch(&one));
+        held.remove(one.id());
+        assert!(!held.touch(&one));
+    }
+
+    #[test]
+    fn what_is_in_use_no_more_is_forgotten() {
+        let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
+        let (mut held, one, other) = (Held::default(), segment(), segment());
+        assert_eq!(held.forget_unused(ours.as_fd()), (false, false));
+        held.insert(&one);
+        held.insert(&other);
+        assert_eq!(held.forget_unused(ours.as_fd()), (false, true));
+        let gone = one.id();
+        drop(one);
+        assert_eq!(held.forget_unused(ours.as_fd()), (true, true));
+        assert_eq!(forgotten(&theirs), [gone]);
+        drop(other);
+        assert_eq!(held.forget_unused(ours.as_fd()), (true, false));
+        assert!(held.known.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_the_oldest_that_no_task_names_are_forgotten() {
+        let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
+        let mut held = Held::default();
+        let segments: Vec<_> = (0..=MOST_HELD).map(|_| segment()).collect();
+        for (at, segment) in segments.iter().enumerate() {
+            assert!(!held.is_over(), "{at}");
+            assert!(!held.touch(segment));
+            held.insert(segment);
+        }
+        assert!(held.is_over());
+        // The first is named by a task, and the second was used again.
+        assert!(held.touch(&segments[1]));
+        let named = HashSet::from([segments[0].id()]);
+        assert!(held.forget_oldest(ours.as_fd(), &named));
+        assert_eq!((held.known.len(), held.is_over()), (LEFT, false));
+        let surplus = MOST_HELD + 1 - LEFT;
+        let expected: Vec<_> = segments[2..2 + surplus].iter().map(|segment| segment.id()).collect();
+        assert_eq!(forgotten(&theirs), expected);
+        assert!(!held.forget_oldest(ours.as_fd(), &named), "there are not too many");
+        drop(theirs);
+        held.insert(&segments[3]);
+        assert!(!held.forget_oldest(ours.as_fd(), &named), "nobody is there");
+    }
+}

@@ -102,6 +102,40 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_back_goes_before_its_equals() {
+        let mut queue = Queue::default();
+        assert!(queue.is_empty() && queue.pop().is_none());
+        for (id, priority) in [(1, 0), (2, 3), (3, -2)] {
+            queue.push(task(id, priority));
+        }
+        for (id, priority) in [(4, 0), (5, 3), (6, -2)] {
+            queue.push_front(task(id, priority));
+        }
+        assert_eq!(queue.len(), 6);
+        assert_eq!(queue.pop().map(|task| task.id), Some(5));
+        assert_eq!((queue.len(), queue.is_empty()), (5, false));
+        let rest: Vec<u64> = queue.drain().iter().map(|task| task.id).collect();
+        assert_eq!(rest, [2, 4, 1, 6, 3]);
+        assert!(queue.is_empty() && queue.others.is_empty(), "no level is left behind");
+    }
+
+    #[test]
+    fn the_last_that_ends_empties_the_queue() {
+        let mut queue = Queue::default();
+        let ends = [task(1, 0), task(2, 4)];
+        for task in &ends {
+            queue.push(Arc::clone(task));
+        }
+        for task in &ends {
+            task.finish(Outcome::Cancelled, Record::default());
+            queue.forget_one();
+        }
+        assert!(queue.usual.is_empty() && queue.others.is_empty(), "they keep nothing alive");
+        queue.forget_one();
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
     fn ended_tasks_are_skipped_and_not_counted() {
         let mut queue = Queue::default();
         let first = task(1, 0);

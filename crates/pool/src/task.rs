@@ -487,3 +487,150 @@ impl Task {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(attempt: u32) -> Task {
+        Task::new(7, Call::Local(Mutex::new(None)), 0, Options::default(), attempt)
+    }
+
+    fn function(bytes: Vec<u8>, flags: u16) -> Arc<Function> {
+        let (control, _fd) = Control::create(1).expect("a control page");
+        let payload = Payload { bytes, flags, ..Payload::default() };
+        Arc::new(Function { id: 3, payload, dropped: Arc::new(Dropped::new(control)) })
+    }
+
+    #[test]
+    fn a_task_goes_through_its_stages_with_its_flags() {
+        let task = local(0);
+        assert_eq!((task.stage(), task.is_done(), task.lane()), (Stage::Queued, false, None));
+        assert!(!task.watched() && task.watch() && task.watched());
+        task.sent_to(0);
+        assert_eq!((task.stage(), task.lane()), (Stage::Sent, Some(0)));
+        task.sent_to(5);
+        assert_eq!(task.lane(), Some(5));
+        task.set_stage(Stage::Running);
+        assert_eq!(task.stage(), Stage::Running);
+        task.set_stage(Stage::Queued);
+        assert_eq!(task.stage(), Stage::Queued);
+        assert!(task.watched(), "a stage leaves the flags alone");
+        assert!(task.outcome().is_none());
+        task.set_stage(Stage::Running);
+        assert!(task.finish(Outcome::Cancelled, Record { pid: 4, busy_ns: 5, total_ns: 6 }));
+        assert_eq!((task.stage(), task.is_done()), (Stage::Done, true));
+        assert!(matches!(task.outcome(), Some(Outcome::Cancelled)));
+        let record = task.record();
+        assert_eq!((record.pid, record.busy_ns, record.total_ns), (4, 5, 6));
+        assert!(!task.watch(), "it is too late");
+    }
+
+    #[test]
+    fn whoever_does_not_watch_is_not_told() {
+        let task = local(0);
+        assert_eq!((task.record().pid, task.record().busy_ns), (0, 0));
+        assert!(!task.finish(Outcome::Cancelled, Record::default()));
+        assert!(Task::ended(Outcome::Cancelled).is_done());
+    }
+
+    #[test]
+    fn starts_are_counted_until_the_end() {
+        let task = local(2);
+        assert_eq!(task.attempt(), 2);
+        task.count_attempt();
+        assert_eq!(task.attempt(), 3);
+        task.finish(Outcome::Cancelled, Record::default());
+        task.count_attempt();
+        assert_eq!(task.attempt(), 3);
+    }
+
+    #[test]
+    fn one_timer_is_armed_at_a_time() {
+        let task = local(0);
+        assert!(task.arm() && !task.arm());
+        task.disarm();
+        assert!(task.arm() && !task.arm());
+    }
+
+    #[test]
+    fn so_many_lost_workers_are_no_accident() {
+        let task = local(0);
+        assert_eq!((1..).find(|_| task.lose_worker()), Some(MOST_BEREAVED));
+        assert!(task.lose_worker());
+    }
+
+    #[test]
+    fn a_sleeper_looks_again_when_it_is_nudged_and_when_the_task_ends() {
+        let task = Arc::new(local(0));
+        let observed = task.prepare_sleep();
+        assert_eq!(observed, task.word.load(Ordering::Relaxed));
+        assert_ne!(observed & WAITING, 0);
+        task.nudge();
+        assert_ne!(task.word.load(Ordering::Relaxed), observed);
+        assert_eq!(task.stage(), Stage::Queued, "a nudge is no change of stage");
+        // Both return at once: the word is another than was observed.
+        assert!(!task.sleep(observed, None));
+        let observed = task.prepare_sleep();
+        let sleeper = {
+            let task = Arc::clone(&task);
+            std::thread::spawn(move || {
+                let mut observed = observed;
+                while !task.is_done() {
+                    task.sleep(observed, None);
+                    observed = task.prepare_sleep();
+                }
+            })
+        };
+        std::thread::yield_now();
+        assert!(!task.finish(Outcome::Cancelled, Record::default()));
+        sleeper.join().expect("it has been woken");
+        assert!(!task.sleep(task.prepare_sleep(), None), "nobody sleeps on a task that is over");
+    }
+
+    #[test]
+    fn what_is_short_and_plain_is_described() {
+        let task = |bytes: usize, flags| {
+            let payload = Payload { bytes: vec![1; bytes], flags, ..Payload::default() };
+            Task::new(1, Call::remote(function(vec![2; bytes], flags), payload), 0, Options::default(), 0)
+        };
+        let lengths = |task: &Task| {
+            let called = task.called().expect("a call of a function");
+            (called.function.map(|bytes| bytes.len()), called.arguments.map(|bytes| bytes.len()))
+        };
+        assert_eq!(lengths(&task(SHORT, 0)), (Some(SHORT), Some(SHORT)));
+        assert_eq!(lengths(&task(SHORT + 1, 0)), (None, None));
+        assert_eq!(lengths(&task(10, flags::DESCRIBED)), (None, None));
+        assert!(local(0).called().is_none());
+        let kept = |bytes: usize| {
+            let payload = Payload { bytes: vec![1; bytes], flags: flags::RETAINED, ..Payload::default() };
+            let kept = payload.for_description();
+            (kept.bytes.len(), kept.flags)
+        };
+        assert_eq!(kept(SHORT), (SHORT, flags::RETAINED));
+        assert_eq!(kept(SHORT + 1), (0, flags::RETAINED));
+    }
+
+    #[test]
+    fn a_function_that_goes_is_noted_once() {
+        let made = function(vec![2; 10], 0);
+        assert_eq!((made.id(), made.size()), (3, 10));
+        let dropped = Arc::clone(&made.dropped);
+        assert!(!dropped.any() && dropped.take().is_empty());
+        drop(made);
+        assert!(dropped.any());
+        assert_eq!(dropped.take(), [3]);
+        assert!(!dropped.any() && dropped.take().is_empty());
+    }
+
+    #[test]
+    fn a_function_s_size_has_what_lies_in_shared_memory() {
+        use windlass_shm::arena::{Arena, ArenaConfig};
+        let arena = Arena::new(ArenaConfig { keep: 0 });
+        let lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
+        let (control, _fd) = Control::create(1).expect("a control page");
+        let payload = Payload { bytes: vec![0; 10], lease: Some(Arc::new(lease)), ..Payload::default() };
+        let made = Function { id: 3, payload, dropped: Arc::new(Dropped::new(control)) };
+        assert_eq!(made.size(), 133);
+    }
+}

@@ -506,6 +506,62 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_goes_when_the_limit_is_passed_and_not_before() {
+        let arena = Arena::new(ArenaConfig { keep: 6 << 20 });
+        let put = |megabytes: usize| arena.put_parts(&[&vec![1; megabytes << 20]]).expect("room");
+        let kept = || arena.lock().kept.iter().map(Store::size).collect::<Vec<_>>();
+        drop((put(2), put(4)));
+        let sizes = kept();
+        assert_eq!(sizes.len(), 2, "exactly as much as may be");
+        assert_eq!(arena.lock().kept_bytes, 6 << 20);
+        let (three, two) = (put(3), put(2));
+        assert!(kept().is_empty(), "warm memory is taken, of up to twice the size");
+        assert_eq!(arena.lock().kept_bytes, 0);
+        drop((two, three));
+        assert_eq!(kept(), [2 << 20, 4 << 20]);
+        let five = put(5);
+        assert_eq!(kept().len(), 2, "none fits");
+        drop(five);
+        assert_eq!((kept(), arena.lock().kept_bytes), (vec![5 << 20], 5 << 20));
+        drop(put(7));
+        assert_eq!(kept(), [5 << 20], "it is larger than all that may be kept");
+        drop(put(1));
+        assert_eq!(kept(), [5 << 20], "a small one is a slab's");
+    }
+
+    #[test]
+    fn no_more_segments_are_kept_than_their_number_may_be() {
+        let arena = Arena::new(ArenaConfig { keep: usize::MAX });
+        let part = vec![1; LARGEST_IN_SLAB + 1];
+        let leases: Vec<Lease> =
+            (0..MOST_KEPT + 3).map(|_| arena.put_parts(&[&part]).expect("room")).collect();
+        drop(leases);
+        assert_eq!(arena.lock().kept.len(), MOST_KEPT);
+    }
+
+    #[test]
+    fn what_fits_into_a_slab_lies_there_and_a_larger_put_alone() {
+        let arena = Arena::new(ArenaConfig { keep: 0 });
+        let fits = arena.put_parts(&[&vec![1; LARGEST_IN_SLAB]]).expect("room");
+        assert_eq!((fits.carved, fits.segment().size()), (Some((0, LARGEST_IN_SLAB)), SLAB as u64));
+        assert_eq!(arena.own.load(Ordering::Relaxed), 0);
+        let large = arena.put_parts(&[&vec![1; LARGEST_IN_SLAB], &[1]]).expect("room");
+        assert_eq!(large.carved, None);
+        assert_eq!(arena.own.load(Ordering::Relaxed), 1);
+        let empty = arena.put_parts(&[]).expect("room");
+        assert_eq!(empty.carved, Some((LARGEST_IN_SLAB, ALIGN)), "behind the first");
+        assert_eq!((fits.id(), large.id(), empty.id()), (1, 2, 3));
+        let other = arena.put_parts(&[&[1; 3]]).expect("room");
+        let mut kept = arena.put_parts(&[&[1; 3]]).expect("room");
+        let elsewhere = large.segment().id();
+        assert!(kept.lies_in(other.segment().id()) && !kept.lies_in(elsewhere));
+        kept.keep_with_it(vec![Arc::new(large)]);
+        assert!(kept.lies_in(elsewhere) && !kept.lies_in(0));
+        drop(kept);
+        assert_eq!(arena.own.load(Ordering::Relaxed), 0, "it goes with what kept it");
+    }
+
+    #[test]
     fn beyond_a_number_leases_share_segments_and_give_their_memory_back() {
         let arena = Arena::new(ArenaConfig::default());
         let size = LARGEST_IN_SLAB + 4096;

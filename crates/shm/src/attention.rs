@@ -109,3 +109,78 @@ impl Attention {
         Wake::Nothing
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    fn attention(word: &AtomicU32) -> &Attention {
+        // SAFETY: both are transparent down to the atomic word, which lives as long as the reference.
+        unsafe { &*std::ptr::from_ref(word).cast::<Attention>() }
+    }
+
+    #[test]
+    fn a_producer_wakes_the_owner_in_the_way_that_is_armed() {
+        use Wake::{Event, Nothing};
+        for (mode, hungry, crowded, wake, left) in [
+            (AWAKE, true, true, Nothing, AWAKE),
+            (SLEEPING, false, false, Nothing, AWAKE),
+            (ANY, false, false, Event, AWAKE),
+            (HUNGRY, false, false, Nothing, HUNGRY),
+            (HUNGRY, true, false, Event, AWAKE),
+            (HUNGRY, false, true, Event, AWAKE),
+            (QUIET, false, false, Nothing, QUIET),
+            (QUIET, true, false, Nothing, QUIET),
+            (QUIET, false, true, Event, AWAKE),
+        ] {
+            let word = AtomicU32::new(AWAKE);
+            attention(&word).arm(mode);
+            assert_eq!(attention(&word).mode(), mode);
+            assert_eq!(attention(&word).after_push(|| hungry, crowded), wake, "{mode} {hungry} {crowded}");
+            assert_eq!(attention(&word).mode(), left);
+            let last = attention(&word).wake_owner();
+            let expected = if matches!(left, HUNGRY | QUIET) { Event } else { Nothing };
+            assert_eq!((last, attention(&word).mode()), (expected, AWAKE));
+        }
+    }
+
+    #[test]
+    fn a_sleeper_sleeps_until_it_is_woken() {
+        for by_producer in [false, true] {
+            let word = AtomicU32::new(AWAKE);
+            let attention = attention(&word);
+            // Not armed: it returns at once, and for no signal.
+            assert!(!attention.sleep(None));
+            attention.arm(SLEEPING);
+            assert!(!attention.sleep(Some(Duration::from_millis(1))), "the time is up");
+            std::thread::scope(|scope| {
+                let sleeper = scope.spawn(|| {
+                    while attention.mode() == SLEEPING {
+                        attention.sleep(None);
+                    }
+                });
+                std::thread::sleep(Duration::from_millis(1));
+                if by_producer {
+                    assert_eq!(attention.after_push(|| false, false), Wake::Nothing);
+                } else {
+                    attention.wake_sleeper(|| unreachable!("the word says that somebody sleeps"));
+                }
+                sleeper.join().expect("no panic");
+            });
+        }
+    }
+
+    #[test]
+    fn whoever_wakes_a_sleeper_asks_when_the_word_does_not_say() {
+        let word = AtomicU32::new(QUIET);
+        let mut asked = 0;
+        attention(&word).wake_sleeper(|| {
+            asked += 1;
+            false
+        });
+        assert_eq!((asked, attention(&word).mode()), (1, QUIET));
+    }
+}

@@ -42,3 +42,38 @@ impl FreeRanges {
         self.0.get(&0) == Some(&size)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_fits_is_taken() {
+        let mut free = FreeRanges::new(100);
+        assert!(free.is_whole(100) && !free.is_whole(99));
+        assert_eq!((free.take(40), free.take(40), free.take(40)), (Some(0), Some(40), None));
+        assert_eq!((free.take(20), free.take(1)), (Some(80), None));
+        assert!(free.0.is_empty(), "nothing of length 0 is left");
+        free.give(40, 40);
+        assert_eq!((free.take(10), free.take(30)), (Some(40), Some(50)));
+    }
+
+    #[test]
+    fn neighbours_are_merged_in_whatever_order_they_come_back() {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut free = FreeRanges::new(90);
+            let taken: Vec<usize> = (0..3).filter_map(|_| free.take(30)).collect();
+            assert_eq!(taken, [0, 30, 60]);
+            for (back, at) in order.iter().enumerate() {
+                assert!(!free.is_whole(90), "{back} are back");
+                free.give(taken[*at], 30);
+            }
+            assert!(free.is_whole(90), "{order:?}: {free:?}");
+        }
+        let mut free = FreeRanges::new(90);
+        assert_eq!((free.take(30), free.take(60)), (Some(0), Some(30)));
+        free.give(0, 10);
+        free.give(20, 10);
+        assert_eq!(free.0.len(), 2, "they are no neighbours");
+    }
+}
