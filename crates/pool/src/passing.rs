@@ -142,3 +142,83 @@ fn no_descriptors() -> Error {
         windlass_os::process::current_pid(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment() -> Arc<Segment> {
+        Segment::create(64, true).expect("a segment").publish(None)
+    }
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socket::seqpacket_pair().expect("a pair")
+    }
+
+    #[test]
+    fn messages_arrive_in_the_order_in_which_they_were_sent() {
+        let (ours, theirs) = pair();
+        assert!(matches!(receive(&theirs, None), Ok(None)));
+        let (one, other) = (segment(), segment());
+        assert_eq!(try_lend(ours.as_fd(), &one), Sent::Yes);
+        assert_eq!(try_forget(ours.as_fd(), one.id()), Sent::Yes);
+        pass(ours.as_fd(), &other, false).expect("passed");
+        let next = || receive(&theirs, None).expect("sound").expect("a message");
+        assert!(matches!(next(), Passed::Segment(found) if found.id() == one.id()));
+        assert!(matches!(next(), Passed::Forget(id) if id == one.id()));
+        assert!(matches!(next(), Passed::Segment(found) if found.id() == other.id()));
+        assert!(matches!(receive(&theirs, None), Ok(None)));
+        drop(ours);
+        assert!(matches!(receive(&theirs, None), Ok(None)), "whoever is gone says nothing");
+        assert_eq!(try_forget(theirs.as_fd(), 1), Sent::No);
+        assert_eq!(try_lend(theirs.as_fd(), &one), Sent::No);
+        assert!(pass(theirs.as_fd(), &one, false).is_err());
+    }
+
+    #[test]
+    fn a_socket_that_takes_no_more_says_so() {
+        let (ours, _theirs) = pair();
+        let sent = (0..100_000).take_while(|id| try_forget(ours.as_fd(), *id) == Sent::Yes).count();
+        assert!((1..100_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_message_that_nobody_honest_sends_is_refused() {
+        let one = segment();
+        let fd = one.fd().expect("open");
+        let good = segment_message(&one, false);
+        let none: [BorrowedFd<'_>; 0] = [];
+        for (what, bytes, fds) in [
+            ("too short", &good[..MESSAGE - 1], &[fd][..]),
+            ("without a descriptor", &good[..], &none[..]),
+            ("with two", &good[..], &[fd, fd][..]),
+            ("a descriptor to forget", &message(FORGET, 1, 0, 0)[..], &[fd][..]),
+            ("of no kind", &message(0, 1, 0, 0)[..], &none[..]),
+            ("of an unknown kind", &message(9, 1, 0, 0)[..], &[fd][..]),
+        ] {
+            let (ours, theirs) = pair();
+            socket::send(ours.as_fd(), &[bytes], fds, true).expect("sent");
+            let error = receive(&theirs, None).expect_err(what);
+            assert_eq!(error.code(), Code::ShmCorrupt, "{what}");
+        }
+        // The descriptor is that of another segment than was said.
+        let (ours, theirs) = pair();
+        socket::send(ours.as_fd(), &[&message(LENT, one.id() ^ 2, 1, 64)], &[fd], true).expect("sent");
+        assert_eq!(receive(&theirs, None).expect_err("another").code(), Code::ShmCorrupt);
+    }
+
+    #[test]
+    fn who_gets_a_segment_with_an_arena_looks_at_its_generation() {
+        let arena = Arena::new(windlass_shm::arena::ArenaConfig { keep: 0 });
+        let one = segment();
+        for op in [LENT, GIVEN] {
+            for (generation, good) in [(one.generation(), true), (one.generation() + 1, false)] {
+                let (ours, theirs) = pair();
+                let bytes = message(op, one.id(), generation, one.size());
+                socket::send(ours.as_fd(), &[&bytes], &[one.fd().expect("open")], true).expect("sent");
+                let got = receive(&theirs, Some(&arena));
+                assert_eq!(matches!(got, Ok(Some(Passed::Segment(_)))), good, "{op} {generation}");
+            }
+        }
+    }
+}

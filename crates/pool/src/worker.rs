@@ -257,3 +257,136 @@ impl FdChannel {
         self.kept.lock().map_or_else(|_| Vec::new(), |mut kept| std::mem::take(&mut kept.untold))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_os::socket;
+
+    use super::*;
+    use crate::lane::{Lane, send_plain};
+    use crate::wire::flags;
+
+    fn ends() -> (Lane, WorkerEnd) {
+        let (control, fd) = Control::create(1).expect("a page");
+        let event = control.event_fd().try_clone_to_owned().expect("a descriptor");
+        let control = Control::attach(fd, event).expect("a page");
+        let (lane, fd) = Lane::create(4).expect("a lane");
+        (lane, WorkerEnd::attach(fd, control).expect("a lane"))
+    }
+
+    #[test]
+    fn records_go_both_ways() {
+        let (mut lane, mut end) = ends();
+        assert_eq!((lane.worker, lane.ready, lane.closed), (4, false, false));
+        assert!(end.try_next().expect("sound").is_none());
+        let header = Header { kind: kind::TASK, flags: 3, len: 0, id: 8, aux: 9 };
+        let position = lane.tasks.try_push(header, &[b"what"]).expect("room");
+        end.wait(None);
+        assert!(!lane.tasks.started(position));
+        let record = end.try_next().expect("sound").expect("a record");
+        assert_eq!((record.kind, record.flags, record.id, record.aux), (kind::TASK, 3, 8, 9));
+        assert!(lane.tasks.started(position));
+        assert_eq!(end.payload(), b"what");
+        end.finish();
+        assert!(end.payload().is_empty() && lane.tasks.is_empty());
+        assert!(send_plain(&mut lane.tasks, kind::LOOK, 5));
+        let record = end.try_next().expect("sound").expect("a record");
+        assert_eq!((record.kind, record.flags, record.aux), (kind::LOOK, flags::EMPTY, 5));
+        end.ready().expect("said");
+        let ready = lane.results.peek().expect("sound").expect("a record");
+        assert_eq!((ready.kind, ready.aux), (kind::READY, u64::from(std::process::id())));
+    }
+
+    #[test]
+    fn a_reply_waits_for_room_and_one_too_large_is_refused() {
+        let (mut lane, mut end) = ends();
+        let large = vec![7; end.max_inline()];
+        assert_eq!(end.max_inline(), lane.tasks.max_record());
+        assert_eq!(
+            end.try_reply(kind::DONE, 0, 1, 2, &[&large, b"x"]).expect_err("large").code(),
+            Code::TooLarge
+        );
+        let mut sent = 0_u64;
+        while end.try_reply(kind::DONE, 0, sent, 2, &[&large]).expect("sound") {
+            sent += 1;
+        }
+        assert_eq!(sent, 2);
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| end.reply(kind::DONE, 0, sent, 2, &[&large]));
+            for id in 0..=sent {
+                let deadline = Instant::now() + Duration::from_secs(20);
+                let header = loop {
+                    if let Some(header) = lane.results.peek().expect("sound") {
+                        break header;
+                    }
+                    assert!(Instant::now() < deadline, "it never came");
+                    std::thread::yield_now();
+                };
+                assert_eq!((header.id, header.len as usize), (id, large.len()));
+                lane.results.finish();
+            }
+            late.join().expect("no panic").expect("there was room in the end");
+        });
+    }
+
+    #[test]
+    fn a_begin_is_read_for_its_own_task() {
+        let (lane, end) = ends();
+        assert_eq!(lane.begun.read(7), None);
+        let before = windlass_os::clock::monotonic_nanos();
+        end.begin(7);
+        let begun = lane.begun.read(7).expect("it has begun");
+        assert!((before..=windlass_os::clock::monotonic_nanos()).contains(&begun));
+        assert_eq!(lane.begun.read(8), None);
+        end.begin(8);
+        assert_eq!(lane.begun.read(7), None);
+    }
+
+    #[test]
+    fn functions_to_forget_wait_for_room() {
+        let (mut lane, mut end) = ends();
+        lane.forgotten = vec![1, 2];
+        while send_plain(&mut lane.tasks, kind::LOOK, 0) {}
+        lane.forget();
+        assert_eq!(lane.forgotten, [1, 2]);
+        while end.try_next().expect("sound").is_some() {
+            end.finish();
+        }
+        lane.forget();
+        assert!(lane.forgotten.is_empty());
+        let mut told = Vec::new();
+        while let Some(record) = end.try_next().expect("sound") {
+            assert_eq!(record.kind, kind::FORGET_FUNCTION);
+            told.push(record.aux);
+            end.finish();
+        }
+        assert_eq!(told, [2, 1]);
+    }
+
+    #[test]
+    fn segments_are_kept_until_they_are_given_up() {
+        let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
+        let channel = FdChannel::new(theirs);
+        // Without one of this process's own registry, as in another process.
+        let passed = |segment: &Segment| passing::pass(ours.as_fd(), segment, false).expect("passed");
+        let one = Segment::create(64, true).expect("a segment").publish(None);
+        let (id, generation) = (one.id(), one.generation());
+        passed(&one);
+        drop(one);
+        let found = channel.segment(id, generation).expect("it has come");
+        assert_eq!(found.id(), id);
+        assert_eq!(channel.segment(id, generation + 1).expect_err("another").code(), Code::ShmStale);
+        drop(found);
+        channel.drain().expect("sound");
+        assert!(Segment::lookup(id, generation).expect("its own").is_some(), "it is kept");
+        assert_eq!(passing::try_forget(ours.as_fd(), id), passing::Sent::Yes);
+        channel.drain().expect("sound");
+        assert!(Segment::lookup(id, generation).expect("nothing").is_none(), "it is given up");
+        assert!(channel.take_lost().is_empty());
+        let back = Segment::create(64, true).expect("a segment").publish(None);
+        channel.send_segment(&back, false).expect("passed");
+        assert!(
+            matches!(passing::receive(&ours, None), Ok(Some(Passed::Segment(got))) if got.id() == back.id())
+        );
+    }
+}

@@ -147,3 +147,89 @@ fn two_threads_pass_records_in_order_and_sleep_meanwhile() {
         });
     });
 }
+
+#[test]
+fn a_promise_of_room_is_kept_and_a_refusal_is_right() {
+    // SplitMix64, which finds every place in the ring and every padding.
+    let mut state = 1_u64;
+    let mut random = move |below: u64| {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % below
+    };
+    let (mut producer, mut consumer) = ring(1024);
+    assert_eq!((producer.capacity(), producer.max_record()), (1024, 448));
+    let (mut kept, mut refused) = (0, 0);
+    for _ in 0..5000 {
+        let lengths: Vec<usize> = (0..random(7)).map(|_| random(449) as usize).collect();
+        let promised = producer.has_room_for(lengths.iter().copied()).expect("sound");
+        let fit = lengths.iter().all(|length| producer.try_push(header(1), &[&vec![1; *length]]).is_ok());
+        assert_eq!(promised, fit, "{lengths:?}");
+        if fit {
+            kept += 1
+        } else {
+            refused += 1
+        }
+        while random(3) > 0 && take(&mut consumer).is_some() {}
+        if !fit {
+            while take(&mut consumer).is_some() {}
+            assert!(producer.has_room_for([448, 32].into_iter()).expect("sound"), "an empty ring has room");
+        }
+    }
+    assert!(kept > 500 && refused > 500, "{kept} {refused}");
+}
+
+#[test]
+fn bytes_in_use_are_counted_with_headers_and_padding() {
+    let (mut producer, mut consumer) = ring(256);
+    assert!(producer.has_room_for(std::iter::empty()).expect("sound"));
+    producer.try_push(header(1), &[&[1; 33]]).expect("room");
+    assert_eq!(producer.used(), 96);
+    producer.try_push(header(2), &[&[1; 32], b""]).expect("room");
+    assert_eq!((producer.used(), producer.is_empty()), (160, false));
+    take(&mut consumer).expect("the first");
+    assert_eq!(producer.used(), 64);
+    // 96 bytes are left before the end, of which 32 are not enough for what follows.
+    producer.try_push(header(3), &[b"x"]).expect("room");
+    producer.try_push(header(4), &[b"x"]).expect("room, behind the padding");
+    assert_eq!(producer.used(), 64 + 64 + 32 + 64);
+    let ids: Vec<u64> = std::iter::from_fn(|| take(&mut consumer)).map(|(header, _)| header.id).collect();
+    assert_eq!((ids, producer.used()), (vec![2, 3, 4], 0));
+}
+
+#[test]
+fn every_field_of_a_header_arrives() {
+    let (mut producer, mut consumer) = ring(1024);
+    for (kind, flags, id, aux) in [
+        (0, 0, 0, 0),
+        (u16::MAX - 1, 0, 1, 2),
+        (0, u16::MAX, u64::MAX, 0),
+        (0x1234, 0x5678, 0x9ABC_DEF0_1234_5678, u64::MAX),
+    ] {
+        let sent = Header { kind, flags, len: 7, id, aux };
+        producer.try_push(sent, &[b"ab", b"", b"c"]).expect("room");
+        let (found, payload) = take(&mut consumer).expect("a record");
+        assert_eq!((found, payload), (Header { len: 3, ..sent }, b"abc".to_vec()));
+    }
+}
+
+#[test]
+fn an_end_that_comes_later_goes_on_where_the_last_one_was() {
+    let memory = RingMemory::new(mapping(RingMemory::required(1024)), 0, 1024).expect("it fits");
+    memory.initialise();
+    let mut producer = memory.clone().producer();
+    for id in 0..3 {
+        producer.try_push(header(id), &[&[1; 40]]).expect("room");
+    }
+    take(&mut memory.clone().consumer()).expect("the first");
+    let (mut producer, mut consumer) = (memory.clone().producer(), memory.clone().consumer());
+    assert_eq!(producer.used(), 192);
+    producer.try_push(header(3), &[]).expect("room");
+    let ids: Vec<u64> = std::iter::from_fn(|| take(&mut consumer)).map(|(header, _)| header.id).collect();
+    assert_eq!(ids, [1, 2, 3]);
+    assert!(!memory.wake_consumer() && !producer.wake_consumer(), "nobody sleeps");
+    memory.initialise();
+    assert!(!memory.clone().consumer().is_ready() && memory.producer().is_empty());
+}

@@ -203,4 +203,22 @@ mod tests {
             assert!(timers.heap.iter().any(|due| due.task.ptr_eq(&Arc::downgrade(task))));
         }
     }
+
+    #[test]
+    fn the_earliest_comes_first_and_none_before_its_time() {
+        let (mut timers, now) = (Timers::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        assert!(timers.first().is_none() && timers.pop_due(now).is_none());
+        for after in [3, 1, 2] {
+            timers.heap.push(Due { at: now + second * after, limit: Limit::Deadline, task: Weak::new() });
+        }
+        assert_eq!(timers.first(), Some(now + second));
+        assert!(timers.pop_due(now + second - Duration::from_nanos(1)).is_none());
+        let mut due = |at| timers.pop_due(at).map(|due| due.at);
+        assert_eq!(due(now + second), Some(now + second));
+        assert_eq!(due(now + second), None);
+        assert_eq!(due(now + second * 9), Some(now + second * 2));
+        assert_eq!(due(now + second * 9), Some(now + second * 3));
+        assert_eq!(due(now + second * 9), None);
+    }
 }
