@@ -24,6 +24,8 @@ T = TypeVar("T")
 OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
 #: Engines whose pool is gone or shut down without waiting, but whose workers may be at work.
 ENDING: set[_core.PoolHandle] = set()
+#: What new workers of such an engine have only for as long as it is here.
+_KEPT: dict[_core.PoolHandle, list[object]] = {}
 #: Threads of pools: they finish what they have before the interpreter goes.
 THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
@@ -82,12 +84,25 @@ def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
     return done
 
 
-def abandon(engine: _core.PoolHandle, owner: int) -> None:
-    """The pool object is gone: what it accepted is finished, then its workers leave."""
+def abandon(engine: _core.PoolHandle, owner: int, kept: list[object]) -> None:
+    """The pool object is gone: what it accepted is finished, then its workers leave.
+
+    What new workers need is `kept` until then.
+    """
     if os.getpid() == owner and not engine.ended:
         engine.close(False)
         if not engine.ended:
             ENDING.add(engine)
+            if kept:
+                _KEPT[engine] = kept
+
+
+def forget_ended() -> None:
+    """Lets go of engines that have ended, and of what was kept for their workers."""
+    ended = [engine for engine in ENDING if engine.ended]
+    ENDING.difference_update(ended)
+    for engine in ended:
+        _KEPT.pop(engine, None)
 
 
 def _snapshot(members: Iterable[T]) -> list[T]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NoReturn, TypeAlias
 
-from windlass import _serialize, _watch
+from windlass import _handed, _serialize, _watch
 
 PROTOCOL = 5
 #: What the bytes of a function depend on, for the compiled part; empty if they are good for ever.
@@ -99,8 +99,11 @@ def _open_located(path: list[str], stream: bytes, buffers: list[Any]) -> Any:
 
 
 def _plain(function: object) -> bytes | None:
+    handing = _handed.current()
     try:
-        stream = pickle.dumps(function, PROTOCOL)
+        stream = pickle.dumps(function, PROTOCOL) if handing is None else handing.dumps(function)
+    except _handed.OfForkError:
+        raise
     except Exception:
         return None
     return None if b"__main__" in stream else stream

@@ -15,8 +15,9 @@ from typing import Any, Literal, Never, TypeVar
 from windlass import _core, _logs
 from windlass._core import private_bytes
 from windlass._cores import usable_cores
-from windlass._exit import ENDING, OPEN, THREADS, abandon, in_a_thread, join, start
+from windlass._exit import ENDING, OPEN, THREADS, abandon, forget_ended, in_a_thread, join, start
 from windlass._future import Future, LoopMail
+from windlass._handed import Handing
 from windlass._map import MapIterator
 from windlass._options import (
     UNSET,
@@ -96,6 +97,8 @@ class Pool(_core.PoolBase, TaskMethods):
     _owner: int
     _grace: float
     _collector: _Collector
+    #: What new workers have only for as long as it is here.
+    _kept: list[object]
 
     def __new__(
         cls,
@@ -150,11 +153,8 @@ class Pool(_core.PoolBase, TaskMethods):
             if blas_threads is None
             else checked_count("blas_threads", blas_threads, 1)
         )
-        spawn = None
         modules = tuple(preload)
         defaults = TaskSettings.checked(timeout, retries, priority, writable, deadline)
-        if chosen == "process":
-            spawn = spawn_settings(modules, initializer, tuple(initargs), threads, blas, name, bool(log))
         collector = _Collector(name)
         settings: dict[str, Any] = {
             "name": name,
@@ -168,9 +168,17 @@ class Pool(_core.PoolBase, TaskMethods):
             "grace": checked_seconds("grace", grace),
             "future": Future,
             "start_collector": collector.start,
-            "spawn": spawn,
+            "spawn": None,
         }
-        self = super().__new__(cls, settings)
+        handing = Handing()
+        try:
+            if chosen == "process":
+                settings["spawn"] = spawn_settings(
+                    modules, initializer, tuple(initargs), threads, blas, name, bool(log), handing
+                )
+            self = super().__new__(cls, settings)
+        finally:
+            handing.close()
         assert isinstance(self, Pool)
         self._kind = chosen
         self._reason = reason
@@ -188,6 +196,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._owner = os.getpid()
         self._grace = checked_seconds("grace", grace)
         self._collector = collector
+        self._kept = handing.kept
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
             try:
@@ -195,9 +204,9 @@ class Pool(_core.PoolBase, TaskMethods):
             except BaseException:
                 self._engine.terminate()
                 raise
-        ENDING.difference_update([engine for engine in ENDING if engine.ended])
+        forget_ended()
         OPEN.add(self)
-        weakref.finalize(self, abandon, self._engine, self._owner).atexit = False
+        weakref.finalize(self, abandon, self._engine, self._owner, self._kept).atexit = False
         return self
 
     # --- tasks ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from windlass import _handed
+
 PROTOCOL = 5
 _MAIN = b"__main__"
 #: Characters of an exception that stand in for it.
@@ -109,10 +111,17 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
     Raises:
         EncodeError: if neither pickle nor cloudpickle takes it.
     """
+    handing = _handed.current()
     try:
-        stream = pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
+        stream = (
+            pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
+            if handing is None
+            else handing.dumps(value)
+        )
         if _MAIN not in stream:
             return stream
+    except _handed.OfForkError:
+        raise
     except Exception:
         pass
     return _slowly(value, buffers, "encode_object")

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import cloudpickle as untyped
 
-from windlass import _remade, _watch
+from windlass import _handed, _remade, _watch
 from windlass._taken import (
     NUMBERS,
     SPACES,
@@ -323,8 +323,8 @@ def encode_object(value: object, keep: Callable[[pickle.PickleBuffer], object] |
 
     stream = encoding.dump(value, None if keep is None else gather, roots=False)
     needs = frozenset(encoding.needs)
-    # A function that goes by value brings more than names.
-    by_name = not encoding.uses_functions
+    # A function that goes by value brings more than names, and what is handed down is handed down once.
+    by_name = not encoding.uses_functions and _handed.current() is None
     values = encoding.values(needs)
     known = _TABLES.get(needs) if by_name else None
     if known is not None and known.holds(values):
@@ -421,12 +421,17 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._encoding = encoding
         self._roots = roots
         self._recreate = recreate
+        self._handing = _handed.current()
 
     def reducer_override(self, obj: Any) -> Any:
         encoding = self._encoding
         reference = encoding.reference(obj, self._roots)
         if reference is not None:
             return named, reference
+        if self._handing is not None:
+            handed = self._handing.reduce(obj)
+            if handed is not NotImplemented:
+                return handed
         special = _remade.reduce_definition(obj)
         if special is None and self._recreate:
             special = _remade.reduce_state(obj)

@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
-from windlass import _core, _functions, _logs, _serialize, _surroundings
+from windlass import _core, _functions, _handed, _logs, _serialize, _surroundings
 
 if TYPE_CHECKING:
     from windlass._pool import Pool
@@ -31,22 +31,39 @@ def spawn_settings(
     blas: int,
     name: str,
     log: bool,
+    handing: _handed.Handing,
 ) -> tuple[str, list[str], list[tuple[str, str | None]], bytes, _core.Lent, list[int]]:
-    """How to start the zygote, what each worker reads first, and the shared memory and descriptors that this needs."""
+    """How to start the zygote, what each worker reads first, and the shared memory and descriptors that this needs.
+
+    The descriptors in `handing` are the caller's to close when the pool has got them.
+
+    Raises:
+        EncodeError: if the initializer or its arguments cannot be sent.
+    """
     start: dict[str, Any] = {}
 
     def encode_start() -> None:
         if initializer is not None:
-            start["function"] = _functions.encode_whole(initializer)
-            start["arguments"] = _serialize.encode_object(initargs, None)
+            with handing:
+                start["function"] = _functions.encode_whole(initializer)
+                start["arguments"] = _serialize.encode_object(initargs, None)
 
-    _, lent = _core.lend_during(encode_start)
+    try:
+        _, lent = _core.lend_during(encode_start)
+    except Exception as error:
+        raised = handing.refusal(initargs, error, lambda value: _serialize.encode_object(value, None))
+        if raised is error:
+            raise
+        raise raised from None
+    tracker = handing.tracker()
+    handing.check(threads)
     spec = pickle.dumps(
         {
             "sys_path": sys.path,
             "cwd": _cwd(),
             "env": dict(os.environ),
             "authkey": _authkey(),
+            "tracker": tracker,
             "initializer": start.get("function"),
             "initargs": start.get("arguments"),
             "threads": threads,
@@ -80,7 +97,7 @@ def spawn_settings(
         [("PYTHONPATH", _package_path())],
         spec,
         lent,
-        [logs],
+        [logs, *handing.descriptors],
     )
 
 

@@ -12,13 +12,11 @@ import pickle
 import signal
 import sys
 import threading
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 from typing import Any
 
 # What a usual task needs is loaded now, for the zygote to share: a module that each worker imported for itself would
 # cost each its time and its memory, and once descriptors run out, none can be read any more.
-from windlass import _at_fork, _blas, _logs, _random, _serialize, _surroundings
+from windlass import _at_fork, _blas, _handed, _logs, _random, _serialize, _surroundings
 from windlass import _errors as _errors
 from windlass import _functions as _functions
 from windlass import _taken as _taken
@@ -77,7 +75,7 @@ def run(
     lanes: int,
     spec: bytes,
     slot: int,
-    descriptors: tuple[int, int],
+    descriptors: tuple[int, ...],
     zygote: int,
     generators: list[Any],
     complaints: list[str],
@@ -88,7 +86,8 @@ def run(
         lanes: Threads that run tasks.
         spec: The pickled settings.
         slot: Its number among the workers that the pool has at a time.
-        descriptors: Where it leaves word of how it died; the sending end of the parent's log.
+        descriptors: Where it leaves word of how it died; the sending end of the parent's log; those that the
+            initializer's arguments refer to.
         zygote: The zygote's process id.
         generators: Generators of random numbers, made by the zygote.
         complaints: What the zygote says of its preloads.
@@ -109,7 +108,7 @@ def run(
         _leave(status)
 
 
-def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, int], complaints: list[str]) -> int:
+def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], complaints: list[str]) -> int:
     global depth
     try:
         prepared = _prepared
@@ -123,6 +122,7 @@ def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, int], com
         if count > 1 and settings["preload"]:
             # The zygote has loaded its libraries with one thread each.
             _blas.limit_threads(count)
+        _handed.take(descriptors[2:], settings["tracker"])
         _speak_up(slot, descriptors, complaints, settings)
         _initialize(settings)
     except BaseException as error:
@@ -212,10 +212,10 @@ _NOTES = 64 * 1024
 
 
 def _speak_up(
-    slot: int, descriptors: tuple[int, int], complaints: list[str], settings: dict[str, Any]
+    slot: int, descriptors: tuple[int, ...], complaints: list[str], settings: dict[str, Any]
 ) -> None:
     """Lets the parent hear of log records, and of where the code was if the process is ended by a fault."""
-    notes, log = descriptors
+    notes, log, *_ = descriptors
     try:
         # A file description of its own: the position is this worker's.
         mine = os.open(f"/proc/self/fd/{notes}", os.O_WRONLY | os.O_CLOEXEC)
@@ -238,39 +238,13 @@ def _speak_up(
     os.close(log)
 
 
-class _KeyBearer:
-    """Gives multiprocessing the parent's key when it is imported, which costs too much to do for nothing."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "multiprocessing.process":
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return spec
-        loader: Any = spec.loader
-        run = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            run(module)
-            module.current_process().authkey = self._key
-
-        loader.exec_module = exec_module
-        return spec
-
-
 def _take_authkey(key: bytes) -> None:
     """Lets proxies of a multiprocessing manager of the parent's prove themselves here."""
-    loaded = sys.modules.get("multiprocessing.process")
-    # One for another pool's key.
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _KeyBearer)]
-    if loaded is None:
-        sys.meta_path.insert(0, _KeyBearer(key))
-    else:
-        loaded.current_process().authkey = key
+
+    def bear(module: Any) -> None:
+        module.current_process().authkey = key
+
+    _handed.when_imported("multiprocessing.process", bear)
 
 
 def _initialize(settings: dict[str, Any]) -> None:
@@ -278,7 +252,9 @@ def _initialize(settings: dict[str, Any]) -> None:
     if function is None:
         return
     arguments = pickle.loads(settings["initargs"])
-    pickle.loads(function)(*arguments)
+    call = pickle.loads(function)
+    _handed.close_rest()
+    call(*arguments)
 
 
 def leave_fork(error: BaseException | None) -> None:

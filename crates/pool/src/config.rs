@@ -1,7 +1,7 @@
 //! What a pool is made of.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_shm::block::Block;
@@ -41,7 +41,30 @@ pub struct Spawn {
     /// Blocks of this process's own in them, kept for as long as the pool.
     pub blocks: Vec<Arc<Block>>,
     /// Descriptors that each worker gets a copy of: opaque to this crate.
-    pub handed: Vec<Arc<OwnedFd>>,
+    pub handed: Arc<Handed>,
+}
+
+/// Descriptors that each worker gets a copy of. They are closed when the pool has ended: the other end of a pipe
+/// is told of its end then, whoever still has the pool.
+#[derive(Debug, Default)]
+pub struct Handed(Mutex<Vec<Arc<OwnedFd>>>);
+
+impl Handed {
+    /// Takes them over.
+    pub fn new(descriptors: Vec<OwnedFd>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(descriptors.into_iter().map(Arc::new).collect())))
+    }
+
+    /// Those that a worker gets.
+    pub(crate) fn all(&self) -> Vec<Arc<OwnedFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Closes them, but for those of requests that are on their way.
+    pub(crate) fn close(&self) {
+        let closed = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(closed);
+    }
 }
 
 /// A pool's configuration, checked by whoever makes it.

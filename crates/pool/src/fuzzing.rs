@@ -60,7 +60,7 @@ pub fn lane(program: &[u8]) {
         spec: Arc::from(&b""[..]),
         segments: Vec::new(),
         blocks: Vec::new(),
-        handed: Vec::new(),
+        handed: std::sync::Arc::default(),
     };
     let config = Config {
         name: "fuzzed".into(),

@@ -29,7 +29,7 @@ pub mod worker;
 mod workers;
 pub mod zygote;
 
-pub use config::{Config, OnCrash, OnFull, Spawn};
+pub use config::{Config, Handed, OnCrash, OnFull, Spawn};
 pub use control::Control;
 pub use engine::{Engine, Refused, Sleeper, Waited};
 pub use lane::LaneLayout;

@@ -177,6 +177,9 @@ impl Engine {
         if !self.is_remote() && !core.local.is_empty() {
             return;
         }
+        if let Some(spawn) = &self.config.spawn {
+            spawn.handed.close();
+        }
         if !broken {
             core.state = State::Ended;
             events::tell(&self.config.name, What::Ended);

@@ -78,7 +78,7 @@ impl World {
             lazy: false,
             grace: Duration::from_millis(dice.roll() % 20),
             spawn: Some(Spawn {
-                handed: Vec::new(),
+                handed: std::sync::Arc::default(),
                 zygote: ZygoteCommand { program: "simulated".into(), args: Vec::new(), env: Vec::new() },
                 spec: Arc::from(&b""[..]),
                 segments: Vec::new(),

@@ -71,7 +71,7 @@ impl Engine {
                 spec: Arc::clone(&spawning.spec),
                 notes: Arc::clone(&spawning.notes),
                 slot: u32::try_from(slot).unwrap_or(u32::MAX),
-                handed: self.config.spawn.as_ref().map_or_else(Vec::new, |spawn| spawn.handed.clone()),
+                handed: self.config.spawn.as_ref().map_or_else(Vec::new, |spawn| spawn.handed.all()),
                 lanes: fds,
             });
         }

@@ -173,7 +173,7 @@ pub(crate) fn config_of_forks(workers: usize, forks: usize) -> Config {
         lazy: false,
         grace: Duration::from_secs(1),
         spawn: Some(Spawn {
-            handed: Vec::new(),
+            handed: std::sync::Arc::default(),
             zygote: ZygoteCommand {
                 program: program.into(),
                 args: args.iter().map(Into::into).collect(),
