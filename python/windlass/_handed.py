@@ -28,7 +28,12 @@ _PROTOCOL = 5
 _MOST = 220 - 8
 
 #: What `multiprocessing` pickles in its own way and everybody can: by plain pickle no process of ours is needed.
-_PLAIN: tuple[Any, ...] = (functools.partial, types.MethodType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_PLAIN: tuple[Any, ...] = (
+    functools.partial,
+    types.MethodType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
 
 _local = threading.local()
 

@@ -253,7 +253,9 @@ def test_descriptors_go_with_the_pool(context: Any) -> None:
 
     def turn() -> None:
         queue = context.Queue()
-        with windlass.Pool(2, kind="process", initializer=_start, initargs=(queue, context.Value("i"))) as pool:
+        with windlass.Pool(
+            2, kind="process", initializer=_start, initargs=(queue, context.Value("i"))
+        ) as pool:
             pool.submit(os.getpid).result(_LONG)
         with pytest.raises(windlass.EncodeError):
             windlass.Pool(2, kind="process", initializer=_start, initargs=(queue, tasks.Unpicklable()))
@@ -313,7 +315,9 @@ _FORK: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", _FORK)
-def test_objects_of_the_fork_context_are_named_with_the_cure(name: str, make_pool: Callable[..., Any]) -> None:
+def test_objects_of_the_fork_context_are_named_with_the_cure(
+    name: str, make_pool: Callable[..., Any]
+) -> None:
     own = multiprocessing.get_context("spawn").Queue()
     made = _FORK[name](multiprocessing.get_context("fork"))
     cure = f'multiprocessing.get_context("spawn").{name}('
@@ -403,6 +407,10 @@ def test_the_program_ends_cleanly(end: str) -> None:
             {end}
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=_LONG, check=False
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=_LONG,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
