@@ -4,10 +4,39 @@
 
 use std::os::fd::AsFd;
 
+use windlass_base::Code;
 use windlass_shm::arena::{Arena, ArenaConfig};
 use windlass_shm::segment::Segment;
 
+/// One test after the other: the descriptors of a process are counted.
 #[test]
+fn adoption() {
+    beyond_a_number_an_adopted_segment_has_no_descriptor();
+    an_adopted_segment_is_used_again_by_its_new_owner();
+}
+
+fn beyond_a_number_an_adopted_segment_has_no_descriptor() {
+    const MOST_OPEN: usize = 64;
+    let arena = Arena::new(ArenaConfig { keep: 0 });
+    let adopt = || {
+        let made = Segment::create(100, true).expect("room").publish(None);
+        made.copy_in(0, b"still there").expect("inside");
+        let (id, fd) = (made.id(), made.fd().expect("open").try_clone_to_owned().expect("a descriptor"));
+        drop(made);
+        Segment::adopt(fd, id, 1, &arena).expect("sound")
+    };
+    for _ in 0..2 {
+        let all: Vec<_> = (0..MOST_OPEN + 2).map(|_| adopt()).collect();
+        assert!(all[..MOST_OPEN].iter().all(|segment| segment.fd().is_some()));
+        for late in &all[MOST_OPEN..] {
+            assert!(late.fd().is_none());
+            assert_eq!(late.copy_out(0, 11).expect("mapped"), b"still there");
+            assert_eq!(late.set_aside().expect_err("no descriptor").code(), Code::Files);
+        }
+        // Once they are gone there is room for others.
+    }
+}
+
 fn an_adopted_segment_is_used_again_by_its_new_owner() {
     let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
     let made = Segment::create(3 << 20, true).expect("room").publish(None);

@@ -233,3 +233,25 @@ fn an_end_that_comes_later_goes_on_where_the_last_one_was() {
     memory.initialise();
     assert!(!memory.clone().consumer().is_ready() && memory.producer().is_empty());
 }
+
+#[test]
+fn who_waits_sleeps() {
+    let (mut producer, mut consumer) = ring(1024);
+    while producer.try_push(header(1), &[&[1; 400]]).is_ok() {}
+    let pause = Duration::from_millis(20);
+    // A wait may end early, for a signal say, but not again and again.
+    let waits = |wait: &mut dyn FnMut() -> bool| {
+        let (start, mut count) = (std::time::Instant::now(), 0);
+        while start.elapsed() < 3 * pause {
+            assert!(!wait());
+            count += 1;
+        }
+        count
+    };
+    let rounds = waits(&mut || producer.wait_space(400, Some(pause)));
+    assert!(rounds < 100, "a producer looked {rounds} times");
+    while take(&mut consumer).is_some() {}
+    let mut spin = AdaptiveSpin::new();
+    let rounds = waits(&mut || consumer.wait(&mut spin, || false, Some(pause)));
+    assert!(rounds < 100, "a consumer looked {rounds} times");
+}

@@ -203,7 +203,7 @@ impl Switchboard {
         Ok(())
     }
 
-    fn anything(&self) -> Result<bool> {
+    pub(super) fn anything(&self) -> Result<bool> {
         for port in 0..self.layout.slots {
             let slot = self.layout.slot(port)?;
             let fresh = match self.line(port) {

@@ -97,6 +97,86 @@ fn an_acknowledgement_is_waited_for() {
 }
 
 #[test]
+fn there_is_something_to_hear_of_until_it_was_heard() {
+    let (segment, board) = hub(2, 1024);
+    let anything = || board.anything().expect("mapped");
+    assert!(!anything());
+    let port = Port::take(segment, NOW).expect("a free port");
+    assert!(anything(), "somebody came");
+    hear(&board);
+    assert!(!anything());
+    assert!(port.offer(b"word").expect("sound"));
+    assert!(anything());
+    board.pause(0, true);
+    assert!(!anything(), "nothing that is heard now");
+    board.pause(0, false);
+    hear(&board);
+    assert!(!anything());
+    drop(port);
+    assert!(anything(), "it has left");
+    board.clear(board.gone().expect("the hub is ours")[0]).expect("the hub is ours");
+    assert!(!anything());
+}
+
+#[test]
+fn what_comes_ends_a_wait_and_what_came_makes_none() {
+    let (segment, board) = hub(2, 1024);
+    let long = Duration::from_secs(60);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    let port = Port::take(segment, NOW).expect("a free port");
+    // Each of these waits is over though nobody speaks during it.
+    board.wait(long).expect("the hub is ours");
+    hear(&board);
+    assert!(port.send(b"word", || true).expect("sent"));
+    board.wait(long).expect("the hub is ours");
+    hear(&board);
+    let other = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !other.load(Ordering::Relaxed) {
+                board.wake().expect("mapped");
+                std::thread::yield_now();
+            }
+        });
+        board.wait(long).expect("the hub is ours");
+        other.store(true, Ordering::Relaxed);
+    });
+    assert!(std::time::Instant::now() < deadline, "a wait that nobody ended");
+}
+
+#[test]
+fn a_sender_gives_up_when_the_port_leaves_and_when_it_is_told() {
+    let (segment, board) = hub(1, 1024);
+    let port = Port::take(segment, NOW).expect("a free port");
+    hear(&board);
+    assert!(board.send(0, b"fits", || false).expect("sound"), "nobody has to be asked");
+    assert!(!board.send(0, &[7; 5000], || false).expect("sound"));
+    drop(port);
+    let mut asked = 0;
+    let sent = board.send(0, &[7; 5000], || {
+        asked += 1;
+        assert!(asked < 1000, "it has left");
+        true
+    });
+    assert!(!sent.expect("sound"));
+    assert!(!board.send(5, b"nobody", || true).expect("sound"));
+}
+
+#[test]
+fn a_switchboard_has_to_fit() {
+    let create = |slots, ring, size| {
+        let segment = Segment::create(size, false).expect("room").publish(None);
+        Switchboard::create(segment, slots, ring).map_err(|error| error.code())
+    };
+    let size = Switchboard::required(2, 1024);
+    assert!(create(2, 1024, size).is_ok() && create(2, 1024, size + 1).is_ok());
+    for (slots, ring, size) in [(2, 1024, size - 1), (0, 1024, size), (2, 1000, size), (2, 64, size)] {
+        assert_eq!(create(slots, ring, size).err(), Some(Code::TooLarge), "{slots} {ring} {size}");
+    }
+    assert!(create(1, 128, Switchboard::required(1, 128)).is_ok());
+}
+
+#[test]
 fn a_hostile_segment_is_refused() {
     let segment = Segment::create(8192, true).expect("memory").publish(None);
     assert_eq!(Port::take(Arc::clone(&segment), NOW).expect_err("zeros").code(), Code::ShmCorrupt);
