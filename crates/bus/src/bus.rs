@@ -54,9 +54,9 @@ struct Shared {
 ///
 /// Handlers run in the thread that publishes, those of a greater priority first, equal ones in their order of arrival.
 /// Publishing takes no lock and allocates nothing (by name: to the first topics of a bus, see
-/// [`Config::most_listed`]); whoever comes and goes meanwhile makes nobody wait. A handler may subscribe, unsubscribe anybody (itself too) and publish; see
-/// [`Subscription`] for what that means for a delivery that is under way. Cloning gives another handle of the same bus,
-/// which closes with the last of them: a [`Topic`] does not keep it open.
+/// [`Config::most_listed`]); whoever comes and goes meanwhile makes nobody wait. A handler may subscribe, unsubscribe
+/// anybody (itself too) and publish; see [`Subscription`] for what that means for a delivery that is under way. Cloning
+/// gives another handle of the same bus, which closes with the last of them: a [`Topic`] does not keep it open.
 ///
 /// # Examples
 ///

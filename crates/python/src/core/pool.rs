@@ -25,7 +25,7 @@ use super::{encode, errors};
 use crate::worker::serve;
 
 /// How deep pools may stand in the workers of others.
-const MOST_NESTED: u32 = 3;
+const MOST_NESTED: u32 = 4;
 
 /// What a pool and its futures share.
 pub(crate) struct PoolInner {
