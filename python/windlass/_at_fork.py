@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 #: The interpreter's lists that were shortened: each with what it had, and how much of that was left in it.
 _shortened: list[tuple[list[Any], list[Any], int]] = []
@@ -75,7 +75,9 @@ def _lists() -> list[list[Any]]:
     found: list[list[Any]] = []
     for probe in (before, parent, child):
         lists = [
-            each for each in gc.get_referrers(probe) if type(each) is list and each and each[-1] is probe
+            cast("list[object]", each)
+            for each in gc.get_referrers(probe)
+            if type(each) is list and each and each[-1] is probe
         ]
         if len(lists) != 1:
             return []

@@ -16,7 +16,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from windlass._errors import EncodeError, of_system
 
@@ -114,7 +114,7 @@ class Handing:
 
     def reduce(self, value: Any) -> Any:
         """How an object of multiprocessing's is pickled; `NotImplemented` for any other."""
-        kind: type[Any] = type(value)
+        kind = cast("type[object]", type(value))
         if kind.__module__.startswith("multiprocessing."):
             self._met.append(value)
         if isinstance(value, self._lasting):
