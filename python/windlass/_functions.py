@@ -129,10 +129,15 @@ def load(payload: bytes, described: bool) -> tuple[Callable[..., Any], Any]:
 
         return _taken.load(lambda: _serialize.open_payload(payload, described, writable=False, result=False))
     except BaseException as error:
-        raise _serialize.errors().FunctionLoadError(
-            f"a worker process could not load the function: {type(error).__name__}: {error}. Its module has to be "
-            f"importable in the workers; see the pool's preload and sys.path."
-        ) from error
+        raise_unloadable(error)
+
+
+def raise_unloadable(error: BaseException) -> NoReturn:
+    """Raises what came of unpickling a function, by its right name."""
+    raise _serialize.errors().FunctionLoadError(
+        f"a worker process could not load the function: {type(error).__name__}: {error}. Its module has to be "
+        f"importable in the workers; see the pool's preload and sys.path."
+    ) from error
 
 
 def raise_load_error(error: BaseException | None) -> NoReturn:

@@ -217,10 +217,7 @@ def _speak_up(
     """Lets the parent hear of log records, and of where the code was if the process is ended by a fault."""
     notes, log, *_ = descriptors
     try:
-        # A file description of its own: the position is this worker's.
-        mine = os.open(f"/proc/self/fd/{notes}", os.O_WRONLY | os.O_CLOEXEC)
-        os.lseek(mine, slot * _NOTES, os.SEEK_SET)
-        faulthandler.enable(mine, all_threads=False)
+        _open_notes(notes, slot)
     except OSError:
         pass  # Without /proc there is no stack to be told, and nothing else is lost.
     finally:
@@ -236,6 +233,39 @@ def _speak_up(
         stranger.attach(log, settings["name"])
         stranger.complain(complaints)
     os.close(log)
+
+
+def _open_notes(notes: int, slot: int) -> int:
+    # A file description of its own: the position is this worker's.
+    mine = os.open(f"/proc/self/fd/{notes}", os.O_WRONLY | os.O_CLOEXEC)
+    os.lseek(mine, slot * _NOTES, os.SEEK_SET)
+    faulthandler.enable(mine, all_threads=False)
+    return mine
+
+
+#: Calls after which every supported Python has replaced a function's bytecode by that for the types it has met.
+_REHEARSALS = 10
+
+
+def rehearse() -> None:
+    """Zygote: does what each worker will do, on nothing.
+
+    So the interpreter's caches are filled, its bytecode is specialised and its libraries are bound by the time it
+    forks. Each worker would else do that in pages of its own.
+    """
+    generators = _random.standard()
+    for _ in range(_REHEARSALS):
+        pickle.loads(pickle.dumps(((1, "one"), {}), 5))
+        _random.reseed(generators)
+        if not faulthandler.is_enabled():
+            nothing = os.open(os.devnull, os.O_RDWR)
+            try:
+                os.close(_open_notes(nothing, 0))
+            except OSError:
+                continue
+            finally:
+                faulthandler.disable()
+                os.close(nothing)
 
 
 def _take_authkey(key: bytes) -> None:

@@ -75,6 +75,7 @@ def main() -> None:
     # Flushed as well, or each worker would print again what a module has printed.
     _worker_main.write_whole_lines("stdout")
     _worker_main.write_whole_lines("stderr")
+    _worker_main.rehearse()
     gc.freeze()
     me = os.getpid()
     try:

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,6 +46,25 @@ pub(crate) struct Loaded {
     /// What restores the values of the program's names that were sent with it, if there are any, and the count of
     /// changes at which they were last as it expects them.
     state: Option<(Object, u64)>,
+}
+
+/// A module that the zygote has imported; found without the machinery of imports, which would cost a worker pages.
+fn imported(name: &CStr) -> Result<Object, Raised> {
+    // SAFETY: plain calls of the C API; the second gives null without an exception where there is no such module.
+    unsafe {
+        let text = Object::own(ffi::PyUnicode_FromString(name.as_ptr()))?;
+        let found = ffi::PyImport_GetModule(text.as_ptr());
+        if found.is_null() && ffi::PyErr_Occurred().is_null() {
+            return Object::own(ffi::PyImport_ImportModule(name.as_ptr()));
+        }
+        Object::own(found)
+    }
+}
+
+/// Whether a pickle may refer to anything of this package, by which the state of the program's modules travels.
+fn names_us(stream: &[u8]) -> bool {
+    const NAME: &[u8] = b"windlass";
+    stream.windows(NAME.len()).any(|part| part == NAME)
 }
 
 /// Looked for at first, then less often: an idle worker costs next to nothing.
@@ -104,7 +124,7 @@ impl Tools {
     pub(crate) fn load(module: &Object) -> Result<Self, Raised> {
         // SAFETY: plain calls of the C API, each result owned.
         unsafe {
-            let pickle = Object::own(ffi::PyImport_ImportModule(c"_pickle".as_ptr()))?;
+            let pickle = imported(c"_pickle")?;
             let name = Object::own(ffi::PyUnicode_InternFromString(c"buffer_callback".as_ptr()))?;
             Ok(Self {
                 dumps: pickle.attribute(c"dumps")?,
@@ -112,10 +132,9 @@ impl Tools {
                 keep: module.attribute(c"_keep_buffer")?,
                 protocol: Object::own(ffi::PyLong_FromLong(5))?,
                 keywords: Object::own(ffi::PyTuple_Pack(1, name.as_ptr()))?,
-                serialize: Object::own(ffi::PyImport_ImportModule(c"windlass._serialize".as_ptr()))?,
-                functions: Object::own(ffi::PyImport_ImportModule(c"windlass._functions".as_ptr()))?,
-                leave_fork: Object::own(ffi::PyImport_ImportModule(c"windlass._worker_main".as_ptr()))?
-                    .attribute(c"leave_fork")?,
+                serialize: imported(c"windlass._serialize")?,
+                functions: imported(c"windlass._functions")?,
+                leave_fork: imported(c"windlass._worker_main")?.attribute(c"leave_fork")?,
             })
         }
     }
@@ -204,7 +223,32 @@ impl Server<'_> {
         let payload = Object::bytes(self.end.payload())?;
         self.end.finish();
         let loading = Loading::begin();
-        let function = self.tools.functions.attribute(c"load").and_then(|load| {
+        let function = if described || names_us(payload.as_bytes().unwrap_or_default()) {
+            self.load_state(&payload, described)
+        } else {
+            self.load_plain(&payload)
+        };
+        drop(loading);
+        let replaced = self.functions.insert(record.aux, function.map_err(|Raised| take_exception()));
+        drop(replaced);
+        if lease != 0 {
+            leases::retain_function(self.lane, lease);
+        }
+        Ok(())
+    }
+
+    /// A function that is found by its name. It runs none of our Python, whose pages the worker would have to copy.
+    fn load_plain(&self, payload: &Object) -> Result<Loaded, Raised> {
+        let callable = self.tools.loads.call(&[payload.as_ptr()]).or_else(|Raised| {
+            let error = take_exception();
+            self.tools.functions.attribute(c"raise_unloadable")?.call(&[error.as_ptr()])
+        })?;
+        Ok(Loaded { callable, state: None })
+    }
+
+    /// A function that may come with values of the program's names.
+    fn load_state(&self, payload: &Object, described: bool) -> Result<Loaded, Raised> {
+        self.tools.functions.attribute(c"load").and_then(|load| {
             let pair = load.call(&[payload.as_ptr(), Self::truth(described)])?;
             let changes = CHANGES.load(Ordering::Relaxed);
             // SAFETY: a live object; PyTuple_GetItem checks that it is a pair, whose items are borrowed from it.
@@ -216,14 +260,7 @@ impl Server<'_> {
             };
             let state = if state.is_none() { None } else { Some((state.attribute(c"restore")?, changes)) };
             Ok(Loaded { callable, state })
-        });
-        drop(loading);
-        let replaced = self.functions.insert(record.aux, function.map_err(|Raised| take_exception()));
-        drop(replaced);
-        if lease != 0 {
-            leases::retain_function(self.lane, lease);
-        }
-        Ok(())
+        })
     }
 
     fn truth(value: bool) -> *mut ffi::PyObject {
