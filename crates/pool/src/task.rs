@@ -633,4 +633,14 @@ mod tests {
         let made = Function { id: 3, payload, dropped: Arc::new(Dropped::new(control)) };
         assert_eq!(made.size(), 133);
     }
+
+    #[test]
+    fn memory_that_a_worker_keeps_is_not_used_again() {
+        use windlass_shm::arena::{Arena, ArenaConfig};
+        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
+        let segment = arena.whole(&[1; 2 << 20]).expect("room");
+        let id = segment.id();
+        Payload { segments: vec![segment], ..Payload::default() }.lend_for_good();
+        assert_ne!(arena.whole(&[1; 2 << 20]).expect("room").id(), id);
+    }
 }

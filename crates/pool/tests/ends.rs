@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rust_workers::{Pool, config};
+use windlass_pool::frame::{self, Part, Table};
+use windlass_pool::wire::{flags, kind};
 use windlass_pool::{
     Config, Failure, OnCrash, OnFull, Options, Outcome, Refused, Sleeper, Task, Waited, WorkerState,
 };
@@ -233,4 +235,26 @@ fn higher_priorities_go_before_what_waits_in_a_lane() {
     for (i, task) in usual.iter().enumerate() {
         assert_eq!(pool.text(task), i.to_string());
     }
+}
+
+#[test]
+fn a_described_answer_comes_with_its_parts() {
+    let pool = Pool::new(config(1));
+    for parts in [&[&b"stream"[..]][..], &[b"stream", b"", &[7; 1000]]] {
+        let inline: Vec<_> = parts.iter().map(|part| Part::Inline(part)).collect();
+        let frame = rust_workers::hex(&frame::encode(0, &inline, &[]));
+        let task = pool.submit(&format!("say {} {} own 5 {frame}", kind::DONE, flags::DESCRIBED));
+        pool.wait(&task);
+        let Some(Outcome::Replied(reply)) = task.outcome() else { panic!("{:?}", task.outcome()) };
+        assert_eq!((reply.flags, reply.segments.len()), (flags::DESCRIBED, 0));
+        let table = Table::parse(&reply.bytes).expect("a frame");
+        let found: Vec<_> = table.entries().filter_map(|entry| table.inline(&entry)).collect();
+        assert_eq!(found, parts);
+        assert_eq!((task.record().busy_ns, task.attempt()), (5, 1));
+    }
+    let task = pool.submit(&format!("say {} {} own 5 -", kind::DONE, flags::ERROR | flags::EMPTY));
+    pool.wait(&task);
+    assert!(matches!(task.outcome(), Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0));
+    let counters = pool.engine.statistics().expect("not forked").counters;
+    assert_eq!((counters.completed, counters.failed, counters.retried), (2, 1, 0));
 }
