@@ -114,6 +114,12 @@ pub(crate) mod barrier {
         }
 
         #[test]
+        fn the_kernel_s_barrier_is_used_where_there_is_one() {
+            assert_eq!(is_asymmetric(), membarrier::register().is_ok());
+            assert!(heavy());
+        }
+
+        #[test]
         fn a_child_registers_anew_and_a_sandbox_has_nothing_freed() {
             assert!(passed(false, || false, || unreachable!("readers pass their own")));
             assert!(passed(true, || true, || unreachable!("it is registered")));
