@@ -6,7 +6,6 @@ import importlib
 import pickle
 import sys
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import Any, NoReturn, TypeAlias
 
 from windlass import _handed, _serialize, _watch
@@ -112,6 +111,8 @@ def _plain(function: object) -> bytes | None:
 def _digest(stream: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
     if not buffers and len(stream) <= 64:
         return stream
+    from hashlib import blake2b  # It brings OpenSSL, which workers do without.
+
     digest = blake2b(stream, digest_size=32)
     for buffer in buffers:
         digest.update(buffer.raw())

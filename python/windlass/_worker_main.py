@@ -16,7 +16,7 @@ from typing import Any
 
 # What a usual task needs is loaded now, for the zygote to share: a module that each worker imported for itself would
 # cost each its time and its memory, and once descriptors run out, none can be read any more.
-from windlass import _at_fork, _blas, _handed, _logs, _random, _serialize, _surroundings
+from windlass import _at_fork, _handed, _logs, _random, _serialize, _surroundings
 from windlass import _errors as _errors
 from windlass import _functions as _functions
 from windlass import _taken as _taken
@@ -118,10 +118,11 @@ def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], com
         depth = settings["depth"]
         if prepared.limits:
             _surroundings.set_limits(prepared.limits)
-        count = settings["blas_threads"]
-        if count > 1 and settings["preload"]:
+        if _sets_threads(settings):
             # The zygote has loaded its libraries with one thread each.
-            _blas.limit_threads(count)
+            from windlass import _blas
+
+            _blas.limit_threads(settings["blas_threads"])
         _handed.take(descriptors[2:], settings["tracker"])
         _speak_up(slot, descriptors, complaints, settings)
         _initialize(settings)
@@ -149,6 +150,10 @@ def _lane(lane: int) -> None:
     worker.serve(lane)
 
 
+def _sets_threads(settings: dict[str, Any]) -> bool:
+    return bool(settings["blas_threads"] > 1 and settings["preload"])
+
+
 def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
     """Takes over what the program has, where it differs; gives the limits that are for the worker to set."""
     # The terminal's Ctrl-C does not come here, the zygote being a process group of its own; one that is sent on purpose
@@ -171,6 +176,8 @@ def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
     limits = _surroundings.apply(settings["surroundings"])
     if settings["authkey"] is not None:
         _take_authkey(settings["authkey"])
+    if _sets_threads(settings):
+        from windlass import _blas as _blas  # For the workers; it brings ctypes, which others do without.
     if settings["log"] is None:
         _following.stop()
     else:
