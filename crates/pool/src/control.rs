@@ -159,7 +159,13 @@ impl Control {
 
     /// Whether a waiting thread may burn a core for a moment: only while there are more cores than lanes at work.
     pub fn may_spin(&self) -> bool {
-        self.page().load.0.load(Ordering::Relaxed) < self.page().cores.0.load(Ordering::Relaxed)
+        self.may_spin_beside(0)
+    }
+
+    /// The same for a thread beside which so many others are at work that have no lane.
+    pub fn may_spin_beside(&self, others: u32) -> bool {
+        let busy = self.page().load.0.load(Ordering::Relaxed).saturating_add(others);
+        busy < self.page().cores.0.load(Ordering::Relaxed)
     }
 }
 

@@ -35,6 +35,7 @@ use crate::workers::Worker;
 /// Looks of the supervisor without work before it leaves a pool alone: ten seconds.
 const MOST_QUIET_LOOKS: u32 = 20;
 
+pub use self::local::{Finished, Taken};
 use self::timers::Timers;
 
 /// Where a pool stands.
@@ -97,6 +98,8 @@ pub(crate) struct Core {
     /// Nothing is run again, and no worker replaced: the pool is being ended.
     pub(crate) ending: bool,
     local_idle: usize,
+    /// A local thread without a task spins, and has not been told of one.
+    local_spins: bool,
     /// Followers that wait for room in the queue, or for one of several tasks.
     change_waiters: usize,
 }
@@ -166,6 +169,8 @@ pub struct Engine {
     next_function: AtomicU32,
     pub(crate) dropped_functions: Arc<Dropped>,
     local_ready: Condvar,
+    /// Changes when the local thread that spins is told of a task; written under the lock.
+    local_told: AtomicU32,
     /// Counts the ends of the pool that there were: whoever joins sleeps on it.
     ended_word: AtomicU32,
     collecting: AtomicBool,
@@ -274,6 +279,7 @@ impl Engine {
             end_at: None,
             ending: false,
             local_idle: 0,
+            local_spins: false,
             change_waiters: 0,
         };
         let dropped_functions = Arc::new(Dropped::new(Arc::clone(&control)));
@@ -288,6 +294,7 @@ impl Engine {
             next_function: AtomicU32::new(1),
             dropped_functions,
             local_ready: Condvar::new(),
+            local_told: AtomicU32::new(0),
             ended_word: AtomicU32::new(0),
             collecting: AtomicBool::new(false),
             fork_generation: windlass_os::process::fork_generation(),
@@ -397,8 +404,8 @@ impl Engine {
             if !core.leader {
                 self.rest(&mut core);
             }
-        } else if core.local_idle > 0 {
-            self.local_ready.notify_one();
+        } else {
+            self.local_changed(&mut core);
         }
         Ok(task)
     }

@@ -31,7 +31,7 @@ pub mod zygote;
 
 pub use config::{Config, Handed, OnCrash, OnFull, Spawn};
 pub use control::Control;
-pub use engine::{Engine, Refused, Sleeper, Waited};
+pub use engine::{Engine, Finished, Refused, Sleeper, Taken, Waited};
 pub use lane::LaneLayout;
 pub use locked::Opaque;
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};

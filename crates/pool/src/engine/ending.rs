@@ -98,8 +98,8 @@ impl Engine {
         core.counters.retried += 1;
         task.set_stage(Stage::Queued);
         core.queue.push_front(Arc::clone(task));
-        if !self.is_remote() && core.local_idle > 0 {
-            self.local_ready.notify_one();
+        if !self.is_remote() {
+            self.local_changed(core);
         }
     }
 

@@ -29,6 +29,9 @@ impl Engine {
 
     /// Blocks until `what` is there, driving the pool meanwhile. Call it with the interpreter released.
     pub fn wait(&self, what: &Sleeper, deadline: Option<Instant>) -> Waited {
+        if let (false, Sleeper::Task(task)) = (self.is_remote(), what) {
+            return self.wait_local(task, deadline);
+        }
         loop {
             if self.is_ready(what) {
                 return Waited::Ready;

@@ -7,7 +7,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple};
-use windlass_pool::{Opaque, Outcome, Task};
+use windlass_pool::{Finished, Opaque, Outcome, Taken, Task};
+use windlass_shm::ring::AdaptiveSpin;
 
 use super::pool::PoolInner;
 use super::slot::Slot;
@@ -94,20 +95,28 @@ impl LocalValue {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a worker thread runs until its pool has no more tasks.
+/// What a worker thread runs until its pool has no more tasks. From one task to the next it lets the interpreter go once.
 pub(crate) fn serve(py: Python<'_>, pool: &Arc<PoolInner>) {
+    let mut spin = AdaptiveSpin::new();
+    let mut finished: Option<Finished> = None;
     loop {
-        match pool.engine.call(py, |engine| engine.take_local(PATIENCE)) {
-            Ok(Some((task, call))) => run(py, pool, &task, call),
-            Ok(None) => {}
-            Err(_) => return,
+        let taken = pool.engine.call(py, |engine| match finished.take() {
+            Some(finished) => engine.finish_and_take_local(finished, &mut spin, PATIENCE),
+            None => Ok(engine.take_local(&mut spin, PATIENCE)),
+        });
+        match taken {
+            Ok(Taken::Task(task, call)) => finished = run(py, task, call),
+            Ok(Taken::Nothing) => {}
+            Ok(Taken::Closed) => return,
+            // Its result ends here, with the interpreter at hand.
+            Err(task) => drop(task),
         }
     }
 }
 
-fn run(py: Python<'_>, pool: &Arc<PoolInner>, task: &Arc<Task>, work: Opaque) {
+fn run(py: Python<'_>, task: Arc<Task>, work: Opaque) -> Option<Finished> {
     let started = Instant::now();
-    let Some(call) = work.downcast_ref::<LocalCall>() else { return };
+    let call = work.downcast_ref::<LocalCall>()?;
     let context = call.context.as_ref().map(|context| context.bind(py));
     let outcome = context.map(Entered::enter).transpose().and_then(|_entered| {
         call.callable.bind(py).call(call.args.bind(py), call.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
@@ -124,8 +133,7 @@ fn run(py: Python<'_>, pool: &Arc<PoolInner>, task: &Arc<Task>, work: Opaque) {
         drop(work);
         None
     };
-    let value = opaque(value);
-    pool.engine.call(py, |engine| engine.finish_local(task, value, raised, busy, again));
+    Some(Finished { task, value: opaque(value), raised, busy_ns: busy, again })
 }
 
 /// Wraps an object as a local task's value.
