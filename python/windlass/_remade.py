@@ -16,6 +16,8 @@ from typing import Any
 _LOCK: type = type(threading.Lock())
 _RLOCK: type = type(threading.RLock())
 _CACHED: type = type(functools.lru_cache(lambda: None))
+# What a single-dispatch method is when it is looked up; before Python 3.14 it is a function.
+_BOUND_GENERIC: Any = getattr(functools, "_singledispatchmethod_get", None)
 
 
 def reduce_definition(value: Any) -> Any:
@@ -30,6 +32,8 @@ def reduce_definition(value: Any) -> Any:
         if isinstance(registry, types.MappingProxyType) and object in registry:
             implementations = [(kind, run) for kind, run in registry.items() if kind is not object]
             return _make_generic, (registry[object],), implementations, None, None, _register
+    if type(value) is _BOUND_GENERIC:
+        return _bind, (value._unbound, value._obj, value._cls)
     return None
 
 
@@ -90,6 +94,10 @@ def _make_generic(function: Callable[..., Any]) -> Any:
 def _register(made: Any, implementations: list[tuple[type, Callable[..., Any]]]) -> None:
     for kind, run in implementations:
         made.register(kind, run)
+
+
+def _bind(method: Any, owner: Any, kind: Any) -> Any:
+    return method.__get__(owner, kind)
 
 
 def _make_variable(name: str, default: Any) -> Any:
