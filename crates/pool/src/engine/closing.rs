@@ -20,7 +20,7 @@ impl Engine {
             // A worker that is free would have taken one, had it been looked at a moment later: those count as started.
             let taken = if self.is_remote() { core.busy.len() } else { core.local.len() };
             let free = (self.config.workers * self.config.threads).saturating_sub(taken);
-            self.cancel_waiting(&mut core, free);
+            self.cancel_waiting(&mut core, Some(free));
         }
         self.closed(&mut core);
     }
@@ -32,7 +32,7 @@ impl Engine {
         if matches!(core.state, State::Ended | State::Broken(_)) {
             return;
         }
-        self.cancel_waiting(&mut core, 0);
+        self.cancel_waiting(&mut core, None);
         core.ending = true;
         match clock::now().checked_add(grace) {
             _ if grace.is_zero() => self.terminate_core(&mut core),
@@ -60,7 +60,7 @@ impl Engine {
         if matches!(core.state, State::Ended) {
             return;
         }
-        self.cancel_waiting(&mut core, 0);
+        self.cancel_waiting(&mut core, None);
         core.ending = true;
         for worker in core.workers.iter_mut().flatten() {
             worker.signal(signal);
@@ -68,8 +68,9 @@ impl Engine {
         self.closed(&mut core);
     }
 
-    /// Ends every task that has not been started but the first `spare` of the queue, which go to free workers.
-    fn cancel_waiting(&self, core: &mut Core, spare: usize) {
+    /// Ends every task that has not been started. With `spare` the first of each lane counts as started, and so do so many
+    /// of the queue, which go to free workers.
+    fn cancel_waiting(&self, core: &mut Core, spare: Option<usize>) {
         if matches!(core.state, State::Open) {
             core.state = State::Closing;
         }
@@ -77,13 +78,12 @@ impl Engine {
             self.drain_lanes(core);
         }
         let mut waiting = core.queue.drain();
-        let spared: Vec<_> = waiting.drain(..spare.min(waiting.len())).collect();
+        let spared: Vec<_> = waiting.drain(..spare.unwrap_or(0).min(waiting.len())).collect();
         for task in spared.into_iter().rev() {
             core.queue.push_front(task);
         }
         if self.is_remote() {
-            // The first of a lane counts as started too.
-            waiting.extend(core.take_back_waiting(spare > 0));
+            waiting.extend(core.take_back_waiting(spare.is_some()));
             self.dispatch(core);
         }
         for task in waiting {
@@ -95,7 +95,7 @@ impl Engine {
     pub(super) fn terminate_core(&self, core: &mut Core) {
         core.end_at = None;
         core.ending = true;
-        self.cancel_waiting(core, 0);
+        self.cancel_waiting(core, None);
         let lanes = core.lanes.iter().flatten();
         let mut running: Vec<_> =
             lanes.flat_map(|lane| lane.outstanding.iter().map(|sent| Arc::clone(&sent.task))).collect();
