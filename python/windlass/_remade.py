@@ -16,7 +16,8 @@ from typing import Any
 _LOCK: type = type(threading.Lock())
 _RLOCK: type = type(threading.RLock())
 _CACHED: type = type(functools.lru_cache(lambda: None))
-# What a single-dispatch method is when it is looked up; before Python 3.14 it is a function.
+# What a single-dispatch method is when it is looked up; before Python 3.14 it is a function, of this name.
+_BOUND_GENERIC_CODE = "singledispatchmethod.__get__.<locals>._method"
 _BOUND_GENERIC: Any = getattr(functools, "_singledispatchmethod_get", None)
 
 
@@ -30,8 +31,15 @@ def reduce_definition(value: Any) -> Any:
     if isinstance(value, types.FunctionType) and value.__globals__ is vars(functools):
         registry = getattr(value, "registry", None)
         if isinstance(registry, types.MappingProxyType) and object in registry:
-            implementations = [(kind, run) for kind, run in registry.items() if kind is not object]
-            return _make_generic, (registry[object],), implementations, None, None, _register
+            return _make_generic, (registry[object],), _implementations(registry), None, None, _register
+        if value.__code__.co_qualname == _BOUND_GENERIC_CODE:
+            cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
+            found: Any = value
+            return _bind, (found.register.__self__, cells["obj"].cell_contents, cells["cls"].cell_contents)
+    if type(value) is functools.singledispatchmethod:
+        # From Python 3.13 on it has a cache, of weak references.
+        others = _implementations(value.dispatcher.registry)
+        return functools.singledispatchmethod, (value.func,), others, None, None, _register
     if type(value) is _BOUND_GENERIC:
         return _bind, (value._unbound, value._obj, value._cls)
     return None
@@ -89,6 +97,10 @@ def _set_attributes(made: Any, attributes: dict[str, Any]) -> None:
 
 def _make_generic(function: Callable[..., Any]) -> Any:
     return functools.singledispatch(function)
+
+
+def _implementations(registry: Any) -> list[tuple[type, Callable[..., Any]]]:
+    return [(kind, run) for kind, run in registry.items() if kind is not object]
 
 
 def _register(made: Any, implementations: list[tuple[type, Callable[..., Any]]]) -> None:
