@@ -383,10 +383,10 @@ def test_a_program_whose_folder_is_gone(tmp_path: Path) -> None:
 def test_a_fork_may_ask_anything_of_its_parents_pool(tmp_path: Path) -> None:
     # Other threads of the parent hold the engine's lock nearly always, and so at the moment of a fork.
     program = """
-        import os, threading, time
+        import os, threading, time, warnings
         import windlass
-        from tests import tasks
 
+        warnings.simplefilter("ignore", DeprecationWarning)  # From Python 3.12 on: of forks beside threads.
         pool = windlass.Pool(2, kind="process")
         futures = [pool.submit(time.sleep, 0.3) for _ in range(4)]
         stop = threading.Event()
