@@ -56,7 +56,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The task, and nothing is taken, if nobody else refers to it: the layer above knows where its result may be dropped.
+    /// The task, and nothing is taken, if nobody else refers to it: the layer above knows where its result may be
+    /// dropped.
     pub fn finish_and_take_local(
         &self,
         finished: Finished,

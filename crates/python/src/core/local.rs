@@ -95,7 +95,8 @@ impl LocalValue {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a worker thread runs until its pool has no more tasks. From one task to the next it lets the interpreter go once.
+/// What a worker thread runs until its pool has no more tasks. From one task to the next it lets the interpreter go
+/// once.
 pub(crate) fn serve(py: Python<'_>, pool: &Arc<PoolInner>) {
     let mut spin = AdaptiveSpin::new();
     let mut finished: Option<Finished> = None;
