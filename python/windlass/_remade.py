@@ -41,7 +41,8 @@ def reduce_definition(value: Any) -> Any:
         others = _implementations(value.dispatcher.registry)
         return functools.singledispatchmethod, (value.func,), others, None, None, _register
     if type(value) is _BOUND_GENERIC:
-        return _bind, (value._unbound, value._obj, value._cls)
+        bound: Any = value
+        return _bind, (bound._unbound, bound._obj, bound._cls)
     return None
 
 
