@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use windlass_base::Code;
 use windlass_pool::{
-    Call, Config, Engine, Failure, Limit, OnCrash, OnFull, Opaque, Options, Outcome, Phase, Refused, Sleeper,
-    Stage, Task, Waited,
+    Call, Config, Engine, Failure, Finished, Limit, OnCrash, OnFull, Opaque, Options, Outcome, Phase,
+    Refused, Sleeper, Stage, Taken, Task, Waited,
 };
+use windlass_shm::ring::AdaptiveSpin;
 
 fn config() -> Config {
     Config {
@@ -37,13 +37,25 @@ fn submit(engine: &Engine, number: u64) -> Arc<Task> {
 }
 
 fn take(engine: &Engine) -> Option<(Arc<Task>, u64)> {
-    let (task, work) = engine.take_local(Duration::ZERO).expect("open")?;
-    let number = *work.downcast_ref::<u64>().expect("what was put in");
-    Some((task, number))
+    match engine.take_local(&mut AdaptiveSpin::new(), Duration::ZERO) {
+        Taken::Task(task, work) => Some((task, *work.downcast_ref::<u64>().expect("what was put in"))),
+        Taken::Nothing => None,
+        Taken::Closed => panic!("it is closed"),
+    }
+}
+
+fn is_over(engine: &Engine) -> bool {
+    matches!(engine.take_local(&mut AdaptiveSpin::new(), Duration::ZERO), Taken::Closed)
+}
+
+fn raise(engine: &Engine, task: &Arc<Task>, again: Option<u64>) {
+    let (value, again) = (Opaque::new(7_u64), again.map(Opaque::new));
+    engine.finish_local(Finished { task: Arc::clone(task), value, raised: true, busy_ns: 0, again });
 }
 
 fn answer(engine: &Engine, task: &Arc<Task>, number: u64) {
-    engine.finish_local(task, Opaque::new(number), false, 5, None);
+    let value = Opaque::new(number);
+    engine.finish_local(Finished { task: Arc::clone(task), value, raised: false, busy_ns: 5, again: None });
 }
 
 fn value(task: &Task) -> Option<(u64, bool)> {
@@ -101,7 +113,7 @@ fn what_raises_is_run_again_while_it_may_be() {
         let (taken, _) = take(&engine).expect("one");
         assert_eq!(taken.attempt(), attempt);
         assert!(!task.is_done());
-        engine.finish_local(&taken, Opaque::new(7_u64), true, 0, Some(Opaque::new(1_u64)));
+        raise(&engine, &taken, Some(1));
     }
     assert_eq!(value(&task), Some((7, true)));
     assert!(take(&engine).is_none());
@@ -109,7 +121,7 @@ fn what_raises_is_run_again_while_it_may_be() {
     // Without its call it cannot be run again.
     let task = try_submit(&engine, 1, Options { retries: 1, ..Options::default() }).expect("taken");
     let (taken, _) = take(&engine).expect("one");
-    engine.finish_local(&taken, Opaque::new(7_u64), true, 0, None);
+    raise(&engine, &taken, None);
     assert_eq!(value(&task), Some((7, true)));
 }
 
@@ -225,8 +237,9 @@ fn a_thread_that_waits_for_a_task_gets_the_next_one() {
         let thread = scope.spawn(|| {
             let deadline = Instant::now() + Duration::from_secs(20);
             loop {
-                if let Some(found) = engine.take_local(Duration::from_secs(20)).expect("open") {
-                    return found.0.id;
+                let taken = engine.take_local(&mut AdaptiveSpin::new(), Duration::from_secs(20));
+                if let Taken::Task(task, _) = taken {
+                    return task.id;
                 }
                 assert!(Instant::now() < deadline, "it heard of none");
             }
@@ -251,7 +264,7 @@ fn a_closed_pool_runs_what_it_has_and_ends() {
     answer(&engine, &taken, 2);
     assert_eq!(engine.join(soon()), Waited::Ready);
     assert!(engine.has_ended());
-    assert_eq!(engine.take_local(Duration::ZERO).expect_err("over").code(), Code::PoolClosed);
+    assert!(is_over(&engine));
 }
 
 #[test]
@@ -303,7 +316,7 @@ fn a_grace_lets_what_runs_finish_and_then_ends_it() {
             assert_eq!(engine.wait(&Sleeper::Task(Arc::clone(&task)), soon()), Waited::Ready);
             assert!(matches!(task.outcome(), Some(Outcome::Failed(Failure::Terminated))));
         }
-        engine.finish_local(&taken, Opaque::new(7_u64), true, 0, Some(Opaque::new(1_u64)));
+        raise(&engine, &taken, Some(1));
         if !ends {
             assert_eq!(value(&task), Some((7, true)), "nothing is run again");
         }
@@ -320,7 +333,7 @@ fn a_broken_pool_says_why_and_takes_nothing() {
     assert!(matches!(second.outcome(), Some(Outcome::Failed(Failure::Broken(why))) if &**why == "of a test"));
     assert!(matches!(engine.broken(), Some(Failure::Broken(why)) if &*why == "of a test"));
     assert!(matches!(try_submit(&engine, 3, Options::default()), Err(Refused::Broken(_))));
-    assert!(engine.take_local(Duration::ZERO).is_err());
+    assert!(is_over(&engine));
     answer(&engine, &taken, 1);
     assert!(first.is_done());
     assert_eq!(engine.join(soon()), Waited::Ready);

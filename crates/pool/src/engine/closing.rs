@@ -68,8 +68,8 @@ impl Engine {
         self.closed(&mut core);
     }
 
-    /// Ends every task that has not been started. With `spare` the first of each lane counts as started, and so do so many
-    /// of the queue, which go to free workers.
+    /// Ends every task that has not been started. With `spare` the first of each lane counts as started, and so many of
+    /// the queue, which go to free workers.
     fn cancel_waiting(&self, core: &mut Core, spare: Option<usize>) {
         if matches!(core.state, State::Open) {
             core.state = State::Closing;

@@ -65,6 +65,22 @@ impl Engine {
         timeout: Duration,
     ) -> Result<Taken, Box<Task>> {
         let Some(mut core) = self.enter() else { return Ok(Taken::Closed) };
+        let task = Arc::clone(&finished.task);
+        self.end_run(&mut core, finished);
+        match Arc::into_inner(task) {
+            Some(last) => Err(Box::new(last)),
+            None => Ok(self.take(core, spin, timeout)),
+        }
+    }
+
+    /// Ends a local task, and takes none.
+    pub fn finish_local(&self, finished: Finished) {
+        if let Some(mut core) = self.enter() {
+            self.end_run(&mut core, finished);
+        }
+    }
+
+    fn end_run(&self, core: &mut Core, finished: Finished) {
         let Finished { task, value, raised, busy_ns, again } = finished;
         core.local.retain(|running| !Arc::ptr_eq(&running.task, &task));
         let pid = windlass_os::process::current_pid();
@@ -73,15 +89,11 @@ impl Engine {
         match (raised, again, &task.call) {
             (true, Some(work), Call::Local(slot)) => {
                 *lock(slot) = Some(work);
-                self.retry_or_finish(&mut core, &task, outcome, record);
+                self.retry_or_finish(core, &task, outcome, record);
             }
-            _ => self.finish(&mut core, &task, outcome, record),
+            _ => self.finish(core, &task, outcome, record),
         }
-        self.check_end(&mut core);
-        match Arc::into_inner(task) {
-            Some(last) => Err(Box::new(last)),
-            None => Ok(self.take(core, spin, timeout)),
-        }
+        self.check_end(core);
     }
 
     fn take<'a>(&'a self, mut core: Guard<'a, Core>, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken {
