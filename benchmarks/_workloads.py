@@ -110,16 +110,30 @@ def multiply(left: Any, right: Any, out: Any) -> None:
 
 
 def kernels(shared: Any, shared_out: Any, repeats: int) -> dict[str, list[float]]:
-    """The same kernels on shared and on plain arrays, turn by turn in one process: seconds of each turn."""
+    """The same kernels on shared and on plain arrays, turn by turn in one process: seconds of each turn.
+
+    Those that are "small-paged" are plain arrays that may have no huge pages.
+    """
+    import mmap
+
     import numpy as np
+
+    def small_paged(like: Any) -> Any:
+        memory = mmap.mmap(-1, like.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        made = np.frombuffer(memory, like.dtype).reshape(like.shape)
+        made[...] = like
+        return made
 
     arrays = {"shared": (np.asarray(shared), np.asarray(shared_out))}
     plain = np.array(arrays["shared"][0])
     arrays["plain"] = (plain, np.zeros_like(plain))
+    arrays["small-paged"] = (small_paged(plain), small_paged(arrays["plain"][1]))
+    places = tuple(arrays)
     times: dict[str, list[float]] = {}
     for turn in range(repeats + 2):  # the first two turns map the pages of both and are not counted
         # Whoever goes second finds the caches as the first left them, so they take it in turns.
-        for place in ("plain", "shared") if turn % 2 else ("shared", "plain"):
+        for place in places[turn % 3 :] + places[: turn % 3]:
             source, out = arrays[place]
             began = time.perf_counter()
             np.multiply(source, 2.5, out=out)

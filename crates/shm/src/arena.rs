@@ -324,7 +324,11 @@ impl Arena {
                 segment.warm_up(total)?;
                 segment
             }
-            None => Segment::create(total.next_multiple_of(GRAIN), false)?,
+            None => {
+                let segment = Segment::create(total.next_multiple_of(GRAIN), false)?;
+                segment.make_huge();
+                segment
+            }
         };
         for (part, (at, _)) in parts.iter().zip(ranges) {
             if fresh {

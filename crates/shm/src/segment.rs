@@ -21,6 +21,8 @@ use crate::per_process::PerProcess;
 pub const HEADER: usize = 4096;
 const MAGIC: u64 = 0x5749_4E44_4C41_5353;
 const VERSION: u64 = 1;
+/// Bytes from which on a segment is asked to be of huge pages.
+const WORTH_HUGE: usize = 8 << 20;
 
 /// The header. Its owner writes it, and reads of it nothing back; who attaches checks it once, and later
 /// reads only the generation. Atomics, for which any bytes are valid: a peer that scribbles here makes a
@@ -146,7 +148,8 @@ impl Segment {
         let bytes = HEADER.checked_add(size).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes =
             bytes.ok_or_else(|| error!(Code::NoMemory, "a segment would be larger than any memory"))? as u64;
-        let make = if zeroed {
+        let huge = size >= WORTH_HUGE;
+        let make = if zeroed && !huge {
             memfd::create(c"windlass-segment", bytes, true)
         } else {
             memfd::create_sparse(c"windlass-segment", bytes)
@@ -163,7 +166,24 @@ impl Segment {
         page.generation.store(1, Ordering::Relaxed);
         page.size.store(size as u64, Ordering::Relaxed);
         page.magic.store(MAGIC, Ordering::Release);
-        Ok(Self::from_store(store))
+        let segment = Self::from_store(store);
+        if zeroed && huge {
+            segment.make_huge();
+            segment.set_aside().context("could not make a segment of shared memory")?;
+        }
+        Ok(segment)
+    }
+
+    /// Has a large segment without memory made of huge pages, as far as the kernel has any at hand: they are there
+    /// sooner than small ones, and every process maps and reads them faster. For a segment that is filled whole.
+    pub fn make_huge(&self) {
+        if self.store().size >= WORTH_HUGE
+            && self.data().is_ok()
+            && let Some(map) = self.store().data.get()
+        {
+            // What the kernel has not is made of small pages.
+            let _ = map.make_huge();
+        }
     }
 
     /// Makes the segment findable by its id, and gives it back to `arena` in the end, if there is one.

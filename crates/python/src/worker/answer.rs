@@ -71,6 +71,7 @@ pub(super) fn place(
     let write = || -> windlass_base::Result<(Arc<Segment>, Vec<Part<'_>>)> {
         let size = all.iter().map(|piece| piece.copied().len().next_multiple_of(frame::ALIGN)).sum::<usize>();
         let segment = Segment::create(size, false)?;
+        segment.make_huge();
         let mut parts = Vec::new();
         let mut offset = 0;
         let (id, generation) = (segment.id(), segment.generation());
