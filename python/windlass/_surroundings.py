@@ -100,9 +100,10 @@ def set_limits(limits: dict[int, tuple[int, int]]) -> None:
 def _umask() -> int | None:
     # Reading it from the process's status does not change it for the other threads meanwhile.
     try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        # As bytes: from a folder that is gone, Python 3.13.0 cannot even look for a codec that it has not loaded yet.
+        with open("/proc/self/status", "rb") as status:
             for line in status:
-                if line.startswith("Umask:"):
+                if line.startswith(b"Umask:"):
                     return int(line.split()[1], 8)
     except (OSError, ValueError):
         pass

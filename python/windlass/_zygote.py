@@ -39,6 +39,17 @@ def _preload(names: list[str]) -> list[str]:
     return complaints
 
 
+def _leave_lost_folder() -> int | None:
+    """Goes elsewhere from a folder that has been removed, where Python 3.13.0 fails to import; gives the way back."""
+    try:
+        os.getcwd()
+    except OSError:
+        here = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        os.chdir("/")
+        return here
+    return None
+
+
 def main() -> None:
     """Serves until the parent is gone. Each worker runs from here as well, in its own process."""
     import json
@@ -56,6 +67,7 @@ def main() -> None:
     os.close(nothing)
     sys.path[:] = settings["path"]
     sys.argv[:] = [""]
+    folder = _leave_lost_folder()
     # Everything that a worker needs is imported here, once.
     from windlass import _at_fork, _random, _worker_main
 
@@ -66,6 +78,9 @@ def main() -> None:
     complaints = _preload(settings["preload"])
     if settings.get("cloudpickle"):
         import_module("cloudpickle")
+    if folder is not None:
+        os.fchdir(folder)
+        os.close(folder)
     generators: list[Any] = _random.standard()
     if settings["preload"]:
         gc.collect()
