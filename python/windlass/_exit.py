@@ -99,7 +99,7 @@ def abandon(engine: _core.PoolHandle, owner: int, kept: list[object]) -> None:
 
 def forget_ended() -> None:
     """Lets go of engines that have ended, and of what was kept for their workers."""
-    ended = [engine for engine in ENDING if engine.ended]
+    ended = [engine for engine in _snapshot(ENDING) if engine.ended]
     ENDING.difference_update(ended)
     for engine in ended:
         _KEPT.pop(engine, None)

@@ -197,6 +197,8 @@ class Pool(_core.PoolBase, TaskMethods):
         self._grace = checked_seconds("grace", grace)
         self._collector = collector
         self._kept = handing.kept
+        # Before any thread starts: it lives until the engine is closed, and what follows may raise.
+        weakref.finalize(self, abandon, self._engine, self._owner, self._kept).atexit = False
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
             try:
@@ -206,7 +208,6 @@ class Pool(_core.PoolBase, TaskMethods):
                 raise
         forget_ended()
         OPEN.add(self)
-        weakref.finalize(self, abandon, self._engine, self._owner, self._kept).atexit = False
         return self
 
     # --- tasks ------------------------------------------------------------------------------------------------------
