@@ -91,7 +91,7 @@ class Pool(_core.PoolBase, TaskMethods):
     _stamps: dict[str, tuple[str, int, int]]
     _settings: TaskSettings
     _engine: _core.PoolHandle
-    _maps: weakref.WeakSet[MapIterator[Any]]
+    _maps: list[weakref.ref[MapIterator[Any]]]
     _mail: weakref.WeakKeyDictionary[Any, LoopMail]
     _runners: list[threading.Thread]
     _owner: int
@@ -190,7 +190,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._stamps = stamps(modules) if chosen == "process" else {}
         self._settings = defaults
         self._engine = self._handle()
-        self._maps = weakref.WeakSet()
+        self._maps = []
         self._mail = weakref.WeakKeyDictionary()
         self._runners = []
         self._owner = os.getpid()
@@ -329,8 +329,10 @@ class Pool(_core.PoolBase, TaskMethods):
         if self._is_forked():
             return
         if not self._engine.closed and not cancel_futures:
-            for results in list(self._maps):
-                results._submit_all()
+            for known in list(self._maps):
+                results = known()
+                if results is not None:
+                    results._submit_all()
         OPEN.discard(self)
         self._engine.close(cancel_futures)
         if not self._engine.ended:

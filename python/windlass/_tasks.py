@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 
@@ -297,5 +298,7 @@ class TaskMethods(concurrent.futures.Executor):
         }
         kind = cast("type[MapIterator[Any]]", MapWithProgress if progress else MapIterator)
         made = kind(pool, fn, source, settings)
-        pool._maps.add(made)
+        # Without callbacks of weak references: they would be where an interrupt that comes meanwhile is raised, and lost.
+        pool._maps[:] = [known for known in pool._maps if known() is not None]
+        pool._maps.append(weakref.ref(made))
         return made

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -150,6 +151,8 @@ impl Zygote {
         pidfd::open(here).context("could not open a pidfd, by which process pools watch their workers")?;
         let (ours, theirs) = socket::seqpacket_pair().context("could not make a zygote's socket")?;
         let mut child = Command::new(&command.program);
+        // From its first moment on, so that the terminal's Ctrl-C does not come there.
+        child.process_group(0);
         child.args(&command.args).stdin(Stdio::from(theirs));
         for (name, value) in &command.env {
             match value {

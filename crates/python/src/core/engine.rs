@@ -47,6 +47,11 @@ impl EngineDoor {
         self.0.is_remote()
     }
 
+    /// Whether this is a forked child of the process that made it.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.0.is_forked()
+    }
+
     /// Whether the engine has started nothing yet.
     pub(crate) fn is_asleep(&self) -> bool {
         self.0.is_asleep()

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::PyList;
 use windlass_pool::wire::flags;
-use windlass_pool::{Outcome, Sleeper, Stage, Task, Waited};
+use windlass_pool::{Outcome, Refused, Sleeper, Stage, Task, Waited};
 
 use super::local::LocalValue;
 use super::pool::PoolInner;
@@ -56,7 +56,15 @@ pub(crate) fn deadline(timeout: Option<f64>) -> Option<Instant> {
     Duration::try_from_secs_f64(seconds).ok().and_then(|wait| Instant::now().checked_add(wait))
 }
 
+/// How long a wait goes on before it looks for signals. One that comes while the thread sleeps ends the sleep; one that
+/// comes a moment before or after would be seen at the end of the wait.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Waits with the interpreter released, and lets signal handlers run in between; true when it is there.
+///
+/// # Errors
+///
+/// What a signal's handler raises, and `PoolError` in a forked child, where the pool is its parent's.
 pub(crate) fn wait(
     py: Python<'_>,
     pool: &PoolInner,
@@ -64,10 +72,15 @@ pub(crate) fn wait(
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
     loop {
-        match pool.engine.call(py, |engine| engine.wait(what, deadline)) {
+        let look = Instant::now() + LOOK;
+        let until = deadline.map_or(look, |deadline| deadline.min(look));
+        match pool.engine.call(py, |engine| engine.wait(what, Some(until))) {
             Waited::Ready => return Ok(true),
-            Waited::TimedOut => return Ok(false),
-            Waited::Interrupted => py.check_signals()?,
+            Waited::TimedOut if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                return Ok(false);
+            }
+            Waited::TimedOut if pool.engine.is_forked() => return Err(errors::refused(py, &Refused::Forked)),
+            Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
         }
     }
 }

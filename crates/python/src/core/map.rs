@@ -1,13 +1,15 @@
 //! `map` and `map_unordered`: lazy, bounded in flight, with chunks that grow to the size that pays.
 
 mod feed;
+mod sharing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyIterator, PyList};
@@ -219,59 +221,20 @@ impl MapIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let Some(_turn) = self.taking.take(py)? else {
-            return Err(PyValueError::new_err("the map is being iterated by this very thread already"));
-        };
-        self.started.store(true, Ordering::Relaxed);
-        loop {
-            if let Some(came) = self.laid_out(py)? {
-                return self.told(py, came).map(Some);
-            }
-            self.refill(py, false)?;
-            let Some(done) = self.next_done(py)? else {
-                let error = self.state.with(|state| state.input_error.take());
-                return match error {
-                    Some(error) => Err(PyErr::from_value(error.into_bound(py))),
-                    None => Ok(None),
-                };
-            };
-            self.learn(&done);
-            self.refill(py, false)?;
-            match self.open(py, &done)? {
-                Some(Came::Failed(error)) if done.batch => match &done.inputs {
-                    Some(inputs)
-                        if self.results.with(|results| results.is_some())
-                            && never_ran(py, &done, &error)? =>
-                    {
-                        self.send_again(inputs.bind(py), true)?;
-                    }
-                    _ => {
-                        let failed = (error.into_value(py).into_any(), done.items);
-                        let before = self.state.with(move |state| state.failed.replace(failed));
-                        drop(before);
-                    }
-                },
-                Some(came) => return self.told(py, came).map(Some),
-                None => {}
-            }
+        let next = self.next(py);
+        if let Err(error) = &next
+            && error.is_instance_of::<PyKeyboardInterrupt>(py)
+        {
+            // Whoever interrupts a map wants the workers back, a notebook's next cell for one.
+            self.abandon(py);
         }
+        next
     }
 
     /// Cancels what has not started and ends the iteration, as a generator's `close` does.
     fn close(&self, py: Python<'_>) {
-        let (flights, rest) = self.state.with(|state| {
-            state.closed = true;
-            let rest = (
-                state.source.take(),
-                std::mem::take(&mut state.held),
-                std::mem::take(&mut state.current),
-                state.failed.take(),
-                state.input_error.take(),
-            );
-            (std::mem::take(&mut state.flight), rest)
-        });
+        let flights = self.shut();
         self.cancel(py, &flights);
-        drop((flights, rest));
     }
 
     /// How many results are still to come; `None` if the inputs do not know their length.
@@ -517,6 +480,72 @@ impl MapIterator {
     }
 }
 
+impl MapIterator {
+    /// The next result, or `None` at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(_turn) = self.taking.take(py)? else {
+            return Err(PyValueError::new_err("the map is being iterated by this very thread already"));
+        };
+        self.started.store(true, Ordering::Relaxed);
+        loop {
+            if let Some(came) = self.laid_out(py)? {
+                return self.told(py, came).map(Some);
+            }
+            self.refill(py, false)?;
+            let Some(done) = self.next_done(py)? else {
+                let error = self.state.with(|state| state.input_error.take());
+                return match error {
+                    Some(error) => Err(PyErr::from_value(error.into_bound(py))),
+                    None => Ok(None),
+                };
+            };
+            self.learn(&done);
+            self.refill(py, false)?;
+            match self.open(py, &done)? {
+                Some(Came::Failed(error)) if done.batch => match &done.inputs {
+                    Some(inputs)
+                        if self.results.with(|results| results.is_some())
+                            && never_ran(py, &done, &error)? =>
+                    {
+                        self.send_again(inputs.bind(py), true)?;
+                    }
+                    _ => {
+                        let failed = (error.into_value(py).into_any(), done.items);
+                        let before = self.state.with(move |state| state.failed.replace(failed));
+                        drop(before);
+                    }
+                },
+                Some(came) => return self.told(py, came).map(Some),
+                None => {}
+            }
+        }
+    }
+
+    /// Ends the iteration; gives what is in flight.
+    fn shut(&self) -> VecDeque<Flight> {
+        let (flights, rest) = self.state.with(|state| {
+            state.closed = true;
+            let rest = (
+                state.source.take(),
+                std::mem::take(&mut state.held),
+                std::mem::take(&mut state.current),
+                state.failed.take(),
+                state.input_error.take(),
+            );
+            (std::mem::take(&mut state.flight), rest)
+        });
+        drop(rest);
+        flights
+    }
+
+    /// Ends the iteration, and what runs for it.
+    fn abandon(&self, py: Python<'_>) {
+        for flight in self.shut() {
+            self.pool.engine.call(py, |engine| engine.cancel(&flight.task, true));
+        }
+    }
+}
+
 impl Drop for MapIterator {
     fn drop(&mut self) {
         Python::try_attach(|py| {
@@ -533,7 +562,13 @@ impl Drop for MapIterator {
                 && self.callable.with(|callable| callable.is_some())
                 && let Err(error) = self.refill(py, true)
             {
-                error.write_unraisable(py, None);
+                if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                    // Nothing can be raised here: the program's next step is interrupted in its place.
+                    // SAFETY: the thread is attached.
+                    unsafe { ffi::PyErr_SetInterrupt() };
+                } else {
+                    error.write_unraisable(py, None);
+                }
             }
             let error = self.state.with(|state| state.input_error.take());
             if let Some(error) = error {

@@ -8,6 +8,7 @@ use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
 use windlass_pool::wire::flags;
 use windlass_pool::{Call, Outcome, Sleeper, Task};
 
+use super::sharing;
 use super::{Flight, MapIterator, is_failure};
 use crate::core::{encode, future, local};
 
@@ -182,8 +183,11 @@ impl MapIterator {
 
     fn encode(&self, items: &Bound<'_, PyList>) -> PyResult<VecDeque<Held>> {
         let py = items.py();
+        // A chunk that the caller did not ask for must not show: each input has its own copy of what it mutates.
+        let is_apart = self.options.writable || !self.fixed_chunk;
         if items.len() > 1
             && let Some(function) = &self.function
+            && !(is_apart && sharing::inputs_share(items))
         {
             match encode::payload(py, self.pool.engine.for_encoding(), items) {
                 Ok(payload) => {
