@@ -298,7 +298,7 @@ class TaskMethods(concurrent.futures.Executor):
         }
         kind = cast("type[MapIterator[Any]]", MapWithProgress if progress else MapIterator)
         made = kind(pool, fn, source, settings)
-        # Without callbacks of weak references: they would be where an interrupt that comes meanwhile is raised, and lost.
+        # Without callbacks of weak references: an interrupt that comes meanwhile would be raised in one, and lost.
         pool._maps[:] = [known for known in pool._maps if known() is not None]
         pool._maps.append(weakref.ref(made))
         return made
