@@ -34,6 +34,7 @@ from windlass._taken import (
     named,
     number_of,
     open_parcel,
+    standing,
 )
 
 cloudpickle: Any = untyped
@@ -181,6 +182,14 @@ class Encoding:
             self._edges.setdefault(self._current, set()).add(made)
         return made
 
+    def whole(self, module: _Outgoing) -> Any:
+        """Has all of a module sent along: how a worker finds the module that stands for it."""
+        module.used = True
+        self.watch.complete = False
+        for name in [name for name in list(module.globals) if not name.startswith("__")]:
+            self._need(module, name)
+        return standing, (module.key,)
+
     def values(self, needs: Iterable[tuple[Key, str]]) -> list[Any]:
         """What the names mean, in this order."""
         modules = {module.key: module for module in self._modules.values() if module is not None}
@@ -258,8 +267,26 @@ class Encoding:
             if len(group) > 1:
                 single = self._definition(modules[key], group)
             done.update((key, other) for other in group or (name,))
-            found[key].append(single)
+            names, digest, blob = single
+            found[key].append((names, self._whole_digest(key, names, digest, singles), blob))
         return found
+
+    def _whole_digest(
+        self, key: Key, names: tuple[str, ...], digest: bytes, singles: dict[tuple[Key, str], Definition]
+    ) -> bytes:
+        """A digest of all that the names' values hold, the values of other names among it.
+
+        A definition refers to those by name. When one of them is taken over anew, so must be whatever holds it.
+        """
+        own = {(key, name) for name in names}
+        held = set[tuple[Key, str]]().union(*(self._reached(one) for one in own)) - own
+        if not held:
+            return digest
+        whole = blake2b(digest, digest_size=16)
+        for one in sorted(held):
+            part = singles[one][1]
+            whole.update(b"%r %d " % (one, len(part)) + part)
+        return whole.digest()
 
     def _circle(self, start: tuple[Key, str]) -> list[tuple[Key, str]]:
         """The names whose values refer to one another, this one among them: they can be opened together only."""
@@ -437,6 +464,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             special = _remade.reduce_state(obj)
         if special is not None:
             return special
+        if isinstance(obj, types.ModuleType):
+            module = encoding.module(obj.__name__) if _watch.is_carried(obj) else None
+            if module is not None and module.module is obj:
+                return encoding.whole(module)
         if isinstance(obj, type) and encoding.module(obj.__module__) is not None:
             made = _details._dynamic_class_reduce(obj)
             for name in _LAZY:

@@ -62,11 +62,12 @@ class _Space:
             if taken == digest:
                 return
             # It goes with this frame: its end may run anything, and not under the lock.
+            replaces = name in self.globals
             before = self.globals.get(name)
             self.taken[name] = digest
             self.globals[name] = value
         del before
-        if taken is not None:
+        if replaces or taken is not None:
             worker.note_changed()
 
 
@@ -116,7 +117,7 @@ class _Opening:
             return self._mine[key][name]
         space, names = self._spaces[key]
         definition, at = names[name]
-        if name in space.globals and space.taken.get(name, definition[1]) == definition[1]:
+        if name in space.globals and space.taken.get(name) == definition[1]:
             return space.globals[name]
         return self.open(definition)[at]
 
@@ -141,11 +142,8 @@ class _Opening:
         for space, names in self._spaces.values():
             for name, (definition, at) in names.items():
                 digest = definition[1]
-                taken = space.taken.get(name)
-                if taken is None and name in space.globals:
-                    # This worker's own code was first, an initializer's for instance.
-                    space.taken[name] = digest
-                elif taken != digest:
+                # Code of this worker's that assigns a name brought along what the program had by it then.
+                if space.taken.get(name) != digest:
                     space.take(name, digest, self.open(definition)[at])
                 held.append((space, name, digest, self, definition, at))
         return held
@@ -203,10 +201,14 @@ def load(run: Callable[[], Any]) -> tuple[Any, State | None]:
     return function, State(held) if held else None
 
 
-def make_function(code: types.CodeType, key: Key, cells: Any) -> types.FunctionType:
+def standing(key: Key) -> types.ModuleType:
+    """The module that stands for one of the sender's."""
     own = _own_module(key)
-    there = SPACES[key].globals if own is None else vars(own)
-    return types.FunctionType(code, there, None, None, cells)
+    return SPACES[key].module if own is None else own
+
+
+def make_function(code: types.CodeType, key: Key, cells: Any) -> types.FunctionType:
+    return types.FunctionType(code, vars(standing(key)), None, None, cells)
 
 
 def fill_function(function: types.FunctionType, state: Any) -> None:

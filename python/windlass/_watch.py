@@ -8,6 +8,7 @@ function whose pickle may change without such a trace, because it refers to a li
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import sys
 import types
@@ -22,11 +23,23 @@ _CACHED: type = type(functools.lru_cache(lambda: None))
 #: How a value is recognised: itself if it cannot change, or a weak reference, or nothing for a name without a value.
 Seen: TypeAlias = "tuple[bool, object] | None"
 _Names: TypeAlias = "list[tuple[str, Seen]]"
-#: A function, weakly; its code; what its defaults, keyword defaults, attributes, cells and globals were. Without cells,
-#: of code and globals alone.
+#: A function, weakly; its code; what its defaults, keyword defaults, attributes, cells and globals were.
 FunctionEntry: TypeAlias = (
-    "tuple[object, object, list[Seen] | None, _Names | None, _Names, list[Seen] | None, _Names]"
+    "tuple[object, object, list[Seen] | None, _Names | None, _Names, list[Seen], _Names]"
 )
+#: What C code puts into a class: it cannot change, and no pickle says more of it than its name.
+_DESCRIPTORS = (
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    type(cast("Any", functools)._CacheInfo.hits),
+)
+#: Modules whose wrappers have nothing in their cells that says what they do, but the functions that they wrap.
+_GENERATORS = ("dataclasses", "reprlib")
+#: By them, code reaches the globals of a module that it does not name as globals.
+_REACHING = frozenset(("globals", "modules", "__main__"))
 
 
 class Watch:
@@ -40,7 +53,6 @@ class Watch:
         self.classes: list[object] = []
         #: Whether nothing in it can change unseen.
         self.complete = True
-        self._in_class = False
 
     def visit(self, value: object) -> None:
         """Lists a function or a class, and whatever they refer to, unless it is listed or can be imported."""
@@ -62,19 +74,20 @@ class Watch:
         # What the standard library makes, a dataclass's methods for instance, refers to nothing that changes.
         foreign = names.get("__name__") in sys.stdlib_module_names
         used = [] if foreign else [name for name in global_names(function.__code__) if name != "__builtins__"]
+        used += [name for name in spelled_names(function.__code__) if name in names and name not in used]
         for name in used:
             if name in names:
                 self._visit_name(function, name)
         defaults, keywords = function.__defaults__, function.__kwdefaults__
-        if self._in_class:
-            # The class says whether it has another function now. What that holds is as good as an attribute.
-            values = [(name, self._see(names[name]) if name in names else None) for name in used]
-            self.functions.append((weakref.ref(function), function.__code__, None, None, [], None, values))
-            return
+        generated = foreign and names.get("__name__") in _GENERATORS
         cells: list[Seen] = []
         for cell in function.__closure__ or ():
             try:
-                cells.append(self._see(cell.cell_contents))
+                content = cell.cell_contents
+                if not generated or is_definition(content):
+                    cells.append(self._see(content))
+                else:
+                    cells.append((False, content))
             except ValueError:  # An empty cell: it may be filled any time.
                 self.complete = False
                 return
@@ -92,16 +105,19 @@ class Watch:
 
     def _class(self, kind: type) -> None:
         self.classes.append(weakref.ref(kind))
-        before, self._in_class = self._in_class, True
         for base in (type(kind), *kind.__bases__):
             self.visit(base)
-        for value in list(vars(kind).values()):
-            if type(value).__module__ == "windlass.shared":
-                # Each pickle of it tells that it has to be lent.
-                self.complete = False
+        members: list[object] = list(kind) if isinstance(kind, enum.EnumMeta) else []
+        for member in members:
+            for name, value in list(vars(member).items()):
+                if name == "_value_" or not name.startswith("_"):
+                    self._see(value)
+        for name, value in list(vars(kind).items()):
+            # The version of the class says whether an attribute was replaced, but not whether its value has changed.
             for part in _functions_of(value):
-                self.visit(part)
-        self._in_class = before
+                known = isinstance(part, _DESCRIPTORS) or any(part is member for member in members)
+                if not known and not _is_reserved(kind, name, part):
+                    self._see(part)
 
     def _see_all(self, values: dict[str, Any]) -> list[tuple[str, Seen]]:
         return [(name, self._see(value)) for name, value in list(values.items())]
@@ -110,15 +126,24 @@ class Watch:
         if _is_atomic(value):
             return False, value
         if isinstance(value, types.BuiltinFunctionType):
-            if not isinstance(value.__self__, (types.ModuleType, type(None))):
+            if isinstance(value.__self__, type):
+                self.visit(value.__self__)
+            elif not isinstance(value.__self__, (types.ModuleType, type(None))):
                 self.complete = False  # A method of a list, say.
                 return None
         elif is_definition(value):
             self.visit(value)
-        elif not isinstance(value, types.ModuleType):
+        elif isinstance(value, types.ModuleType):
+            if is_carried(value):
+                self.complete = False
+        elif type(value).__module__ != "dataclasses":  # Its marks for what is missing.
             self.complete = False
             return None
-        return True, weakref.ref(value)
+        try:
+            return True, weakref.ref(value)
+        except TypeError:
+            self.complete = False
+            return None
 
 
 def _is_atomic(value: object) -> bool:
@@ -130,11 +155,24 @@ def _is_atomic(value: object) -> bool:
 def _functions_of(value: Any) -> list[object]:
     if isinstance(value, (staticmethod, classmethod)):
         return [value.__func__]
-    if isinstance(value, property):
+    if isinstance(value, (property, types.DynamicClassAttribute)):
         return [value.fget, value.fset, value.fdel]
     if isinstance(value, functools.cached_property):
         return [value.func]
     return [value]
+
+
+def _is_reserved(kind: type, name: str, value: object) -> bool:
+    """Whether an attribute of a class is the interpreter's or the standard library's, who make it with the class."""
+    if name in ("__annotate__", "__annotate_func__"):
+        return True
+    if is_definition(value):
+        return False
+    if name.startswith("__") and name.endswith("__"):
+        return True
+    if isinstance(kind, enum.EnumMeta) or (issubclass(kind, tuple) and name == "_field_defaults"):
+        return name.startswith("_")
+    return name in ("_abc_impl", "_parameters_")
 
 
 def is_definition(value: object) -> bool:
@@ -148,6 +186,22 @@ def global_names(code: types.CodeType) -> Iterable[str]:
 
     names: Iterable[str] = cast("Any", untyped.cloudpickle)._extract_code_globals(code)
     return names
+
+
+def spelled_names(code: types.CodeType) -> list[str]:
+    """Names and strings in code that can set or read globals by them, as ``globals()["name"]`` does."""
+    names: list[str] = []
+    todo = [code]
+    for one in todo:
+        constants: list[object] = list(one.co_consts)
+        for constant in constants:
+            if isinstance(constant, types.CodeType):
+                todo.append(constant)
+            elif isinstance(constant, tuple):
+                constants += cast("tuple[object, ...]", constant)
+        names += one.co_names
+        names += [constant for constant in constants if isinstance(constant, str)]
+    return [] if _REACHING.isdisjoint(names) else list(dict.fromkeys(names))
 
 
 # --- what a worker can import -------------------------------------------------------------------------------------
@@ -190,6 +244,22 @@ def is_findable(name: str, module: Any) -> bool:
             _FINDABLE.clear()
         known = _FINDABLE[name] = (spec, _finds(name, spec))
     return known[1]
+
+
+def is_carried(module: types.ModuleType) -> bool:
+    """Whether a worker gets a module's content from the program, as no import by its name finds it."""
+    name = module.__name__
+    if sys.modules.get(name) is not module:
+        return True
+    root = name.partition(".")[0]
+    return (
+        name != "__main__"
+        and not is_findable(name, module)
+        and not (
+            # A package that is imported may make modules of its own.
+            root != name and root in sys.modules and is_findable(root, sys.modules[root])
+        )
+    )
 
 
 def _finds(name: str, spec: Any) -> bool:

@@ -328,3 +328,190 @@ def test_a_main_module_in_a_worker_s_own_pool(tmp_path: Path) -> None:
         print(run(nested))
         """
     assert _program(tmp_path, source) == ["12"]
+
+
+def test_a_change_in_place_arrives_through_whatever_holds_the_object(tmp_path: Path) -> None:
+    source = """
+        options = {"rate": 0}
+        class App:
+            def __init__(self, options): self.options = options
+        app = App(options)
+        holder = [app]
+        left, right = [options], {}
+        left.append(right); right["left"] = left
+        def scale(x, table=options): return table["rate"] * x
+        def make():
+            cell = {"rate": 0}
+            return (lambda: cell["rate"]), cell
+        get, cell = make()
+        class Job:
+            def run(self): return get()
+        def held():
+            same = app.options is options is scale.__defaults__[0] is left[0] and holder[0] is app
+            circle = left[1] is right and right["left"] is left
+            return app.options["rate"], holder[0].options["rate"], right["left"][0]["rate"], same, circle
+        for options["rate"] in (1, 2):
+            cell["rate"] = options["rate"]
+            print(run(held), run(scale, 1), run(lambda: scale(1)), run(lambda: app.options["rate"]))
+            print(run(get), run(lambda: get()), run(lambda: Job().run()), run(lambda job: job.run(), Job()))
+            print(list(pool.map(lambda _: holder[0].options["rate"], range(2))))
+        """
+    assert _program(tmp_path, source) == [
+        "(1, 1, 1, True, True) 1 1 1",
+        "1 1 1 1",
+        "[1, 1]",
+        "(2, 2, 2, True, True) 2 2 2",
+        "2 2 2 2",
+        "[2, 2]",
+    ]
+
+
+def test_what_a_task_changes_stays_while_the_program_changes_another_name(tmp_path: Path) -> None:
+    source = """
+        counts, limits = {"n": 0}, {"most": 1}
+        both = [limits]
+        def count():
+            counts["n"] += 1
+            return counts["n"], both[0]["most"]
+        print(run(count), run(count))
+        limits["most"] = 2
+        print(run(count))
+        """
+    assert _program(tmp_path, source) == ["(1, 1) (2, 1)", "(3, 2)"]
+
+
+def test_a_change_in_place_behind_a_class_arrives(tmp_path: Path) -> None:
+    source = """
+        table, cell = {"rate": 0}, {"rate": 0}
+        def make(): return lambda self: cell["rate"]
+        class Config:
+            options = {"rate": 0}
+            by_cell = make()
+            def by_default(self, table=table): return table["rate"]
+            @classmethod
+            def rate(cls): return cls.options["rate"]
+        class Child(Config): pass
+        @dataclasses.dataclass
+        class Job:
+            x: int
+            scale = [0]
+            def run(self): return self.x * self.scale[0]
+        def helper(options=Config.options): return options["rate"]
+        class Calls:
+            def run(self): return helper()
+        def rate(): return Config.options["rate"]
+        def work(job): return job.run()
+        for looks in (False, True):
+            if looks:  # The interpreter has given the classes versions.
+                Config.options, Child.options, Job.scale, Calls.run
+            for n in (1, 2):
+                for each in (Config.options, table, cell):
+                    each["rate"] = n
+                Job.scale[0] = n
+                print(run(rate), run(Config.rate), run(lambda: Child.rate()), end=" ")
+                print(run(lambda: Child().by_default()), run(lambda c: c.by_default(), Child()), end=" ")
+                print(run(lambda c: c.by_cell(), Config()), run(work, Job(1)), *pool.map(work, [Job(1)]), end=" ")
+                print(run(work, Calls()))
+        """
+    assert _program(tmp_path, source) == [" ".join(n * 9) for n in ("1", "2", "1", "2")]
+
+
+def test_a_class_with_nothing_that_changes_unseen_is_known_by_its_version(tmp_path: Path) -> None:
+    source = """
+        import abc, typing
+        from windlass import _core, _watch
+        @dataclasses.dataclass
+        class Point:
+            x: int
+            items: list = dataclasses.field(default_factory=list)
+        class Colour(enum.Enum):
+            RED = 1
+            def show(self): return self.name
+        class Pair(typing.NamedTuple):
+            a: int = 1
+        class Base(abc.ABC):
+            __slots__ = ("x",)
+            @abc.abstractmethod
+            def run(self): ...
+            @property
+            def twice(self): return 2
+            @functools.cached_property
+            def thrice(self): return 3
+        class Child(Base):
+            def run(self): return super().run()
+        class Mutable:
+            values = []
+        def is_known(kind):
+            watch = _watch.Watch(lambda function, name: None)
+            watch.visit(kind)
+            if not watch.complete:
+                return False
+            checks = _core.Checks(watch.functions, watch.classes)
+            before = checks.hold()
+            kind.added = 1
+            return before and not checks.hold()
+        print([is_known(kind) for kind in (Point, Colour, Pair, Base, Child, Mutable)])
+        """
+    assert _program(tmp_path, source) == ["[True, True, True, True, True, False]"]
+
+
+def test_modules_that_no_worker_can_import(tmp_path: Path) -> None:
+    source = f"""
+        import importlib.util, types
+        settings = types.ModuleType("settings")
+        settings.rate = 0
+        file = {str(tmp_path / "apart" / "plug.py")!r}
+        spec = importlib.util.spec_from_file_location("plug", file)
+        plug = sys.modules["plug"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(plug)
+        class Holds:
+            module = plug
+        def rate(): return settings.rate, plug.x, plug.twice(), getattr(plug, "other").x
+        def same(): return sys.modules["plug"] is plug is Holds.module, plug.twice.__globals__ is vars(plug)
+        for n in (1, 2):
+            settings.rate = plug.x = plug.other.x = n
+            print(run(rate), run(lambda: rate()), run(plug.twice), run(same))
+            print(run(lambda one: one.twice(), plug), run(lambda one: one.module.x, Holds()))
+        """
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart" / "plug.py").write_text(
+        "import types\nx = 0\nother = types.ModuleType('other')\ndef twice(): return 2 * x\n"
+    )
+    assert _program(tmp_path, source) == [
+        "(1, 1, 2, 1) (1, 1, 2, 1) 2 (True, True)",
+        "2 1",
+        "(2, 2, 4, 2) (2, 2, 4, 2) 4 (True, True)",
+        "4 2",
+    ]
+
+
+def test_the_program_s_first_value_replaces_what_a_task_assigned_before(tmp_path: Path) -> None:
+    source = """
+        dynamic = seen = "program's"
+        def learn():
+            global model
+            model = "worker's"
+        def init():
+            global connection
+            connection = "initializer's"
+            globals()["dynamic"] = "initializer's"
+            setattr(sys.modules["__main__"], "seen", "initializer's")
+        def use(): return model, connection
+        def use_dynamic(): return dynamic, seen
+        with windlass.Pool(1, kind="process", initializer=init) as pool:
+            print(pool.submit(learn).result(60), pool.submit(lambda: (model, connection)).result(60))
+            print(pool.submit(use_dynamic).result(60))
+            model = connection = "program's"
+            print(pool.submit(use).result(60))
+            pool.submit(learn).result(60)
+            print(pool.submit(use).result(60))
+            model, dynamic = "program's second", "program's second"
+            print(pool.submit(use).result(60), pool.submit(use_dynamic).result(60))
+        """
+    assert _program(tmp_path, source, BEFORE) == [
+        """None ("worker's", "initializer's")""",
+        """("initializer's", "initializer's")""",
+        """("program's", "program's")""",
+        """("worker's", "program's")""",
+        """("program's second", "program's") ("program's second", "initializer's")""",
+    ]

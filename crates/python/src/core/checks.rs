@@ -6,12 +6,15 @@
 
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
 unsafe extern "C" {
     /// The content of a cell, a new reference, or null: pyo3 does not declare it.
     fn PyCell_Get(cell: *mut ffi::PyObject) -> *mut ffi::PyObject;
+    /// What a class or its bases have by a name, borrowed, or null: exported by 3.11 to 3.14.
+    fn _PyType_Lookup(class: *mut ffi::PyTypeObject, name: *mut ffi::PyObject) -> *mut ffi::PyObject;
 }
 
 /// How a value is recognised.
@@ -71,8 +74,7 @@ struct Function {
     defaults: Option<Vec<Seen>>,
     keywords: Option<Names>,
     attributes: Names,
-    /// Without, a method: its class says whether it has another one, and what that holds is as good as an attribute.
-    cells: Option<Vec<Seen>>,
+    cells: Vec<Seen>,
     globals: Names,
 }
 
@@ -80,14 +82,14 @@ impl Function {
     fn from(listed: &Bound<'_, PyAny>) -> PyResult<Self> {
         let listed = listed.cast::<PyTuple>()?;
         let part = |at| listed.get_item(at);
-        let (defaults, keywords, cells) = (part(2)?, part(3)?, part(5)?);
+        let (defaults, keywords) = (part(2)?, part(3)?);
         Ok(Self {
             function: part(0)?.cast_into()?.unbind(),
             code: part(1)?.unbind(),
             defaults: if defaults.is_none() { None } else { Some(Seen::all(&defaults)?) },
             keywords: if keywords.is_none() { None } else { Some(names(&keywords)?) },
             attributes: names(&part(4)?)?,
-            cells: if cells.is_none() { None } else { Some(Seen::all(&cells)?) },
+            cells: Seen::all(&part(5)?)?,
             globals: names(&part(6)?)?,
         })
     }
@@ -104,9 +106,6 @@ impl Function {
             {
                 return false;
             }
-            let Some(cells) = &self.cells else {
-                return maps(py, ffi::PyFunction_GetGlobals(function), Some(&self.globals), false);
-            };
             let attributes = (*function.cast::<ffi::PyFunctionObject>()).func_dict;
             has(py, ffi::PyFunction_GetDefaults(function), self.defaults.as_deref())
                 && maps(py, ffi::PyFunction_GetKwDefaults(function), self.keywords.as_ref(), true)
@@ -115,7 +114,7 @@ impl Function {
                 } else {
                     maps(py, attributes, Some(&self.attributes), true)
                 })
-                && has_cells(py, ffi::PyFunction_GetClosure(function), cells)
+                && has_cells(py, ffi::PyFunction_GetClosure(function), &self.cells)
                 && maps(py, ffi::PyFunction_GetGlobals(function), Some(&self.globals), false)
         }
     }
@@ -123,7 +122,7 @@ impl Function {
     fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.function)?;
         visit.call(&self.code)?;
-        for seen in self.defaults.iter().flatten().chain(self.cells.iter().flatten()) {
+        for seen in self.defaults.iter().flatten().chain(&self.cells) {
             seen.visit(visit)?;
         }
         for (name, seen) in self.keywords.iter().flatten().chain(&self.attributes).chain(&self.globals) {
@@ -221,12 +220,17 @@ impl Class {
 /// The version of a class, which its next change takes away for good; 0 if it is gone, or has none.
 fn version(class: &Bound<'_, PyWeakrefReference>) -> u32 {
     let Some(class) = class.upgrade() else { return 0 };
-    // A class that has changed gets its next version when something is looked up in it.
-    if class.getattr("__module__").is_err() {
-        return 0;
+    let name = intern!(class.py(), "__reduce_ex__");
+    // SAFETY: `windlass._watch` lists classes only, and this one is alive. The lookup runs no Python, whatever the
+    // metaclass is, and sets no error; what it gives is borrowed, and not looked at. On 3.11 to 3.14 the tag is 0 until
+    // the interpreter gives the class a version, after each change of it again; it stays 0 where versions have run out.
+    unsafe {
+        let class = class.as_ptr().cast::<ffi::PyTypeObject>();
+        // A class that has changed gets its next version when something is looked up in its own bases: what the
+        // metaclass itself answers, `__module__` for instance, is not.
+        _PyType_Lookup(class, name.as_ptr());
+        (*class).tp_version_tag
     }
-    // SAFETY: `windlass._watch` lists classes only, and this one is alive.
-    unsafe { (*class.as_ptr().cast::<ffi::PyTypeObject>()).tp_version_tag }
 }
 
 /// See the module.
