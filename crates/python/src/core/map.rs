@@ -103,6 +103,8 @@ pub(crate) struct MapIterator {
     started: AtomicBool,
     /// `Ok` and `Err`, if what comes of each input is to be told as one of them.
     results: Slot<Option<(Py<PyAny>, Py<PyAny>)>>,
+    /// Whether there are such.
+    as_results: bool,
     state: Slot<State>,
     taking: Turn,
     feeding: Turn,
@@ -181,6 +183,7 @@ impl MapIterator {
             buffersize: settings.buffersize,
             sized: settings.length.is_some(),
             started: AtomicBool::new(false),
+            as_results: settings.results.is_some(),
             results: Slot::new(settings.results),
             state: Slot::new(State {
                 source: if failed { None } else { Some(source.unbind()) },
@@ -377,7 +380,7 @@ impl MapIterator {
 
     /// What came of one input, as it is or as a result.
     fn told(&self, py: Python<'_>, came: Came) -> PyResult<Py<PyAny>> {
-        match (self.results.shared(py), came) {
+        match (if self.as_results { self.results.shared(py) } else { None }, came) {
             (None, Came::Value(value)) => Ok(value),
             (None, Came::Failed(error)) => Err(error),
             (Some((ok, _)), Came::Value(value)) => ok.call1(py, (value,)),
@@ -483,6 +486,10 @@ impl MapIterator {
 impl MapIterator {
     /// The next result, or `None` at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        // What has come needs no turn: nothing is waited for, and each value is taken once.
+        if let Some(came) = self.laid_out(py)? {
+            return self.told(py, came).map(Some);
+        }
         let Some(_turn) = self.taking.take(py)? else {
             return Err(PyValueError::new_err("the map is being iterated by this very thread already"));
         };

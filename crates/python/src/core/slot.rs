@@ -95,19 +95,30 @@ const SLICE: Duration = Duration::from_millis(50);
 /// The right to do something that runs code of the user's in between, which one thread has at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    owner: Mutex<Option<ThreadId>>,
+    state: Mutex<TurnState>,
     free: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct TurnState {
+    owner: Option<ThreadId>,
+    /// Threads that wait for it: without one nobody is woken, which would be a system call for each turn.
+    waiting: usize,
 }
 
 /// The turn, until it is dropped.
 pub(crate) struct Taken<'a>(&'a Turn);
 
 impl Turn {
+    fn lock(&self) -> MutexGuard<'_, TurnState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn try_take(&self, me: ThreadId) -> Option<Option<Taken<'_>>> {
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        match *owner {
+        let mut state = self.lock();
+        match state.owner {
             None => {
-                *owner = Some(me);
+                state.owner = Some(me);
                 Some(Some(Taken(self)))
             }
             Some(other) if other == me => Some(None),
@@ -123,9 +134,12 @@ impl Turn {
                 return Ok(taken);
             }
             py.detach(|| {
-                let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-                if owner.is_some() {
-                    drop(self.free.wait_timeout(owner, SLICE));
+                let mut state = self.lock();
+                if state.owner.is_some() {
+                    state.waiting += 1;
+                    let waited = self.free.wait_timeout(state, SLICE);
+                    let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                    state.waiting -= 1;
                 }
             });
             py.check_signals()?;
@@ -135,7 +149,12 @@ impl Turn {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.0.owner.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.0.free.notify_one();
+        let mut state = self.0.lock();
+        state.owner = None;
+        let somebody = state.waiting > 0;
+        drop(state);
+        if somebody {
+            self.0.free.notify_one();
+        }
     }
 }
