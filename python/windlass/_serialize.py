@@ -7,6 +7,8 @@ cloudpickle takes what pickle refuses. What the parent sends of its own modules,
 
 from __future__ import annotations
 
+import contextlib
+import copyreg
 import io
 import pickle
 import traceback
@@ -278,14 +280,20 @@ class _Frozen:
         self.error = error
 
     def __reduce__(self) -> Any:
-        return _make_frozen, (type(self.error), self.error.args, vars(self.error))
+        attributes = dict(vars(self.error))
+        slots: list[str] = cast("Any", copyreg)._slotnames(type(self.error))
+        for name in slots:
+            with contextlib.suppress(AttributeError):
+                attributes[name] = getattr(self.error, name)
+        return _make_frozen, (type(self.error), self.error.args, attributes)
 
 
 def _make_frozen(
     kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
 ) -> BaseException:
     made = kind.__new__(kind, *args)
-    vars(made).update(attributes)
+    for name, value in attributes.items():
+        BaseException.__setattr__(made, name, value)
     return made
 
 

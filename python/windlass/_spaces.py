@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import cloudpickle as untyped
 
-from windlass import _handed, _remade, _watch
+from windlass import _classes, _handed, _remade, _watch
 from windlass._taken import (
     NUMBERS,
     SPACES,
@@ -51,8 +51,6 @@ _ATTRIBUTES = ("__package__", "__path__")
 # --- the sender ---------------------------------------------------------------------------------------------------
 
 _NO_ROOTS = (*_watch.ATOMS, types.ModuleType, types.BuiltinFunctionType)
-#: Attributes that the interpreter adds to a class when it first needs them: no change of the program's.
-_LAZY = ("__slotnames__", "__annotations_cache__")
 #: Longer lists and the like are not searched for others that have names of their own.
 _LONG = 10_000
 
@@ -63,6 +61,13 @@ def _is_long(values: object) -> bool:
         isinstance(value, (list, dict, set, tuple, frozenset)) and len(cast("Any", value)) > _LONG
         for value in cast("tuple[object, ...]", values)
     )
+
+
+def _rank(value: object, is_plain: bool) -> int:
+    """Which definitions are taken over first: those of which no code runs, for other code may read them."""
+    if is_plain or isinstance(value, (*_NO_ROOTS, types.FunctionType, type)):
+        return 0 if is_plain else 1
+    return 2 if type(value) in (list, dict, set, tuple, frozenset, bytearray) else 3
 
 
 class _Outgoing:
@@ -126,7 +131,7 @@ class Encoding:
                 continue
             if _watch.is_definition(value):
                 home = getattr(value, "__module__", None) == module.key[0]
-                if not home or module.globals.get(value.__qualname__) is value:
+                if not home or _classes.at(module.globals, value.__qualname__) is value:
                     continue  # It is found by what it is called.
             # A prompt gives its last results such names, for a while.
             if id(value) not in names or (names[id(value)].startswith("_") and not name.startswith("_")):
@@ -167,20 +172,23 @@ class Encoding:
         if found is None:
             name = getattr(value, "__qualname__", None) if _watch.is_definition(value) else None
             module = self.module(getattr(value, "__module__", None)) if isinstance(name, str) else None
-            if module is None or name is None or module.globals.get(name) is not value:
+            if module is None or name is None or _classes.at(module.globals, name) is not value:
                 return None
             found = module, name
         return self.refer(*found)
 
     def refer(self, module: _Outgoing, name: str) -> tuple[Key, str] | None:
-        """Has a name sent along, to be referred to; `None` for the one that is being defined."""
-        made = module.key, name
+        """Has a name sent along, to be referred to; `None` for the one that is being defined.
+
+        A nested class, as in ``Outer.Inner``, comes with the outermost one.
+        """
+        made = module.key, name.partition(".")[0]
         if made in self._own:
             return None
-        self._need(module, name)
+        self._need(module, made[1])
         if self._current is not None:
             self._edges.setdefault(self._current, set()).add(made)
-        return made
+        return module.key, name
 
     def whole(self, module: _Outgoing) -> Any:
         """Has all of a module sent along: how a worker finds the module that stands for it."""
@@ -269,6 +277,10 @@ class Encoding:
             done.update((key, other) for other in group or (name,))
             names, digest, blob = single
             found[key].append((names, self._whole_digest(key, names, digest, singles), blob))
+        for key, definitions in found.items():
+            names = modules[key].names
+            ranks = {name: _rank(names[name], (key, name) not in self._edges) for name in names}
+            definitions.sort(key=lambda one: max(ranks[name] for name in one[0]))
         return found
 
     def _whole_digest(
@@ -375,9 +387,10 @@ class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
         if _watch.is_definition(obj):
             home = sys.modules.get(getattr(obj, "__module__", None) or "")
             for space in list(SPACES.values()):
-                if space.module is home and space.globals.get(obj.__qualname__) is obj:
+                if space.module is home and _classes.at(space.globals, obj.__qualname__) is obj:
                     return NotImplemented
-        return super().reducer_override(obj)
+        part = _classes.reduce_part(obj)
+        return _classes.reduce_class(obj, super().reducer_override(obj)) if part is None else part
 
 
 #: What calls with instances of the program's classes, or with its functions, brought along: by the names in them.
@@ -449,8 +462,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._roots = roots
         self._recreate = recreate
         self._handing = _handed.current()
+        #: Types of which no object needs more than pickle does, where that hangs on the type alone.
+        self._ordinary: set[type] | None = None if roots or recreate or self._handing else set()
 
     def reducer_override(self, obj: Any) -> Any:
+        if self._ordinary is not None and type(obj) in self._ordinary:
+            return NotImplemented
         encoding = self._encoding
         reference = encoding.reference(obj, self._roots)
         if reference is not None:
@@ -459,7 +476,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             handed = self._handing.reduce(obj)
             if handed is not NotImplemented:
                 return handed
-        special = _remade.reduce_definition(obj)
+        special = _classes.reduce_part(obj) or _remade.reduce_definition(obj)
         if special is None and self._recreate:
             special = _remade.reduce_state(obj)
         if special is not None:
@@ -468,12 +485,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             module = encoding.module(obj.__name__) if _watch.is_carried(obj) else None
             if module is not None and module.module is obj:
                 return encoding.whole(module)
-        if isinstance(obj, type) and encoding.module(obj.__module__) is not None:
-            made = _details._dynamic_class_reduce(obj)
-            for name in _LAZY:
-                made[2][0].pop(name, None)
-            return made
-        return super().reducer_override(obj)
+        if isinstance(obj, type):
+            if encoding.module(obj.__module__) is not None:
+                return _classes.reduce_class(obj, _details._dynamic_class_reduce(obj))
+            return _classes.reduce_class(obj, super().reducer_override(obj))
+        made = super().reducer_override(obj)
+        by_type = self._ordinary is not None and not isinstance(obj, types.ModuleType)
+        if made is NotImplemented and by_type and not _watch.is_definition(obj):
+            self._ordinary.add(type(obj))
+        return made
 
     def _function_reduce(self, obj: types.FunctionType) -> Any:
         if self._encoding.home(obj) is not None:
@@ -484,8 +504,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         encoding = self._encoding
         encoding.uses_functions = True
         encoding.note_source(func.__code__)
-        if encoding.visits:
-            encoding.watch.visit(func)
+        # What it refers to has to be there before anything runs it: what is being unpickled may.
+        encoding.visit(func)
         module = encoding.home(func)
         if module is None:
             return super()._dynamic_function_reduce(func)

@@ -13,7 +13,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from windlass._load import worker
 
@@ -158,8 +158,12 @@ class _Unpickler(pickle.Unpickler):
         return named(*pid)
 
 
-def named(key: Key, name: str) -> Any:
-    return _LOADING.opening.value(key, name)
+def named(key: Key, path: str) -> Any:
+    name, *inner = path.split(".")
+    found: Any = _LOADING.opening.value(key, name)
+    for part in inner:
+        found = cast("dict[str, Any]", vars(found))[part]
+    return found
 
 
 def open_parcel(tables: list[Table], sources: dict[str, list[str]], stream: bytes, buffers: list[Any]) -> Any:

@@ -1,0 +1,213 @@
+"""Classes that travel by value: the worker puts one together as the program has it, and does not define it anew.
+
+No metaclass, ``__init_subclass__`` or ``__set_name__`` of the program runs for it there. What these have done in the
+program is in the class, or in globals, and is sent as it is; a second run would register a class twice.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import abc
+import enum
+import sys
+import threading
+import types
+from typing import Any
+
+import cloudpickle as untyped
+
+from windlass import _watch
+
+_details: Any = untyped.cloudpickle
+
+#: Attributes that the interpreter adds to a class when it first needs them: no change of the program's.
+_LAZY = ("__slotnames__", "__annotations_cache__")
+#: What the class statement itself gives to `type`, and the hooks of imported bases look for.
+_GIVEN = ("__module__", "__qualname__", "__orig_bases__", "__doc__")
+#: What a member of an enumeration has from being made.
+_OF_MEMBERS = ("_value_", "_name_", "__objclass__", "_sort_order_")
+_MAKING = threading.local()
+
+
+def at(namespace: dict[str, Any], path: str) -> Any:
+    """What a qualified name means among these globals; `None` if it means nothing."""
+    name, *inner = path.split(".")
+    found = namespace.get(name)
+    for part in inner:
+        found = vars(found).get(part) if isinstance(found, type) else None
+    return found
+
+
+class Hook(classmethod):  # type: ignore[type-arg]
+    """An ``__init_subclass__`` of the program's: it runs for classes that are defined, not for those that arrive."""
+
+    def __get__(self, instance: Any, owner: Any = None, /) -> Any:
+        if getattr(_MAKING, "depth", 0):
+            return _ignore
+        return super().__get__(instance, owner)
+
+
+def _ignore(**settings: object) -> None:
+    del settings
+
+
+def reduce_part(value: object) -> Any:
+    """How a hook is made elsewhere; `None` for anything else."""
+    return (Hook, (value.__func__,)) if type(value) is Hook else None
+
+
+def reduce_class(kind: Any, made: Any) -> Any:
+    """How a class is put together elsewhere, instead of what cloudpickle would do; other values stay as they are."""
+    if not isinstance(made, tuple) or made[0] not in (
+        _details._make_skeleton_class,
+        _details._make_skeleton_enum,
+    ):
+        return made
+    state: dict[str, Any] = made[2][0]
+    for name in _LAZY:
+        state.pop(name, None)
+    for name, value in list(state.items()):
+        if type(value) is types.MemberDescriptorType and value.__objclass__ is kind:
+            del state[name]  # `type` makes it from the class's slots.
+    hook = state.get("__init_subclass__")
+    if type(hook) is classmethod:
+        state["__init_subclass__"] = Hook(hook.__func__)
+    tracker = _details._get_or_create_tracker_id(kind)
+    if made[0] is _details._make_skeleton_enum:
+        members: dict[str, Any] = kind.__members__
+        for name in members:
+            state.pop(name, None)
+        attributes = {
+            name: {key: value for key, value in vars(member).items() if key not in _OF_MEMBERS}
+            for name, member in members.items()
+        }
+        values = _member_values(kind, members)
+        arguments = (kind.__bases__, kind.__name__, kind.__qualname__, *values, kind.__module__, tracker)
+        return _make_enum, arguments, (state, attributes), None, None, _fill
+    given: dict[str, Any] = {name: vars(kind)[name] for name in _GIVEN if name in vars(kind)}
+    if "__qualname__" not in given:
+        given["__qualname__"] = kind.__qualname__
+    if "__slots__" in vars(kind):
+        given["__slots__"] = _slots(kind)
+    inherited: Any = vars(kind).get("__dict__")
+    if isinstance(inherited, property):
+        given["__dict__"] = inherited
+    maker = next(base for base in type(kind).__mro__ if base is type or _watch.is_importable(base))
+    return (
+        _make_class,
+        (type(kind), maker, kind.__name__, kind.__bases__, given, tracker),
+        (state, {}),
+        None,
+        None,
+        _fill,
+    )
+
+
+def _slots(kind: type) -> Any:
+    slots: Any = vars(kind)["__slots__"]
+    if isinstance(slots, (str, tuple, list, dict)):
+        return slots if isinstance(slots, str) else tuple(slots)
+    # An iterator has nothing left of the names.
+    own = vars(kind).items()
+    return tuple(name for name, value in own if type(value) is types.MemberDescriptorType) + tuple(
+        name
+        for name in ("__dict__", "__weakref__")
+        if type(vars(kind).get(name)) is types.GetSetDescriptorType
+    )
+
+
+def _member_values(kind: Any, members: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """What the members are made of, and the type that makes them, if the class's own ``__new__`` need not be run."""
+    plain: Any = kind._member_type_
+    make: Any = getattr(kind, "_new_member_", None)
+    if plain is not object and plain.__new__ is object.__new__ and issubclass(type(plain), type):
+        plain = object  # A mixed-in class whose attributes are those of the members.
+    elif not isinstance(make, types.FunctionType):
+        return {name: member.value for name, member in members.items()}, None
+    if plain is not object and not hasattr(plain, "__getnewargs__"):
+        return {name: member.value for name, member in members.items()}, None
+    parts: Any = getattr(plain, "__getnewargs__", None)
+    made = {name: (() if parts is None else parts(member), member.value) for name, member in members.items()}
+    return made, plain
+
+
+def _known(tracker: str) -> Any:
+    return _details._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker)
+
+
+def _make_class(
+    metaclass: type, maker: Any, name: str, bases: tuple[type, ...], given: dict[str, Any], tracker: str
+) -> Any:
+    """Makes an empty class, by the first of its metaclasses that can be imported."""
+    known = _known(tracker)
+    if known is not None:
+        return known
+    given = {sys.intern(key): value for key, value in given.items()}
+    _MAKING.depth = getattr(_MAKING, "depth", 0) + 1
+    try:
+        made = maker.__new__(metaclass, name, bases, given)
+        maker.__init__(made, name, bases, given)
+    finally:
+        _MAKING.depth -= 1
+    return _details._lookup_class_or_track(tracker, made)
+
+
+def _make_enum(
+    bases: tuple[type, ...],
+    name: str,
+    qualname: str,
+    values: dict[str, Any],
+    plain: Any,
+    module: str,
+    tracker: str,
+) -> Any:
+    """Makes an enumeration with its members, without the ``__new__`` and ``__init__`` of the program's."""
+    known = _known(tracker)
+    if known is not None:
+        return known
+
+    def make(kind: type, *parts: Any) -> Any:
+        arguments, value = parts if len(parts) == 2 else parts[0]
+        made: Any = plain.__new__(kind, *arguments)
+        made._value_ = value
+        return made
+
+    metaclass: Any = type(bases[-1])
+    maker: Any = next(base for base in metaclass.__mro__ if base is type or _watch.is_importable(base))
+    namespace = maker.__prepare__(name, bases)
+    namespace["__module__"], namespace["__qualname__"] = module, qualname
+    namespace["__init__"] = _start_member
+    if plain is not None:
+        namespace["__new__"] = make
+    for member, value in values.items():
+        namespace[member] = value
+    _MAKING.depth = getattr(_MAKING, "depth", 0) + 1
+    try:
+        made = maker.__new__(metaclass, name, bases, namespace)
+    finally:
+        _MAKING.depth -= 1
+    return _details._lookup_class_or_track(tracker, made)
+
+
+def _start_member(*arguments: object) -> None:
+    del arguments
+
+
+def _fill(made: Any, state: Any) -> None:
+    attributes, of_members = state
+    registered = attributes.pop("_abc_impl", ())
+    for name, value in attributes.items():
+        type.__setattr__(made, name, value)
+    if "__firstlineno__" in attributes:
+        # From Python 3.13 on it goes when `__module__` is set.
+        type.__setattr__(made, "__firstlineno__", attributes["__firstlineno__"])
+    for other in registered:
+        abc.ABCMeta.register(made, other)
+    if not issubclass(made, enum.Enum):
+        return
+    for name in ("__init__", "__new_member__"):
+        if name in vars(made) and name not in attributes:
+            type.__delattr__(made, name)
+    if of_members:
+        for name, values in of_members.items():
+            vars(made.__members__[name]).update(values)
