@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import functools
 import sys
 import threading
 import types
@@ -51,9 +52,18 @@ def _ignore(**settings: object) -> None:
     del settings
 
 
-def reduce_part(value: object) -> Any:
-    """How a hook is made elsewhere; `None` for anything else."""
-    return (Hook, (value.__func__,)) if type(value) is Hook else None
+def reduce_part(value: Any) -> Any:
+    """How a hook or a partial method is made elsewhere; `None` for anything else."""
+    if type(value) is Hook:
+        return Hook, (value.__func__,)
+    if type(value) is functools.partialmethod:
+        # From Python 3.14 on its `__new__` wants the function, which pickle does not give to it.
+        return _make_partial_method, (value.func, value.args, value.keywords)
+    return None
+
+
+def _make_partial_method(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return functools.partialmethod(function, *arguments, **keywords)
 
 
 def reduce_class(kind: Any, made: Any) -> Any:
