@@ -278,8 +278,8 @@ class Encoding:
             names, digest, blob = single
             found[key].append((names, self._whole_digest(key, names, digest, singles), blob))
         for key, definitions in found.items():
-            names = modules[key].names
-            ranks = {name: _rank(names[name], (key, name) not in self._edges) for name in names}
+            meant = modules[key].names
+            ranks = {name: _rank(meant[name], (key, name) not in self._edges) for name in meant}
             definitions.sort(key=lambda one: max(ranks[name] for name in one[0]))
         return found
 
@@ -490,8 +490,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return _classes.reduce_class(obj, _details._dynamic_class_reduce(obj))
             return _classes.reduce_class(obj, super().reducer_override(obj))
         made = super().reducer_override(obj)
-        by_type = self._ordinary is not None and not isinstance(obj, types.ModuleType)
-        if made is NotImplemented and by_type and not _watch.is_definition(obj):
+        if (
+            made is NotImplemented
+            and self._ordinary is not None
+            and not isinstance(obj, types.ModuleType)
+            and not _watch.is_definition(obj)
+        ):
             self._ordinary.add(type(obj))
         return made
 
