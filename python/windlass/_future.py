@@ -1,8 +1,5 @@
 """`Future`: the standard library's, with its condition made only when somebody looks."""
 
-# The standard library's attributes are properties here.
-# pyright: reportIncompatibleVariableOverride=false
-
 from __future__ import annotations
 
 import concurrent.futures
@@ -106,31 +103,35 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
                     waiter.add_result(self)
             shared.condition.notify_all()
 
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        return self._share().condition
+    # Type checkers know these as the standard library's attributes: its own `wait` and `as_completed` are declared for
+    # futures that have them, and a property is no such attribute.
+    if not TYPE_CHECKING:
 
-    @property
-    def _waiters(self) -> list[Any]:  # type: ignore[override]
-        return self._share().waiters
+        @property
+        def _condition(self) -> threading.Condition:
+            return self._share().condition
 
-    @property
-    def _state(self) -> str:  # type: ignore[override]
-        shared = self._shared
-        if shared is not None:
-            if shared.state is not None:
-                return shared.state
-        elif self._is_done():
-            return self._final_state()
-        return RUNNING if self._is_running() else PENDING
+        @property
+        def _waiters(self) -> list[Any]:
+            return self._share().waiters
 
-    @property
-    def _result(self) -> Any:  # type: ignore[override]
-        return None if self._exception is not None else self.result()
+        @property
+        def _state(self) -> str:
+            shared = self._shared
+            if shared is not None:
+                if shared.state is not None:
+                    return shared.state
+            elif self._is_done():
+                return self._final_state()
+            return RUNNING if self._is_running() else PENDING
 
-    @property
-    def _exception(self) -> BaseException | None:  # type: ignore[override]
-        return None if not self.done() or self.cancelled() else self.exception()
+        @property
+        def _result(self) -> Any:
+            return None if self._exception is not None else self.result()
+
+        @property
+        def _exception(self) -> BaseException | None:
+            return None if not self.done() or self.cancelled() else self.exception()
 
     def _get_snapshot(self) -> tuple[bool, bool, Any, BaseException | None]:
         """What `asyncio` of Python 3.14 copies from: done, cancelled, result, exception."""

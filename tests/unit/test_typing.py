@@ -14,6 +14,7 @@ from tests.unit.test_results_typing import ROOT, run_mypy
 
 RIGHT = """
 import asyncio
+import concurrent.futures
 from typing import assert_type
 
 import windlass
@@ -44,6 +45,18 @@ def submitted(pool: windlass.Pool) -> None:
     assert_type(pool.submit(text, 3).result(), str)
     assert_type(pool.submit(lambda: [1]).result(), list[int])
     future.add_done_callback(lambda done: print(done.result()))
+
+
+def waited_for(pool: windlass.Pool) -> None:
+    futures = [pool.submit(text, number) for number in range(3)]
+    for future in concurrent.futures.as_completed(futures):
+        assert_type(future.result(), str)
+    inputs: dict[concurrent.futures.Future[str], int] = {pool.submit(text, number): number for number in range(3)}
+    for future in concurrent.futures.as_completed(inputs, timeout=5):
+        assert_type(inputs[future], int)
+    done, waiting = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED)
+    assert_type(done, set[concurrent.futures.Future[str]])
+    assert_type(waiting, set[concurrent.futures.Future[str]])
 
 
 def viewed(pool: windlass.Pool) -> None:
