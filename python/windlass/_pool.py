@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import _thread
 import concurrent.futures
 import itertools
 import os
 import signal
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Literal, Never, TypeVar
 
 from windlass import _core, _logs
@@ -92,6 +95,8 @@ class Pool(_core.PoolBase, TaskMethods):
     _settings: TaskSettings
     _engine: _core.PoolHandle
     _maps: list[weakref.ref[MapIterator[Any]]]
+    #: Maps of unknown length that were dropped before anybody looked at a result: their inputs are run all the same.
+    _unread: list[_core.MapIterator]
     _mail: weakref.WeakKeyDictionary[Any, LoopMail]
     _runners: list[threading.Thread]
     _owner: int
@@ -191,6 +196,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._settings = defaults
         self._engine = self._handle()
         self._maps = []
+        self._unread = []
         self._mail = weakref.WeakKeyDictionary()
         self._runners = []
         self._owner = os.getpid()
@@ -324,15 +330,16 @@ class Pool(_core.PoolBase, TaskMethods):
             wait: return when the workers are gone.
             cancel_futures: cancel the tasks that have not started.
 
-        A `map` over inputs of known length that is still being iterated has all its inputs submitted first.
+        A `map` over inputs of known length has all its inputs submitted first, and so has one over a generator or
+        another iterator whose results nobody has asked for. Both unless it was given a `buffersize`.
+
+        Warns:
+            RuntimeWarning: if a map was iterated in part, and has inputs of unknown length left: they are not run.
         """
         if self._is_forked():
             return
         if not self._engine.closed and not cancel_futures:
-            for known in list(self._maps):
-                results = known()
-                if results is not None:
-                    results._submit_all()
+            self._take_inputs()
         OPEN.discard(self)
         self._engine.close(cancel_futures)
         if not self._engine.ended:
@@ -343,6 +350,30 @@ class Pool(_core.PoolBase, TaskMethods):
             if self._kind == "process":
                 _logs.drain()
             ENDING.discard(self._engine)
+
+    def _take_inputs(self) -> None:
+        """Submits what maps have not taken yet."""
+        for known in list(self._maps):
+            results = known()
+            taken = None if results is None else results._submit_all()
+            if taken is not None:
+                warnings.warn(
+                    f"{self._name} is shut down while a map has inputs left: {taken} were taken, and those after them "
+                    "are not run. Consume the map inside of the `with` block, close() it, or pass a list.",
+                    RuntimeWarning,
+                    stacklevel=_outside(),
+                )
+        while self._unread:
+            self._unread.pop()._run_out()
+
+    def __del__(self) -> None:
+        """A pool that is dropped runs what its maps were given, as one that is shut down."""
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not engine.closed and not self._is_forked() and hasattr(self, "_kept"):
+            try:
+                self._take_inputs()
+            except KeyboardInterrupt:  # Nothing can be raised here: the program's next step is interrupted instead.
+                _thread.interrupt_main()
 
     def terminate(self, wait: bool = True) -> None:
         """Ends everything now.
@@ -472,6 +503,16 @@ class Pool(_core.PoolBase, TaskMethods):
             )
             start(thread)
             self._runners.append(thread)
+
+
+def _outside() -> int:
+    """The `stacklevel` with which the caller's warning names the line outside of this package that led to it."""
+    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("windlass."):
+        level += 1
+        frame = frame.f_back
+    return level
 
 
 class _Collector:

@@ -288,6 +288,7 @@ class TaskMethods(concurrent.futures.Executor):
             "chunksize": chunksize,
             "buffersize": buffersize,
             "length": length,
+            "unread": pool._unread,
             "lanes": pool._workers * (pool._threads if pool._kind == "process" else 1),
             "task_timeout": options.timeout,
             "retries": options.retries,

@@ -7,6 +7,9 @@ use windlass_pool::{Call, Called, Failure, Limit, Phase, Refused, Task};
 
 use super::encode;
 
+/// Characters of an exception's text that another's quotes.
+const MOST_SAID: usize = 300;
+
 fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("windlass._errors")
 }
@@ -53,6 +56,20 @@ pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
             None,
         ),
     }
+}
+
+/// The exception for a map whose inputs were refused: a shut pool's says what became of the map. Others stay as they are.
+pub(crate) fn map_closed(py: Python<'_>, error: PyErr, taken: usize) -> PyErr {
+    let closed = module(py).and_then(|errors| errors.getattr("PoolClosed"));
+    if !closed.is_ok_and(|class| error.get_type(py).is(&class)) {
+        return error;
+    }
+    let message = format!(
+        "the pool was shut down before this map had run all its inputs: it had taken {taken}, and takes no more. \
+         Consume the map before the pool is shut down, inside of the `with` block, or pass a list, whose length is \
+         known: its inputs are all submitted then."
+    );
+    make(py, "PoolClosed", &message, None)
 }
 
 fn signal_name(py: Python<'_>, signal: i32) -> String {
@@ -142,14 +159,25 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         Failure::Initializer(reply) => {
             let message = "A process in the process pool was terminated abruptly: an initializer failed, \
                            so the pool cannot run anything";
-            let error = make(py, "InitializerFailed", message, None);
-            if let Ok(cause) = encode::decode_error(py, reply) {
-                error.set_cause(py, Some(PyErr::from_value(cause)));
-            }
+            let Ok(cause) = encode::decode_error(py, reply) else {
+                return make(py, "InitializerFailed", message, None);
+            };
+            let cause = PyErr::from_value(cause);
+            let error = make(py, "InitializerFailed", &format!("{message}: {}", said(py, &cause)), None);
+            error.set_cause(py, Some(cause));
             error
         }
         _ => make(py, "PoolError", "the task failed for an unknown reason", None),
     }
+}
+
+/// An exception's class and text, as the last line of a traceback has them, shortened.
+fn said(py: Python<'_>, error: &PyErr) -> String {
+    let class =
+        error.get_type(py).name().map_or_else(|_| String::from("an exception"), |name| name.to_string());
+    let text = error.value(py).str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    let short: String = text.chars().take(MOST_SAID).collect();
+    if short.is_empty() { class } else { format!("{class}: {short}") }
 }
 
 fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) -> PyResult<PyErr> {

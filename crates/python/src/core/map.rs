@@ -63,12 +63,15 @@ fn is_failure(py: Python<'_>, error: &PyErr) -> bool {
 }
 
 /// What changes while a map is iterated. Its code runs with nothing of this locked; see `Slot`.
+#[derive(Default)]
 struct State {
     /// `None` when it is exhausted, and while a thread runs its code.
     source: Option<Py<PyIterator>>,
     chunk: usize,
     /// Inputs that are still to come, if that is known.
     remaining: Option<usize>,
+    /// Inputs that have been taken.
+    taken: usize,
     held: VecDeque<Held>,
     flight: VecDeque<Flight>,
     /// What came of a batch's inputs; `mixed` says that they are pairs `(ok, value or error)`.
@@ -105,6 +108,8 @@ pub(crate) struct MapIterator {
     results: Slot<Option<(Py<PyAny>, Py<PyAny>)>>,
     /// Whether there are such.
     as_results: bool,
+    /// The pool's list of maps that were dropped before anybody looked at a result: their inputs are run all the same.
+    unread: Slot<Option<Py<PyList>>>,
     state: Slot<State>,
     taking: Turn,
     feeding: Turn,
@@ -123,6 +128,7 @@ struct MapSettings {
     chunksize: Option<usize>,
     buffersize: Option<usize>,
     length: Option<usize>,
+    unread: Py<PyList>,
     lanes: usize,
     task_timeout: Option<f64>,
     retries: u32,
@@ -185,10 +191,12 @@ impl MapIterator {
             started: AtomicBool::new(false),
             as_results: settings.results.is_some(),
             results: Slot::new(settings.results),
+            unread: Slot::new(Some(settings.unread)),
             state: Slot::new(State {
                 source: if failed { None } else { Some(source.unbind()) },
                 chunk: if remote { settings.chunksize.unwrap_or(1) } else { 1 },
                 remaining: settings.length,
+                taken: 0,
                 held: VecDeque::new(),
                 flight: VecDeque::new(),
                 current: VecDeque::new(),
@@ -279,13 +287,27 @@ impl MapIterator {
         Ok(Some((news, left)))
     }
 
-    /// Submits everything that is left, whatever is in flight: the pool is about to close.
-    fn _submit_all(&self, py: Python<'_>) -> PyResult<()> {
-        if self.sized && self.buffersize.is_none() { self.refill(py, true) } else { Ok(()) }
+    /// Submits everything that is left, whatever is in flight: the pool is about to close. Inputs of unknown length are
+    /// taken only if nobody has begun to look at the results, and none with a `buffersize`. Returns how many inputs
+    /// were taken if there may be more.
+    fn _submit_all(&self, py: Python<'_>) -> PyResult<Option<usize>> {
+        if self.buffersize.is_none() && (self.sized || !self.started.load(Ordering::Relaxed)) {
+            self.refill(py, true)?;
+        }
+        Ok(self.state.with(|state| state.source.is_some().then_some(state.taken)))
+    }
+
+    /// Runs what is left of the inputs for nobody: the results are dropped as they come.
+    fn _run_out(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(_turn) = self.taking.take(py)? else { return Ok(()) };
+        self.started.store(true, Ordering::Relaxed);
+        while self.step(py, None)?.is_some() {}
+        Ok(())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.callable.visit(|callable| visit.call(callable))?;
+        self.unread.visit(|unread| visit.call(unread))?;
         self.results.visit(|results| match results {
             Some((ok, err)) => visit.call(ok).and_then(|()| visit.call(err)),
             None => Ok(()),
@@ -315,7 +337,7 @@ impl MapIterator {
     }
 
     fn __clear__(&self) {
-        let (callable, results) = (self.callable.take(), self.results.take());
+        let (callable, results, unread) = (self.callable.take(), self.results.take(), self.unread.take());
         let rest = self.state.with(|state| {
             // What still runs stays, to be cancelled when this is dropped.
             let (done, pending): (VecDeque<_>, VecDeque<_>) =
@@ -327,7 +349,7 @@ impl MapIterator {
                 (state.failed.take(), state.input_error.take(), inputs, done),
             )
         });
-        drop((callable, results, rest));
+        drop((callable, results, unread, rest));
     }
 }
 
@@ -352,6 +374,42 @@ fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
 }
 
 impl MapIterator {
+    /// What came of the next input; `None` after the last one. The caller has the turn to take.
+    fn step(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Came>> {
+        loop {
+            if let Some(came) = self.laid_out(py)? {
+                return Ok(Some(came));
+            }
+            self.refill(py, false)?;
+            let Some(done) = self.next_done(py, deadline)? else {
+                let error = self.state.with(|state| state.input_error.take());
+                return match error {
+                    Some(error) => Err(PyErr::from_value(error.into_bound(py))),
+                    None => Ok(None),
+                };
+            };
+            self.learn(&done);
+            self.refill(py, false)?;
+            match self.open(py, &done)? {
+                Some(Came::Failed(error)) if done.batch => match &done.inputs {
+                    Some(inputs)
+                        if self.results.with(|results| results.is_some())
+                            && never_ran(py, &done, &error)? =>
+                    {
+                        self.send_again(inputs.bind(py), true)?;
+                    }
+                    _ => {
+                        let failed = (error.into_value(py).into_any(), done.items);
+                        let before = self.state.with(move |state| state.failed.replace(failed));
+                        drop(before);
+                    }
+                },
+                Some(came) => return Ok(Some(came)),
+                None => {}
+            }
+        }
+    }
+
     /// The next of what a batch has brought.
     fn laid_out(&self, py: Python<'_>) -> PyResult<Option<Came>> {
         enum Next {
@@ -389,7 +447,7 @@ impl MapIterator {
     }
 
     /// The next flight that has ended, waited for; `None` when there are no more.
-    fn next_done(&self, py: Python<'_>) -> PyResult<Option<Flight>> {
+    fn next_done(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Flight>> {
         loop {
             let (found, what) = self.state.with(|state| {
                 let Some(first) = state.flight.front() else { return (None, None) };
@@ -408,7 +466,7 @@ impl MapIterator {
                 }
             });
             let Some(what) = what else { return Ok(found) };
-            if !future::wait(py, &self.pool, &what, self.deadline)? {
+            if !future::wait(py, &self.pool, &what, deadline)? {
                 return Err(errors::result_timeout());
             }
         }
@@ -494,38 +552,8 @@ impl MapIterator {
             return Err(PyValueError::new_err("the map is being iterated by this very thread already"));
         };
         self.started.store(true, Ordering::Relaxed);
-        loop {
-            if let Some(came) = self.laid_out(py)? {
-                return self.told(py, came).map(Some);
-            }
-            self.refill(py, false)?;
-            let Some(done) = self.next_done(py)? else {
-                let error = self.state.with(|state| state.input_error.take());
-                return match error {
-                    Some(error) => Err(PyErr::from_value(error.into_bound(py))),
-                    None => Ok(None),
-                };
-            };
-            self.learn(&done);
-            self.refill(py, false)?;
-            match self.open(py, &done)? {
-                Some(Came::Failed(error)) if done.batch => match &done.inputs {
-                    Some(inputs)
-                        if self.results.with(|results| results.is_some())
-                            && never_ran(py, &done, &error)? =>
-                    {
-                        self.send_again(inputs.bind(py), true)?;
-                    }
-                    _ => {
-                        let failed = (error.into_value(py).into_any(), done.items);
-                        let before = self.state.with(move |state| state.failed.replace(failed));
-                        drop(before);
-                    }
-                },
-                Some(came) => return self.told(py, came).map(Some),
-                None => {}
-            }
-        }
+        let came = self.step(py, self.deadline)?;
+        came.map(|came| self.told(py, came)).transpose()
     }
 
     /// Ends the iteration; gives what is in flight.
@@ -577,10 +605,49 @@ impl Drop for MapIterator {
                     error.write_unraisable(py, None);
                 }
             }
+            if self.leave_to_pool(py) {
+                return;
+            }
             let error = self.state.with(|state| state.input_error.take());
             if let Some(error) = error {
                 PyErr::from_value(error.into_bound(py)).write_unraisable(py, None);
             }
         });
+    }
+}
+
+impl MapIterator {
+    /// Gives inputs of unknown length that nobody has looked at to the pool, which runs them at its shutdown; false if
+    /// there are none. They may be without end, and this thread has other things to do.
+    fn leave_to_pool(&mut self, py: Python<'_>) -> bool {
+        let left = !self.sized
+            && self.buffersize.is_none()
+            && self.callable.with(|callable| callable.is_some())
+            && self.state.with(|state| state.source.is_some());
+        let Some(unread) = self.unread.take().filter(|_| left) else { return false };
+        let rest = Self {
+            pool: Arc::clone(&self.pool),
+            callable: Slot::new(self.callable.take()),
+            function: self.function.take(),
+            star: self.star,
+            ordered: self.ordered,
+            options: self.options,
+            deadline: self.deadline,
+            fixed_chunk: self.fixed_chunk,
+            lanes: self.lanes,
+            buffersize: None,
+            sized: false,
+            started: AtomicBool::new(false),
+            results: Slot::new(self.results.take()),
+            unread: Slot::new(None),
+            state: Slot::new(self.state.take()),
+            taking: Turn::default(),
+            feeding: Turn::default(),
+        };
+        let kept = Py::new(py, rest).and_then(|rest| unread.bind(py).append(rest));
+        if let Err(error) = kept {
+            error.write_unraisable(py, None);
+        }
+        true
     }
 }

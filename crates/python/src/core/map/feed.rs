@@ -10,7 +10,7 @@ use windlass_pool::{Call, Outcome, Sleeper, Task};
 
 use super::sharing;
 use super::{Flight, MapIterator, is_failure};
-use crate::core::{encode, future, local};
+use crate::core::{encode, errors, future, local};
 
 /// Tasks in flight for each lane.
 const TASKS_PER_LANE: usize = 3;
@@ -64,6 +64,9 @@ impl MapIterator {
     pub(super) fn refill(&self, py: Python<'_>, all: bool) -> PyResult<()> {
         let Some(_turn) = self.feeding.take(py)? else { return Ok(()) };
         loop {
+            if all {
+                py.check_signals()?; // Inputs without end may run no code of Python's, `itertools.count` for one.
+            }
             match self.send_held(py, all) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
@@ -81,6 +84,7 @@ impl MapIterator {
             let taken = items.len();
             let (back, failed) = self.state.with(move |state| {
                 let back = if goes_on && !state.closed { state.source.replace(source) } else { Some(source) };
+                state.taken += taken;
                 if let Some(left) = &mut state.remaining {
                     *left = if goes_on { left.saturating_sub(taken) } else { 0 };
                 }
@@ -108,6 +112,7 @@ impl MapIterator {
         if full && is_failure {
             return Err(error); // There may be room later.
         }
+        let error = errors::map_closed(py, error, self.state.with(|state| state.taken));
         let error = error.into_value(py).into_any();
         let (unsent, at_once) = self.state.with(move |state| {
             let unsent = (state.source.take(), std::mem::take(&mut state.held));
@@ -150,7 +155,7 @@ impl MapIterator {
                         future::wait(py, &self.pool, &Sleeper::Space, None)?;
                     } else if alone {
                         // The room is taken by others' tasks: that is what the pool was told to refuse.
-                        return Err(crate::core::errors::refused(py, &windlass_pool::Refused::Full));
+                        return Err(errors::refused(py, &windlass_pool::Refused::Full));
                     } else {
                         return Ok(false);
                     }
