@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from windlass import _core
+from windlass._options import FUTURE_METHODS, no_attribute
 
 if TYPE_CHECKING:
     import asyncio
@@ -143,6 +144,11 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
         return True, False, None if exception is not None else self.result(), exception
 
     # --- the public face --------------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            raise no_attribute(self, name, FUTURE_METHODS)
 
     if TYPE_CHECKING:
 

@@ -151,8 +151,10 @@ class MapWithProgress(MapIterator[T_co]):
         except StopIteration:
             bar.close()
             raise
-        except Exception:  # An input that failed is done, too.
-            bar.step()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                bar.step()  # An input that failed is done, too.
+            bar.pause()
             raise
         bar.step()
         return value
@@ -176,6 +178,8 @@ class _Bar:
 
         self._done = 0
         self._drawn = 0.0
+        self._paused = False
+        self._standing = 0
         self._progress: Progress | None = None
         console = Console(stderr=True)
         if console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal):
@@ -195,10 +199,24 @@ class _Bar:
             if now - self._drawn >= _DRAW_EVERY:
                 self._drawn = now
                 self._progress.update(self._task, completed=self._done)
+                if self._paused:
+                    self._paused = False
+                    self._progress.start()
+
+    def pause(self) -> None:
+        """Leaves the bar as it stands, so that nothing is drawn between the lines of a traceback."""
+        if self._progress is not None and not self._paused:
+            self._paused = True
+            self._standing = self._done
+            self._drawn = time.monotonic()
+            self._progress.update(self._task, completed=self._done)
+            self._progress.stop()
 
     def close(self) -> None:
         """Draws the last state and leaves it standing."""
         progress, self._progress = self._progress, None
         if progress is not None:
             progress.update(self._task, completed=self._done)
+            if self._paused and self._done > self._standing:
+                progress.start()
             progress.stop()

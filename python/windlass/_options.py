@@ -140,8 +140,38 @@ _SPELLINGS = {
 }
 
 
-def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object]) -> None:
-    """Raises for arguments that `Pool` does not have, with the name that it has instead.
+#: Methods of `multiprocessing.Pool`, and what does the same here.
+POOL_METHODS = {
+    "apply": "submit(f, *args).result()",
+    "apply_async": "submit(f, *args), which gives a future",
+    "map_async": "map(f, inputs), which does not wait",
+    "starmap": "map(f, *zip(*pairs))",
+    "starmap_async": "map(f, *zip(*pairs)), which does not wait",
+    "imap": "map(f, inputs)",
+    "imap_unordered": "map_unordered(f, inputs)",
+    "close": "shutdown(wait=False), or the end of the with block",
+    "join": "shutdown(), or the end of the with block",
+}
+#: The same of its `AsyncResult`.
+FUTURE_METHODS = {
+    "get": "result(timeout)",
+    "ready": "done()",
+    "successful": "exception(), which is None then",
+    "wait": "concurrent.futures.wait([future], timeout)",
+}
+
+
+def no_attribute(owner: object, name: str, table: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that is not there, with what does the same if another library has it."""
+    message = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    ours = table.get(name)
+    if ours is not None:
+        message += f": Windlass has {ours}"
+    return AttributeError(message, name=name, obj=owner)
+
+
+def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object], call: str = "Pool") -> None:
+    """Raises for arguments that `Pool`, or another call, does not have, with the name that it has instead.
 
     Raises:
         TypeError: if there is one.
@@ -149,9 +179,17 @@ def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object]) -> Non
     for name in unknown:
         ours = _SPELLINGS.get(name)
         if ours is not None:
-            raise TypeError(f"Pool() has no argument {name!r}: Windlass has {ours}")
+            if call != "Pool":
+                ours = (
+                    ours.removesuffix(" of map")
+                    if ours.endswith(" of map")
+                    else f"{ours} of Pool"
+                    if ours.endswith("=")
+                    else ours
+                )
+            raise TypeError(f"{call}() has no argument {name!r}: Windlass has {ours}")
         from difflib import get_close_matches
 
         close = get_close_matches(name, known, 1)
         meant = f": did you mean {close[0]}=?" if close else f". It has {', '.join(known)}"
-        raise TypeError(f"Pool() got an unexpected keyword argument {name!r}{meant}")
+        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")

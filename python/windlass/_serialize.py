@@ -72,11 +72,11 @@ def describe_call(function: bytes | None, arguments: bytes | None, batch: bool) 
     except Exception:  # Some value is none of the plain ones.
         return f"{name}(...)"
     if batch:
-        return f"{name} on one of {len(given)} inputs, the first of which is {_shortened(given[0])}"
+        return f"{name} on one of {len(given)} inputs, the first of which is {shortened(given[0])}"
     call: tuple[tuple[Any, ...], dict[str, Any]] = given if given is not None else ((), {})
     positional, keywords = call
-    parts = [_shortened(value) for value in positional]
-    parts += [f"{key}={_shortened(value)}" for key, value in keywords.items()]
+    parts = [shortened(value) for value in positional]
+    parts += [f"{key}={shortened(value)}" for key, value in keywords.items()]
     return f"{name}({', '.join(parts)})"
 
 
@@ -91,12 +91,13 @@ class _PlainValues(pickle.Unpickler):
 def _name_of(function: Any) -> str:
     name = getattr(function, "__qualname__", None)
     if not isinstance(name, str):
-        return _shortened(function)
+        return shortened(function)
     module = getattr(function, "__module__", None)
     return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
 
 
-def _shortened(value: Any) -> str:
+def shortened(value: Any) -> str:
+    """What `repr` makes of it, cut off where it is long."""
     try:
         text = repr(value)
     except Exception:

@@ -6,10 +6,10 @@ import concurrent.futures
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, cast, overload
 
 from windlass._map import MapIterator, MapWithProgress
-from windlass._options import TaskSettings, checked_count
+from windlass._options import POOL_METHODS, TaskSettings, checked_count, no_attribute, refuse_unknown
 from windlass._results import Err, Ok
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ A = TypeVar("A")
 B = TypeVar("B")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+_MAP_ARGUMENTS = ("timeout", "chunksize", "buffersize", "results", "progress")
 
 
 def _known_length(iterables: tuple[Iterable[Any], ...]) -> int | None:
@@ -36,6 +39,11 @@ class TaskMethods(concurrent.futures.Executor):
     def _view(self) -> tuple[Pool, TaskSettings]:
         """The pool, and the settings of tasks that are submitted here."""
         raise NotImplementedError
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            raise no_attribute(self, name, POOL_METHODS)
 
     # The standard library's does not look at what the function takes.
     @overload  # type: ignore[override]
@@ -127,6 +135,7 @@ class TaskMethods(concurrent.futures.Executor):
         buffersize: int | None = None,
         results: bool = False,
         progress: bool = False,
+        **unknown: Never,
     ) -> MapIterator[Any]:
         """Results of `fn` over the inputs, in their order; for ``for`` and for ``async for``.
 
@@ -150,6 +159,8 @@ class TaskMethods(concurrent.futures.Executor):
             TypeError, ValueError: for arguments that make no sense.
             PoolClosed: after `shutdown`.
         """
+        if unknown:
+            refuse_unknown(_MAP_ARGUMENTS, unknown, "map")
         return self._map(fn, iterables, True, timeout, chunksize, buffersize, results, progress)
 
     @overload
@@ -241,8 +252,11 @@ class TaskMethods(concurrent.futures.Executor):
         buffersize: int | None = None,
         results: bool = False,
         progress: bool = False,
+        **unknown: Never,
     ) -> MapIterator[Any]:
         """Results of `fn` over the inputs, in the order in which they are done; else as `map`."""
+        if unknown:
+            refuse_unknown(_MAP_ARGUMENTS, unknown, "map_unordered")
         return self._map(fn, iterables, False, timeout, chunksize, buffersize, results, progress)
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -383,6 +383,7 @@ impl Engine {
                             status: None,
                             reason: Some(error.report().into()),
                             stack: None,
+                            starting: false,
                         };
                         let record = Record { pid, busy_ns, total_ns: 0 };
                         self.retry_or_finish(core, &sent.task, Outcome::Failed(failure), record);

@@ -211,6 +211,8 @@ pub enum Failure {
         reason: Option<Arc<str>>,
         /// Where its code was, if its fault handler could still say it.
         stack: Option<Arc<str>>,
+        /// Whether it died before it was ready for tasks, in its initializer for instance.
+        starting: bool,
     },
     /// Its time was up.
     TimedOut(Limit, Phase),

@@ -312,6 +312,7 @@ impl Engine {
                 status: worker.status,
                 reason: worker.condemned.clone(),
                 stack: stack.map(Into::into),
+                starting: worker.ready == 0,
             }
         };
         let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= self.most_failed_starts());

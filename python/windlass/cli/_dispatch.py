@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import windlass
+from windlass._serialize import shortened
 from windlass.cli import _chunk
 from windlass.cli._errors import CommandError
 from windlass.cli._record import Call, Failure, Writer, describe_lost
@@ -171,7 +172,7 @@ class Dispatch:
         if item.attempt <= self._runner.retries and not isinstance(error, windlass.TaskTimeout):
             self.again.append(Item(item.index, item.value, item.attempt + 1))
             return
-        failure = describe_lost(error)
+        failure = describe_lost(error, f"{self._runner.place.name}({shortened(item.value)})")
         record = chunk.future.task if chunk.future is not None else None
         pid = record.worker_pid if record is not None and record.worker_pid else None
         call = Call(item.value, item.index, None, item.attempt, pid)

@@ -171,7 +171,8 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--max-failures",),
         "workers",
-        "stop after N inputs have failed: no more are started, and those that run are finished.",
+        "stop after N inputs have failed: no more are started, and those that run in other workers are finished. Inputs"
+        " go to the workers one by one then, which makes quick ones slower.",
         {"metavar": "N", "type": _count(1)},
     ),
     Flag(("--out", "-o"), "results", "write the results to FILE.", {"metavar": "FILE"}),

@@ -204,8 +204,9 @@ class _Run:
             options.retries,
             options.max_failures,
         )
-        # With a budget for each input the clock may start when it is handed over, so none is handed over early.
-        limited = options.timeout is not None
+        # With a budget for each input the clock may start when it is handed over, and what was handed over early may
+        # start after the last failure that is borne: then each worker has the one input that it runs.
+        limited = options.timeout is not None or options.max_failures is not None
         self._dispatch = Dispatch(
             pool,
             runner,

@@ -48,10 +48,17 @@ def describe_raised(error: BaseException, skip: int) -> Failure:
     return Failure(_name(type(error)), _message(error), text, None)
 
 
-def describe_lost(error: BaseException) -> Failure:
-    """What a record says of an input whose call did not come back: its worker died, or its time was over."""
+def describe_lost(error: BaseException, call: str) -> Failure:
+    """What a record says of an input whose call did not come back: its worker died, or its time was over.
+
+    `call` is the call in words; the error names the one by which the command hands inputs over.
+    """
     code = getattr(error, "code", None)
-    return Failure(_name(type(error)), _message(error), "", code if isinstance(code, str) else None)
+    message = _message(error)
+    ours = getattr(error, "call", None)
+    if isinstance(ours, str):
+        message = message.replace(ours, call)
+    return Failure(_name(type(error)), message, "", code if isinstance(code, str) else None)
 
 
 def _name(kind: type) -> str:

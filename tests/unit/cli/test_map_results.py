@@ -86,6 +86,30 @@ def test_a_run_that_has_failed_enough_stops(run: Run, option: tuple[str, ...]) -
     assert "stopped after 1 failed" in done.stderr
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_input_starts_after_the_failure_that_stops_a_run(run: Run, folder: Path, workers: int) -> None:
+    (folder / "fast.py").write_text(
+        "import os, time\n"
+        "def go(n):\n"
+        "    with open('ran', 'a') as file:\n        file.write(f'{n}\\n')\n"
+        "    if n == 200:\n        open('failed', 'w').close()\n        raise ValueError(n)\n"
+        "    while n > 200 and not os.path.exists('failed'):\n        time.sleep(0.005)\n"
+    )
+    (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1000)))
+    done = run("map", "fast.py:go", "--jsonl", "numbers", "--fail-fast", "--workers", str(workers))
+    assert "stopped after 1 failed" in done.stderr
+    ran = list(map(int, (folder / "ran").read_text().split()))
+    assert len(ran) - ran.index(200) <= workers, ran
+
+
+def test_a_dead_worker_is_told_with_the_function_and_its_input(run: Run, folder: Path) -> None:
+    (folder / "dies.py").write_text("import os\ndef go(name):\n    os._exit(3)\n")
+    done = run("map", "dies.py:go", "a name", "--kind", "process")
+    (record,) = records(done.stdout)
+    assert "dies.py:go('a name')" in record["error"]["message"]
+    assert "Runner" not in done.stderr + done.stdout
+
+
 def test_quiet_says_nothing(run: Run) -> None:
     done = run("map", f"{FILE}:double", "1", "x", "--quiet", "--progress-every", "0.001")
     assert (done.returncode, done.stderr) == (1, "")

@@ -58,7 +58,7 @@ pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
     }
 }
 
-/// The exception for a map whose inputs were refused: a shut pool's says what became of the map. Others stay as they are.
+/// The exception for a map whose inputs were refused: a shut pool's says what became of the map.
 pub(crate) fn map_closed(py: Python<'_>, error: PyErr, taken: usize) -> PyErr {
     let closed = module(py).and_then(|errors| errors.getattr("PoolClosed"));
     if !closed.is_ok_and(|class| error.get_type(py).is(&class)) {
@@ -87,6 +87,7 @@ fn crashed(
     status: Option<i32>,
     reason: Option<&str>,
     stack: Option<&str>,
+    starting: bool,
     task: Option<&Task>,
 ) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
@@ -105,18 +106,28 @@ fn crashed(
         _ => String::from("is gone"),
     };
     let mut message = format!("A process in the process pool was terminated abruptly: worker {pid} {how}");
+    if starting {
+        message.push_str(
+            " before it was ready for tasks: in the pool's initializer, if it has one. This task had not started. \
+             Look at what the initializer calls and imports; if workers are killed for memory, run fewer",
+        );
+    }
     if let Some(task) = task {
         fields.set_item("task", task.id)?;
         fields.set_item("attempt", task.attempt())?;
+    }
+    if let Some(task) = task.filter(|_| !starting) {
         message.push_str(&format!(" while it ran task {} (attempt {})", task.id, task.attempt()));
         if let Some(call) = called(py, task) {
             message.push_str(&format!(", {call}"));
             fields.set_item("call", call)?;
         }
     }
-    message.push_str(
-        ". If the task may be run twice, give it retries; if it was killed for memory, run fewer workers.",
-    );
+    message.push_str(if starting {
+        "."
+    } else {
+        ". If the task may be run twice, give it retries; if it was killed for memory, run fewer workers."
+    });
     if let Some(stack) = stack {
         message.push_str(&format!("\nThe worker's last words:\n{stack}"));
         fields.set_item("stack", stack)?;
@@ -137,9 +148,9 @@ fn called(py: Python<'_>, task: &Task) -> Option<String> {
 /// The exception for a task that has no result though it raised nothing.
 pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> PyErr {
     match failure {
-        Failure::Crashed { pid, status, reason, stack } => {
-            crashed(py, *pid, *status, reason.as_deref(), stack.as_deref(), task)
-                .unwrap_or_else(|error| error)
+        Failure::Crashed { pid, status, reason, stack, starting } => {
+            let (reason, stack) = (reason.as_deref(), stack.as_deref());
+            crashed(py, *pid, *status, reason, stack, *starting, task).unwrap_or_else(|error| error)
         }
         Failure::Terminated => make(
             py,
