@@ -20,7 +20,7 @@ use self::feed::Held;
 use super::functions::Functions;
 use super::local::{LocalCall, LocalValue};
 use super::pool::{PoolBase, PoolInner};
-use super::slot::{Slot, Turn};
+use super::slot::{Raised, Slot, Turn};
 use super::{encode, errors, future, pool};
 
 /// What a chunk should take a worker: long against the cost of handing it over, short against the whole.
@@ -594,6 +594,7 @@ impl MapIterator {
 impl Drop for MapIterator {
     fn drop(&mut self) {
         Python::try_attach(|py| {
+            let _raised = Raised::set_aside(py);
             if self.started.load(Ordering::Relaxed) {
                 let flights = self.state.with(|state| std::mem::take(&mut state.flight));
                 if !flights.is_empty() {
@@ -623,41 +624,5 @@ impl Drop for MapIterator {
                 PyErr::from_value(error.into_bound(py)).write_unraisable(py, None);
             }
         });
-    }
-}
-
-impl MapIterator {
-    /// Gives inputs of unknown length that nobody has looked at to the pool, which runs them at its shutdown; false if
-    /// there are none. They may be without end, and this thread has other things to do.
-    fn leave_to_pool(&mut self, py: Python<'_>) -> bool {
-        let left = !self.sized
-            && self.buffersize.is_none()
-            && self.callable.with(|callable| callable.is_some())
-            && self.state.with(|state| state.source.is_some());
-        let Some(unread) = self.unread.take().filter(|_| left) else { return false };
-        let rest = Self {
-            pool: Arc::clone(&self.pool),
-            callable: Slot::new(self.callable.take()),
-            function: self.function.take(),
-            star: self.star,
-            ordered: self.ordered,
-            options: self.options,
-            deadline: self.deadline,
-            fixed_chunk: self.fixed_chunk,
-            lanes: self.lanes,
-            buffersize: None,
-            sized: false,
-            started: AtomicBool::new(false),
-            results: Slot::new(self.results.take()),
-            unread: Slot::new(None),
-            state: Slot::new(self.state.take()),
-            taking: Turn::default(),
-            feeding: Turn::default(),
-        };
-        let kept = Py::new(py, rest).and_then(|rest| unread.bind(py).append(rest));
-        if let Err(error) = kept {
-            error.write_unraisable(py, None);
-        }
-        true
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
@@ -10,6 +11,7 @@ use windlass_pool::{Call, Outcome, Sleeper, Task};
 
 use super::sharing;
 use super::{Flight, MapIterator, is_failure};
+use crate::core::slot::{Slot, Turn};
 use crate::core::{encode, errors, future, local};
 
 /// Tasks in flight for each lane.
@@ -267,6 +269,42 @@ impl MapIterator {
             state.flight = again;
         });
         Ok(())
+    }
+}
+
+impl MapIterator {
+    /// Gives inputs of unknown length that nobody has looked at to the pool, which runs them at its shutdown; false if
+    /// there are none. They may be without end, and this thread has other things to do.
+    pub(super) fn leave_to_pool(&mut self, py: Python<'_>) -> bool {
+        let left = !self.sized
+            && self.buffersize.is_none()
+            && self.callable.with(|callable| callable.is_some())
+            && self.state.with(|state| state.source.is_some());
+        let Some(unread) = self.unread.take().filter(|_| left) else { return false };
+        let rest = Self {
+            pool: Arc::clone(&self.pool),
+            callable: Slot::new(self.callable.take()),
+            function: self.function.take(),
+            star: self.star,
+            ordered: self.ordered,
+            options: self.options,
+            deadline: self.deadline,
+            fixed_chunk: self.fixed_chunk,
+            lanes: self.lanes,
+            buffersize: None,
+            sized: false,
+            started: AtomicBool::new(false),
+            results: Slot::new(self.results.take()),
+            unread: Slot::new(None),
+            state: Slot::new(self.state.take()),
+            taking: Turn::default(),
+            feeding: Turn::default(),
+        };
+        let kept = Py::new(py, rest).and_then(|rest| unread.bind(py).append(rest));
+        if let Err(error) = kept {
+            error.write_unraisable(py, None);
+        }
+        true
     }
 }
 
