@@ -374,7 +374,9 @@ class Pool(_core.PoolBase, TaskMethods):
         if engine is not None and not engine.closed and not self._is_forked() and hasattr(self, "_kept"):
             try:
                 self._take_inputs()
-            except KeyboardInterrupt:  # Nothing can be raised here: the program's next step is interrupted instead.
+            except (
+                KeyboardInterrupt
+            ):  # Nothing can be raised here: the program's next step is interrupted instead.
                 _thread.interrupt_main()
 
     def terminate(self, wait: bool = True) -> None:
