@@ -293,6 +293,7 @@ impl MapIterator {
             lanes: self.lanes,
             buffersize: None,
             sized: false,
+            as_results: self.as_results,
             started: AtomicBool::new(false),
             results: Slot::new(self.results.take()),
             unread: Slot::new(None),
