@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from tests.tasks import Gate
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job inherits that, and so would the programs that these tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Gate]:
