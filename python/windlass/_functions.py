@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pickle
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, cast
 
 from windlass import _handed, _serialize, _watch
 
 PROTOCOL = 5
+#: Characters of a function's name that errors have.
+_LONGEST_NAME = 200
 #: What the bytes of a function depend on, for the compiled part; empty if they are good for ever.
 Watched: TypeAlias = "tuple[()] | tuple[list[_watch.FunctionEntry], list[object]]"
 
@@ -28,6 +31,22 @@ def encode(function: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBuffe
     buffers: list[pickle.PickleBuffer] = []
     stream, watched = _encode(function, buffers)
     return stream, buffers, _digest(stream, buffers), watched
+
+
+def name_of(function: object) -> str:
+    """What errors call a function."""
+    try:
+        name = getattr(function, "__qualname__", None)
+        module = getattr(function, "__module__", None)
+        if isinstance(function, functools.partial):
+            # Without what it is given, of which a `repr` may take long.
+            return f"functools.partial({name_of(cast('Any', function).func)}, ...)"
+    except Exception:
+        name = module = None
+    if not isinstance(name, str):
+        name, module = _serialize.describe(function), None
+    name = name if module in (None, "builtins", "__main__") else f"{module}.{name}"
+    return name.encode("utf-8", "replace").decode()[:_LONGEST_NAME]
 
 
 def encode_whole(function: Callable[..., Any]) -> bytes:
@@ -104,6 +123,8 @@ def _plain(function: object) -> bytes | None:
     except _handed.OfForkError:
         raise
     except Exception:
+        return None
+    if handing is None and b"multiprocessing.connection" in stream:
         return None
     return None if b"__main__" in stream else stream
 

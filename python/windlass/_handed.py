@@ -230,6 +230,7 @@ def take(descriptors: Sequence[int], tracker: int | None) -> None:
     """Puts what was handed down where `Descriptor` finds it, and the resource tracker's where multiprocessing does."""
     _here[:] = descriptors
     if tracker is None:
+        when_imported("multiprocessing.shared_memory", _leave_to_owner)
         return
     fd, _here[tracker] = _here[tracker], None
 
@@ -238,6 +239,36 @@ def take(descriptors: Sequence[int], tracker: int | None) -> None:
             module._resource_tracker._fd = fd
 
     when_imported("multiprocessing.resource_tracker", adopt)
+
+
+def _leave_to_owner(module: Any) -> None:
+    """Keeps this process's own resource tracker from unlinking memory that another process has made.
+
+    The program had no tracker yet when it made the pool, so this process has one to itself, which unlinks all that it
+    knows of when the process ends.
+    """
+    from multiprocessing import resource_tracker
+
+    kind = module.SharedMemory
+    attach, unlink = kind.__init__, kind.unlink
+    made: set[str] = set()
+
+    @functools.wraps(attach)
+    def init(self: Any, name: str | None = None, create: bool = False, size: int = 0, **others: Any) -> None:
+        attach(self, name, create, size, **others)
+        if create:
+            made.add(self._name)
+        elif self._name not in made and getattr(self, "_track", True):
+            resource_tracker.unregister(self._name, "shared_memory")
+
+    @functools.wraps(unlink)
+    def unlink_known(self: Any) -> None:
+        if self._name not in made and getattr(self, "_track", True):
+            resource_tracker.register(self._name, "shared_memory")
+        made.discard(self._name)
+        unlink(self)
+
+    kind.__init__, kind.unlink = init, unlink_known
 
 
 def close_rest() -> None:

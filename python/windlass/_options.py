@@ -20,13 +20,15 @@ class Unset:
 UNSET = Unset()
 
 
-def checked_count(name: str, value: object, least: int) -> int:
+def checked_count(name: str, value: object, least: int, most: int = 2**63 - 1) -> int:
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {value!r}") from None
     if number < least:
         raise ValueError(f"{name} must be {least} or more, not {number}")
+    if number > most:
+        raise ValueError(f"{name} must be {most} or less, not {number}")
     return number
 
 
@@ -90,8 +92,8 @@ class TaskSettings(NamedTuple):
         """
         return cls(
             checked_limit("timeout", timeout),
-            checked_count("retries", retries, 0),
-            checked_count("priority", priority, -(2**31)),
+            checked_count("retries", retries, 0, 2**32 - 1),
+            checked_count("priority", priority, -(2**31), 2**31 - 1),
             checked_switch("writable", writable),
             checked_limit("deadline", deadline),
         )

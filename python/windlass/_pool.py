@@ -337,6 +337,10 @@ class Pool(_core.PoolBase, TaskMethods):
 
         Warns:
             RuntimeWarning: if a map was iterated in part, and has inputs of unknown length left: they are not run.
+
+        Raises:
+            RuntimeError: if a task of a thread pool calls it and is to wait for itself. The pool takes no more tasks
+                then, and ends without being waited for.
         """
         if self._is_forked():
             return
@@ -347,6 +351,7 @@ class Pool(_core.PoolBase, TaskMethods):
         if not self._engine.ended:
             ENDING.add(self._engine)
         if wait:
+            self._check_own_thread()
             self._engine.join()
             join([*self._runners, *self._collector.threads])
             if self._kind == "process":
@@ -435,7 +440,8 @@ class Pool(_core.PoolBase, TaskMethods):
         try:
             self.shutdown(wait=True)
         except BaseException:
-            self._end()
+            if threading.current_thread() not in self._runners:
+                self._end()
             raise
 
     async def __aenter__(self) -> Pool:
@@ -472,6 +478,9 @@ class Pool(_core.PoolBase, TaskMethods):
         if self._is_forked():
             return
         self._engine.end(self._grace)
+        if threading.current_thread() in self._runners:
+            self._forsake(0.0)
+            return
         try:
             # A call in a thread cannot be ended: after the grace nobody waits for it.
             self._forsake(None if self._kind == "process" else self._grace)
@@ -490,6 +499,13 @@ class Pool(_core.PoolBase, TaskMethods):
             ENDING.add(self._engine)
         else:
             THREADS.difference_update(self._runners)
+
+    def _check_own_thread(self) -> None:
+        if not self._engine.ended and threading.current_thread() in self._runners:
+            raise RuntimeError(
+                "cannot join current thread: a task of this pool would wait for its own end. Use "
+                "shutdown(wait=False) there."
+            )
 
     def __repr__(self) -> str:
         state = "closed" if self._engine.closed else "open"

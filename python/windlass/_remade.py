@@ -11,7 +11,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 _LOCK: type = type(threading.Lock())
 _RLOCK: type = type(threading.RLock())
@@ -61,6 +61,36 @@ def reduce_state(value: Any) -> Any:
     if isinstance(value, io.IOBase) and value not in (sys.stdin, sys.stdout, sys.stderr):
         raise TypeError(f"it is an open file, {getattr(value, 'name', '?')!r}; open it in the function")
     return None
+
+
+def unsendable() -> tuple[type, ...]:
+    """Classes whose objects stay in their process, though a pickler would take them, or with no word on the cure."""
+    found: list[type] = [io.TextIOWrapper]
+    for module, name in (("socket", "socket"), ("multiprocessing.connection", "_ConnectionBase")):
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type):
+            found.append(kind)
+    return tuple(found)
+
+
+def refuse(value: Any) -> None:
+    """Raises for an object of a class that is `unsendable`.
+
+    A connection pickles as the number of its descriptor, which is another one in another process, and cloudpickle makes
+    a file of the text in one.
+
+    Raises:
+        TypeError: unless it is a standard stream, which each process has.
+    """
+    if value in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    kind = cast("type[object]", type(value))
+    cure = (
+        "Give its name, and open it in the task."
+        if isinstance(value, io.TextIOBase)
+        else "Its descriptor belongs to this process: hand it down with Pool(initializer=..., initargs=...)."
+    )
+    raise TypeError(f"cannot pickle '{kind.__module__}.{kind.__qualname__}' object. {cure}")
 
 
 def _context_variable(value: contextvars.ContextVar[Any]) -> Any:

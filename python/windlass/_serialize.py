@@ -19,6 +19,8 @@ from windlass import _handed
 
 PROTOCOL = 5
 _MAIN = b"__main__"
+#: Connections are of this module, whose pickles are refused; what only mentions it is looked at more closely.
+_CONNECTION = b"multiprocessing.connection"
 #: Characters of an exception that stand in for it.
 _LONGEST_TEXT = 4096
 
@@ -62,9 +64,9 @@ def describe(value: object) -> str:
 _SHORT = 200
 
 
-def describe_call(function: bytes | None, arguments: bytes | None, batch: bool) -> str:
-    """What a task called, in a few words, from its pickles; those that are too long to be kept are `None`."""
-    name = "a function" if function is None else _name_of(pickle.loads(function))
+def describe_call(function: str | None, arguments: bytes | None, batch: bool) -> str:
+    """What a task called, in a few words: its function's name, and the pickle of its arguments unless it is long."""
+    name = function or "a function"
     if arguments is None:
         return f"{name}(...)"
     try:
@@ -86,14 +88,6 @@ class _PlainValues(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> Any:
         """Refuses every class and function."""
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
-
-
-def _name_of(function: Any) -> str:
-    name = getattr(function, "__qualname__", None)
-    if not isinstance(name, str):
-        return shortened(function)
-    module = getattr(function, "__module__", None)
-    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
 
 
 def shortened(value: Any) -> str:
@@ -121,7 +115,7 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
             if handing is None
             else handing.dumps(value)
         )
-        if _MAIN not in stream:
+        if _MAIN not in stream and (handing is not None or _CONNECTION not in stream):
             return stream
     except _handed.OfForkError:
         raise
@@ -153,9 +147,12 @@ def encode_answer(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
         EncodeError: if neither pickle nor cloudpickle takes it.
     """
     try:
-        return pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
+        stream = pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
+        if _CONNECTION not in stream:
+            return stream
     except Exception:
-        return _slowly(value, buffers, "encode_answer")
+        pass
+    return _slowly(value, buffers, "encode_answer")
 
 
 def _culprit(value: object, how: str) -> str:

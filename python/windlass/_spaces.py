@@ -378,12 +378,18 @@ def encode_object(value: object, keep: Callable[[pickle.PickleBuffer], object] |
 def encode_answer(value: object, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
     """Worker: what plain pickle refuses, with what the sender has defined by the names that it knows."""
     with io.BytesIO() as out:
-        _Homeward(out, PROTOCOL, buffer_callback=keep).dump(value)
+        _Homeward(out, keep).dump(value)
         return out.getvalue()
 
 
 class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(self, out: io.BytesIO, buffers: Callable[[pickle.PickleBuffer], object] | None) -> None:
+        super().__init__(out, PROTOCOL, buffer_callback=buffers)
+        self._unsendable = _remade.unsendable()
+
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, self._unsendable):
+            _remade.refuse(obj)
         if _watch.is_definition(obj):
             home = sys.modules.get(getattr(obj, "__module__", None) or "")
             for space in list(SPACES.values()):
@@ -464,6 +470,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._handing = _handed.current()
         #: Types of which no object needs more than pickle does, where that hangs on the type alone.
         self._ordinary: set[type] | None = None if roots or recreate or self._handing else set()
+        self._unsendable = _remade.unsendable()
 
     def reducer_override(self, obj: Any) -> Any:
         if self._ordinary is not None and type(obj) in self._ordinary:
@@ -481,6 +488,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             special = _remade.reduce_state(obj)
         if special is not None:
             return special
+        if isinstance(obj, self._unsendable):
+            _remade.refuse(obj)
         if isinstance(obj, types.ModuleType):
             module = encoding.module(obj.__name__) if _watch.is_carried(obj) else None
             if module is not None and module.module is obj:

@@ -29,7 +29,7 @@ def _known_length(iterables: tuple[Iterable[Any], ...]) -> int | None:
     """How many inputs there are; `None` if one of the iterables does not know its length."""
     try:
         return min(len(iterable) for iterable in iterables)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # A `range` may be longer than any length can say.
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable
@@ -238,3 +239,39 @@ def test_what_kills_a_worker_is_not_unpickled_by_its_parent(make_pool: Callable[
     with pytest.raises(windlass.WorkerCrashed):
         list(pool.map(id, [_EndsWhoeverReadsIt()] * 2, chunksize=2))
     assert pool.submit(abs, -3).result(60) == 3
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_function_that_kills_whoever_loads_it_is_loaded_as_often_as_it_may(
+    make_pool: Callable[..., Any], retries: int
+) -> None:
+    pool = make_pool(1, kind="process", retries=retries)
+    future = pool.submit(functools.partial(print, _EndsWhoeverReadsIt()))
+    behind = [pool.submit(tasks.square, number) for number in range(3)]
+    error = future.exception(60)
+    assert isinstance(error, windlass.WorkerCrashed)
+    assert error.call == "functools.partial(print, ...)()"
+    assert error.attempt == pool.statistics().crashed == 1 + retries
+    assert [one.result(60) for one in behind] == [0, 1, 4]
+
+
+def test_what_breaks_a_pool_is_not_unpickled_by_its_parent(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(1, kind="process", on_crash="break")
+    with pytest.raises(windlass.WorkerCrashed):
+        pool.submit(_ReadInWorkers().leave).result(60)
+
+
+class _ReadInWorkers:
+    """Can be unpickled in a worker, and ends its sender."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unless_in, (os.getpid(),)
+
+    def leave(self) -> None:
+        os._exit(4)
+
+
+def _unless_in(pid: int) -> _ReadInWorkers:
+    if os.getpid() == pid:
+        os._exit(3)
+    return _ReadInWorkers()

@@ -120,3 +120,29 @@ def test_ctrl_c_while_a_large_pool_is_made() -> None:
             child.wait(60)
         finally:
             child.kill()
+
+
+SCARCE = """
+import os
+windlass.Pool(1, kind="process").shutdown()
+kept = []
+try:
+    while True:
+        kept.append(os.dup(0))
+except OSError:
+    pass
+made = refused = 0
+for _ in range(40):
+    try:
+        windlass.Pool(1, kind="process").shutdown()
+        made += 1
+    except windlass.OutOfDescriptors:
+        refused += 1
+        os.close(kept.pop())
+print(made > 0, refused > 3)
+"""
+
+
+def test_a_pool_that_finds_no_descriptor_says_so_wherever_it_is_at() -> None:
+    done = _run(SCARCE, 64)
+    assert (done.stdout, done.stderr) == ("True True\n", "")

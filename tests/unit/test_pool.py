@@ -429,3 +429,41 @@ def test_subclasses(kind: str) -> None:
 
     with Mine(1, kind=kind) as pool:
         assert pool.twice(3) == 18
+
+
+@pytest.mark.parametrize("how", ["shutdown", "terminate", "leave"])
+def test_a_task_of_a_thread_pool_cannot_wait_for_its_own_end(make_pool: Callable[..., Any], how: str) -> None:
+    pool = make_pool(2, kind="thread")
+
+    def leave() -> None:
+        with pool:
+            pass
+
+    future = pool.submit(leave if how == "leave" else getattr(pool, how))
+    if how == "terminate":
+        assert isinstance(future.exception(60), windlass.PoolTerminated)
+    else:
+        with pytest.raises(RuntimeError, match="cannot join current thread"):
+            future.result(60)
+    with pytest.raises(windlass.PoolClosed):
+        pool.submit(abs, 1)
+    pool.shutdown()
+
+
+def test_a_callback_may_shut_its_pool_down(pool: Any) -> None:
+    called: list[object] = []
+    pool.submit(abs, -1).add_done_callback(lambda _: called.append(pool.shutdown()))
+    until(lambda: called)
+    assert called == [None]
+
+
+def test_numbers_that_are_too_large_are_refused(make_pool: Callable[..., Any]) -> None:
+    for name, value in (("priority", 2**31), ("retries", 2**32), ("max_queue", 2**64), ("workers", 2**64)):
+        with pytest.raises(ValueError, match=f"{name} must be .* or less"):
+            make_pool(1, **{name: value}) if name != "workers" else make_pool(value)
+
+
+def test_a_range_longer_than_any_length(pool: Any) -> None:
+    results = pool.map(abs, range(2**64), chunksize=1, buffersize=4)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    results.close()

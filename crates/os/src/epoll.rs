@@ -17,6 +17,8 @@ pub struct Interest(u32);
 impl Interest {
     /// That it can be read, or is closed by its peer.
     pub const READ: Self = Self(libc::EPOLLIN as u32 | libc::EPOLLRDHUP as u32);
+    /// That its peer has closed it, and nothing else.
+    pub const END: Self = Self(libc::EPOLLRDHUP as u32);
     /// That it can be written.
     pub const WRITE: Self = Self(libc::EPOLLOUT as u32);
     /// Told once for each change, not as long as it lasts.

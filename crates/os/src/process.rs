@@ -88,16 +88,44 @@ pub fn new_process_group() -> io::Result<()> {
     check(unsafe { libc::setpgid(0, 0) }).map(drop)
 }
 
-/// Collects one child that has ended: its id and raw wait status. `Ok(None)` when none has.
+/// A child that has ended: its id, and whether a signal ended it. `Ok(None)` when none has. It is not collected, so its
+/// number stays its own.
 ///
 /// # Errors
 ///
 /// `ECHILD` when there are no children.
-pub fn wait_any_nonblocking() -> io::Result<Option<(i32, i32)>> {
+pub fn ended_child() -> io::Result<Option<(i32, bool)>> {
+    // SAFETY: all zeros are a valid siginfo_t; the pointer is to a live one.
+    let (ended, info) = unsafe {
+        let mut info = std::mem::zeroed::<libc::siginfo_t>();
+        let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        (libc::waitid(libc::P_ALL, 0, &raw mut info, how), info)
+    };
+    check(ended)?;
+    // SAFETY: waitid has filled in what belongs to SIGCHLD, or left zeros.
+    let pid = unsafe { info.si_pid() };
+    Ok((pid > 0).then_some((pid, matches!(info.si_code, libc::CLD_KILLED | libc::CLD_DUMPED))))
+}
+
+/// Collects a child that has ended: its raw wait status.
+///
+/// # Errors
+///
+/// `ECHILD` when it is none of this process's children.
+pub fn collect(pid: i32) -> io::Result<i32> {
     let mut status = 0;
     // SAFETY: the status is a live integer.
-    let pid = check(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) })?;
-    Ok((pid > 0).then_some((pid, status)))
+    check(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
+    Ok(status)
+}
+
+/// Kills what is left of the process group that a child led. Call it before the child is collected: afterwards the
+/// number may be another group's.
+pub fn kill_group(leader: i32) {
+    if leader > 1 {
+        // SAFETY: a plain call; a group that is gone is an error of no interest.
+        let _ = unsafe { libc::kill(-leader, libc::SIGKILL) };
+    }
 }
 
 /// Blocks every signal in this thread, so that handlers run in others.

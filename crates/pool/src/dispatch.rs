@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_base::{Code, Error, Result, error};
 use windlass_shm::arena::Arena;
-use windlass_shm::ring::{Header, PushError, Retract};
+use windlass_shm::ring::{Header, Position, PushError, Retract};
 use windlass_shm::segment::Segment;
 
 use crate::clock;
@@ -171,15 +171,17 @@ impl Engine {
         }
         worker.asked_to_look = false;
         lane.forget();
+        let mut function_at = None;
         if !lane.functions.contains(&function.id) {
             match push_function(lane, function) {
-                Fed::Yes => {
+                Ok(position) => {
+                    function_at = Some(position);
                     // Until the worker says that it has read it: a task that is taken back may end before.
                     if let Some(lease) = &function.payload.lease {
                         worker.retain(lease);
                     }
                 }
-                other => return other,
+                Err(fed) => return fed,
             }
         }
         let header = Header {
@@ -202,7 +204,7 @@ impl Engine {
         };
         drop(payload);
         task.sent_to(index);
-        lane.outstanding.push_back(Sent::new(Arc::clone(task), position, sent_at));
+        lane.outstanding.push_back(Sent::new(Arc::clone(task), position, function_at, sent_at));
         core.outstanding += 1;
         let worker = lane.worker;
         if lane.outstanding.len() == 1 {
@@ -458,7 +460,7 @@ impl Engine {
     }
 }
 
-fn push_function(lane: &mut crate::lane::Lane, function: &Arc<Function>) -> Fed {
+fn push_function(lane: &mut crate::lane::Lane, function: &Arc<Function>) -> Result<Position, Fed> {
     let header = Header {
         kind: kind::FUNCTION,
         flags: function.payload.flags,
@@ -467,13 +469,13 @@ fn push_function(lane: &mut crate::lane::Lane, function: &Arc<Function>) -> Fed 
         aux: u64::from(function.id),
     };
     match lane.tasks.try_push(header, &[&function.payload.bytes]) {
-        Ok(_) => {
+        Ok(position) => {
             lane.functions.insert(function.id);
-            Fed::Yes
+            Ok(position)
         }
-        Err(PushError::Full) => Fed::Full,
-        Err(PushError::TooLarge) => Fed::Never(TOO_LARGE),
-        Err(PushError::Corrupt) => Fed::Broken,
+        Err(PushError::Full) => Err(Fed::Full),
+        Err(PushError::TooLarge) => Err(Fed::Never(TOO_LARGE)),
+        Err(PushError::Corrupt) => Err(Fed::Broken),
     }
 }
 

@@ -343,9 +343,9 @@ impl Engine {
     }
 
     /// Registers an encoded function, to be shipped to each worker once.
-    pub fn function(&self, payload: Payload) -> Arc<Function> {
+    pub fn function(&self, name: &str, payload: Payload) -> Arc<Function> {
         let id = self.next_function.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Function { id, payload, dropped: Arc::clone(&self.dropped_functions) })
+        Arc::new(Function { id, name: name.into(), payload, dropped: Arc::clone(&self.dropped_functions) })
     }
 
     // --- submission ---------------------------------------------------------------------------------

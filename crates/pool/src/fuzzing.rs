@@ -74,7 +74,7 @@ pub fn lane(program: &[u8]) {
         spawn: Some(spawn),
     };
     let engine = Engine::start_simulated(config, near).expect("started");
-    let function = engine.function(Payload::default());
+    let function = engine.function("f", Payload::default());
     let mut worker = None;
     let mut tasks: Vec<Arc<Task>> = Vec::new();
     for step in program.chunks_exact(3).take(200) {

@@ -112,6 +112,8 @@ impl Begun {
 pub(crate) struct Sent {
     pub(crate) task: Arc<Task>,
     pub(crate) position: Position,
+    /// Where its function lies, if that was sent for it.
+    pub(crate) function: Option<Position>,
     /// The time right before it was put there.
     pub(crate) at: Instant,
     /// When the parent first saw that the worker had taken it, if somebody has looked.
@@ -121,8 +123,8 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    pub(crate) fn new(task: Arc<Task>, position: Position, at: Instant) -> Self {
-        Self { task, position, at, taken: None, begun: None }
+    pub(crate) fn new(task: Arc<Task>, position: Position, function: Option<Position>, at: Instant) -> Self {
+        Self { task, position, function, at, taken: None, begun: None }
     }
 }
 

@@ -4,7 +4,7 @@
 //! thread that started it and this one ends with the process.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -27,7 +27,21 @@ const WAKE: u64 = 0;
 enum Source {
     Engine(Weak<Engine>),
     Zygote(Arc<Zygote>),
-    Worker { id: u64, pidfd: Arc<OwnedFd> },
+    Worker {
+        id: u64,
+        pidfd: Arc<OwnedFd>,
+    },
+    /// The socket to this worker.
+    Socket(u64),
+}
+
+/// A worker of some engine.
+#[derive(Debug)]
+struct Followed {
+    engine: Weak<Engine>,
+    /// Which sources its pidfd and its socket are.
+    pidfd: Option<u64>,
+    socket: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -36,8 +50,7 @@ struct Watched {
     /// Engines that have not ended, whoever else has let go of them, each with its next own time to look.
     engines: HashMap<u64, (Arc<Engine>, Option<Instant>)>,
     zygotes: HashMap<ZygoteCommand, Arc<Zygote>>,
-    /// Which engine a worker belongs to, and which source its pidfd is.
-    workers: HashMap<u64, (Weak<Engine>, Option<u64>)>,
+    workers: HashMap<u64, Followed>,
     /// Zygotes to be started, with where to answer.
     wanted: Vec<(ZygoteCommand, Sender<Result<Arc<Zygote>>>)>,
 }
@@ -148,18 +161,36 @@ impl Supervisor {
 
     pub(crate) fn new_worker_id(&self, engine: &Weak<Engine>) -> u64 {
         let id = self.number();
-        lock(&self.watched).workers.insert(id, (engine.clone(), None));
+        let followed = Followed { engine: engine.clone(), pidfd: None, socket: None };
+        lock(&self.watched).workers.insert(id, followed);
         id
     }
 
-    pub(crate) fn forget_worker(id: u64) {
+    pub(crate) fn forget_worker(id: u64, socket: BorrowedFd<'_>) {
         let Some(supervisor) = Self::existing() else { return };
         let mut watched = lock(&supervisor.watched);
-        if let Some((_, Some(token))) = watched.workers.remove(&id)
+        let Some(followed) = watched.workers.remove(&id) else { return };
+        if let Some(token) = followed.socket {
+            watched.sources.remove(&token);
+            let _ = supervisor.epoll.remove(socket);
+        }
+        if let Some(token) = followed.pidfd
             && let Some(Source::Worker { pidfd, .. }) = watched.sources.remove(&token)
         {
             let _ = supervisor.epoll.remove(pidfd.as_fd());
         }
+    }
+
+    /// Has the engine told when a worker's end of its socket is closed, while the worker is not forgotten.
+    pub(crate) fn watch_socket(id: u64, socket: BorrowedFd<'_>) {
+        let Some(supervisor) = Self::existing() else { return };
+        let token = supervisor.number();
+        let mut watched = lock(&supervisor.watched);
+        let Some(followed) = watched.workers.get_mut(&id) else { return };
+        followed.socket = Some(token);
+        watched.sources.insert(token, Source::Socket(id));
+        // Told once: it stays closed.
+        let _ = supervisor.epoll.add(socket, token, Interest::END | Interest::EDGE);
     }
 
     fn run(&self) {
@@ -189,7 +220,12 @@ impl Supervisor {
             }
             let mut touched = Vec::new();
             for token in events.iter().map(|event| event.token) {
+                let mut deaf = None;
                 let worker = match lock(&self.watched).sources.get(&token) {
+                    Some(Source::Socket(id)) => {
+                        deaf = Some(*id);
+                        None
+                    }
                     Some(Source::Engine(engine)) => {
                         if let Some(engine) = engine.upgrade() {
                             engine.control.drain();
@@ -202,6 +238,9 @@ impl Supervisor {
                 };
                 if let Some(id) = worker {
                     self.worker_ended(token, id);
+                }
+                if let Some((id, engine)) = deaf.and_then(|id| Some((id, self.engine_of(id)?))) {
+                    engine.worker_deaf(id);
                 }
             }
             self.tick(&touched);
@@ -232,7 +271,7 @@ impl Supervisor {
     }
 
     fn engine_of(&self, worker: u64) -> Option<Arc<Engine>> {
-        lock(&self.watched).workers.get(&worker).and_then(|(engine, _)| engine.upgrade())
+        lock(&self.watched).workers.get(&worker).and_then(|followed| followed.engine.upgrade())
     }
 
     fn listen(&self, token: u64, zygote: &Arc<Zygote>) {
@@ -280,7 +319,7 @@ impl Supervisor {
         let source = self.number();
         let mut watched = lock(&self.watched);
         if let Some(entry) = watched.workers.get_mut(&worker) {
-            entry.1 = Some(source);
+            entry.pidfd = Some(source);
         }
         watched.sources.insert(source, Source::Worker { id: worker, pidfd: Arc::clone(pidfd) });
         drop(watched);

@@ -19,6 +19,8 @@ use crate::wire::flags;
 /// A function as it is shipped to workers, once to each.
 pub struct Function {
     pub(crate) id: u32,
+    /// What errors call it.
+    pub(crate) name: Box<str>,
     pub(crate) payload: Payload,
     pub(crate) dropped: Arc<Dropped>,
 }
@@ -321,12 +323,12 @@ pub struct Task {
     record: OnceLock<Record>,
 }
 
-/// The pickles of a task's function and arguments: each is there if it is short enough to be described.
+/// What a task called. The function's pickle is not there: to load it may be what the worker died of.
 #[derive(Debug)]
 pub struct Called {
-    /// The function.
-    pub function: Option<Vec<u8>>,
-    /// Its arguments.
+    /// The function's name; `None` if the task has let go of it.
+    pub function: Option<Box<str>>,
+    /// The pickle of its arguments, if it is short enough to be described.
     pub arguments: Option<Vec<u8>>,
 }
 
@@ -477,8 +479,7 @@ impl Task {
         let payload = payload.lock().unwrap_or_else(PoisonError::into_inner);
         let arguments = payload.described().map(<[u8]>::to_vec);
         let function = function.lock().unwrap_or_else(PoisonError::into_inner);
-        let function =
-            function.as_ref().and_then(|function| function.payload.described().map(<[u8]>::to_vec));
+        let function = function.as_ref().map(|function| function.name.clone());
         Some(Called { function, arguments })
     }
 
@@ -501,7 +502,7 @@ mod tests {
     fn function(bytes: Vec<u8>, flags: u16) -> Arc<Function> {
         let (control, _fd) = Control::create(1).expect("a control page");
         let payload = Payload { bytes, flags, ..Payload::default() };
-        Arc::new(Function { id: 3, payload, dropped: Arc::new(Dropped::new(control)) })
+        Arc::new(Function { id: 3, name: "f".into(), payload, dropped: Arc::new(Dropped::new(control)) })
     }
 
     #[test]
@@ -598,11 +599,11 @@ mod tests {
         };
         let lengths = |task: &Task| {
             let called = task.called().expect("a call of a function");
-            (called.function.map(|bytes| bytes.len()), called.arguments.map(|bytes| bytes.len()))
+            (called.function.as_deref() == Some("f"), called.arguments.map(|bytes| bytes.len()))
         };
-        assert_eq!(lengths(&task(SHORT, 0)), (Some(SHORT), Some(SHORT)));
-        assert_eq!(lengths(&task(SHORT + 1, 0)), (None, None));
-        assert_eq!(lengths(&task(10, flags::DESCRIBED)), (None, None));
+        assert_eq!(lengths(&task(SHORT, 0)), (true, Some(SHORT)));
+        assert_eq!(lengths(&task(SHORT + 1, 0)), (true, None));
+        assert_eq!(lengths(&task(10, flags::DESCRIBED)), (true, None));
         assert!(local(0).called().is_none());
         let kept = |bytes: usize| {
             let payload = Payload { bytes: vec![1; bytes], flags: flags::RETAINED, ..Payload::default() };
@@ -632,7 +633,7 @@ mod tests {
         let lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
         let (control, _fd) = Control::create(1).expect("a control page");
         let payload = Payload { bytes: vec![0; 10], lease: Some(Arc::new(lease)), ..Payload::default() };
-        let made = Function { id: 3, payload, dropped: Arc::new(Dropped::new(control)) };
+        let made = Function { id: 3, name: "f".into(), payload, dropped: Arc::new(Dropped::new(control)) };
         assert_eq!(made.size(), 133);
     }
 

@@ -36,6 +36,9 @@ const MOST_LOST_ZYGOTES: u32 = 3;
 /// start takes longer than a task.
 const FAILED_STARTS_PER_WORKER: u32 = 3;
 const LEAST_FAILED_STARTS: u32 = 8;
+/// How long a process may take to end after it has closed its descriptors.
+const END_PATIENCE: Duration = Duration::from_millis(500);
+const DEAF: &str = "it has closed the descriptors by which it hears from the pool";
 const SWEEP: Duration = Duration::from_millis(500);
 
 pub(crate) use asking::Spawning;
@@ -79,6 +82,8 @@ pub(crate) struct Worker {
     condemned: Option<Arc<str>>,
     /// Its process is gone, and its status is awaited until then.
     dead_until: Option<Instant>,
+    /// Its end of the socket is closed. A process that ends closes it too, and is given until then to be gone.
+    deaf_until: Option<Instant>,
     status: Option<i32>,
 }
 
@@ -106,6 +111,7 @@ impl Worker {
             signalled: None,
             condemned: None,
             dead_until: None,
+            deaf_until: None,
             status: None,
         }
     }
@@ -198,6 +204,16 @@ impl Engine {
         }
     }
 
+    /// A worker's end of its socket is closed: it ends, or one of its tasks has closed what is not its own.
+    pub(crate) fn worker_deaf(&self, id: u64) {
+        let mut core = self.lock();
+        let worker = Self::find(&core, id).and_then(|index| core.workers.get_mut(index)?.as_mut());
+        if let Some(worker) = worker {
+            worker.deaf_until = Some(clock::now() + END_PATIENCE);
+            self.control.kick();
+        }
+    }
+
     /// A zygote is gone; its workers die with it, and those that it never forked are asked for again elsewhere.
     pub(crate) fn zygote_gone(
         &self,
@@ -227,20 +243,42 @@ impl Engine {
                 self.break_core(&mut core, &Failure::Broken(reason.into()));
             }
         }
+        self.bury_those(&mut core, |worker| worker.pid == 0);
+        self.control.kick();
+    }
+
+    /// Waits no longer for workers that have been asked for: a zygote may be importing for minutes. One that is forked
+    /// after all is killed then.
+    pub(crate) fn forget_unborn(&self, core: &mut Core) {
+        // One that has spoken is there, whatever the zygote has told so far.
+        self.bury_those(core, |worker| worker.known_pid() == 0 && worker.ready == 0);
+    }
+
+    fn bury_those(&self, core: &mut Core, unborn: impl Fn(&Worker) -> bool) {
         for index in 0..core.workers.len() {
             if let Some(worker) = core.workers[index].as_mut()
-                && worker.pid == 0
+                && unborn(worker)
             {
                 worker.killed = true;
-                self.bury(&mut core, index);
+                self.bury(core, index);
             }
         }
-        self.control.kick();
     }
 
     /// Gives up waiting for the status of workers that died long enough ago.
     pub(crate) fn expire_deaths(&self, core: &mut Core, now: Instant) {
         for index in 0..core.workers.len() {
+            if let Some(worker) = core.workers[index].as_mut()
+                && worker.deaf_until.is_some_and(|at| at <= now)
+            {
+                worker.deaf_until = None;
+                if worker.dead_until.is_none()
+                    && !worker.killed
+                    && let Some(lane) = worker.lanes.first().copied()
+                {
+                    self.condemn_lane(core, lane, DEAF);
+                }
+            }
             let due =
                 core.workers[index].as_ref().and_then(|worker| worker.dead_until).is_some_and(|at| at <= now);
             if due {
@@ -259,7 +297,7 @@ impl Engine {
             self.drain_lane(core, *lane);
         }
         let Some(worker) = core.workers.get_mut(index).and_then(Option::take) else { return };
-        Supervisor::forget_worker(worker.id);
+        Supervisor::forget_worker(worker.id, worker.socket.as_fd());
         let was_ready = worker.ready == worker.lanes.len();
         if !was_ready {
             core.starting = core.starting.saturating_sub(1);
@@ -285,7 +323,12 @@ impl Engine {
                         sent.task.count_attempt();
                     }
                     victims.push(sent.task);
-                } else if at == 0 && unasked && sent.task.lose_worker() {
+                } else if at == 0
+                    && unasked
+                    && (sent.function.is_some_and(|at| lane.tasks.started(at)) || sent.task.lose_worker())
+                {
+                    // Loading its function is part of the attempt.
+                    sent.task.count_attempt();
                     victims.push(sent.task);
                 } else {
                     waiting.push(sent.task);
@@ -477,7 +520,8 @@ impl Core {
     }
 
     pub(crate) fn next_death(&self) -> Option<Instant> {
-        self.workers.iter().flatten().filter_map(|worker| worker.dead_until).min()
+        let all = self.workers.iter().flatten();
+        all.flat_map(|worker| [worker.dead_until, worker.deaf_until]).flatten().min()
     }
 
     /// How many of a worker's lanes are running a task.

@@ -39,6 +39,7 @@ impl Engine {
             Some(at) => core.end_at = Some(core.end_at.map_or(at, |before| before.min(at))),
             None => {}
         }
+        self.forget_unborn(&mut core);
         self.closed(&mut core);
     }
 
@@ -110,6 +111,7 @@ impl Engine {
         for worker in core.workers.iter_mut().flatten() {
             worker.kill();
         }
+        self.forget_unborn(core);
     }
 
     /// After the state has changed for good.

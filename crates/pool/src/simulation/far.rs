@@ -52,6 +52,8 @@ pub(super) struct FarLane {
     /// Functions that it has been given and may be asked for.
     functions: HashSet<u64>,
     pub(super) started: Option<Started>,
+    /// The last that it read was a function: the task for which that was sent has begun.
+    pub(super) loading: bool,
 }
 
 /// What a step came to.
@@ -93,6 +95,7 @@ impl Far {
             is_ready: false,
             functions: HashSet::new(),
             started: None,
+            loading: false,
         });
         let lanes = lanes.collect();
         Self { id, socket, lanes, views: Vec::new(), releases: VecDeque::new(), leaving: 0 }
@@ -163,6 +166,7 @@ impl Far {
         let Some(record) = next else { return Came::Nothing };
         let payload = far.end.payload().to_vec();
         far.end.finish();
+        far.loading = record.kind == kind::FUNCTION;
         match record.kind {
             kind::TASK => {
                 let described = record.flags & flags::DESCRIBED != 0;

@@ -87,7 +87,7 @@ impl World {
         };
         let (near, zygote) = Zygote::simulated().expect("a socket");
         let engine = Engine::start_simulated(config, near).expect("started");
-        let functions = (0..2).map(|_| engine.function(Payload::default())).collect();
+        let functions = (0..2).map(|_| engine.function("f", Payload::default())).collect();
         Self {
             dice,
             tells,
@@ -218,7 +218,7 @@ impl World {
 
     fn exchange_function(&mut self) {
         let at = self.dice.below(self.functions.len());
-        self.functions[at] = self.engine.function(Payload::default());
+        self.functions[at] = self.engine.function("f", Payload::default());
     }
 
     fn advance(&mut self) {
@@ -251,6 +251,11 @@ impl World {
     /// A worker's process ends, and what it had started is lost.
     fn end_worker(&mut self, at: usize, status: Option<i32>) {
         let worker = self.workers.swap_remove(at);
+        if worker.lanes.iter().any(|lane| lane.loading) {
+            for id in self.engine.given_to(worker.id) {
+                self.entered(id).harmed = true;
+            }
+        }
         for started in worker.lanes.iter().filter_map(|lane| lane.started.as_ref()) {
             if let Some(entered) = self.tasks.iter_mut().find(|entered| entered.task.id == started.id) {
                 entered.harmed = true;

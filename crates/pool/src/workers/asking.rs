@@ -117,6 +117,9 @@ impl Engine {
         {
             let _ = pidfd::send_signal(fd.as_fd(), signal);
         }
+        if fd.is_some() {
+            Supervisor::watch_socket(id, worker.socket.as_fd());
+        }
         if fd.is_none() {
             // It could be neither ended nor watched, so it runs what it has and leaves; the zygote tells of its end.
             let index = Self::find(&core, id);

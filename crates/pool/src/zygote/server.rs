@@ -118,8 +118,14 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>) -> 
         poll.wait(&mut events, None)?;
         // Deaths first: a request may ask for a replacement.
         signalfd::drain(children.as_fd());
-        while let Ok(Some((pid, status))) = process::wait_any_nonblocking() {
-            if let Some(worker) = workers.remove(&pid) {
+        while let Ok(Some((pid, by_signal))) = process::ended_child() {
+            let worker = workers.remove(&pid);
+            if by_signal && worker.is_some() {
+                // What its tasks have started ends with a worker that was ended, and not with one that left.
+                process::kill_group(pid);
+            }
+            let status = process::collect(pid)?;
+            if let Some(worker) = worker {
                 let message = head(op::EXITED, worker, i64::from(status));
                 socket::send(fd.as_fd(), &[&message], &[], true)?;
             }
@@ -138,6 +144,8 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>) -> 
             match fork(&given) {
                 Ok(0) => {
                     signalfd::unblock(SIGCHLD)?;
+                    // It leads a group, by which its tasks' children are ended with it.
+                    let _ = process::new_process_group();
                     return Ok(Some(given));
                 }
                 Ok(pid) => {

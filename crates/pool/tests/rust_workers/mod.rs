@@ -194,7 +194,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(config: Config) -> Self {
         let engine = Engine::start(config).expect("started");
-        let function = engine.function(Payload::default());
+        let function = engine.function("f", Payload::default());
         Self { engine, function }
     }
 

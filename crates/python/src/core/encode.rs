@@ -90,8 +90,10 @@ fn dumps<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py
     }
 }
 
-fn mentions_main(stream: &[u8]) -> bool {
-    memchr::memmem::find(stream, b"__main__").is_some()
+/// Whether the slow path has to look at it: it may refer to the program's own module, or have a connection in it.
+fn needs_care(stream: &[u8]) -> bool {
+    let mentions = |name: &[u8]| memchr::memmem::find(stream, name).is_some();
+    mentions(b"__main__") || mentions(b"multiprocessing.connection")
 }
 
 /// The shared memory that something encoded refers to, kept for as long as this lives.
@@ -124,7 +126,7 @@ pub(crate) fn payload(py: Python<'_>, engine: &Engine, object: &Bound<'_, PyAny>
     let mut handles = lending::take(open);
     let mut buffers = BUFFERS.replace(outer);
     let stream = match first {
-        Ok(stream) if !mentions_main(stream.cast::<PyBytes>()?.as_bytes()) => stream,
+        Ok(stream) if !needs_care(stream.cast::<PyBytes>()?.as_bytes()) => stream,
         _ => {
             let kept = PyList::empty(py);
             let open = lending::begin();

@@ -142,7 +142,7 @@ fn called(py: Python<'_>, task: &Task) -> Option<String> {
         py.import("windlass._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
     let batch = task.flags & windlass_pool::wire::flags::BATCH != 0;
     let arguments = arguments.map(|arguments| PyBytes::new(py, &arguments));
-    describe.call1((function.map(|f| PyBytes::new(py, &f)), arguments, batch)).ok()?.extract().ok()
+    describe.call1((function.as_deref(), arguments, batch)).ok()?.extract().ok()
 }
 
 /// The exception for a task that has no result though it raised nothing.

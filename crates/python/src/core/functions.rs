@@ -112,7 +112,7 @@ impl Functions {
         let encoded = encode.call1((callable,));
         let handles = lending::take(open);
         let (stream, buffers, key, watched) = encoded?.extract::<Encoded<'_>>()?;
-        let function = self.by_pickle(py, engine, stream.as_bytes(), &buffers, key, handles)?;
+        let function = self.by_pickle(callable, engine, stream.as_bytes(), &buffers, key, handles)?;
         if let Some(watched) = watched {
             let by_name = watched.is_empty();
             let checks = if by_name {
@@ -170,7 +170,7 @@ impl Functions {
 
     fn by_pickle(
         &self,
-        py: Python<'_>,
+        callable: &Bound<'_, PyAny>,
         engine: &Engine,
         stream: &[u8],
         buffers: &[Py<PyAny>],
@@ -186,7 +186,11 @@ impl Functions {
         }
         // A worker keeps what its functions refer to for as long as it keeps them.
         handles.lend_for_good();
-        let function = engine.function(encode::place(py, engine, stream, buffers, handles)?);
+        let py = callable.py();
+        // Read now: a task that kills its worker may have done so by how its function is unpickled.
+        let name = py.import("windlass._functions")?.getattr("name_of")?.call1((callable,))?;
+        let payload = encode::place(py, engine, stream, buffers, handles)?;
+        let function = engine.function(name.extract()?, payload);
         let mut known = self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner);
         if known.entries.len() >= known.alive + SPARE {
             known.entries.retain(|_, function| function.strong_count() > 0);

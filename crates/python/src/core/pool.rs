@@ -10,6 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use windlass_base::ResultExt;
 use windlass_pool::{
     Call, Config, Engine, Handed, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Sleeper,
     Spawn, Task, Waited, ZygoteCommand,
@@ -228,11 +229,13 @@ type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8
 const FOREVER: Duration = Duration::from_secs(1 << 40);
 
 /// A descriptor of its own for one that Python code keeps.
-fn duplicate(fd: i32) -> PyResult<OwnedFd> {
+fn duplicate(py: Python<'_>, fd: i32) -> PyResult<OwnedFd> {
     // SAFETY: Python code holds it open during this call; -1, which a BorrowedFd must not be, is refused before.
     let borrowed = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) });
     let borrowed = borrowed.ok_or_else(|| errors::value_error("a descriptor cannot be negative"))?;
-    Ok(borrowed.try_clone_to_owned()?)
+    let copy = borrowed.try_clone_to_owned();
+    copy.context("could not duplicate a descriptor for the pool's workers")
+        .map_err(|error| errors::from_base(py, &error))
 }
 
 /// A limit in seconds; one beyond all times is none.
@@ -272,7 +275,7 @@ impl PoolBase {
                 spec: spec.into(),
                 segments: lent.get().loans.segments.clone(),
                 blocks: lent.get().loans.blocks.clone(),
-                handed: Handed::new(handed.into_iter().map(duplicate).collect::<PyResult<_>>()?),
+                handed: Handed::new(handed.into_iter().map(|fd| duplicate(py, fd)).collect::<PyResult<_>>()?),
             })
         });
         let spawn = spawn.transpose()?;

@@ -67,6 +67,12 @@ fn names_us(stream: &[u8]) -> bool {
     stream.windows(NAME.len()).any(|part| part == NAME)
 }
 
+/// Whether a pickle may have a connection of multiprocessing's in it, which is refused: it is but a number.
+fn has_connection(stream: &Object) -> bool {
+    let stream = stream.as_bytes().unwrap_or_default();
+    memchr::memmem::find(stream, b"multiprocessing.connection").is_some()
+}
+
 /// Looked for at first, then less often: an idle worker costs next to nothing.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONG_REST: Duration = Duration::from_secs(10);
@@ -405,9 +411,12 @@ impl Server<'_> {
         let mut handles = lending::take(open);
         let mut buffers = BUFFERS.replace(outer);
         let stream = match first {
-            Ok(stream) => stream,
-            Err(Raised) => {
-                drop(take_exception());
+            Ok(stream) if !has_connection(&stream) => stream,
+            other => {
+                if other.is_err() {
+                    drop(take_exception());
+                }
+                drop(buffers);
                 // SAFETY: a fresh list, whose items are shared below.
                 let kept = unsafe { Object::own(ffi::PyList_New(0))? };
                 let open = lending::begin();
