@@ -38,7 +38,8 @@ def name_of(function: object) -> str:
     try:
         name = getattr(function, "__qualname__", None)
         module = getattr(function, "__module__", None)
-        if isinstance(function, functools.partial):
+        # By its class, which leaves the type of `function` to the checkers as it is.
+        if issubclass(type(function), functools.partial):
             # Without what it is given, of which a `repr` may take long.
             return f"functools.partial({name_of(cast('Any', function).func)}, ...)"
     except Exception:
