@@ -45,6 +45,8 @@ fn the_hook_is_told_of_every_panic() {
     for executor in all(&config) {
         told.lock().expect("no panic").clear();
         executor.execute(Job::new(|| panic!("literal"))).expect("open");
+        // A second thread may be at the next job before the hook has heard of this one.
+        eventually("the first is told", || told.lock().expect("no panic").len() == 1);
         executor.submit(|| panic!("number {}", 5)).expect("open").join().expect_err("it panicked");
         executor.submit(|| std::panic::panic_any(5)).expect("open").join().expect_err("it panicked");
         eventually("three are told", || told.lock().expect("no panic").len() == 3);
