@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,9 @@ def test_partials_that_carry_data(pool: windlass.Pool) -> None:
     assert len(futures) == 300
 
 
+@pytest.mark.xfail(
+    "t" in getattr(sys, "abiflags", ""), reason="not within its bound on free-threaded builds", strict=False
+)
 def test_closures_over_data(pool: windlass.Pool) -> None:
     def over(data: bytes) -> Callable[[], int]:
         return lambda: len(data)
