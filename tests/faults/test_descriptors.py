@@ -32,9 +32,18 @@ def give_descriptors_back() -> int:
     return count
 
 
+def wait_for_the_end_of(folder: str) -> None:
+    """Called by a task; a folder needs no descriptor to be removed."""
+    until = time.monotonic() + 60
+    while os.path.exists(folder):
+        if time.monotonic() > until:
+            raise TimeoutError(folder)
+        time.sleep(0.005)
+
+
 def _run(code: str, files: int) -> str:
     head = (
-        f"import os, resource, sys, time; sys.path.insert(0, {str(ROOT)!r})\n"
+        f"import os, resource, sys, tempfile, time; sys.path.insert(0, {str(ROOT)!r})\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
         "import windlass\n"
         "from tests import tasks\n"
@@ -91,10 +100,15 @@ PARENT_AT_THE_LIMIT = """
 with windlass.Pool(2, kind="process") as pool:
     pool.submit(tasks.square, 2).result(60)
     for size in (100 << 10, 3 << 20):
-        blocked = pool.submit(time.sleep, 0.3)
+        # No worker answers before the last descriptor is taken: a segment that came earlier needs none.
+        gate = tempfile.mkdtemp()
+        blocked = [pool.submit(wait_for_the_end_of, gate) for _ in range(2)]
+        while not all(future.running() for future in blocked):
+            time.sleep(0.01)
         lost = [pool.submit(tasks.pattern, size) for _ in range(6)]
         small = [pool.submit(tasks.square, n) for n in range(20)]
         take_all_descriptors()
+        os.rmdir(gate)
         failed = 0
         for future in lost:
             try:
@@ -103,8 +117,8 @@ with windlass.Pool(2, kind="process") as pool:
                 assert "RLIMIT_NOFILE" in str(error), error
                 failed += 1
         assert [f.result(60) for f in small] == [n * n for n in range(20)]
-        blocked.result(60)
-        # What came before the limit was reached is whole.
+        assert failed == len(lost)
+        assert [future.result(60) for future in blocked] == [None, None]
         late = pool.submit(tasks.pattern, size)
         assert isinstance(late.exception(60), windlass.OutOfDescriptors)
         give_descriptors_back()
