@@ -87,7 +87,8 @@ pub struct Received {
 ///
 /// # Errors
 ///
-/// `WouldBlock` if it may not block and there is nothing.
+/// `WouldBlock` if it may not block and there is nothing; `InvalidData` for a packet that is longer than the buffer,
+/// of which nothing is left to be read. A stream keeps what does not fit.
 pub fn recv(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -120,6 +121,8 @@ pub fn recv_packet(
     // SAFETY: as above.
     let got =
         retry(|| unsafe { check(libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) as libc::c_int) })?;
+    // A packet is cut to the buffer, and the kernel says so; its descriptors are taken all the same, to be closed.
+    let too_long = header.msg_flags & libc::MSG_TRUNC != 0;
     // SAFETY: the kernel has filled the control buffer; the macros walk it within msg_controllen, and every
     // descriptor in it is fresh and owned by nobody else.
     unsafe {
@@ -135,6 +138,12 @@ pub fn recv_packet(
             }
             message = libc::CMSG_NXTHDR(&raw const header, message);
         }
+    }
+    if too_long {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a packet is longer than any that is expected",
+        ));
     }
     // The buffer has room for as many as one packet can carry, so this is the limit of descriptors.
     let cut_off = header.msg_flags & libc::MSG_CTRUNC != 0;
@@ -163,5 +172,23 @@ mod tests {
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         drop(a);
         assert_eq!(recv(b.as_fd(), &mut buffer, &mut fds, false).expect("the end"), 0);
+    }
+
+    #[test]
+    fn a_packet_that_is_longer_than_the_buffer_is_an_error() {
+        let (a, b) = seqpacket_pair().expect("a pair");
+        let event = EventFd::new().expect("an eventfd");
+        let (mut buffer, mut fds) = ([0; 4], Vec::new());
+        for (long, packet) in [(false, &b"four"[..]), (true, b"fours"), (true, &[0; 5000]), (false, b"abc")] {
+            send(a.as_fd(), &[packet], &[event.as_fd()], false).expect("sent");
+            let got = recv(b.as_fd(), &mut buffer, &mut fds, false);
+            match got {
+                Ok(got) => assert_eq!((got, long), (packet.len(), false)),
+                Err(error) => assert_eq!((error.kind(), long), (io::ErrorKind::InvalidData, true)),
+            }
+            assert_eq!(fds.drain(..).count(), 1, "its descriptors are the receiver's to close");
+        }
+        let nothing = recv(b.as_fd(), &mut buffer, &mut fds, false).expect_err("nothing more");
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -88,8 +88,10 @@ pub(crate) fn try_forget(socket: BorrowedFd<'_>, id: u64) -> Sent {
 pub(crate) fn receive(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Option<Passed>> {
     let mut bytes = [0; MESSAGE];
     let mut fds = Vec::new();
+    let malformed = || error!(Code::ShmCorrupt, "a segment's message is malformed");
     let got = match socket::recv_packet(socket.as_fd(), &mut bytes, &mut fds, false) {
         Ok(got) => got,
+        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => return Err(malformed()),
         Err(e)
             if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ConnectionReset) =>
         {
@@ -100,7 +102,6 @@ pub(crate) fn receive(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Op
     if got.bytes == 0 && fds.is_empty() && !got.cut_off {
         return Ok(None);
     }
-    let malformed = || error!(Code::ShmCorrupt, "a segment's message is malformed");
     if got.bytes != MESSAGE {
         return Err(malformed());
     }
@@ -187,9 +188,12 @@ mod tests {
         let one = segment();
         let fd = one.fd().expect("open");
         let good = segment_message(&one, false);
+        let long: Vec<u8> = good.iter().copied().chain([0; 1000]).collect();
         let none: [BorrowedFd<'_>; 0] = [];
         for (what, bytes, fds) in [
             ("too short", &good[..MESSAGE - 1], &[fd][..]),
+            ("too long by one", &long[..=MESSAGE], &[fd][..]),
+            ("much too long", &long[..], &[fd][..]),
             ("without a descriptor", &good[..], &none[..]),
             ("with two", &good[..], &[fd, fd][..]),
             ("a descriptor to forget", &message(FORGET, 1, 0, 0)[..], &[fd][..]),

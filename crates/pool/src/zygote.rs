@@ -193,13 +193,14 @@ impl Zygote {
     pub(crate) fn receive(&self) -> Result<Option<Message>> {
         let mut buffer = [0; LARGEST];
         let mut fds = Vec::new();
+        let senseless = || error!(Code::Zygote, "the zygote sent a message that makes no sense");
         match socket::recv(self.socket.as_fd(), &mut buffer, &mut fds, false) {
             Ok(0) => Err(error!(Code::Zygote, "the zygote is gone")),
-            Ok(got) => match Message::parse(buffer.get(..got).unwrap_or_default(), &mut fds) {
-                Some(message) => Ok(Some(message)),
-                None => Err(error!(Code::Zygote, "the zygote sent a message that makes no sense")),
-            },
+            Ok(got) => Message::parse(buffer.get(..got).unwrap_or_default(), &mut fds)
+                .map(Some)
+                .ok_or_else(senseless),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(senseless()),
             Err(e) => Err(e).context("the zygote is gone"),
         }
     }
@@ -239,5 +240,46 @@ impl Zygote {
             complaints: Mutex::default(),
         };
         Ok((std::sync::Arc::new(zygote), theirs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_too_long_is_no_message() {
+        let (near, far) = Zygote::simulated().expect("a socket");
+        let say = |length: usize| {
+            let (head, text) = (head(op::FAILED, 7, 0), vec![b'x'; length - HEAD]);
+            socket::send(far.as_fd(), &[&head, &text], &[], true).expect("sent");
+            near.receive()
+        };
+        assert!(
+            matches!(say(LARGEST), Ok(Some(Message::Failed { worker: 7, reason })) if reason.len() == LARGEST - HEAD)
+        );
+        assert_eq!(say(LARGEST + 1).expect_err("cut").code(), Code::Zygote);
+    }
+
+    #[test]
+    fn a_long_complaint_is_clipped_to_one_message() {
+        let (near, far) = Zygote::simulated().expect("a socket");
+        server::hello(&far, &["é".repeat(LARGEST)]).expect("said");
+        let Ok(Some(Message::PreloadFailed(text))) = near.receive() else { panic!("no complaint") };
+        assert_eq!(text, "é".repeat((LARGEST - HEAD) / 2));
+        assert!(matches!(near.receive(), Ok(Some(Message::Hello))));
+    }
+
+    #[test]
+    fn a_request_has_its_length() {
+        let (near, far) = Zygote::simulated().expect("a socket");
+        let request = [&head(SPAWN, 3, 0)[..], &[0; 8], b"more"].concat();
+        for length in [1, HEAD, REQUEST - 1, REQUEST, REQUEST + 1, request.len()] {
+            socket::send(near.socket.as_fd(), &[&request[..length]], &[], true).expect("sent");
+            let read = server::read_request(&far).expect("read");
+            // A whole one of these is refused by name: it brings no descriptors.
+            assert_eq!(matches!(read, server::Request::Refused(3, _)), length == REQUEST, "{length}");
+            assert_eq!(matches!(read, server::Request::Unknown), length != REQUEST, "{length}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use windlass_os::{epoll, limits, pidfd, process, signalfd, socket};
 
-use super::{REQUEST, SPAWN, head, op, read_head};
+use super::{HEAD, LARGEST, REQUEST, SPAWN, head, op, read_head};
 
 const SIGCHLD: i32 = 17;
 const EMFILE: i32 = 24;
@@ -45,8 +45,7 @@ pub struct Spawned {
 /// When the parent is gone.
 pub fn hello(fd: &OwnedFd, failed: &[String]) -> io::Result<()> {
     for text in failed {
-        let text: String = text.chars().take(4000).collect();
-        socket::send(fd.as_fd(), &[&head(op::PRELOAD_FAILED, 0, 0), text.as_bytes()], &[], true)?;
+        socket::send(fd.as_fd(), &[&head(op::PRELOAD_FAILED, 0, 0), clipped(text).as_bytes()], &[], true)?;
     }
     let pid = i64::from(process::current_pid());
     socket::send(fd.as_fd(), &[&head(op::HELLO, 0, pid)], &[], true)
@@ -54,7 +53,13 @@ pub fn hello(fd: &OwnedFd, failed: &[String]) -> io::Result<()> {
 
 /// Says that a worker could not be made.
 fn refuse(fd: &OwnedFd, worker: u64, why: &str) -> io::Result<()> {
-    socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), why.as_bytes()], &[], true)
+    socket::send(fd.as_fd(), &[&head(op::FAILED, worker, 0), clipped(why).as_bytes()], &[], true)
+}
+
+/// As much of a text as the parent has room for in one message.
+fn clipped(text: &str) -> &str {
+    let most = text.len().min(LARGEST - HEAD);
+    (0..=most).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// What the parent's socket had to say.
@@ -77,7 +82,9 @@ pub(crate) fn read_request(fd: &OwnedFd) -> io::Result<Request> {
     let mut fds = Vec::new();
     match socket::recv(fd.as_fd(), &mut buffer, &mut fds, false) {
         Ok(0) => return Ok(Request::End),
-        Ok(_) => {}
+        Ok(REQUEST) => {}
+        Ok(_) => return Ok(Request::Unknown),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(Request::Unknown),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Request::Nothing),
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(Request::End),
         Err(e) => return Err(e),
