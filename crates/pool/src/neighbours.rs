@@ -144,3 +144,168 @@ impl Core {
         dooms.filter_map(|worker| worker.doom.as_ref().map(|doom| doom.at)).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::simulation::scene::{Actor, Scene};
+    use crate::task::Options;
+
+    const GRACE: Duration = Duration::from_millis(100);
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    /// A worker of so many threads, each of which runs a task, in the order of its lanes.
+    fn running(threads: usize, grace: Duration, options: Options) -> (Scene, Actor, Vec<Arc<Task>>) {
+        let (scene, mut workers) = Scene::ready(Config { grace, ..Scene::config(1, threads) });
+        let mut tasks: Vec<_> = (0..threads).map(|_| scene.submit(options)).collect();
+        let mut worker = workers.pop().expect("one");
+        let started: Vec<_> = (0..threads).map(|lane| worker.start(lane).expect("each has one")).collect();
+        tasks.sort_by_key(|task| started.iter().position(|id| *id == task.id));
+        (scene, worker, tasks)
+    }
+
+    fn is_replied(task: &Task) -> bool {
+        matches!(task.outcome(), Some(Outcome::Replied(_)))
+    }
+
+    /// Which task it was ended for, by which process, and whether that task was cancelled.
+    fn lost_for(task: &Task) -> Option<(i32, u64, bool)> {
+        match task.outcome() {
+            Some(Outcome::Failed(Failure::Neighbour { pid, task, cancelled })) => {
+                Some((*pid, *task, *cancelled))
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn those_beside_a_cancelled_task_finish_and_then_the_worker_ends() {
+        let (mut scene, mut worker, tasks) = running(3, GRACE, Options::default());
+        let waiting = scene.task();
+        scene.kicked();
+        assert!(scene.engine.cancel(&tasks[0], true));
+        assert!(scene.kicked(), "the supervisor is to end it when the grace is over");
+        assert_eq!((tasks[0].record().pid, tasks[0].attempt()), (worker.pid(), 1));
+        assert!(!scene.has_killed(&worker));
+        // Another worker takes what comes now, and what waited in this one.
+        let mut other = scene.asked().pop_front().expect("another worker");
+        scene.fork(&other);
+        other.ready();
+        scene.tick();
+        let mut started: Vec<_> = (0..3).filter_map(|lane| Some((lane, other.start(lane)?))).collect();
+        let (lane, id) = started.pop().expect("the waiting one");
+        assert!(id == waiting.id && started.is_empty());
+        other.answer(lane, id);
+        let newer = scene.task();
+        assert!((0..3).any(|lane| other.start(lane) == Some(newer.id)));
+        worker.answer(1, tasks[1].id);
+        scene.tick();
+        assert!(is_replied(&tasks[1]) && is_replied(&waiting) && !scene.has_killed(&worker));
+        worker.answer(2, tasks[2].id);
+        scene.tick();
+        assert!(is_replied(&tasks[2]) && scene.has_killed(&worker));
+        scene.die(worker, 9);
+        let core = scene.engine.lock();
+        assert_eq!((core.doomed, core.counters.crashed, core.counters.cancelled), (0, 0, 1));
+        assert_eq!(core.workers.iter().flatten().count(), 1);
+    }
+
+    #[test]
+    fn a_neighbour_that_does_not_finish_in_time_is_lost_and_says_why() {
+        for cancelled in [true, false] {
+            let (mut scene, worker, tasks) = running(2, GRACE, Options::default());
+            let pid = worker.pid();
+            if cancelled {
+                assert!(scene.engine.cancel(&tasks[0], true));
+            } else {
+                let mut core = scene.engine.lock();
+                scene.engine.end_worker_of(&mut core, &tasks[0], false);
+            }
+            assert!(scene.tick().is_some_and(|next| next <= scene.now + GRACE));
+            assert_eq!(scene.engine.lock().next_doom(), Some(scene.now + GRACE));
+            scene.pass(GRACE - MOMENT);
+            assert!(!scene.has_killed(&worker));
+            scene.pass(MOMENT);
+            assert!(scene.has_killed(&worker) && !tasks[1].is_done());
+            assert_eq!(scene.engine.lock().next_doom(), None, "nothing is left to do");
+            scene.die(worker, 9);
+            assert_eq!(lost_for(&tasks[1]), Some((pid, tasks[0].id, cancelled)));
+            assert_eq!((tasks[1].record().pid, tasks[1].attempt()), (pid, 1));
+        }
+    }
+
+    #[test]
+    fn a_neighbour_that_may_be_run_again_is_and_the_attempt_is_not_its_own() {
+        let (mut scene, worker, tasks) = running(2, GRACE, Options { retries: 1, ..Options::default() });
+        assert!(scene.engine.cancel(&tasks[0], true));
+        scene.pass(GRACE);
+        scene.die(worker, 9);
+        assert_eq!((tasks[1].is_done(), tasks[1].attempt()), (false, 0));
+        let mut other = scene.asked().pop_front().expect("another worker");
+        scene.fork(&other);
+        other.ready();
+        scene.tick();
+        let lane = (0..2).find(|lane| other.start(*lane) == Some(tasks[1].id)).expect("it is run again");
+        other.answer(lane, tasks[1].id);
+        scene.tick();
+        assert!(is_replied(&tasks[1]) && tasks[1].attempt() == 1);
+    }
+
+    #[test]
+    fn a_pool_that_ends_runs_no_neighbour_again() {
+        let (mut scene, worker, tasks) = running(2, GRACE, Options { retries: 1, ..Options::default() });
+        assert!(scene.engine.cancel(&tasks[0], true));
+        scene.engine.end(GRACE * 2);
+        scene.pass(GRACE);
+        let pid = worker.pid();
+        scene.die(worker, 9);
+        assert_eq!(lost_for(&tasks[1]), Some((pid, tasks[0].id, true)));
+        assert!(scene.engine.has_ended());
+    }
+
+    #[test]
+    fn without_a_grace_nobody_is_waited_for() {
+        let (scene, worker, tasks) = running(2, Duration::ZERO, Options::default());
+        assert!(scene.engine.cancel(&tasks[0], true));
+        assert!(scene.has_killed(&worker));
+        scene.die(worker, 9);
+        assert!(lost_for(&tasks[1]).is_some());
+    }
+
+    #[test]
+    fn a_second_end_makes_the_grace_no_longer() {
+        let (mut scene, worker, tasks) = running(3, GRACE, Options::default());
+        assert!(scene.engine.cancel(&tasks[0], true));
+        scene.pass(GRACE / 2);
+        assert!(scene.engine.cancel(&tasks[1], true));
+        assert_eq!(scene.engine.lock().doomed, 1);
+        assert!(!scene.has_killed(&worker));
+        assert_eq!(scene.asked().len(), 1, "one worker is replaced by one");
+        scene.pass(GRACE / 2);
+        assert!(scene.has_killed(&worker));
+        let pid = worker.pid();
+        scene.die(worker, 9);
+        assert_eq!(lost_for(&tasks[2]), Some((pid, tasks[0].id, true)));
+        // When the last of all is cancelled, nobody is left to wait for.
+        let (scene, worker, tasks) = running(2, GRACE, Options::default());
+        assert!(scene.engine.cancel(&tasks[0], true) && !scene.has_killed(&worker));
+        assert!(scene.engine.cancel(&tasks[1], true) && scene.has_killed(&worker));
+    }
+
+    #[test]
+    fn the_arguments_of_a_cancelled_task_stay_while_its_worker_may_read_them() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let (task, lease) = scene.leased();
+        assert_eq!(workers[0].start(0), Some(task.id));
+        assert!(scene.engine.cancel(&task, true));
+        assert!(task.is_done() && lease.upgrade().is_some());
+        scene.die(workers.remove(0), 9);
+        assert!(lease.upgrade().is_none());
+        // And those of one that has not started go at once.
+        let (_other, (waiting, lease)) = (scene.task(), scene.leased());
+        assert!(scene.engine.cancel(&waiting, true) && lease.upgrade().is_none());
+    }
+}

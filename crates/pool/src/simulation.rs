@@ -18,6 +18,7 @@
 
 mod dice;
 mod far;
+pub(crate) mod scene;
 mod world;
 
 use world::World;

@@ -112,3 +112,35 @@ impl Timer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn jobs_that_are_due_at_the_same_time_are_kept_apart() {
+        let (timer, due) = (Timer::new(), Instant::now() + Duration::from_secs(3600));
+        let ran = Arc::new(AtomicU32::new(0));
+        let keys: Vec<_> = (0..3)
+            .map(|bit| {
+                let ran = Arc::clone(&ran);
+                timer.add(
+                    due,
+                    Job::new(move || {
+                        ran.fetch_or(1 << bit, Ordering::Relaxed);
+                    }),
+                )
+            })
+            .collect();
+        assert_eq!(timer.len(), 3);
+        for (bit, key) in keys.into_iter().enumerate() {
+            let job = timer.remove(key).expect("each has its own key");
+            job.run();
+            assert_eq!((ran.swap(0, Ordering::Relaxed), timer.len()), (1 << bit, 2 - bit));
+            assert!(timer.remove(key).is_none());
+        }
+    }
+}

@@ -251,3 +251,138 @@ impl Engine {
         came
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulation::scene::Scene;
+
+    #[test]
+    fn a_worker_that_is_ready_is_heard_of_at_once() {
+        let mut scene = Scene::new(Scene::config(1, 1));
+        let mut worker = scene.asked().pop_front().expect("it was asked for");
+        scene.fork(&worker);
+        let task = scene.task();
+        assert!(scene.wakes(|| worker.ready()), "the pool starts up");
+        scene.tick();
+        assert_eq!(worker.start(0), Some(task.id));
+    }
+
+    #[test]
+    fn an_answer_that_nothing_waits_behind_wakes_nobody() {
+        let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        let tasks = [scene.task(), scene.task()];
+        for worker in &mut workers {
+            let task = worker.start(0).expect("each has one");
+            assert!(!scene.wakes(|| worker.answer(0, task)));
+        }
+        scene.engine.catch_up();
+        assert!(tasks.iter().all(|task| task.is_done()));
+    }
+
+    #[test]
+    fn a_worker_that_runs_dry_calls_for_what_waits() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let worker = &mut workers[0];
+        // Two go to the lane before its first answer, and none stays in the queue.
+        let tasks = [scene.task(), scene.task()];
+        for (task, wakes) in tasks.iter().zip([false, true]) {
+            assert_eq!(worker.start(0), Some(task.id));
+            assert_eq!(scene.wakes(|| worker.answer(0, task.id)), wakes);
+        }
+        scene.tick();
+        assert!(tasks.iter().all(|task| task.is_done()));
+        // And one more that is only in the queue.
+        let tasks: Vec<_> = (0..40).map(|_| scene.task()).collect();
+        let mut woken = 0;
+        while let Some(id) = worker.start(0) {
+            if scene.wakes(|| worker.answer(0, id)) {
+                woken += 1;
+                scene.tick();
+            }
+        }
+        assert!(tasks.iter().all(|task| task.is_done()) && (1..40).contains(&woken), "{woken}");
+    }
+
+    #[test]
+    fn every_answer_of_a_pool_that_closes_is_heard_of_at_once() {
+        let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        let tasks = [scene.task(), scene.task()];
+        let first = workers[0].start(0).expect("each has one");
+        workers[0].answer(0, first);
+        // Nobody was woken by that: what is there already is read now.
+        scene.engine.close(false);
+        assert_eq!(tasks.iter().filter(|task| task.is_done()).count(), 1);
+        let second = workers[1].start(0).expect("each has one");
+        assert!(scene.wakes(|| workers[1].answer(0, second)));
+        scene.tick();
+        assert!(tasks.iter().all(|task| task.is_done()));
+        assert!(workers.iter_mut().all(|worker| worker.is_dismissed(0)));
+    }
+
+    #[test]
+    fn the_last_one_beside_a_cancelled_task_is_heard_of_at_once() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 2));
+        let tasks = [scene.task(), scene.task()];
+        let ids = [0, 1].map(|lane| workers[0].start(lane).expect("each has one"));
+        let cancelled = tasks.iter().find(|task| task.id == ids[0]).expect("one of them");
+        assert!(scene.engine.cancel(cancelled, true));
+        assert!(scene.wakes(|| workers[0].answer(1, ids[1])), "the worker is to be ended now");
+        scene.tick();
+        assert!(scene.has_killed(&workers[0]));
+    }
+
+    #[test]
+    fn what_a_dry_worker_has_answered_is_read_when_more_comes() {
+        let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        let _tasks = [scene.task(), scene.task()];
+        let first = workers[0].start(0).expect("each has one");
+        workers[0].answer(0, first);
+        // The pool believes that both are busy, and nobody was woken.
+        let more = [scene.task(), scene.task()];
+        let started = workers[0].start(0).expect("it has more to do");
+        assert!(more.iter().any(|task| task.id == started));
+    }
+
+    #[test]
+    fn what_came_while_nobody_was_to_be_woken_is_read_before_the_pool_rests() {
+        let mut scene = Scene::new(Scene::config(1, 1));
+        let mut worker = scene.asked().pop_front().expect("it was asked for");
+        scene.fork(&worker);
+        let mut core = scene.engine.lock();
+        scene.engine.control.arm(attention::AWAKE);
+        worker.ready();
+        scene.engine.rest(&mut core);
+        assert_eq!(core.starting, 0);
+        assert_eq!(scene.engine.control.mode(), attention::QUIET, "and nothing more is waited for");
+    }
+
+    #[test]
+    fn the_supervisor_looks_by_itself_at_a_lane_that_is_stuck() {
+        let (mut scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        let _short = [scene.task(), scene.task()];
+        for worker in &mut workers {
+            let task = worker.start(0).expect("each has one");
+            worker.answer(0, task);
+        }
+        scene.tick();
+        // Both lanes have one, and a third waits behind one of them, too short to be carried over at once.
+        let tasks = [scene.task(), scene.task(), scene.task()];
+        let running: Vec<_> = workers.iter_mut().map(|worker| worker.start(0).expect("busy")).collect();
+        let waiting = tasks.iter().find(|task| !running.contains(&task.id)).expect("one waits");
+        let free =
+            usize::from(waiting.lane() == tasks.iter().find(|t| t.id == running[1]).and_then(|t| t.lane()));
+        let free = 1 - free;
+        workers[free].answer(0, running[free]);
+        scene.kicked();
+        scene.engine.catch_up();
+        assert_eq!(workers[free].start(0), None, "it may be over in a moment");
+        let wakes = scene.engine.lock().supervisor_wakes.expect("it is to look");
+        assert_eq!(wakes, scene.now + STEAL_AFTER);
+        assert!(scene.kicked());
+        scene.engine.catch_up();
+        assert!(!scene.kicked(), "it has been told");
+        scene.pass(STEAL_AFTER * 2);
+        assert_eq!(workers[free].start(0), Some(waiting.id));
+    }
+}

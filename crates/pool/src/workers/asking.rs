@@ -22,7 +22,7 @@ const EMFILE: i32 = 24;
 const MOST_UNBORN: usize = 16;
 /// How long a pool that was refused a worker does with those that it has.
 const REFUSED: Duration = Duration::from_secs(1);
-/// Smaller pools find out by themselves: a count of what is open costs more than they do.
+/// The least number of workers that is checked against the limits first.
 const WORTH_CHECKING: u64 = 64;
 /// Descriptors that are to be left when all workers are there.
 const SPARE_DESCRIPTORS: u64 = 16;
@@ -189,38 +189,52 @@ impl Engine {
     /// `Code::Files` or `Code::Processes`, naming the limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let workers = self.config.workers as u64;
-        // Of each, its socket and its pidfd; of those under way, what the zygote is to be sent.
-        let under_way = workers.min(MOST_UNBORN as u64) * (1 + self.config.threads as u64);
-        let needed = 2 * workers + under_way + SPARE_DESCRIPTORS;
-        if workers >= WORTH_CHECKING
-            && let (Some(limit), Some(open)) = (limits::open_files(), limits::open_now())
-            && open + needed > limit
-        {
-            return Err(error!(
-                Code::Files,
-                "a pool of {} workers needs {} file descriptors, and this process has {} open of at most {} \
-                 (RLIMIT_NOFILE)",
-                workers,
-                needed,
-                open,
-                limit
-            ));
+        // Smaller ones find out by themselves: a count of what is open costs more than they do.
+        if workers < WORTH_CHECKING {
+            return Ok(());
         }
-        if workers >= WORTH_CHECKING
-            && let Some((most, now)) = limits::pids_cgroup()
-            && now + workers > most
-        {
-            return Err(error!(
-                Code::Processes,
-                "a pool of {} workers does not fit into the cgroup's limit of processes (pids.max): it is {}, and {} \
-                 are taken",
-                workers,
-                most,
-                now
-            ));
+        if let (Some(limit), Some(open)) = (limits::open_files(), limits::open_now()) {
+            check_descriptors(workers, self.config.threads as u64, open, limit)?;
         }
-        Ok(())
+        match limits::pids_cgroup() {
+            Some((most, now)) => check_processes(workers, now, most),
+            None => Ok(()),
+        }
     }
+}
+
+/// Whether so many workers with so many threads each fit beside `open` descriptors.
+fn check_descriptors(workers: u64, threads: u64, open: u64, limit: u64) -> Result<()> {
+    // Of each, its socket and its pidfd; of those under way, what the zygote is to be sent.
+    let under_way = workers.min(MOST_UNBORN as u64) * (1 + threads);
+    let needed = 2 * workers + under_way + SPARE_DESCRIPTORS;
+    if open + needed <= limit {
+        return Ok(());
+    }
+    Err(error!(
+        Code::Files,
+        "a pool of {} workers needs {} file descriptors, and this process has {} open of at most {} \
+         (RLIMIT_NOFILE)",
+        workers,
+        needed,
+        open,
+        limit
+    ))
+}
+
+/// Whether so many workers fit beside `now` processes of the cgroup.
+fn check_processes(workers: u64, now: u64, most: u64) -> Result<()> {
+    if now + workers <= most {
+        return Ok(());
+    }
+    Err(error!(
+        Code::Processes,
+        "a pool of {} workers does not fit into the cgroup's limit of processes (pids.max): it is {}, and {} \
+         are taken",
+        workers,
+        most,
+        now
+    ))
 }
 
 fn no_descriptors() -> String {
@@ -231,5 +245,227 @@ impl Core {
     /// Workers that have been asked for and of which the zygote has not told.
     fn unborn(&self) -> usize {
         self.workers.iter().flatten().filter(|worker| worker.pid == 0).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::simulation::scene::{Actor, Scene};
+    use crate::task::Outcome;
+
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    fn is_broken(scene: &Scene, text: &str) -> bool {
+        matches!(scene.engine.broken(), Some(Failure::Broken(why)) if why.contains(text))
+    }
+
+    #[test]
+    fn a_pool_that_is_refused_a_worker_asks_again_after_a_while() {
+        let mut scene = Scene::new(Scene::config(2, 1));
+        let mut asked = scene.asked();
+        let mut first = asked.pop_front().expect("two");
+        scene.fork(&first);
+        first.ready();
+        scene.tick();
+        for round in 0..2 {
+            scene.kicked();
+            let refused = asked.pop_front().expect("it was asked for");
+            scene.engine.worker_failed(refused.id, "there are too many");
+            assert!(scene.kicked(), "the supervisor is to look when it is time");
+            let told = "the pool has 1 of 2 workers: there are too many";
+            assert_eq!(scene.engine.shortage().as_deref(), Some(told), "round {round}");
+            let next = scene.tick().expect("a time to look again");
+            assert!(next <= scene.now + REFUSED && next > scene.now);
+            scene.pass(REFUSED - MOMENT);
+            assert!(scene.asked().is_empty() && scene.engine.shortage().is_some());
+            // What there is works on meanwhile.
+            let task = scene.task();
+            assert_eq!(first.start(0), Some(task.id));
+            first.answer(0, task.id);
+            scene.pass(MOMENT);
+            assert!(task.is_done() && scene.engine.shortage().is_none());
+            asked.extend(scene.asked());
+            assert_eq!((asked.len(), scene.workers()), (1, 2));
+        }
+        assert_eq!(scene.engine.statistics().expect("this process").counters.crashed, 0);
+    }
+
+    #[test]
+    fn a_pool_that_is_refused_its_only_worker_is_broken_and_says_why() {
+        let mut scene = Scene::new(Scene::config(2, 1));
+        let task = scene.task();
+        let mut asked = scene.asked();
+        let refused = asked.pop_front().expect("two");
+        scene.engine.worker_failed(refused.id, "there are too many");
+        assert!(scene.engine.broken().is_none(), "the other may come");
+        let refused = asked.pop_front().expect("two");
+        scene.engine.worker_failed(refused.id, "there are far too many");
+        assert!(is_broken(&scene, "there are far too many"));
+        assert!(matches!(task.outcome(), Some(Outcome::Failed(Failure::Broken(_)))));
+        assert!(scene.engine.has_ended());
+        scene.pass(REFUSED);
+        assert!(scene.asked().is_empty(), "nothing is asked for any more");
+    }
+
+    #[test]
+    fn a_large_pool_is_asked_for_a_few_at_a_time() {
+        let mut scene = Scene::new(Scene::config(40, 1));
+        let (mut unborn, mut slots) = (scene.asked(), Vec::new());
+        let mut born = 0;
+        while let Some(worker) = unborn.pop_front() {
+            assert_eq!(unborn.len() + 1, MOST_UNBORN.min(40 - born), "with {born} there");
+            slots.push(worker.slot);
+            scene.fork(&worker);
+            born += 1;
+            unborn.extend(scene.asked());
+        }
+        assert_eq!((born, scene.workers(), scene.engine.lock().starting), (40, 40, 40));
+        slots.sort_unstable();
+        assert_eq!(slots, (0..40).collect::<Vec<_>>(), "each has a place of its own");
+    }
+
+    #[test]
+    fn every_thread_of_a_worker_has_a_lane_and_the_places_are_used_again() {
+        let (mut scene, mut workers) = Scene::ready(Scene::config(2, 3));
+        for _ in 0..3 {
+            let tasks: Vec<_> = (0..6).map(|_| scene.task()).collect();
+            for worker in &mut workers {
+                for lane in 0..3 {
+                    let task = worker.start(lane).expect("each lane has one");
+                    worker.answer(lane, task);
+                }
+            }
+            scene.tick();
+            assert!(tasks.iter().all(|task| task.is_done()));
+            let slot = workers[0].slot;
+            scene.die(workers.remove(0), 9);
+            let mut next = scene.asked().pop_front().expect("another one");
+            assert_eq!(next.slot, slot);
+            scene.fork(&next);
+            next.ready();
+            scene.tick();
+            workers.push(next);
+            let core = scene.engine.lock();
+            assert_eq!((core.lanes.len(), core.idle.len(), core.starting), (6, 6, 0));
+        }
+    }
+
+    #[test]
+    fn a_worker_that_cannot_be_watched_runs_what_it_has_and_leaves() {
+        let mut scene = Scene::new(Scene::config(2, 1));
+        let mut workers: Vec<Actor> = scene.asked().into();
+        for worker in &mut workers {
+            worker.ready();
+        }
+        scene.fork(&workers[0]);
+        scene.tick();
+        let _tasks = [scene.task(), scene.task()];
+        scene.engine.worker_spawned(workers[1].id, workers[1].pid(), None);
+        let told = scene.engine.shortage().expect("it is one short");
+        assert!(told.starts_with("the pool has 1 of 2 workers") && told.contains("RLIMIT_NOFILE"), "{told}");
+        for (worker, leaves) in workers.iter_mut().zip([false, true]) {
+            let task = worker.start(0).expect("each has one");
+            worker.answer(0, task);
+            assert_eq!(worker.is_dismissed(0), leaves);
+        }
+    }
+
+    #[test]
+    fn a_lazy_pool_asks_for_as_many_workers_as_it_has_tasks() {
+        let mut scene = Scene::new(Config { lazy: true, ..Scene::config(3, 1) });
+        let mut workers: Vec<Actor> = scene.asked().into();
+        assert_eq!(workers.len(), 1, "the first task needs one");
+        for (tasks, more) in [(1, 0), (2, 1), (3, 1), (4, 0)] {
+            let _ = scene.task();
+            let asked = scene.asked();
+            assert_eq!(asked.len(), more, "with {tasks} tasks");
+            workers.extend(asked);
+        }
+    }
+
+    /// A process that ends only by a signal, and a descriptor of it.
+    fn process() -> (Child, Arc<OwnedFd>) {
+        let child = Command::new("sleep").arg("60").spawn().expect("started");
+        let pid = i32::try_from(child.id()).expect("a process id");
+        (child, Arc::new(pidfd::open(pid).expect("a pidfd")))
+    }
+
+    fn ended_by(mut child: Child) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt;
+        child.wait().expect("collected").signal()
+    }
+
+    #[test]
+    fn a_worker_that_nobody_waits_for_any_more_is_killed_when_it_is_forked() {
+        let mut scene = Scene::new(Scene::config(1, 1));
+        let worker = scene.asked().pop_front().expect("one");
+        scene.engine.terminate();
+        assert!(scene.engine.has_ended(), "it does not wait for a zygote that may be importing");
+        let (child, fd) = process();
+        scene.engine.worker_spawned(worker.id, worker.pid(), Some(&fd));
+        assert_eq!(ended_by(child), Some(SIGKILL));
+    }
+
+    #[test]
+    fn a_worker_gets_the_signal_that_was_sent_before_the_zygote_told_of_it() {
+        for (by_signal, signal) in [(false, SIGKILL), (true, 15)] {
+            let mut scene = Scene::new(Scene::config(1, 1));
+            let mut worker = scene.asked().pop_front().expect("one");
+            // It has been forked and speaks, and the zygote's message is still under way.
+            worker.ready();
+            scene.tick();
+            let task = scene.task();
+            assert_eq!(worker.start(0), Some(task.id));
+            if by_signal {
+                scene.engine.signal_workers(signal);
+            } else {
+                scene.engine.terminate();
+            }
+            assert!(!scene.engine.has_ended());
+            let (child, fd) = process();
+            scene.engine.worker_spawned(worker.id, worker.pid(), Some(&fd));
+            assert_eq!(ended_by(child), Some(signal));
+            scene.die(worker, signal);
+            assert!(matches!(task.outcome(), Some(Outcome::Failed(Failure::Terminated))));
+            assert!(scene.engine.has_ended());
+        }
+    }
+
+    #[test]
+    fn a_sound_worker_is_sent_no_signal_when_it_is_forked() {
+        let mut scene = Scene::new(Scene::config(1, 1));
+        let worker = scene.asked().pop_front().expect("one");
+        let (mut child, fd) = process();
+        scene.engine.worker_spawned(worker.id, worker.pid(), Some(&fd));
+        assert!(child.try_wait().expect("asked").is_none());
+        // And it is killed by its descriptor when it is to be.
+        scene.engine.terminate();
+        assert_eq!(ended_by(child), Some(SIGKILL));
+    }
+
+    #[test]
+    fn descriptors_are_counted_for_each_worker_and_for_those_under_way() {
+        // 100 workers: 200, and for 16 of them a socket and four lanes, and 16 to spare.
+        let needed = 200 + 16 * 5 + 16;
+        assert!(check_descriptors(100, 4, 50, 50 + needed).is_ok());
+        let error = check_descriptors(100, 4, 50, 49 + needed).expect_err("one too few");
+        assert_eq!(error.code(), Code::Files);
+        let text = error.to_string();
+        assert!(text.contains(&format!("needs {needed} file")) && text.contains("RLIMIT_NOFILE"), "{text}");
+        // Of ten all may be under way.
+        assert!(check_descriptors(10, 1, 0, 20 + 20 + 16).is_ok());
+        assert!(check_descriptors(10, 1, 0, 20 + 20 + 15).is_err());
+    }
+
+    #[test]
+    fn processes_are_counted_against_those_of_the_cgroup() {
+        assert!(check_processes(100, 20, 120).is_ok());
+        let error = check_processes(100, 21, 120).expect_err("one too many");
+        assert_eq!(error.code(), Code::Processes);
+        assert!(error.to_string().contains("pids.max"), "{error}");
     }
 }
