@@ -564,38 +564,4 @@ impl crate::workers::Worker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lane_holds_as_much_as_outlasts_a_look() {
-        let limit = |average_ns| Load { average_ns, ..Load::default() }.lane_limit();
-        assert_eq!(limit(0), 2, "before the first answer");
-        assert_eq!(limit(1), MOST_IN_LANE);
-        assert_eq!(limit(COVER_NS / 31), MOST_IN_LANE);
-        assert_eq!(limit(COVER_NS / 10), 11);
-        assert_eq!(limit(COVER_NS), 2);
-        assert_eq!(limit(COVER_NS * 1000), 2);
-    }
-
-    #[test]
-    fn the_average_follows_the_answers() {
-        let mut load = Load::default();
-        load.learn(0);
-        assert_eq!(load.average_ns, 1, "there has been an answer");
-        let mut load = Load::default();
-        load.learn(800);
-        assert_eq!(load.average_ns, 800);
-        load.learn(1600);
-        assert_eq!(load.average_ns, 900);
-        load.learn(u64::MAX);
-        assert_eq!(load.average_ns, u64::MAX / 8, "no overflow");
-    }
-
-    #[test]
-    fn only_tasks_that_take_a_while_are_carried() {
-        let worth = |average_ns| Load { average_ns, ..Load::default() }.worth_stealing();
-        assert!(worth(0) && worth(STEAL_ABOVE_NS + 1));
-        assert!(!worth(1) && !worth(STEAL_ABOVE_NS));
-    }
-}
+mod tests;

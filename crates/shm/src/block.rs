@@ -239,6 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn one_small_board_is_kept_for_the_next_block_and_no_large_one() {
+        let shelf = shelf();
+        let small = shelf.take(64).expect("room");
+        let id = small.segment.id();
+        drop(small);
+        assert_eq!(shelf.lock().keys().copied().collect::<Vec<_>>(), [id]);
+        let large = shelf.take(1 << 20).expect("room");
+        assert_ne!(large.segment.id(), id, "it does not fit there");
+        drop(large);
+        assert_eq!(shelf.lock().keys().copied().collect::<Vec<_>>(), [id]);
+        // Two small ones, of which either may stay.
+        let blocks: Vec<Block> = (0..=SMALLEST_BOARD / 64).map(|_| shelf.take(64).expect("room")).collect();
+        assert_eq!(shelf.lock().len(), 2);
+        drop(blocks);
+        assert_eq!(shelf.lock().len(), 1);
+    }
+
+    #[test]
     fn a_block_that_is_used_again_is_zeros() {
         let shelf = shelf();
         let first = shelf.take(128).expect("room");

@@ -253,3 +253,123 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::config::{Config, Handed, Spawn};
+    use crate::simulation::scene::Scene;
+    use crate::task::Task;
+
+    const GRACE: Duration = Duration::from_secs(2);
+
+    fn cancelled(tasks: &[Arc<Task>]) -> usize {
+        tasks.iter().filter(|task| matches!(task.outcome(), Some(Outcome::Cancelled))).count()
+    }
+
+    fn is_terminated(task: &Task) -> bool {
+        matches!(task.outcome(), Some(Outcome::Failed(Failure::Terminated)))
+    }
+
+    #[test]
+    fn a_close_that_cancels_leaves_free_workers_what_they_would_have_taken() {
+        // Of workers that start up, each would have had one.
+        let scene = Scene::new(Scene::config(2, 2));
+        let tasks: Vec<_> = (0..12).map(|_| scene.task()).collect();
+        scene.engine.close(true);
+        assert_eq!(cancelled(&tasks), 8);
+        assert!(tasks[..4].iter().all(|task| !task.is_done()), "the first that came");
+        // One is busy, with one behind it: the running one goes on, and the other worker is not there to take any.
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let tasks: Vec<_> = (0..5).map(|_| scene.task()).collect();
+        assert_eq!(workers[0].start(0), Some(tasks[0].id));
+        scene.engine.close(true);
+        assert_eq!((cancelled(&tasks), tasks[0].is_done()), (4, false));
+        assert!(scene.engine.is_closed() && !scene.engine.has_ended());
+        workers[0].answer(0, tasks[0].id);
+        scene.tick();
+        assert!(workers[0].is_dismissed(0) && !scene.engine.has_ended());
+        scene.die(workers.remove(0), 0);
+        assert!(scene.engine.has_ended());
+    }
+
+    #[test]
+    fn the_sooner_of_two_ends_is_kept() {
+        for graces in [[GRACE, GRACE * 10], [GRACE * 10, GRACE]] {
+            let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+            let (running, waiting) = (scene.task(), scene.task());
+            assert_eq!(workers[0].start(0), Some(running.id));
+            for grace in graces {
+                scene.kicked();
+                scene.engine.end(grace);
+                assert!(scene.kicked(), "the supervisor is to look then");
+            }
+            assert_eq!(cancelled(&[waiting]), 1);
+            assert_eq!(scene.tick(), Some(scene.now + Duration::from_millis(500)), "it watches what runs");
+            scene.pass(GRACE - Duration::from_millis(1));
+            assert!(!running.is_done());
+            assert_eq!(scene.tick(), Some(scene.now + Duration::from_millis(1)));
+            scene.pass(Duration::from_millis(1));
+            assert!(is_terminated(&running) && running.record().pid == workers[0].pid());
+            assert!(scene.has_killed(&workers[0]));
+            scene.die(workers.remove(0), 9);
+            assert!(scene.engine.has_ended() && scene.asked().is_empty());
+        }
+    }
+
+    #[test]
+    fn an_end_waits_for_no_worker_that_is_not_there() {
+        let mut scene = Scene::new(Scene::config(2, 1));
+        let tasks = [scene.task(), scene.task()];
+        scene.engine.end(GRACE);
+        assert_eq!(cancelled(&tasks), 2);
+        assert!(scene.engine.has_ended());
+        assert_eq!(scene.engine.join(Some(Instant::now())), Waited::Ready);
+        scene.pass(GRACE);
+        assert_eq!(scene.workers(), 0);
+    }
+
+    #[test]
+    fn a_pool_that_has_ended_or_is_broken_is_ended_no_more() {
+        let scene = Scene::new(Scene::config(1, 1));
+        scene.engine.break_down(&Failure::Broken("of a test".into()));
+        scene.engine.end(Duration::ZERO);
+        scene.engine.terminate();
+        scene.engine.close(true);
+        assert!(matches!(scene.engine.broken(), Some(Failure::Broken(why)) if &*why == "of a test"));
+    }
+
+    #[test]
+    fn a_broken_pool_has_ended_when_its_workers_have() {
+        let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        let tasks = [scene.task(), scene.task(), scene.task()];
+        let started = workers[0].start(0).expect("each has one");
+        scene.engine.break_down(&Failure::Broken("of a test".into()));
+        for task in &tasks {
+            assert!(matches!(task.outcome(), Some(Outcome::Failed(Failure::Broken(_)))));
+            assert_eq!(task.attempt(), u32::from(task.id == started));
+        }
+        for worker in workers {
+            assert!(scene.has_killed(&worker) && !scene.engine.has_ended());
+            scene.die(worker, 9);
+        }
+        assert!(scene.engine.has_ended());
+        assert_eq!(scene.engine.statistics().expect("this process").counters.failed, 3);
+    }
+
+    #[test]
+    fn what_was_handed_down_is_closed_with_the_pool() {
+        let (mut reads, writes) = std::io::pipe().expect("a pipe");
+        let handed = Handed::new(vec![OwnedFd::from(writes)]);
+        let config = Scene::config(1, 1);
+        let spawn = config.spawn.map(|spawn| Spawn { handed, ..spawn });
+        let (scene, mut workers) = Scene::ready(Config { spawn, ..config });
+        scene.engine.close(false);
+        scene.die(workers.remove(0), 0);
+        assert!(scene.engine.has_ended());
+        assert_eq!(reads.read(&mut [0]).expect("the end"), 0);
+    }
+}

@@ -174,7 +174,129 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::task::{Call, Options, Record};
+    use crate::simulation::scene::{Actor, Scene};
+    use crate::task::{Call, Options, Phase, Record};
+
+    const MS: Duration = Duration::from_millis(1);
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    fn out_of_time(task: &Task) -> Option<(Limit, Phase)> {
+        match task.outcome() {
+            Some(Outcome::Failed(Failure::TimedOut(limit, phase))) => Some((*limit, *phase)),
+            _ => None,
+        }
+    }
+
+    fn with_timeout() -> (Scene, Actor, Arc<Task>) {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let task = scene.submit(Options { timeout: Some(LIMIT), ..Options::default() });
+        (scene, workers.pop().expect("one"), task)
+    }
+
+    #[test]
+    fn a_run_has_its_timeout_from_when_the_call_began() {
+        let (mut scene, mut worker, task) = with_timeout();
+        assert!(scene.tick().is_some_and(|next| next <= scene.now + LIMIT), "it may begin at once");
+        scene.pass(LIMIT / 2);
+        // Nobody looks before the first time at which it could be over, and its arguments have taken this long.
+        assert_eq!(worker.start(0), Some(task.id));
+        scene.pass(LIMIT * 3);
+        assert!(!task.is_done());
+        worker.begin(0, task.id);
+        scene.pass(LIMIT);
+        assert!(!task.is_done(), "this look was the first to see it");
+        scene.pass(LIMIT / 2);
+        assert!(!task.is_done());
+        scene.pass(LIMIT / 2);
+        assert_eq!(out_of_time(&task), Some((Limit::Timeout, Phase::Running)));
+        assert!(scene.has_killed(&worker) && task.attempt() == 1 && task.record().pid == worker.pid());
+        let counters = scene.engine.statistics().expect("this process").counters;
+        assert_eq!((counters.timed_out, counters.failed, counters.crashed), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_worker_that_never_says_that_it_has_begun_is_not_believed_for_ever() {
+        let (mut scene, mut worker, task) = with_timeout();
+        scene.pass(PREPARATION * 2);
+        assert!(!task.is_done(), "no worker has taken it");
+        assert_eq!(worker.start(0), Some(task.id));
+        // It is seen to be taken at one of the looks, which are far between by now.
+        scene.pass(MOST_LATE);
+        for _ in 0..9 {
+            scene.pass(PREPARATION / 10);
+            assert!(!task.is_done());
+        }
+        for _ in 0..9 {
+            scene.pass(PREPARATION / 10);
+        }
+        assert_eq!(out_of_time(&task), Some((Limit::Timeout, Phase::Running)));
+    }
+
+    #[test]
+    fn what_waits_has_no_run_that_could_be_over() {
+        let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let limited = Options { timeout: Some(LIMIT), ..Options::default() };
+        let (first, second, third) = (scene.task(), scene.submit(limited), scene.submit(limited));
+        assert_eq!(workers[0].start(0), Some(first.id));
+        scene.pass(LIMIT * 10);
+        assert!(!second.is_done() && !third.is_done());
+        workers[0].answer(0, first.id);
+        scene.tick();
+        for task in [&second, &third] {
+            assert_eq!(workers[0].start(0), Some(task.id));
+            workers[0].begin(0, task.id);
+            scene.pass(LIMIT / 2);
+            workers[0].answer(0, task.id);
+            scene.tick();
+            assert!(matches!(task.outcome(), Some(Outcome::Replied(_))));
+        }
+    }
+
+    #[test]
+    fn each_attempt_has_the_whole_timeout() {
+        let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let worker = &mut workers[0];
+        let task = scene.submit(Options { timeout: Some(LIMIT), retries: 5, ..Options::default() });
+        for _ in 0..3 {
+            assert_eq!(worker.start(0), Some(task.id));
+            scene.pass(MS);
+            worker.begin(0, task.id);
+            scene.pass(LIMIT / 2);
+            worker.say(0, crate::wire::kind::DONE, crate::wire::flags::ERROR, task.id, 0);
+            scene.tick();
+            assert!(!task.is_done());
+        }
+        assert_eq!(worker.start(0), Some(task.id));
+        scene.pass(MS);
+        worker.begin(0, task.id);
+        for _ in 0..3 {
+            scene.pass(LIMIT);
+        }
+        assert_eq!(out_of_time(&task), Some((Limit::Timeout, Phase::Running)));
+        assert_eq!(task.attempt(), 4, "and what is out of time is not run again");
+    }
+
+    #[test]
+    fn a_deadline_is_kept_to_the_moment_wherever_the_task_is() {
+        let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let limited = |times| Options { deadline: Some(LIMIT * times), ..Options::default() };
+        let (queued, running) = (scene.submit(limited(4)), scene.submit(limited(2)));
+        let id = workers[0].start(0).expect("one of them");
+        let (running, queued) = if id == running.id { (running, queued) } else { (queued, running) };
+        let sooner = scene.submit(limited(1));
+        assert!(scene.tick().is_some_and(|next| next <= scene.now + LIMIT));
+        scene.pass(LIMIT - MS);
+        assert!(!sooner.is_done());
+        scene.pass(MS);
+        assert_eq!(out_of_time(&sooner), Some((Limit::Deadline, Phase::Queued)));
+        assert_eq!((sooner.attempt(), sooner.record().pid), (0, 0), "it never ran");
+        scene.pass(LIMIT);
+        assert_eq!(out_of_time(&queued), Some((Limit::Deadline, Phase::Queued)));
+        assert!(!scene.has_killed(&workers[0]));
+        scene.pass(LIMIT * 2);
+        assert_eq!(out_of_time(&running), Some((Limit::Deadline, Phase::Running)));
+        assert!(scene.has_killed(&workers[0]));
+    }
 
     #[test]
     fn what_is_kept_is_bounded_by_the_tasks_that_have_not_ended() {

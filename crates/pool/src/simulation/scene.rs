@@ -63,6 +63,11 @@ impl Actor {
         false
     }
 
+    /// Says that the call of a task begins.
+    pub(crate) fn begin(&self, lane: usize, task: u64) {
+        self.lanes[lane].begin(task);
+    }
+
     /// Answers a task.
     pub(crate) fn answer(&mut self, lane: usize, task: u64) {
         self.say(lane, kind::DONE, 0, task, 1000);
@@ -157,9 +162,17 @@ impl Scene {
     }
 
     pub(crate) fn submit(&self, options: Options) -> Arc<Task> {
-        let payload = Payload { bytes: b"arguments".to_vec(), ..Payload::default() };
+        self.call(Payload { bytes: b"arguments".to_vec(), ..Payload::default() }, options)
+    }
+
+    fn call(&self, payload: Payload, options: Options) -> Arc<Task> {
         let call = Call::remote(Arc::clone(&self.function), payload);
         self.engine.submit(call, 0, options, true).expect("taken")
+    }
+
+    /// A task with so many bytes of arguments.
+    pub(crate) fn of_size(&self, bytes: usize) -> Arc<Task> {
+        self.call(Payload { bytes: vec![7; bytes], ..Payload::default() }, Options::default())
     }
 
     pub(crate) fn task(&self) -> Arc<Task> {
@@ -171,8 +184,7 @@ impl Scene {
         let lease = Arc::new(Arena::global().put_parts(&[&[7; 4096]]).expect("room"));
         let weak = Arc::downgrade(&lease);
         let payload = Payload { bytes: b"arguments".to_vec(), lease: Some(lease), ..Payload::default() };
-        let call = Call::remote(Arc::clone(&self.function), payload);
-        (self.engine.submit(call, 0, Options::default(), true).expect("taken"), weak)
+        (self.call(payload, Options::default()), weak)
     }
 
     /// The supervisor looks; gives when it will look again.

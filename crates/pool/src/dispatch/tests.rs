@@ -1,0 +1,284 @@
+//! How tasks are handed out, and what answers are believed: in a simulated pool without chance.
+
+use super::*;
+use crate::simulation::scene::{Actor, Scene};
+use crate::task::Options;
+
+#[test]
+fn a_lane_holds_as_much_as_outlasts_a_look() {
+    let limit = |average_ns| Load { average_ns, ..Load::default() }.lane_limit();
+    assert_eq!(limit(0), 2, "before the first answer");
+    assert_eq!(limit(1), MOST_IN_LANE);
+    assert_eq!(limit(COVER_NS / 31), MOST_IN_LANE);
+    assert_eq!(limit(COVER_NS / 10), 11);
+    assert_eq!(limit(COVER_NS), 2);
+    assert_eq!(limit(COVER_NS * 1000), 2);
+}
+
+#[test]
+fn the_average_follows_the_answers() {
+    let mut load = Load::default();
+    load.learn(0);
+    assert_eq!(load.average_ns, 1, "there has been an answer");
+    let mut load = Load::default();
+    load.learn(800);
+    assert_eq!(load.average_ns, 800);
+    load.learn(1600);
+    assert_eq!(load.average_ns, 900);
+    load.learn(u64::MAX);
+    assert_eq!(load.average_ns, u64::MAX / 8, "no overflow");
+}
+
+#[test]
+fn only_tasks_that_take_a_while_are_carried() {
+    let worth = |average_ns| Load { average_ns, ..Load::default() }.worth_stealing();
+    assert!(worth(0) && worth(STEAL_ABOVE_NS + 1));
+    assert!(!worth(1) && !worth(STEAL_ABOVE_NS));
+}
+
+// --- handing out ----------------------------------------------------------------------------------------------------
+
+const MS: Duration = Duration::from_millis(1);
+
+fn is_replied(task: &Task) -> bool {
+    matches!(task.outcome(), Some(Outcome::Replied(_)))
+}
+
+/// Why its worker was given up.
+fn condemned(task: &Task) -> Option<String> {
+    match task.outcome() {
+        Some(Outcome::Failed(Failure::Crashed { reason, .. })) => reason.as_deref().map(Into::into),
+        _ => None,
+    }
+}
+
+/// Runs one task in each worker that takes so long, so that the pool knows how long tasks take.
+fn learn(scene: &mut Scene, workers: &mut [Actor], takes: Duration) {
+    let tasks: Vec<_> = workers.iter().map(|_| scene.task()).collect();
+    let started: Vec<_> = workers.iter_mut().map(|worker| worker.start(0).expect("each has one")).collect();
+    scene.pass(takes);
+    for (worker, task) in workers.iter_mut().zip(started) {
+        worker.say(0, kind::DONE, 0, task, u64::try_from(takes.as_nanos()).expect("short"));
+    }
+    scene.tick();
+    assert!(tasks.iter().all(|task| is_replied(task)));
+}
+
+#[test]
+fn every_lane_is_given_as_much_as_it_may_hold() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(3, 1));
+    let tasks: Vec<_> = (0..7).map(|_| scene.task()).collect();
+    let held = |scene: &Scene| {
+        let core = scene.engine.lock();
+        let mut held: Vec<_> = core.lanes.iter().flatten().map(|lane| lane.outstanding.len()).collect();
+        held.sort_unstable();
+        (held, core.queue.len())
+    };
+    assert_eq!(held(&scene), (vec![2, 2, 2], 1), "nothing is known of tasks yet");
+    while !tasks.iter().all(|task| task.is_done()) {
+        for worker in &mut workers {
+            if let Some(task) = worker.start(0) {
+                worker.answer(0, task);
+            }
+        }
+        scene.tick();
+    }
+    // Ten that take 40 µs cover the time to the next look, and the one that runs.
+    for _ in 0..50 {
+        learn(&mut scene, &mut workers, Duration::from_micros(40));
+    }
+    let _tasks: Vec<_> = (0..40).map(|_| scene.task()).collect();
+    assert_eq!(held(&scene), (vec![11, 11, 11], 7));
+}
+
+#[test]
+fn the_worker_that_worked_last_is_given_the_next() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(3, 1));
+    learn(&mut scene, &mut workers, MS);
+    for last in [1, 0, 2, 2, 0] {
+        let tasks: Vec<_> = (0..3).map(|_| scene.task()).collect();
+        let started: Vec<_> = workers.iter_mut().map(|worker| worker.start(0).expect("busy")).collect();
+        for at in (0..3).filter(|at| *at != last).chain([last]) {
+            workers[at].answer(0, started[at]);
+            scene.tick();
+        }
+        assert!(tasks.iter().all(|task| is_replied(task)));
+        let next = scene.task();
+        assert_eq!(workers[last].start(0), Some(next.id));
+        workers[last].answer(0, next.id);
+        scene.tick();
+    }
+}
+
+#[test]
+fn what_waits_behind_a_long_task_is_carried_over() {
+    for (takes, at_once) in [(MS, true), (Duration::from_micros(10), false)] {
+        let (mut scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        learn(&mut scene, &mut workers, takes);
+        let tasks: Vec<_> = (0..4).map(|_| scene.task()).collect();
+        let first = workers[0].start(0).expect("busy");
+        for _ in 0..2 {
+            let id = workers[1].start(0).expect("two in each");
+            workers[1].answer(0, id);
+        }
+        scene.tick();
+        let next = workers[1].start(0);
+        assert_eq!(next.is_some(), at_once, "tasks take {takes:?}");
+        scene.pass(STEAL_AFTER + MS);
+        let next = next.or_else(|| workers[1].start(0)).expect("it has waited for long enough");
+        let next = tasks.iter().find(|task| task.id == next).expect("one of them");
+        assert!(next.id != first && !next.is_done());
+        workers[1].answer(0, next.id);
+        scene.tick();
+        assert!(is_replied(next) && next.attempt() == 1);
+        // The one that has started stays where it is.
+        assert_eq!((workers[0].start(0), workers[1].start(0)), (None, None));
+        workers[0].answer(0, first);
+        scene.tick();
+        assert!(tasks.iter().all(|task| is_replied(task)));
+    }
+}
+
+#[test]
+fn what_does_not_fit_into_a_ring_fails_alone_and_what_does_waits_for_room() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let large = scene.of_size(1 << 20);
+    match large.outcome() {
+        Some(Outcome::Failed(Failure::Limit { code: Code::TooLarge, reason })) => {
+            assert_eq!(&**reason, TOO_LARGE)
+        }
+        other => panic!("{other:?}"),
+    }
+    let tasks: Vec<_> = (0..20).map(|_| scene.of_size(30 << 10)).collect();
+    let mut order = Vec::new();
+    while order.len() < 20 {
+        let id = workers[0].start(0).expect("room comes with each answer");
+        workers[0].answer(0, id);
+        scene.tick();
+        order.push(id);
+    }
+    assert!(order.is_sorted() && tasks.iter().all(|task| is_replied(task)));
+}
+
+// --- answers --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn an_answer_to_another_task_ends_the_worker_and_costs_only_what_ran() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let (running, waiting) = (scene.task(), scene.task());
+    let worker = &mut workers[0];
+    assert_eq!(worker.start(0), Some(running.id));
+    worker.say(0, kind::DONE, 0, waiting.id, 0);
+    scene.tick();
+    assert!(scene.has_killed(&workers[0]) && !running.is_done() && !waiting.is_done());
+    scene.die(workers.remove(0), 9);
+    assert_eq!(condemned(&running).as_deref(), Some("it answered a task that it was not given"));
+    let mut next = scene.asked().pop_front().expect("another worker");
+    scene.fork(&next);
+    next.ready();
+    scene.tick();
+    assert_eq!(next.start(0), Some(waiting.id));
+}
+
+#[test]
+fn records_that_no_worker_sends_end_it() {
+    for (kind, why) in [
+        (99, "it sent a record of an unknown kind"),
+        (kind::INIT_FAILED, "its initializer failed after it was ready"),
+    ] {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let task = scene.task();
+        assert_eq!(workers[0].start(0), Some(task.id));
+        workers[0].say(0, kind, 0, 0, 0);
+        scene.tick();
+        scene.die(workers.remove(0), 9);
+        assert_eq!(condemned(&task).as_deref(), Some(why));
+        assert!(scene.engine.broken().is_none());
+    }
+}
+
+#[test]
+fn an_initializer_that_fails_breaks_the_pool_with_its_exception() {
+    let mut scene = Scene::new(Scene::config(1, 1));
+    let task = scene.task();
+    let mut worker = scene.asked().pop_front().expect("one");
+    scene.fork(&worker);
+    worker.say(0, kind::INIT_FAILED, 0, 0, 0);
+    scene.tick();
+    for failure in [
+        scene.engine.broken().as_ref(),
+        task.outcome().and_then(|outcome| match outcome {
+            Outcome::Failed(failure) => Some(failure),
+            _ => None,
+        }),
+    ] {
+        match failure {
+            Some(Failure::Initializer(reply)) => {
+                assert_eq!((&*reply.bytes, reply.flags & flags::ERROR), (&b"value"[..], flags::ERROR));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_worker_is_believed_no_longer_than_the_task_was_here() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    for (says, counts) in [(3_000_000, 3_000_000), (u64::MAX, 5_000_000)] {
+        let task = scene.task();
+        assert_eq!(workers[0].start(0), Some(task.id));
+        scene.pass(MS * 5);
+        workers[0].say(0, kind::DONE, 0, task.id, says);
+        scene.tick();
+        let record = task.record();
+        assert_eq!((record.busy_ns, record.total_ns, record.pid), (counts, 5_000_000, workers[0].pid()));
+    }
+    let statistics = scene.engine.statistics().expect("this process");
+    assert_eq!((statistics.workers[0].completed, statistics.workers[0].busy_ns), (2, 8_000_000));
+    assert_eq!(statistics.counters.busy_ns, 8_000_000);
+}
+
+#[test]
+fn what_raises_is_run_again_as_often_as_it_may_be() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    for retries in [0, 2] {
+        let task = scene.submit(Options { retries, ..Options::default() });
+        for attempt in 1..=retries + 1 {
+            assert!(!task.is_done());
+            assert_eq!(workers[0].start(0), Some(task.id));
+            workers[0].say(0, kind::DONE, flags::ERROR, task.id, 0);
+            scene.tick();
+            assert_eq!(task.attempt(), attempt);
+        }
+        assert!(matches!(task.outcome(), Some(Outcome::Replied(reply)) if reply.flags == flags::ERROR));
+    }
+    let counters = scene.engine.statistics().expect("this process").counters;
+    assert_eq!((counters.failed, counters.completed, counters.retried, counters.crashed), (2, 0, 2, 0));
+}
+
+#[test]
+fn arguments_stay_while_a_worker_looks_into_them() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let (task, lease) = scene.leased();
+    let id = lease.upgrade().expect("it is there").id();
+    assert_eq!(workers[0].start(0), Some(task.id));
+    workers[0].say(0, kind::DONE, flags::RETAINED, task.id, 0);
+    scene.tick();
+    assert!(is_replied(&task) && lease.upgrade().is_some());
+    workers[0].say(0, kind::RELEASE, flags::EMPTY, 1, id + 1);
+    scene.engine.statistics();
+    assert!(lease.upgrade().is_some(), "that was another one");
+    workers[0].say(0, kind::RELEASE, 0, 1, id);
+    // It is read with the next answer.
+    let next = scene.task();
+    assert_eq!(workers[0].start(0), Some(next.id));
+    workers[0].answer(0, next.id);
+    scene.pass(MS);
+    assert!(lease.upgrade().is_none());
+    // Without the flag they go with the task.
+    let (task, lease) = scene.leased();
+    assert_eq!(workers[0].start(0), Some(task.id));
+    workers[0].answer(0, task.id);
+    scene.tick();
+    assert!(lease.upgrade().is_none());
+}
