@@ -101,7 +101,9 @@ class Encoding:
         self._current: tuple[Key, str] | None = None
         self._sources: dict[str, list[str]] = {}
         self.uses_functions = False
-        self.watch = _watch.Watch(self._visit_name)
+        # Weakly: a circle of the two would keep what is sent, with all its data, until the next collection.
+        this = weakref.proxy(self)
+        self.watch = _watch.Watch(lambda function, name: this._visit_name(function, name))
         self.visits = False
         #: The names, in the order in which they were found.
         self.needs: list[tuple[Key, str]] = []

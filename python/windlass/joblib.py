@@ -33,6 +33,9 @@ from windlass._cores import usable_cores
 from windlass._future import Future
 from windlass._pool import Pool
 
+#: What joblib hands to every backend: settings of the files from which it maps arrays, of which there are none here,
+#: and what it has heeded itself.
+_OF_JOBLIB = frozenset(("max_nbytes", "temp_folder", "mmap_mode", "prefer", "require", "verbose", "context"))
 #: Seconds that a pool stays warm when nobody uses it.
 IDLE_TIMEOUT = 300.0
 
@@ -142,8 +145,8 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     """Runs joblib's batches in a `windlass.Pool`.
 
     The pool stays warm for the next `joblib.Parallel` with the same settings, for `idle_worker_timeout` seconds (300);
-    `windlass.joblib.shutdown` ends it earlier. What else `parallel_config` is given goes to the pool: ``preload``,
-    ``kind``, ``initializer`` and so on; ``pool=`` names a pool that is used as it is and left open.
+    `windlass.joblib.shutdown` ends it earlier. What else `parallel_config` or `Parallel` is given goes to the pool:
+    ``preload``, ``kind``, ``initializer`` and so on; ``pool=`` names a pool that is used as it is and left open.
 
     A `Parallel` inside a task runs on threads, and one inside that in sequence, as with joblib's own backends.
     """
@@ -162,7 +165,9 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         super().__init__(nesting_level=nesting, inner_max_num_threads=inner)
         self._given = pool
         self._settings = settings
-        self._patience = IDLE_TIMEOUT if idle_worker_timeout is None else float(idle_worker_timeout)
+        self._patience = idle_worker_timeout
+        #: What the `Parallel` that uses this backend was given for it, beside what the backend was made with.
+        self._called_with: dict[str, Any] = {}
         self._pool: Pool | None = None
         self._warm: _Warm | None = None
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
@@ -171,33 +176,38 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         """How many calls run at once: joblib counts from the usable cores downward if it is negative."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
-        if self._given is not None:
-            statistics = self._given.statistics()
-            return statistics.workers * statistics.threads
+        given = self._called_with.get("pool", self._given)
+        if given is not None:
+            statistics = given.statistics()
+            return int(statistics.workers * statistics.threads)
         if n_jobs is None:
             return 1
         if n_jobs > 0:
             return n_jobs
         return max(usable_cores() + 1 + n_jobs, 1)
 
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **called_with: Any) -> int:
         """Takes a pool, and says how many calls it runs at once.
-
-        joblib's own settings (``max_nbytes``, ``temp_folder`` and so on) are about the files from which it maps arrays,
-        of which there are none here.
 
         Raises:
             FallbackToBackend: one job needs no worker: it runs here, in sequence, as joblib's own backends do it.
+            TypeError: `Parallel` was given what neither joblib nor a pool takes.
         """
+        self._called_with = {name: value for name, value in called_with.items() if name not in _OF_JOBLIB}
+        settings = {**self._settings, **self._called_with}
+        given: Pool | None = settings.pop("pool", self._given)
+        patience: float | None = settings.pop("idle_worker_timeout", self._patience)
         count = self.effective_n_jobs(n_jobs)
         self.parallel = parallel
-        if self._given is not None:
-            self._pool = self._given
+        if given is not None:
+            self._pool = given
             return count
-        if count == 1 and not self._settings:
+        if count == 1 and not settings:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self._warm = _borrow(
-            count, {"blas_threads": self.inner_max_num_threads, **self._settings}, self._patience
+            count,
+            {"blas_threads": self.inner_max_num_threads, **settings},
+            IDLE_TIMEOUT if patience is None else float(patience),
         )
         self._pool = self._warm.pool
         return count
@@ -229,7 +239,7 @@ class WindlassBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             future.cancel(running=True)
         self.terminate()
         if ensure_ready:
-            self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
+            self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel, **self._called_with)
 
 
 register_parallel_backend("windlass", WindlassBackend)

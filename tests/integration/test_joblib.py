@@ -49,6 +49,30 @@ def test_by_name_in_parallel_itself() -> None:
     ) == list(range(1, 10))
 
 
+def test_what_parallel_itself_is_given(make_pool: Callable[..., Any]) -> None:
+    def pids(**settings: Any) -> set[int]:
+        parallel = joblib.Parallel(
+            n_jobs=2, backend="windlass", max_nbytes="1M", prefer="processes", **settings
+        )
+        return set(parallel(joblib.delayed(os.getpid)() for _ in range(20)))
+
+    assert os.getpid() not in pids(kind="process")
+    assert pids(kind="thread", idle_worker_timeout=5) == {os.getpid()}
+    pool = make_pool(2, kind="process")
+    assert pids(pool=pool) <= set(pool.statistics().worker_pids)
+    with pytest.raises(TypeError, match="no_such_setting"):
+        pids(no_such_setting=3)
+
+
+def test_settings_of_a_parallel_outlast_a_failure_and_bind_no_other() -> None:
+    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="thread"):
+        with joblib.Parallel(kind="process") as parallel:
+            with pytest.raises(ValueError, match="told"):
+                parallel(joblib.delayed(tasks.fail)("told") for _ in range(5))
+            assert os.getpid() not in parallel(joblib.delayed(os.getpid)() for _ in range(5))
+        assert set(joblib.Parallel()(joblib.delayed(os.getpid)() for _ in range(5))) == {os.getpid()}
+
+
 def test_a_reused_parallel() -> None:
     with joblib.Parallel(n_jobs=2, backend="windlass") as parallel:
         for _ in range(3):
@@ -107,11 +131,11 @@ def _in(backend: str, numbers: int) -> int:
     ],
 )
 def test_backends_within_each_other(outer: str, inner: str) -> None:
+    # Below threads, which a free-threaded Python gets, joblib refuses loky: it warns, and runs the calls in sequence.
+    settings = {"kind": "process"} if outer == "windlass" else {}
     try:
-        assert joblib.Parallel(n_jobs=2, backend=outer)(joblib.delayed(_in)(inner, n) for n in (3, 4)) == [
-            5,
-            14,
-        ]
+        parallel = joblib.Parallel(n_jobs=2, backend=outer, **settings)
+        assert parallel(joblib.delayed(_in)(inner, n) for n in (3, 4)) == [5, 14]
         if outer == "windlass":
             # The workers that have other workers end with them.
             warm_pools.shutdown()

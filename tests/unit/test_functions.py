@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import pickle
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -205,3 +207,26 @@ def test_a_pool_notices_a_changed_global(processes: Any) -> None:
     assert processes.submit(function).result(60) == 1
     function.__globals__["rate"] = 2
     assert processes.submit(function).result(60) == 2
+
+
+def test_what_was_sent_goes_with_its_last_reference() -> None:
+    class Data:
+        """Something that can be referred to weakly."""
+
+    def over(data: Data) -> Callable[[], Data]:
+        return lambda: data
+
+    collects = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        data = Data()
+        seen = weakref.ref(data)
+        function = over(data)
+        _functions.encode(function)
+        _functions.encode_whole(function)
+        del data, function
+        assert seen() is None, "it waits for the collector"
+    finally:
+        if collects:
+            gc.enable()

@@ -70,8 +70,7 @@ impl Function {
 
     /// Bytes that it takes in the record and in shared memory.
     pub fn size(&self) -> usize {
-        let leased =
-            self.payload.lease.iter().flat_map(|lease| lease.ranges()).map(|range| range.1).sum::<u64>();
+        let leased = self.payload.lease.as_ref().map_or(0, |lease| lease.size());
         self.payload.bytes.len().saturating_add(usize::try_from(leased).unwrap_or(usize::MAX))
     }
 }
@@ -630,11 +629,14 @@ mod tests {
     fn a_function_s_size_has_what_lies_in_shared_memory() {
         use windlass_shm::arena::{Arena, ArenaConfig};
         let arena = Arena::new(ArenaConfig { keep: 0 });
-        let lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
+        let mut lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
+        // What is large lies by itself, and other leases may share it.
+        let large = vec![3; 2 << 20];
+        lease.keep_with_it(vec![arena.put_once(&large).expect("room")]);
         let (control, _fd) = Control::create(1).expect("a control page");
         let payload = Payload { bytes: vec![0; 10], lease: Some(Arc::new(lease)), ..Payload::default() };
         let made = Function { id: 3, name: "f".into(), payload, dropped: Arc::new(Dropped::new(control)) };
-        assert_eq!(made.size(), 133);
+        assert_eq!(made.size(), 133 + large.len());
     }
 
     #[test]

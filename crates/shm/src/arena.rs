@@ -129,6 +129,12 @@ impl Lease {
         &self.ranges
     }
 
+    /// Bytes of all its parts, and of the leases that it keeps.
+    pub fn size(&self) -> u64 {
+        let own = self.ranges.iter().map(|range| range.1).sum::<u64>();
+        self.with.iter().fold(own, |sum, other| sum.saturating_add(other.size()))
+    }
+
     /// Keeps others for as long as this one lives.
     pub fn keep_with_it(&mut self, others: Vec<Arc<Self>>) {
         self.with = others;

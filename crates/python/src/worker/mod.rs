@@ -267,6 +267,7 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
             channel: &link.channel,
             tools: serve::Tools::load(&module)?,
             functions: HashMap::new(),
+            lingering: 0,
             forks: process::fork_generation(),
         };
         server.run()

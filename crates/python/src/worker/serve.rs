@@ -43,6 +43,8 @@ pub(crate) fn note_changed() {
 /// A function that the parent has sent.
 pub(crate) struct Loaded {
     callable: Object,
+    /// Bytes of its pickle.
+    bytes: u64,
     /// What restores the values of the program's names that were sent with it, if there are any, and the count of
     /// changes at which they were last as it expects them.
     state: Option<(Object, u64)>,
@@ -76,6 +78,11 @@ fn has_connection(stream: &Object) -> bool {
 /// Looked for at first, then less often: an idle worker costs next to nothing.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONG_REST: Duration = Duration::from_secs(10);
+
+/// Bytes of functions that were forgotten, and that only the collector frees, before it is called.
+const MOST_LINGERING: u64 = 32 << 20;
+/// The same for a worker that rests, which has the time.
+const WORTH_A_REST: u64 = 1 << 20;
 
 /// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
 pub(crate) fn keep_buffer(buffer: Object) -> Result<bool, Raised> {
@@ -177,6 +184,9 @@ pub(crate) struct Server<'a> {
     pub(crate) channel: &'a FdChannel,
     pub(crate) tools: Tools,
     pub(crate) functions: HashMap<u64, Result<Loaded, Object>>,
+    /// Bytes of functions that this lane has forgotten since it last called the collector, and that something still
+    /// refers to.
+    pub(crate) lingering: u64,
     pub(crate) forks: u64,
 }
 
@@ -192,6 +202,7 @@ impl Server<'_> {
                 if looks == 1 {
                     // One that cannot be mapped is no loss before a task names it.
                     let _ = self.channel.drain();
+                    self.collect(WORTH_A_REST);
                 }
                 let end = &mut self.end;
                 let rest = if looks == 0 { FIRST_REST } else { LONG_REST };
@@ -210,7 +221,10 @@ impl Server<'_> {
                 }
                 kind::FORGET_FUNCTION => {
                     self.end.finish();
-                    self.functions.remove(&record.aux);
+                    let forgotten = self.functions.remove(&record.aux);
+                    self.lingering = self.lingering.saturating_add(lingering(forgotten.as_ref()));
+                    drop(forgotten);
+                    self.collect(MOST_LINGERING);
                 }
                 kind::EXIT => {
                     self.end.finish();
@@ -221,18 +235,32 @@ impl Server<'_> {
         }
     }
 
+    /// Calls the collector, once it may free more than `most` bytes of forgotten functions. It comes by itself after
+    /// so many objects, however large they are, and not to a worker that rests.
+    fn collect(&mut self, most: u64) {
+        if self.lingering > most {
+            self.lingering = 0;
+            // SAFETY: the thread is attached, and no task runs in it. It does nothing where the program has switched
+            // the collector off, and reports what finalizers raise.
+            unsafe { ffi::PyGC_Collect() };
+        }
+    }
+
     fn load_function(&mut self, record: Incoming) -> Result<(), Raised> {
         let described = record.flags & flags::DESCRIBED != 0;
         let leased = record.flags & flags::LEASED != 0;
-        let lease =
-            if leased { Table::parse(self.end.payload()).map_or(0, |table| table.lease()) } else { 0 };
+        let table = if described { Table::parse(self.end.payload()).ok() } else { None };
+        let lease = table.as_ref().filter(|_| leased).map_or(0, Table::lease);
+        let inline = self.end.payload().len() as u64;
+        let beside = table.iter().flat_map(Table::entries).filter(|entry| entry.segment != 0);
+        let bytes = beside.fold(inline, |sum, entry| sum.saturating_add(entry.bytes()));
         let payload = Object::bytes(self.end.payload())?;
         self.end.finish();
         let loading = Loading::begin();
         let function = if described || names_us(payload.as_bytes().unwrap_or_default()) {
-            self.load_state(&payload, described)
+            self.load_state(&payload, described, bytes)
         } else {
-            self.load_plain(&payload)
+            self.load_plain(&payload, bytes)
         };
         drop(loading);
         let replaced = self.functions.insert(record.aux, function.map_err(|Raised| take_exception()));
@@ -244,16 +272,16 @@ impl Server<'_> {
     }
 
     /// A function that is found by its name. It runs none of our Python, whose pages the worker would have to copy.
-    fn load_plain(&self, payload: &Object) -> Result<Loaded, Raised> {
+    fn load_plain(&self, payload: &Object, bytes: u64) -> Result<Loaded, Raised> {
         let callable = self.tools.loads.call(&[payload.as_ptr()]).or_else(|Raised| {
             let error = take_exception();
             self.tools.functions.attribute(c"raise_unloadable")?.call(&[error.as_ptr()])
         })?;
-        Ok(Loaded { callable, state: None })
+        Ok(Loaded { callable, bytes, state: None })
     }
 
     /// A function that may come with values of the program's names.
-    fn load_state(&self, payload: &Object, described: bool) -> Result<Loaded, Raised> {
+    fn load_state(&self, payload: &Object, described: bool, bytes: u64) -> Result<Loaded, Raised> {
         self.tools.functions.attribute(c"load").and_then(|load| {
             let pair = load.call(&[payload.as_ptr(), Self::truth(described)])?;
             let changes = CHANGES.load(Ordering::Relaxed);
@@ -265,7 +293,7 @@ impl Server<'_> {
                 )
             };
             let state = if state.is_none() { None } else { Some((state.attribute(c"restore")?, changes)) };
-            Ok(Loaded { callable, state })
+            Ok(Loaded { callable, bytes, state })
         })
     }
 
@@ -501,6 +529,20 @@ impl Server<'_> {
             self.send(kind::LOST, 0, segment, nothing)?;
         }
         Ok(())
+    }
+}
+
+/// Bytes of a function that may stay when this lane lets go of it: those of one that refers to itself. The free-threaded
+/// build leaves every function to the collector that is defined in no other, and each large block of memory too,
+/// until the collector, or ten more of them, show that no thread looks into it.
+fn lingering(forgotten: Option<&Result<Loaded, Object>>) -> u64 {
+    let counted = |loaded: &Loaded| {
+        // SAFETY: a live object.
+        cfg!(Py_GIL_DISABLED) || unsafe { ffi::Py_REFCNT(loaded.callable.as_ptr()) } > 1
+    };
+    match forgotten {
+        Some(Ok(loaded)) if counted(loaded) => loaded.bytes,
+        _ => 0,
     }
 }
 
