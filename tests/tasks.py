@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -100,6 +101,18 @@ class Gate:
         while not (self.folder / "open").exists() and time.monotonic() < deadline:
             time.sleep(0.002)
         return os.getpid() if value is None else value
+
+    def with_child(self, name: str = "task") -> None:
+        """Called by a task: as `hold`, having started a process."""
+        child = subprocess.Popen(["sleep", "100"])
+        (self.folder / f"child.{child.pid}").touch()
+        self.hold(name)
+        child.kill()
+        child.wait()
+
+    def children(self) -> list[int]:
+        """The process ids of those that `with_child` has started."""
+        return [int(path.name.partition(".")[2]) for path in self.folder.glob("child.*")]
 
     def mark(self, name: str) -> int:
         """Called by a task: notes that `name` was here, once more."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import enum
 import functools
+import importlib
 import sys
 import threading
 import types
@@ -62,6 +63,32 @@ def reduce_part(value: Any) -> Any:
     return None
 
 
+def reduce_elsewhere(value: Any) -> Any:
+    """How a class is found that says it is of another module than it is, as pytest's ``Skipped`` does of `builtins`.
+
+    `None` for anything else.
+    """
+    if not isinstance(value, type) or value.__module__ == "__main__":
+        return None
+    path = value.__qualname__
+    said = sys.modules.get(value.__module__)
+    if said is None or "<locals>" in path or at(vars(said), path) is value:
+        return None
+    for base in value.__mro__:
+        own = [part.__module__ for part in vars(base).values() if isinstance(part, types.FunctionType)]
+        for name in [base.__module__, *own]:
+            module = sys.modules.get(name)
+            if module is None or name == "__main__" or at(vars(module), path) is not value:
+                continue
+            if _watch.is_findable(name, module):
+                return _find, (name, path)
+    return None
+
+
+def _find(module: str, path: str) -> Any:
+    return at(vars(importlib.import_module(module)), path)
+
+
 def _make_partial_method(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     return functools.partialmethod(function, *arguments, **keywords)
 
@@ -88,7 +115,12 @@ def reduce_class(kind: Any, made: Any) -> Any:
         for name in members:
             state.pop(name, None)
         attributes = {
-            name: {key: value for key, value in vars(member).items() if key not in _OF_MEMBERS}
+            name: {
+                key: value
+                for key, value in vars(member).items()
+                # A value that the program may have changed in place, in a class that the worker has already.
+                if key not in _OF_MEMBERS or (key == "_value_" and not _watch.is_atomic(value))
+            }
             for name, member in members.items()
         }
         values = _member_values(kind, members)
@@ -220,4 +252,21 @@ def _fill(made: Any, state: Any) -> None:
             type.__delattr__(made, name)
     if of_members:
         for name, values in of_members.items():
-            vars(made.__members__[name]).update(values)
+            member = made.__members__[name]
+            if "_value_" in values:
+                _forget_value(made, member._value_, values["_value_"])
+            vars(member).update(values)
+
+
+def _forget_value(kind: Any, before: Any, now: Any) -> None:
+    """Replaces a member's value where the enumeration looks values up."""
+    lists: list[list[Any]] = [
+        getattr(kind, name, []) for name in ("_unhashable_values_", "_hashable_values_")
+    ]
+    lists += getattr(kind, "_unhashable_values_map_", {}).values()
+    for values in lists:
+        values[:] = [now if value is before else value for value in values]
+    by_value: dict[Any, Any] = kind._value2member_map_
+    found = [(now if value is before else value, member) for value, member in by_value.items()]
+    by_value.clear()
+    by_value.update(found)

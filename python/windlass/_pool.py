@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Literal, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
 from windlass import _core, _logs
 from windlass._core import private_bytes
@@ -36,6 +36,9 @@ from windlass._spawn import depth, spawn_settings, stamps
 from windlass._statistics import PoolStatistics, WorkerStatistics
 from windlass._tasks import TaskMethods
 from windlass._view import PoolOptions
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -98,6 +101,8 @@ class Pool(_core.PoolBase, TaskMethods):
     #: Maps of unknown length that were dropped before anybody looked at a result: their inputs are run all the same.
     _unread: list[_core.MapIterator]
     _mail: weakref.WeakKeyDictionary[Any, LoopMail]
+    #: For each event loop the lock of the one coroutine that waits for room in the queue; the others wait for the lock.
+    _turns: weakref.WeakKeyDictionary[Any, asyncio.Lock]
     _runners: list[threading.Thread]
     _owner: int
     _grace: float
@@ -200,6 +205,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._maps = []
         self._unread = []
         self._mail = weakref.WeakKeyDictionary()
+        self._turns = weakref.WeakKeyDictionary()
         self._runners = []
         self._owner = os.getpid()
         self._grace = checked_seconds("grace", grace)
@@ -257,19 +263,48 @@ class Pool(_core.PoolBase, TaskMethods):
         import asyncio
 
         if not future.done():
-            loop = asyncio.get_running_loop()
-            mail = self._mail.get(loop)
-            if mail is None:
-                mail = self._mail.setdefault(loop, LoopMail(loop))
-            waiter: asyncio.Future[None] = loop.create_future()
-            future.add_done_callback(mail.post(waiter))
             try:
-                await waiter
+                await self._posted(future)
             except asyncio.CancelledError:
                 future.cancel(running=True)
                 raise
         result: T = future.result()
         return result
+
+    def _posted(self, future: Future[Any]) -> asyncio.Future[None]:
+        """Is done when the future is, in the running loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        mail = self._mail.get(loop)
+        if mail is None:
+            mail = self._mail.setdefault(loop, LoopMail(loop))
+        waiter: asyncio.Future[None] = loop.create_future()
+        future.add_done_callback(mail.post(waiter))
+        return waiter
+
+    async def _submit_in_loop(
+        self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], options: TaskSettings
+    ) -> Future[T]:
+        """As `_submit`; in a full queue it waits for room without blocking the loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        turn = self._turns.get(loop)
+        if turn is None:
+            turn = self._turns.setdefault(loop, asyncio.Lock())
+        async with turn:
+            while True:
+                room = self._room()
+                if room is None:
+                    future = self._try_submit(fn, args, kwargs, options)
+                    if future is not None:
+                        return future
+                    continue
+                try:
+                    await self._posted(room)
+                finally:
+                    self._forget_room(room)
 
     # --- the pool itself --------------------------------------------------------------------------------------------
 

@@ -7,15 +7,13 @@ cloudpickle takes what pickle refuses. What the parent sends of its own modules,
 
 from __future__ import annotations
 
-import contextlib
-import copyreg
 import io
 import pickle
 import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from windlass import _handed
+from windlass import _exceptions, _handed
 
 PROTOCOL = 5
 _MAIN = b"__main__"
@@ -124,6 +122,17 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
     return _slowly(value, buffers, "encode_object")
 
 
+def encode_carefully(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
+    """As `encode_object`, for what plain pickle does not take, or not in the right way: the compiled part has tried.
+
+    Raises:
+        EncodeError: if cloudpickle does not take it either.
+    """
+    if _handed.current() is not None:
+        return encode_object(value, buffers)
+    return _slowly(value, buffers, "encode_object")
+
+
 def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) -> bytes:
     from windlass import _spaces
 
@@ -208,7 +217,7 @@ def open_payload(payload: bytes, described: bool, *, writable: bool, result: boo
     from windlass._load import worker
 
     stream, *buffers = worker.open_frame(payload, writable, result)
-    return pickle.loads(stream, buffers=buffers)
+    return _exceptions.loads(stream, buffers)
 
 
 def decode_arguments(payload: bytes, writable: bool) -> Any:
@@ -224,6 +233,29 @@ def decode_described(payload: bytes) -> Any:
         raise
     except BaseException as error:
         raise undecodable("result", error) from error
+
+
+def reopen(payload: bytes, error: BaseException) -> Any:
+    """What did not unpickle, tried again: it may have an exception in it that pickle cannot make again.
+
+    Raises:
+        BaseException: the same error, if it is another matter.
+    """
+    return _exceptions.reopen(payload, error)
+
+
+def reopen_result(payload: bytes, error: BaseException) -> Any:
+    """Parent: the same for a result.
+
+    Raises:
+        DecodeError: if it is another matter.
+    """
+    try:
+        return _exceptions.reopen(payload, error)
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as problem:
+        raise undecodable("result", problem) from problem
 
 
 def undecodable(what: str, error: BaseException) -> BaseException:
@@ -266,52 +298,40 @@ _CAUSE: Any = vars(BaseException)["__cause__"]
 _TRACEBACK: Any = vars(BaseException)["__traceback__"]
 
 
-def _is_frozen(error: BaseException) -> bool:
-    settings = getattr(type(error), "__dataclass_params__", None)
-    return bool(getattr(settings, "frozen", False))
-
-
-class _Frozen:
-    """Becomes, where it is unpickled, an exception whose class forbids assignments, pickle's among them."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    def __reduce__(self) -> Any:
-        attributes = dict(vars(self.error))
-        slots: list[str] = cast("Any", copyreg)._slotnames(type(self.error))
-        for name in slots:
-            with contextlib.suppress(AttributeError):
-                attributes[name] = getattr(self.error, name)
-        return _make_frozen, (type(self.error), self.error.args, attributes)
-
-
-def _make_frozen(
-    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
-) -> BaseException:
-    made = kind.__new__(kind, *args)
-    for name, value in attributes.items():
-        BaseException.__setattr__(made, name, value)
-    return made
-
-
-def portable_error(error: BaseException) -> tuple[BaseException | _Frozen, str]:
+def portable_error(error: BaseException) -> tuple[BaseException | _exceptions.Carrier, str]:
     """An exception that survives the way, and its traceback as text.
 
     One that cannot be pickled, or not be unpickled again, is stood in for by a `RemoteError`.
     """
     text = _traceback(error)
+    if error.__traceback__ is not None:
+        # Frames hold on to the task's arguments, and are not sent.
+        _TRACEBACK.__set__(error, None)
+    return _portable(error), text
+
+
+def _portable(error: BaseException) -> BaseException | _exceptions.Carrier:
     try:
-        if error.__traceback__ is not None:
-            # Frames hold on to the task's arguments, and are not sent.
-            _TRACEBACK.__set__(error, None)
-        carrier = _Frozen(error) if _is_frozen(error) else error
-        stream = encode_answer(carrier, None)
-        if not isinstance(pickle.loads(stream), BaseException):
-            raise TypeError("it unpickles as something else")
+        if _exceptions.has_slots(type(error)):
+            raise TypeError("pickle leaves the slots of exceptions out")
+        _check(error, error)
     except BaseException as problem:
-        return _stand_in(error, f"{type(problem).__name__}: {_text(problem)}"), text
-    return carrier, text
+        if not _exceptions.is_ours(type(error)):
+            return _stand_in(error, problem)
+        carrier = _exceptions.Carrier(error, _portable)
+        try:
+            _check(carrier, error)
+        except BaseException:
+            return _stand_in(error, problem)
+        return carrier
+    return error
+
+
+def _check(carrier: object, error: BaseException) -> None:
+    """Raises if that does not become the exception where it arrives; what a class's own way makes is its own matter."""
+    made = pickle.loads(encode_answer(carrier, None))
+    if not isinstance(made, BaseException) or (carrier is not error and type(made) is not type(error)):
+        raise TypeError("it unpickles as something else")
 
 
 def _traceback(error: BaseException) -> str:
@@ -323,8 +343,9 @@ def _traceback(error: BaseException) -> str:
         )
 
 
-def _stand_in(error: BaseException, why: str) -> BaseException:
+def _stand_in(error: BaseException, problem: BaseException | str) -> BaseException:
     kind = type(error)
+    why = problem if isinstance(problem, str) else f"{type(problem).__name__}: {_text(problem)}"
     made: BaseException = errors().RemoteError(
         f"{kind.__module__}.{kind.__qualname__}: {_text(error)} (the exception itself could not be sent: {why})"
     )

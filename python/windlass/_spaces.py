@@ -9,6 +9,7 @@ So what the worker's own code has assigned stays, unless the program assigns som
 
 from __future__ import annotations
 
+import copyreg
 import io
 import linecache
 import os
@@ -22,7 +23,7 @@ from typing import Any, cast
 
 import cloudpickle as untyped
 
-from windlass import _classes, _handed, _remade, _watch
+from windlass import _classes, _exceptions, _handed, _remade, _watch
 from windlass._taken import (
     NUMBERS,
     SPACES,
@@ -97,6 +98,9 @@ class Encoding:
         #: Values of names, by identity: wherever they stand, the worker finds the module's own object.
         self._roots: dict[int, tuple[_Outgoing, str]] = {}
         self._containers: dict[int, tuple[_Outgoing, str]] = {}
+        #: Modules whose names' values have not been looked through: what a caller hands over does not need it.
+        self._unsearched: list[_Outgoing] = []
+        self._searches = False
         self._edges: dict[tuple[Key, str], set[tuple[Key, str]]] = {}
         self._current: tuple[Key, str] | None = None
         self._sources: dict[str, list[str]] = {}
@@ -122,8 +126,14 @@ class Encoding:
             self._modules[name] = None
             if lasting and module is not None:
                 found = self._modules[name] = _Outgoing(module)
-                self._find_roots(found)
+                self._unsearched.append(found)
+                if self._searches:
+                    self._search()
         return self._modules[name]
+
+    def _search(self) -> None:
+        while self._unsearched:
+            self._find_roots(self._unsearched.pop())
 
     def _find_roots(self, module: _Outgoing) -> None:
         # All of them, and not only those that are needed: a digest must say nothing but what the value is.
@@ -234,6 +244,9 @@ class Encoding:
         roots: bool,
         recreate: bool,
     ) -> bytes:
+        if roots:
+            self._searches = True
+            self._search()
         kind = _AliasingPickler if roots and self._containers and not _is_long(value) else _Pickler
         with io.BytesIO() as out:
             pickler = kind(out, self, buffers, roots, recreate)
@@ -384,8 +397,13 @@ def encode_answer(value: object, keep: Callable[[pickle.PickleBuffer], object] |
         return out.getvalue()
 
 
+def _reducers() -> dict[type, Callable[[Any], Any]]:
+    return {**copyreg.dispatch_table, **cloudpickle.Pickler._dispatch_table}
+
+
 class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, out: io.BytesIO, buffers: Callable[[pickle.PickleBuffer], object] | None) -> None:
+        self.dispatch_table = _reducers()
         super().__init__(out, PROTOCOL, buffer_callback=buffers)
         self._unsendable = _remade.unsendable()
 
@@ -397,7 +415,7 @@ class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
             for space in list(SPACES.values()):
                 if space.module is home and _classes.at(space.globals, obj.__qualname__) is obj:
                     return NotImplemented
-        part = _classes.reduce_part(obj)
+        part = _classes.reduce_part(obj) or _classes.reduce_elsewhere(obj)
         return _classes.reduce_class(obj, super().reducer_override(obj)) if part is None else part
 
 
@@ -465,6 +483,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         roots: bool,
         recreate: bool,
     ) -> None:
+        # cloudpickle's is a chain of tables in Python, which is asked about each object.
+        self.dispatch_table = _reducers()
         super().__init__(out, protocol=PROTOCOL, buffer_callback=buffers)
         self._encoding = encoding
         self._roots = roots
@@ -485,7 +505,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             handed = self._handing.reduce(obj)
             if handed is not NotImplemented:
                 return handed
-        special = _classes.reduce_part(obj) or _remade.reduce_definition(obj)
+        special = (
+            _classes.reduce_part(obj) or _classes.reduce_elsewhere(obj) or _remade.reduce_definition(obj)
+        )
+        if special is None and isinstance(obj, BaseException) and _exceptions.needs_care(type(obj)):
+            return _exceptions.reduce(obj)
         if special is None and self._recreate:
             special = _remade.reduce_state(obj)
         if special is not None:

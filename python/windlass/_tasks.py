@@ -262,10 +262,18 @@ class TaskMethods(concurrent.futures.Executor):
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs one task and waits for it in asyncio.
 
-        Cancel safety: cancelling the await cancels the task; one that is running in a worker process is ended.
+        If the pool was made with ``max_queue``, it waits for room in a full queue without blocking the event loop; the
+        function and its arguments are pickled when there is some. Waiting calls of one loop are served in their order.
+
+        Cancel safety: cancelling the await cancels the task; one that is running in a worker process is ended. An await
+        that is cancelled while it waits for room has submitted nothing.
         """
-        future = cast("Future[T]", self.submit(fn, *args, **kwargs))
-        return await self._view()[0]._await(future)
+        pool, options = self._view()
+        if pool._waits_for_room:
+            future = cast("Future[T]", await pool._submit_in_loop(fn, args, kwargs, options))
+        else:
+            future = cast("Future[T]", self.submit(fn, *args, **kwargs))
+        return await pool._await(future)
 
     def _map(
         self,

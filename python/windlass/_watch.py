@@ -20,7 +20,9 @@ from typing import Any, TypeAlias, cast
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented))
 _CACHED: type = type(functools.lru_cache(lambda: None))
 
-#: How a value is recognised: itself if it cannot change, or a weak reference, or nothing for a name without a value.
+_CONTAINERS = (list, dict, set, tuple, frozenset)
+#: How a value is recognised: itself if it cannot change, or a weak reference, or what it holds, as a snapshot; nothing for
+#: a name without a value.
 Seen: TypeAlias = "tuple[bool, object] | None"
 _Names: TypeAlias = "list[tuple[str, Seen]]"
 #: A function, weakly; its code; what its defaults, keyword defaults, attributes, cells and globals were.
@@ -111,19 +113,19 @@ class Watch:
         for member in members:
             for name, value in list(vars(member).items()):
                 if name == "_value_" or not name.startswith("_"):
-                    self._see(value)
+                    self._see(value, is_compared=False)
         for name, value in list(vars(kind).items()):
             # The version of the class says whether an attribute was replaced, but not whether its value has changed.
             for part in _functions_of(value):
                 known = isinstance(part, _DESCRIPTORS) or any(part is member for member in members)
                 if not known and not _is_reserved(kind, name, part):
-                    self._see(part)
+                    self._see(part, is_compared=False)
 
     def _see_all(self, values: dict[str, Any]) -> list[tuple[str, Seen]]:
         return [(name, self._see(value)) for name, value in list(values.items())]
 
-    def _see(self, value: object) -> Seen:
-        if _is_atomic(value):
+    def _see(self, value: object, is_compared: bool = True) -> Seen:
+        if is_atomic(value):
             return False, value
         if isinstance(value, types.BuiltinFunctionType):
             if isinstance(value.__self__, type):
@@ -136,6 +138,10 @@ class Watch:
         elif isinstance(value, types.ModuleType):
             if is_carried(value):
                 self.complete = False
+        elif type(value) in _CONTAINERS and is_compared:
+            snapshot = _snapshot(value)
+            self.complete = self.complete and snapshot is not None
+            return None if snapshot is None else (False, snapshot)
         elif type(value).__module__ != "dataclasses":  # Its marks for what is missing.
             self.complete = False
             return None
@@ -146,10 +152,17 @@ class Watch:
             return None
 
 
-def _is_atomic(value: object) -> bool:
+def is_atomic(value: object) -> bool:
+    """Whether nothing can change in a value."""
     if type(value) in (tuple, frozenset):
-        return all(_is_atomic(item) for item in cast("Iterable[object]", value))
+        return all(is_atomic(item) for item in cast("Iterable[object]", value))
     return type(value) in ATOMS
+
+
+def _snapshot(value: object) -> object:
+    """What a container holds, for comparison; `None` if something in it may change unseen."""
+    core: Any = sys.modules.get("windlass._core")
+    return None if core is None else core.Snapshot.of(value)
 
 
 def _functions_of(value: Any) -> list[object]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 from tests import tasks
-from tests.polling import descendants, until
+from tests.polling import descendants, is_alive, until
 
 import windlass
 
@@ -158,3 +160,30 @@ def test_nothing_of_this_is_left(processes: Any) -> None:
     workers = set(processes.statistics().worker_pids)
     # A worker keeps the zygote of its pools, as the program does, and no more.
     until(lambda: all(len(descendants(pid)) <= 1 for pid in workers))
+
+
+# --- an outer worker that is killed ---
+
+
+def _hold_in_a_pool(gate: tasks.Gate, levels: int) -> None:
+    with windlass.Pool(2, kind="process") as pool:
+        inner = [pool.submit(gate.with_child)]
+        if levels > 1:
+            inner.append(pool.submit(_hold_in_a_pool, gate, levels - 1))
+        for future in inner:
+            future.result()
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+def test_all_below_a_killed_worker_ends(make_pool: Callable[..., Any], gate: tasks.Gate, levels: int) -> None:
+    pool = make_pool(1, kind="process")
+    future = pool.submit(_hold_in_a_pool, gate, levels)
+    children = until(lambda: len(found := gate.children()) == levels and found)
+    [outer] = pool.statistics().worker_pids
+    below = descendants(outer)
+    assert set(children) <= set(below)
+    assert len(below) >= 3 * levels, "zygotes, workers, and what their tasks have started"
+    os.kill(outer, signal.SIGKILL)
+    until(lambda: not any(is_alive(pid) for pid in below), seconds=10)
+    with pytest.raises(windlass.WorkerCrashed):
+        future.result(60)

@@ -23,7 +23,7 @@ gate = tasks.Gate(Path({folder!r}))
 pool = windlass.Pool(3, kind="process", threads={threads})
 shared = windlass.shared.buffer(8 << 20)
 memoryview(shared)[:] = bytes(8 << 20)
-running = [pool.submit(gate.hold, "running", shared) for _ in range(2)]
+running = [pool.submit(gate.hold, "running", shared), pool.submit(gate.with_child, "running")]
 busy = pool.submit(tasks.spin)
 queued = [pool.submit(time.sleep, 60) for _ in range(100)]
 while len(gate.marks("running")) < 2:
@@ -76,7 +76,7 @@ def test_a_dead_parent_leaves_nothing(
     parent: subprocess.Popen[bytes], number: signal.Signals, tmp_path: Path
 ) -> None:
     started = descendants(parent.pid)
-    assert len(started) >= 4, "a zygote and three workers"
+    assert len(started) >= 5, "a zygote, three workers, and what a task has started"
     assert _memory_files([parent.pid, *started]), "the test sees memory that could stay"
     in_shm = set(os.listdir("/dev/shm"))
 

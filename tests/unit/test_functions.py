@@ -7,11 +7,12 @@ import gc
 import math
 import pickle
 import sys
+import sysconfig
 import types
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from tests import tasks
@@ -128,14 +129,39 @@ def test_functions_of_constants_are_pickled_once() -> None:
 
 
 def test_functions_of_mutable_things_are_pickled_each_time() -> None:
-    seen: list[int] = []
-    inside = ([],)
+    seen = bytearray()
+    inside = ([seen],)
     assert _checks(lambda x: seen.append(x)) is None
     assert _checks(lambda: inside) is None
-    assert _checks(lambda: TABLE) is None
     assert _checks(lambda x=seen: x) is None
-    assert _checks(_make("def g(): return data\ndef f(): return g()", data={})) is None
+    assert _checks(_make("def g(): return data\ndef f(): return g()", data={"a": object()})) is None
     assert _checks(functools.partial(tasks.add, 1)) is None
+
+
+@pytest.mark.skipif(
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="without a global lock no container is looked into",
+)
+def test_functions_of_containers_are_pickled_when_these_have_changed() -> None:
+    data: dict[str, Any] = {"a": [1]}
+    functions: list[Any] = [
+        lambda: data,
+        lambda x=data: x,
+        _make("def g(): return data\ndef f(): return g()", data=data),
+        lambda: TABLE,
+    ]
+    checks = [_checks(function) for function in functions]
+    assert all(one is not None and one.hold() for one in checks)
+    data["a"].append(2)
+    assert [one is not None and one.hold() for one in checks] == [False, False, False, True]
+    assert all(_stays_valid(function) for function in functions)
+
+
+def test_containers_of_classes_are_pickled_each_time() -> None:
+    class Table:
+        rows: ClassVar[list[int]] = [1]
+
+    assert _checks(lambda: Table) is None
 
 
 def test_a_changed_global_is_seen() -> None:

@@ -301,6 +301,37 @@ def test_frozen_exceptions_come_back_as_themselves(tmp_path: Path) -> None:
     assert _program(tmp_path, source) == ["4 so RemoteTraceback", "[5, 6, 7, 8]"]
 
 
+def test_the_value_of_an_enumeration_changed_in_place(tmp_path: Path) -> None:
+    source = """
+        import enum
+        class Held:
+            def __init__(self): self.n = 0
+            def __getstate__(self): return {"n": self.n}
+        class Kind(enum.Enum):
+            ROWS = [1]
+            NAMES = {"x": 1}
+            HELD = Held()
+            FIXED = 3
+        def look(): return Kind.ROWS.value, Kind.NAMES.value, Kind.HELD.value.n, Kind.FIXED.value
+        def found():
+            return [Kind(list(Kind.ROWS.value)) is Kind.ROWS, Kind(dict(Kind.NAMES.value)) is Kind.NAMES,
+                    Kind(Kind.HELD.value) is Kind.HELD, Kind(3) is Kind.FIXED]
+        with windlass.Pool(1, kind="process") as one:
+            for _ in range(2):
+                print(one.submit(look).result(60), one.submit(lambda member: member.value, Kind.ROWS).result(60))
+                print(all(one.submit(found).result(60)))
+                Kind.ROWS.value.append(2)
+                Kind.NAMES.value["x"] += 1
+                Kind.HELD.value.n += 1
+        """
+    assert _program(tmp_path, source) == [
+        "([1], {'x': 1}, 0, 3) [1]",
+        "True",
+        "([1, 2], {'x': 2}, 1, 3) [1, 2]",
+        "True",
+    ]
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_function_that_many_threads_submit(tmp_path: Path, threads: int) -> None:
     source = f"""

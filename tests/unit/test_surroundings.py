@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -193,3 +194,31 @@ def _own() -> tuple[object, ...]:
         *levels,
         type(logging.lastResort).__name__,
     )
+
+
+def test_warning_filters_of_the_command_line(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import warnings, windlass\n"
+        "def warn():\n"
+        "    try:\n"
+        "        warnings.warn('old', DeprecationWarning)\n"
+        "    except DeprecationWarning:\n"
+        "        return 'raised'\n"
+        "    return 'warned'\n"
+        "with windlass.Pool(1, kind='process') as pool:\n"
+        "    print(pool.submit(warn).result(60))\n"
+        "with windlass.Pool(1, kind='process', initializer=warnings.simplefilter, initargs=('error',)) as pool:\n"
+        "    print(pool.submit(warn).result(60))\n"
+    )
+
+    def lines(*options: str, **variables: str) -> list[str]:
+        command = [sys.executable, *options, str(program)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=100, env={**os.environ, **variables}, check=True
+        )
+        return done.stdout.split()
+
+    assert lines() == ["warned", "raised"]
+    assert lines("-W", "error::DeprecationWarning") == ["raised", "raised"]
+    assert lines(PYTHONWARNINGS="error::DeprecationWarning") == ["raised", "raised"]

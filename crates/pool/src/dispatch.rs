@@ -115,6 +115,8 @@ impl Engine {
             self.steal(core, &mut ring);
         }
         self.control.set_load(u32::try_from(core.busy.len()).unwrap_or(u32::MAX));
+        // A worker that has just come up has taken tasks out of the queue.
+        self.tell_room(core);
         for index in ring {
             if let Some(lane) = core.lanes.get(index).and_then(Option::as_ref) {
                 lane.tasks.wake_consumer();

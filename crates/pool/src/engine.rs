@@ -8,6 +8,7 @@
 mod closing;
 mod ending;
 mod local;
+mod room;
 mod timers;
 mod wait;
 
@@ -102,6 +103,8 @@ pub(crate) struct Core {
     local_spins: bool,
     /// Followers that wait for room in the queue, or for one of several tasks.
     change_waiters: usize,
+    /// Tasks that nobody runs: they end when there is room. See [`Engine::room`].
+    rooms: Vec<Arc<Task>>,
 }
 
 /// A local task that is being run.
@@ -122,6 +125,8 @@ pub enum Sleeper {
     Space,
     /// That one of these tasks ends.
     Any(Arc<[Arc<Task>]>),
+    /// That one of these tasks ends, or the queue has room.
+    AnyOrSpace(Arc<[Arc<Task>]>),
 }
 
 /// How a wait ended.
@@ -281,6 +286,7 @@ impl Engine {
             local_idle: 0,
             local_spins: false,
             change_waiters: 0,
+            rooms: Vec::new(),
         };
         let dropped_functions = Arc::new(Dropped::new(Arc::clone(&control)));
         let engine = Arc::new_cyclic(|me| Self {
@@ -363,6 +369,31 @@ impl Engine {
         options: Options,
         wait: bool,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        self.take_in(call, task_flags, options, wait, self.config.max_queue)
+    }
+
+    /// The same for what was part of a task that was taken already, and comes back: the limit of the queue was for that.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refused`]; it is never for want of room.
+    pub fn submit_again(
+        &self,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        self.take_in(call, task_flags, options, true, None)
+    }
+
+    fn take_in(
+        &self,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+        wait: bool,
+        max_queue: Option<usize>,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
         if self.is_forked() {
             return Err(Box::new((call, Refused::Forked)));
         }
@@ -376,7 +407,7 @@ impl Engine {
             }
             State::Closing | State::Ended => return Err(Box::new((call, Refused::Closed))),
         }
-        if let Some(max) = self.config.max_queue
+        if let Some(max) = max_queue
             && core.queued() >= max
         {
             events::tell(&self.config.name, What::Saturated { queued: core.queued() });

@@ -121,6 +121,7 @@ impl Engine {
         }
         self.local_ready.notify_all();
         Self::bump(&self.change_word);
+        self.tell_room(core);
         self.check_end(core);
         if core.leader {
             self.control.wake_sleeper();
@@ -160,6 +161,7 @@ impl Engine {
         }
         self.local_ready.notify_all();
         Self::bump(&self.change_word);
+        self.tell_room(core);
     }
 
     /// Moves to the end if nothing is left to do.
@@ -199,6 +201,7 @@ impl Engine {
         }
         Self::bump(&self.completed_word);
         Self::bump(&self.change_word);
+        self.tell_room(core);
         self.control.wake_sleeper();
     }
 

@@ -57,6 +57,7 @@ impl Engine {
         if core.change_waiters > 0 {
             Self::bump(&self.change_word);
         }
+        self.tell_room(core);
     }
 
     /// Tells of a task that has no result, to whoever listens.

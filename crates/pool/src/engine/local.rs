@@ -109,6 +109,7 @@ impl Engine {
                 if core.change_waiters > 0 {
                     Self::bump(&self.change_word);
                 }
+                self.tell_room(&mut core);
                 return Taken::Task(task, work);
             }
             if !matches!(core.state, State::Open) {

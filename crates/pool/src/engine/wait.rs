@@ -19,7 +19,7 @@ impl Engine {
             Sleeper::Task(task) => task.is_done(),
             Sleeper::Completed => !self.completed.lock().is_empty(),
             Sleeper::Space => false,
-            Sleeper::Any(tasks) => tasks.iter().any(|task| task.is_done()),
+            Sleeper::Any(tasks) | Sleeper::AnyOrSpace(tasks) => tasks.iter().any(|task| task.is_done()),
         }
     }
 
@@ -37,7 +37,7 @@ impl Engine {
                 return Waited::Ready;
             }
             let Some(mut core) = self.enter() else { return Waited::TimedOut };
-            if matches!(what, Sleeper::Space) && self.has_space(&core) {
+            if what.wants_space() && self.has_space(&core) {
                 return Waited::Ready;
             }
             if core.is_over() {
@@ -70,7 +70,7 @@ impl Engine {
         let token = core.next_follower;
         core.next_follower += 1;
         core.followers.push((token, what.clone()));
-        let any_change = matches!(what, Sleeper::Space | Sleeper::Any(_));
+        let any_change = what.wants_space() || matches!(what, Sleeper::Any(_));
         if any_change {
             core.change_waiters += 1;
         }
@@ -81,7 +81,9 @@ impl Engine {
                 task.sleep(observed, timeout)
             }
             Sleeper::Completed => self.sleep_on(core, &self.completed_word, what, timeout),
-            Sleeper::Space | Sleeper::Any(_) => self.sleep_on(core, &self.change_word, what, timeout),
+            Sleeper::Space | Sleeper::Any(_) | Sleeper::AnyOrSpace(_) => {
+                self.sleep_on(core, &self.change_word, what, timeout)
+            }
         };
         let mut core = self.lock();
         core.followers.retain(|(id, _)| *id != token);
@@ -163,7 +165,7 @@ impl Engine {
     }
 
     pub(super) fn is_there(&self, core: &Core, what: &Sleeper) -> bool {
-        self.is_ready(what) || (matches!(what, Sleeper::Space) && self.has_space(core)) || core.is_over()
+        self.is_ready(what) || (what.wants_space() && self.has_space(core)) || core.is_over()
     }
 
     /// Whether a look at the rings would find something; no more than a hint.
@@ -178,7 +180,9 @@ impl Engine {
             None => {}
             Some((_, Sleeper::Task(task))) => task.nudge(),
             Some((_, Sleeper::Completed)) => Self::bump(&self.completed_word),
-            Some((_, Sleeper::Space | Sleeper::Any(_))) => Self::bump(&self.change_word),
+            Some((_, Sleeper::Space | Sleeper::Any(_) | Sleeper::AnyOrSpace(_))) => {
+                Self::bump(&self.change_word);
+            }
         }
     }
 

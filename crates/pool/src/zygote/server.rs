@@ -111,17 +111,38 @@ pub(crate) fn read_request(fd: &OwnedFd) -> io::Result<Request> {
 /// `fork` makes the child for this request and returns 0 in it; what the two should have in common it prepares first,
 /// and the interpreter's own duties around a fork are its business.
 ///
+/// When the parent is gone, whatever ended it, the zygote kills its workers with what their tasks have started. A
+/// parent-death signal that killed the zygote would leave no time for that, so from here on the signal is one that the
+/// zygote reads. Its closed socket is not enough: a fork of the parent may hold the other end.
+///
 /// # Errors
 ///
 /// When the zygote's own descriptors fail.
 pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>) -> io::Result<Option<Spawned>> {
+    let mut workers = HashMap::new();
+    let served = serve_until_gone(&fd, fork, &mut workers);
+    if !matches!(served, Ok(Some(_))) {
+        // They are not collected any more, so their numbers are their own.
+        for pid in workers.into_keys() {
+            process::kill_group(pid);
+        }
+    }
+    served
+}
+
+fn serve_until_gone(
+    fd: &OwnedFd,
+    fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>,
+    workers: &mut HashMap<i32, u64>,
+) -> io::Result<Option<Spawned>> {
     let children = signalfd::block_and_open(SIGCHLD)?;
+    let parent = process::parent_pid();
+    process::set_parent_death_signal(SIGCHLD)?;
     let poll = epoll::Epoll::new()?;
     poll.add(fd.as_fd(), SOCKET, epoll::Interest::READ)?;
     poll.add(children.as_fd(), CHILDREN, epoll::Interest::READ)?;
-    let mut workers: HashMap<i32, u64> = HashMap::new();
     let mut events = Vec::new();
-    loop {
+    while process::parent_pid() == parent {
         poll.wait(&mut events, None)?;
         // Deaths first: a request may ask for a replacement.
         signalfd::drain(children.as_fd());
@@ -138,10 +159,10 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>) -> 
             }
         }
         loop {
-            let (worker, given) = match read_request(&fd)? {
+            let (worker, given) = match read_request(fd)? {
                 Request::Spawn(worker, given) => (worker, given),
                 Request::Refused(worker, why) => {
-                    refuse(&fd, worker, &why)?;
+                    refuse(fd, worker, &why)?;
                     continue;
                 }
                 Request::Unknown => continue,
@@ -163,8 +184,9 @@ pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>) -> 
                     let message = head(op::SPAWNED, worker, i64::from(pid));
                     socket::send(fd.as_fd(), &[&message], &beside, true)?;
                 }
-                Err(error) => refuse(&fd, worker, &limits::explain_fork(&error))?,
+                Err(error) => refuse(fd, worker, &limits::explain_fork(&error))?,
             }
         }
     }
+    Ok(None)
 }

@@ -10,6 +10,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 
+use super::snapshot::Snapshot;
+
 unsafe extern "C" {
     /// The content of a cell, a new reference, or null: pyo3 does not declare it.
     fn PyCell_Get(cell: *mut ffi::PyObject) -> *mut ffi::PyObject;
@@ -24,6 +26,8 @@ enum Seen {
     /// It cannot change, and is kept: no other object gets its address.
     Itself(Py<PyAny>),
     Weakly(Py<PyWeakrefReference>),
+    /// A container, with all that is in it.
+    Whole(Py<Snapshot>),
 }
 
 impl Seen {
@@ -32,6 +36,9 @@ impl Seen {
             return Ok(Self::Absent);
         }
         let (weak, value): (bool, Bound<'_, PyAny>) = listed.extract()?;
+        if let Ok(snapshot) = value.cast::<Snapshot>() {
+            return Ok(Self::Whole(snapshot.clone().unbind()));
+        }
         if weak { Ok(Self::Weakly(value.cast_into()?.unbind())) } else { Ok(Self::Itself(value.unbind())) }
     }
 
@@ -44,6 +51,7 @@ impl Seen {
             Self::Absent => value.is_null(),
             Self::Itself(known) => known.as_ptr() == value,
             Self::Weakly(known) => known.bind(py).upgrade().is_some_and(|known| known.as_ptr() == value),
+            Self::Whole(known) => known.get().is(py, value),
         }
     }
 
@@ -52,6 +60,7 @@ impl Seen {
             Self::Absent => Ok(()),
             Self::Itself(value) => visit.call(value),
             Self::Weakly(value) => visit.call(value),
+            Self::Whole(value) => visit.call(value),
         }
     }
 }

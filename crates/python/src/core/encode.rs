@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -119,18 +120,34 @@ pub(crate) fn lend_during<'py>(call: &Bound<'py, PyAny>) -> PyResult<(Bound<'py,
 ///
 /// `EncodeError` when neither pickle nor cloudpickle takes it, `OutOfMemory` when its buffers find no place.
 pub(crate) fn payload(py: Python<'_>, engine: &Engine, object: &Bound<'_, PyAny>) -> PyResult<Payload> {
+    payload_like(py, engine, object, &AtomicBool::new(false))
+}
+
+/// The same for one of many objects that are much alike; `careful` says that the one before needed the slow path.
+///
+/// # Errors
+///
+/// See [`payload`].
+pub(crate) fn payload_like(
+    py: Python<'_>,
+    engine: &Engine,
+    object: &Bound<'_, PyAny>,
+    careful: &AtomicBool,
+) -> PyResult<Payload> {
     // What is pickled may itself pickle, by submitting to a pool: each encoding has buffers of its own.
     let outer = BUFFERS.take();
     let open = lending::begin();
-    let first = dumps(py, object);
+    let first = if careful.load(Ordering::Relaxed) { None } else { dumps(py, object).ok() };
     let mut handles = lending::take(open);
     let mut buffers = BUFFERS.replace(outer);
     let stream = match first {
-        Ok(stream) if !needs_care(stream.cast::<PyBytes>()?.as_bytes()) => stream,
-        _ => {
+        Some(stream) if !needs_care(stream.cast::<PyBytes>()?.as_bytes()) => stream,
+        first => {
+            careful.fetch_or(first.is_some(), Ordering::Relaxed);
+            drop(first);
             let kept = PyList::empty(py);
             let open = lending::begin();
-            let slow = serialize(py)?.getattr("encode_object")?.call1((object, &kept));
+            let slow = serialize(py)?.getattr("encode_carefully")?.call1((object, &kept));
             handles = lending::take(open);
             buffers = kept.iter().map(Bound::unbind).collect();
             slow?
@@ -233,10 +250,9 @@ pub(crate) fn decode<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py,
         Ok(value) => Ok(value),
         // The user's Ctrl-C came while it was unpickled.
         Err(interrupt) if interrupt.is_instance_of::<PyKeyboardInterrupt>(py) => Err(interrupt),
-        Err(error) => Err(serialize(py)?
-            .getattr("undecodable")?
-            .call1(("result", error.value(py)))
-            .map_or_else(|other| other, PyErr::from_value)),
+        Err(error) => {
+            serialize(py)?.getattr("reopen_result")?.call1((PyBytes::new(py, &reply.bytes), error.value(py)))
+        }
     }
 }
 

@@ -37,6 +37,22 @@ impl EngineDoor {
         }
     }
 
+    /// Submits again what was part of a task, whatever the queue's limit.
+    pub(crate) fn submit_again(
+        &self,
+        py: Python<'_>,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        self.call(py, |engine| engine.submit_again(call, task_flags, options))
+    }
+
+    /// Whether a submission waits for room in a full queue.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.0.waits_for_room()
+    }
+
     /// Reads the results that are there, unless somebody else is at it.
     pub(crate) fn catch_up(&self) {
         self.0.catch_up();

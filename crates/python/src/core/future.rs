@@ -96,6 +96,10 @@ impl FutureBase {
             .ok_or_else(|| PyRuntimeError::new_err("a windlass.Future is made by a pool, not by hand"))
     }
 
+    pub(crate) fn task(&self) -> PyResult<&Arc<Task>> {
+        Ok(&self.cell()?.task)
+    }
+
     fn wait_done(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<&Cell> {
         let cell = self.cell()?;
         if cell.task.is_done() {

@@ -1,6 +1,7 @@
 //! `map` and `map_unordered`: lazy, bounded in flight, with chunks that grow to the size that pays.
 
 mod feed;
+mod results;
 mod sharing;
 
 use std::collections::VecDeque;
@@ -13,15 +14,14 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyIterator, PyList};
-use windlass_pool::wire::flags;
-use windlass_pool::{Call, Function, Options, Outcome, Sleeper, Task};
+use windlass_pool::{Call, Function, Options, Task};
 
 use self::feed::Held;
 use super::functions::Functions;
 use super::local::{LocalCall, LocalValue};
 use super::pool::{PoolBase, PoolInner};
 use super::slot::{Raised, Slot, Turn};
-use super::{encode, errors, future, pool};
+use super::{future, pool};
 
 /// What a chunk should take a worker: long against the cost of handing it over, short against the whole.
 const CHUNK_NS: u64 = 3_000_000;
@@ -104,12 +104,16 @@ pub(crate) struct MapIterator {
     /// Whether the number of inputs is known.
     sized: bool,
     started: AtomicBool,
+    /// Whether the inputs before were not for plain pickle.
+    careful: AtomicBool,
     /// `Ok` and `Err`, if what comes of each input is to be told as one of them.
     results: Slot<Option<(Py<PyAny>, Py<PyAny>)>>,
     /// Whether there are such.
     as_results: bool,
     /// The pool's list of maps that were dropped before anybody looked at a result: their inputs are run all the same.
     unread: Slot<Option<Py<PyList>>>,
+    /// Ends when the pool has room, for an event loop that waits for it.
+    room: Slot<Option<Arc<Task>>>,
     state: Slot<State>,
     taking: Turn,
     feeding: Turn,
@@ -189,9 +193,11 @@ impl MapIterator {
             buffersize: settings.buffersize,
             sized: settings.length.is_some(),
             started: AtomicBool::new(false),
+            careful: AtomicBool::new(false),
             as_results: settings.results.is_some(),
             results: Slot::new(settings.results),
             unread: Slot::new(Some(settings.unread)),
+            room: Slot::default(),
             state: Slot::new(State {
                 source: if failed { None } else { Some(source.unbind()) },
                 chunk: if remote { settings.chunksize.unwrap_or(1) } else { 1 },
@@ -217,13 +223,13 @@ impl MapIterator {
             if state.flight.is_empty() && state.held.is_empty() { state.input_error.take() } else { None }
         });
         match (begun, nothing) {
-            (Ok(()), None) => Ok(iterator),
+            (Ok(_), None) => Ok(iterator),
             (Err(error), _) => {
                 // There will be nobody to look at it.
                 iterator.started.store(true, Ordering::Relaxed);
                 Err(error)
             }
-            (Ok(()), Some(error)) => Err(PyErr::from_value(error.into_bound(py))),
+            (Ok(_), Some(error)) => Err(PyErr::from_value(error.into_bound(py))),
         }
     }
 
@@ -245,6 +251,7 @@ impl MapIterator {
     /// Cancels what has not started and ends the iteration, as a generator's `close` does.
     fn close(&self, py: Python<'_>) {
         let flights = self.shut();
+        self.forget_room(py);
         self.cancel(py, &flights);
     }
 
@@ -263,21 +270,32 @@ impl MapIterator {
     /// For an event loop: `None` if the next result can be had without waiting, else the futures whose end is news,
     /// each of them once, and the seconds for which to wait at most.
     fn _pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Pending<'py>>> {
+        let Some(_turn) = self.taking.take(py)? else { return Ok(None) };
         self.started.store(true, Ordering::Relaxed);
-        if self.state.with(|state| !state.current.is_empty() || state.failed.is_some()) {
-            return Ok(None);
-        }
-        self.refill(py, false)?;
-        let fresh = self.state.with(|state| {
-            let first = if self.ordered { 1 } else { state.flight.len() };
-            if state.flight.is_empty() || state.flight.iter().take(first).any(|flight| flight.task.is_done())
-            {
-                return None;
+        let fresh = loop {
+            if self.state.with(|state| !state.current.is_empty() || state.failed.is_some()) {
+                return Ok(None);
             }
-            let fresh = state.flight.iter_mut().take(first).filter(|flight| !flight.told);
-            Some(fresh.map(|flight| (flight.told = true, Arc::clone(&flight.task)).1).collect::<Vec<_>>())
-        });
-        let Some(fresh) = fresh else { return Ok(None) };
+            let fed = self.refill(py, false)?;
+            let wants_room = self.wants_room(fed);
+            if let Some(done) = self.state.with(|state| self.take_done(state)) {
+                self.keep(py, &done)?;
+                continue;
+            }
+            if !wants_room && self.state.with(|state| state.flight.is_empty()) {
+                return Ok(None);
+            }
+            let room = match if wants_room { self.room(py) } else { Some(None) } {
+                Some(room) => room,
+                None => continue,
+            };
+            break self.state.with(|state| {
+                let first = if self.ordered { 1 } else { state.flight.len() };
+                let fresh = state.flight.iter_mut().take(first).filter(|flight| !flight.told);
+                let fresh = fresh.map(|flight| (flight.told = true, Arc::clone(&flight.task)).1);
+                fresh.chain(room).collect::<Vec<_>>()
+            });
+        };
         let news: Vec<_> =
             fresh.into_iter().map(|task| self.pool.future(py, task)).collect::<PyResult<_>>()?;
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
@@ -363,194 +381,6 @@ impl MapIterator {
     }
 }
 
-/// One `(ok, value or error)` of a batch in which some failed.
-fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Came> {
-    let (ok, value): (bool, Bound<'_, PyAny>) = item.extract()?;
-    if ok {
-        return Ok(Came::Value(value.unbind()));
-    }
-    let exception = item.py().import("windlass._serialize")?.getattr("revive")?.call1((value,))?;
-    Ok(Came::Failed(PyErr::from_value(exception)))
-}
-
-/// Whether a batch failed before its function was called: its inputs arrived, and one of them did not unpickle.
-fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
-    let Some(Outcome::Replied(reply)) = done.task.outcome() else { return Ok(false) };
-    if reply.flags & flags::ERROR == 0 {
-        return Ok(false); // It was the answer that did not unpickle.
-    }
-    let class = py.import("windlass._errors")?.getattr("DecodeError")?;
-    Ok(error.is_instance(py, &class))
-}
-
-impl MapIterator {
-    /// What came of the next input; `None` after the last one. The caller has the turn to take.
-    fn step(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Came>> {
-        loop {
-            if let Some(came) = self.laid_out(py)? {
-                return Ok(Some(came));
-            }
-            self.refill(py, false)?;
-            let Some(done) = self.next_done(py, deadline)? else {
-                let error = self.state.with(|state| state.input_error.take());
-                return match error {
-                    Some(error) => Err(PyErr::from_value(error.into_bound(py))),
-                    None => Ok(None),
-                };
-            };
-            self.learn(&done);
-            self.refill(py, false)?;
-            match self.open(py, &done)? {
-                Some(Came::Failed(error)) if done.batch => match &done.inputs {
-                    Some(inputs)
-                        if self.results.with(|results| results.is_some())
-                            && never_ran(py, &done, &error)? =>
-                    {
-                        self.send_again(inputs.bind(py), true)?;
-                    }
-                    _ => {
-                        let failed = (error.into_value(py).into_any(), done.items);
-                        let before = self.state.with(move |state| state.failed.replace(failed));
-                        drop(before);
-                    }
-                },
-                Some(came) => return Ok(Some(came)),
-                None => {}
-            }
-        }
-    }
-
-    /// The next of what a batch has brought.
-    fn laid_out(&self, py: Python<'_>) -> PyResult<Option<Came>> {
-        enum Next {
-            Value(Py<PyAny>, bool),
-            Failed(Py<PyAny>, usize),
-            Nothing,
-        }
-        let next = self.state.with(|state| match state.current.pop_front() {
-            Some(value) => Next::Value(value, state.mixed),
-            None => state.failed.take().map_or(Next::Nothing, |(error, left)| Next::Failed(error, left)),
-        });
-        Ok(Some(match next {
-            Next::Value(value, false) => Came::Value(value),
-            Next::Value(pair, true) => mixed_item(pair.bind(py))?,
-            Next::Failed(exception, left) => {
-                let error = PyErr::from_value(exception.bind(py).clone());
-                if left > 1 {
-                    let before = self.state.with(move |state| state.failed.replace((exception, left - 1)));
-                    drop(before);
-                }
-                Came::Failed(error)
-            }
-            Next::Nothing => return Ok(None),
-        }))
-    }
-
-    /// What came of one input, as it is or as a result.
-    fn told(&self, py: Python<'_>, came: Came) -> PyResult<Py<PyAny>> {
-        match (if self.as_results { self.results.shared(py) } else { None }, came) {
-            (None, Came::Value(value)) => Ok(value),
-            (None, Came::Failed(error)) => Err(error),
-            (Some((ok, _)), Came::Value(value)) => ok.call1(py, (value,)),
-            (Some((_, err)), Came::Failed(error)) => err.call1(py, (error.into_value(py),)),
-        }
-    }
-
-    /// The next flight that has ended, waited for; `None` when there are no more.
-    fn next_done(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Flight>> {
-        loop {
-            let (found, what) = self.state.with(|state| {
-                let Some(first) = state.flight.front() else { return (None, None) };
-                let at = if self.ordered {
-                    first.task.is_done().then_some(0)
-                } else {
-                    state.flight.iter().position(|flight| flight.task.is_done())
-                };
-                match at {
-                    Some(at) => (state.flight.remove(at), None),
-                    None if self.ordered => (None, Some(Sleeper::Task(Arc::clone(&first.task)))),
-                    None => {
-                        let tasks = state.flight.iter().map(|flight| Arc::clone(&flight.task)).collect();
-                        (None, Some(Sleeper::Any(tasks)))
-                    }
-                }
-            });
-            let Some(what) = what else { return Ok(found) };
-            if !future::wait(py, &self.pool, &what, deadline)? {
-                return Err(errors::result_timeout());
-            }
-        }
-    }
-
-    fn learn(&self, done: &Flight) {
-        if self.fixed_chunk {
-            return;
-        }
-        let each = done.task.record().busy_ns / done.items.max(1) as u64 + ITEM_NS;
-        let wanted = usize::try_from(CHUNK_NS / each).unwrap_or(LARGEST_CHUNK);
-        let items = done.items;
-        self.state.with(|state| {
-            state.chunk = wanted.clamp(1, (items * GROWTH).max(state.chunk)).min(LARGEST_CHUNK);
-        });
-    }
-
-    /// What came of a task of one item, or `None` after a batch's list has been laid out.
-    fn open(&self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
-        let came = match done.task.outcome() {
-            Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
-                Came::Failed(PyErr::from_value(encode::decode_error(py, reply)?))
-            }
-            Some(Outcome::Replied(reply)) => {
-                match Came::of(py, encode::decode(py, reply).map(Bound::unbind))? {
-                    Came::Value(values) if done.batch => {
-                        self.lay_out(
-                            done,
-                            values.bind(py).cast::<PyList>()?,
-                            reply.flags & flags::MIXED != 0,
-                        )?;
-                        return Ok(None);
-                    }
-                    came => came,
-                }
-            }
-            Some(Outcome::Local { value, raised: false }) => Came::Value(LocalValue::get(py, value)),
-            Some(Outcome::Local { value, raised: true }) => {
-                Came::Failed(PyErr::from_value(LocalValue::get(py, value).into_bound(py)))
-            }
-            Some(Outcome::Failed(failure)) => Came::Failed(errors::failed(py, failure, Some(&done.task))),
-            Some(Outcome::Cancelled) | None => Came::Failed(errors::cancelled(py)),
-        };
-        Ok(Some(came))
-    }
-
-    /// Takes a batch's results in. A worker that met a failure may have left the rest of the batch for another time.
-    fn lay_out(&self, done: &Flight, values: &Bound<'_, PyList>, mixed: bool) -> PyResult<()> {
-        let count = values.len();
-        let fresh: VecDeque<Py<PyAny>> = values.iter().map(Bound::unbind).collect();
-        let before = self.state.with(move |state| {
-            state.mixed = mixed;
-            std::mem::replace(&mut state.current, fresh)
-        });
-        drop(before);
-        match &done.inputs {
-            Some(inputs) if mixed && (1..done.items).contains(&count) => {
-                let rest = inputs.bind(values.py()).get_slice(count, done.items);
-                self.send_again(&rest, false)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn cancel(&self, py: Python<'_>, flights: &VecDeque<Flight>) {
-        let tasks: Vec<_> = flights.iter().map(|flight| &flight.task).collect();
-        self.pool.engine.call(py, |engine| {
-            for task in tasks {
-                engine.cancel(task, false);
-            }
-        });
-    }
-}
-
 impl MapIterator {
     /// The next result, or `None` at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
@@ -585,6 +415,7 @@ impl MapIterator {
 
     /// Ends the iteration, and what runs for it.
     fn abandon(&self, py: Python<'_>) {
+        self.forget_room(py);
         for flight in self.shut() {
             self.pool.engine.call(py, |engine| engine.cancel(&flight.task, true));
         }
@@ -595,6 +426,7 @@ impl Drop for MapIterator {
     fn drop(&mut self) {
         Python::try_attach(|py| {
             let _raised = Raised::set_aside(py);
+            self.forget_room(py);
             if self.started.load(Ordering::Relaxed) {
                 let flights = self.state.with(|state| std::mem::take(&mut state.flight));
                 if !flights.is_empty() {

@@ -11,6 +11,7 @@ mod local;
 mod map;
 mod pool;
 mod slot;
+mod snapshot;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -47,6 +48,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<map::MapIterator>()?;
     m.add_class::<events::EventFeed>()?;
     m.add_class::<checks::Checks>()?;
+    m.add_class::<snapshot::Snapshot>()?;
     m.add_class::<encode::Lent>()?;
     m.add_function(wrap_pyfunction!(encode::lend_during, m)?)?;
     m.add_function(wrap_pyfunction!(usable_cores, m)?)?;

@@ -111,32 +111,32 @@ impl PoolInner {
         task_flags: u16,
         options: Options,
     ) -> PyResult<Arc<Task>> {
-        let given = self.submit_or_give_back(py, call, task_flags, options)?;
-        given.map_err(|_| errors::refused(py, &Refused::Full))
+        let mut call = call;
+        loop {
+            call = match self.offer(py, call, task_flags, options)? {
+                Ok(task) => return Ok(task),
+                Err(_) if !self.engine.waits_for_room() => return Err(errors::refused(py, &Refused::Full)),
+                Err(back) => back,
+            };
+            future::wait(py, self, &Sleeper::Space, None)?;
+        }
     }
 
-    /// The same; gives the call back if there is no room and the pool is told not to wait.
-    pub(crate) fn submit_or_give_back(
+    /// Submits without waiting; gives the call back if there is no room.
+    pub(crate) fn offer(
         &self,
         py: Python<'_>,
-        mut call: Call,
+        call: Call,
         task_flags: u16,
         options: Options,
     ) -> PyResult<Result<Arc<Task>, Call>> {
         if self.engine.is_asleep() {
             self.awaken(py)?;
         }
-        loop {
-            let (back, refused) = match self.engine.submit(py, call, task_flags, options) {
-                Ok(task) => return Ok(Ok(task)),
-                Err(refused) => *refused,
-            };
-            match refused {
-                Refused::Full => return Ok(Err(back)),
-                Refused::Wait => call = back,
-                other => return Err(errors::refused(py, &other)),
-            }
-            future::wait(py, self, &Sleeper::Space, None)?;
+        match self.engine.submit(py, call, task_flags, options).map_err(|refused| *refused) {
+            Ok(task) => Ok(Ok(task)),
+            Err((back, Refused::Full | Refused::Wait)) => Ok(Err(back)),
+            Err((_, other)) => Err(errors::refused(py, &other)),
         }
     }
 
@@ -351,6 +351,37 @@ impl PoolBase {
         self.submit_with(r#fn, args, kwargs, options(settings)?)
     }
 
+    /// As `_submit`, without waiting for room: `None` if there is none.
+    fn _try_submit<'py>(
+        &self,
+        r#fn: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        settings: TaskSettings,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let options = options(settings)?;
+        self.submit_by(r#fn, args, kwargs, |py, call| Ok(self.inner.offer(py, call, 0, options)?.ok()))
+    }
+
+    /// Whether a submission waits for room in a full queue.
+    #[getter]
+    fn _waits_for_room(&self) -> bool {
+        self.inner.engine.waits_for_room()
+    }
+
+    /// A future that ends when a submission need not wait for room any more; `None` if it need not now.
+    fn _room<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let room = self.inner.engine.call(py, Engine::room);
+        room.map(|room| self.inner.future(py, room)).transpose()
+    }
+
+    /// Gives back what `_room` has given: nobody waits for it any more.
+    fn _forget_room(&self, py: Python<'_>, room: &Bound<'_, FutureBase>) -> PyResult<()> {
+        let task = room.get().task()?;
+        self.inner.engine.call(py, |engine| engine.forget_room(task));
+        Ok(())
+    }
+
     /// The part of the pool that outlives the Python object, for its threads.
     fn _handle(&self) -> PoolHandle {
         PoolHandle { inner: Arc::clone(&self.inner) }
@@ -382,9 +413,22 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         options: Options,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let submit = |py: Python<'_>, call| self.inner.submit(py, call, 0, options).map(Some);
+        let made = self.submit_by(callable, args, kwargs, submit)?;
+        made.ok_or_else(|| errors::refused(callable.py(), &Refused::Full))
+    }
+
+    /// Encodes a call and submits it, in this way; `None` if that has no task of it.
+    fn submit_by<'py>(
+        &self,
+        callable: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        submit: impl FnOnce(Python<'py>, Call) -> PyResult<Option<Arc<Task>>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = callable.py();
         let task = match self.inner.call(callable, args, kwargs) {
-            Ok(call) => self.inner.submit(py, call, 0, options)?,
+            Ok(call) => submit(py, call)?,
             Err(error) if self.inner.engine.call(py, Engine::is_closed) => {
                 drop(error);
                 return Err(errors::refused(py, &Refused::Closed));
@@ -392,11 +436,11 @@ impl PoolBase {
             // Like the standard library's: what cannot be sent fails its future, not the submission.
             Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
                 let value = local::opaque(error.into_value(py).into_any());
-                Task::ended(Outcome::Local { value, raised: true })
+                Some(Task::ended(Outcome::Local { value, raised: true }))
             }
             Err(error) => return Err(error),
         };
-        self.inner.future(py, task)
+        task.map(|task| self.inner.future(py, task)).transpose()
     }
 }
 

@@ -359,7 +359,10 @@ impl Server<'_> {
             let writable = Self::truth(record.flags & flags::WRITABLE != 0);
             return decode.call(&[bytes.as_ptr(), writable]);
         }
-        self.tools.loads.call(&[bytes.as_ptr()])
+        self.tools.loads.call(&[bytes.as_ptr()]).or_else(|Raised| {
+            let error = take_exception();
+            self.tools.serialize.attribute(c"reopen")?.call(&[bytes.as_ptr(), error.as_ptr()])
+        })
     }
 
     fn call(

@@ -38,10 +38,15 @@ impl Held {
     }
 }
 
-/// What came of the wish to submit.
-enum Room {
-    Found(Arc<Task>),
-    None(Call),
+/// Where the feeding of a map has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fed {
+    /// Enough is in flight, or there are no more inputs.
+    Enough,
+    /// The pool has no room for the next.
+    NoRoom,
+    /// This very thread is at it already.
+    Elsewhere,
 }
 
 impl MapIterator {
@@ -62,16 +67,17 @@ impl MapIterator {
     }
 
     /// Sends inputs until enough are in flight, the pool has no room, or there are no more; with `all`, until there are
-    /// no more. The first look of a thread that is inside of this already, in the code of the inputs, does nothing.
-    pub(super) fn refill(&self, py: Python<'_>, all: bool) -> PyResult<()> {
-        let Some(_turn) = self.feeding.take(py)? else { return Ok(()) };
+    /// no more, and only then it waits for room. The first look of a thread that is inside of this already, in the code
+    /// of the inputs, does nothing.
+    pub(super) fn refill(&self, py: Python<'_>, all: bool) -> PyResult<Fed> {
+        let Some(_turn) = self.feeding.take(py)? else { return Ok(Fed::Elsewhere) };
         loop {
             if all {
                 py.check_signals()?; // Inputs without end may run no code of Python's, `itertools.count` for one.
             }
             match self.send_held(py, all) {
                 Ok(true) => {}
-                Ok(false) => return Ok(()),
+                Ok(false) => return Ok(Fed::NoRoom),
                 Err(error) => return self.stop(py, error),
             }
             let next = self.state.with(|state| {
@@ -79,7 +85,7 @@ impl MapIterator {
                 let source = if wanted { state.source.take() } else { None };
                 source.map(|source| (source, self.next_chunk(state.chunk, state.remaining)))
             });
-            let Some((source, chunk)) = next else { return Ok(()) };
+            let Some((source, chunk)) = next else { return Ok(Fed::Enough) };
             // The source is out of the state while its code runs; a `close` that comes meanwhile is seen afterwards.
             let items = PyList::empty(py);
             let (goes_on, error) = take_inputs(source.bind(py), &items, chunk)?;
@@ -97,7 +103,7 @@ impl MapIterator {
             });
             drop((back, failed));
             if taken == 0 {
-                return Ok(());
+                return Ok(Fed::Enough);
             }
             match self.encode(&items) {
                 Ok(held) => self.state.with(move |state| state.held.extend(held)),
@@ -108,7 +114,7 @@ impl MapIterator {
 
     /// Inputs could not be sent: nothing after them may come out as if it were theirs. The results before them come
     /// first.
-    fn stop(&self, py: Python<'_>, error: PyErr) -> PyResult<()> {
+    fn stop(&self, py: Python<'_>, error: PyErr) -> PyResult<Fed> {
         let is_failure = is_failure(py, &error);
         let full = self.state.with(|state| !state.held.is_empty() && state.flight.is_empty());
         if full && is_failure {
@@ -128,11 +134,11 @@ impl MapIterator {
         drop(unsent);
         match at_once {
             Some(error) => Err(PyErr::from_value(error.into_bound(py))),
-            None => Ok(()),
+            None => Ok(Fed::Enough),
         }
     }
 
-    /// Submits what is held; false if the pool has no room for all of it, and results of this map will make some.
+    /// Submits what is held; false if the pool has no room for all of it.
     fn send_held(&self, py: Python<'_>, all: bool) -> PyResult<bool> {
         while let Some(mut held) = self.state.with(|state| state.held.pop_front()) {
             let call = match held.what {
@@ -145,9 +151,9 @@ impl MapIterator {
             };
             let batch = held.flags;
             held.what = Err(Task::ended(Outcome::Cancelled));
-            match self.try_submit(py, call, batch)? {
-                Room::Found(task) => self.fly(py, held, task),
-                Room::None(call) => {
+            match self.pool.offer(py, call, batch, self.options)? {
+                Ok(task) => self.fly(py, held, task),
+                Err(call) => {
                     held.what = Ok(call);
                     let alone = self.state.with(move |state| {
                         state.held.push_front(held);
@@ -155,7 +161,7 @@ impl MapIterator {
                     });
                     if all {
                         future::wait(py, &self.pool, &Sleeper::Space, None)?;
-                    } else if alone {
+                    } else if alone && !self.pool.engine.waits_for_room() {
                         // The room is taken by others' tasks: that is what the pool was told to refuse.
                         return Err(errors::refused(py, &windlass_pool::Refused::Full));
                     } else {
@@ -181,13 +187,6 @@ impl MapIterator {
         }
     }
 
-    fn try_submit(&self, py: Python<'_>, call: Call, task_flags: u16) -> PyResult<Room> {
-        match self.pool.submit_or_give_back(py, call, task_flags, self.options)? {
-            Ok(task) => Ok(Room::Found(task)),
-            Err(call) => Ok(Room::None(call)),
-        }
-    }
-
     fn encode(&self, items: &Bound<'_, PyList>) -> PyResult<VecDeque<Held>> {
         let py = items.py();
         // A chunk that the caller did not ask for must not show: each input has its own copy of what it mutates.
@@ -196,7 +195,7 @@ impl MapIterator {
             && let Some(function) = &self.function
             && !(is_apart && sharing::inputs_share(items))
         {
-            match encode::payload(py, self.pool.engine.for_encoding(), items) {
+            match encode::payload_like(py, self.pool.engine.for_encoding(), items, &self.careful) {
                 Ok(payload) => {
                     let star = if self.star { flags::STAR } else { 0 };
                     return Ok(VecDeque::from([Held {
@@ -232,7 +231,7 @@ impl MapIterator {
             return self.pool.call(callable.bind(py), args, None);
         };
         let pair = PyTuple::new(py, [args.as_any(), PyDict::new(py).as_any()])?;
-        let payload = encode::payload(py, self.pool.engine.for_encoding(), &pair)?;
+        let payload = encode::payload_like(py, self.pool.engine.for_encoding(), &pair, &self.careful)?;
         Ok(Call::remote(Arc::clone(function), payload))
     }
 
@@ -246,21 +245,14 @@ impl MapIterator {
         };
         let mut again = VecDeque::new();
         for mut held in held {
-            let mut what = std::mem::replace(&mut held.what, Err(Task::ended(Outcome::Cancelled)));
-            let task = loop {
-                what = match what {
-                    Err(task) => break task,
-                    Ok(call) => match self.try_submit(py, call, held.flags) {
-                        Ok(Room::Found(task)) => Err(task),
-                        Ok(Room::None(call)) => {
-                            future::wait(py, &self.pool, &Sleeper::Space, None)?;
-                            Ok(call)
-                        }
-                        // The pool was shut down meanwhile, say: these inputs were taken, and each gets an answer.
-                        Err(error) if is_failure(py, &error) => Err(failed_task(py, error)),
-                        Err(interrupt) => return Err(interrupt),
-                    },
-                }
+            let task = match std::mem::replace(&mut held.what, Err(Task::ended(Outcome::Cancelled))) {
+                Err(task) => task,
+                // No wait for room: these inputs had their place in the queue, and an event loop may be asking.
+                Ok(call) => match self.pool.engine.submit_again(py, call, held.flags, self.options) {
+                    Ok(task) => task,
+                    // The pool was shut down meanwhile, say: these inputs were taken, and each gets an answer.
+                    Err(refused) => failed_task(py, errors::refused(py, &refused.1)),
+                },
             };
             again.push_back(held.flight(task));
         }
@@ -295,8 +287,10 @@ impl MapIterator {
             sized: false,
             as_results: self.as_results,
             started: AtomicBool::new(false),
+            careful: AtomicBool::new(false),
             results: Slot::new(self.results.take()),
             unread: Slot::new(None),
+            room: Slot::default(),
             state: Slot::new(self.state.take()),
             taking: Turn::default(),
             feeding: Turn::default(),

@@ -1,0 +1,259 @@
+//! The way of a map's results: waited for, opened, laid out one by one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use windlass_pool::wire::flags;
+use windlass_pool::{Engine, Outcome, Sleeper, Task};
+
+use super::feed::Fed;
+use super::{CHUNK_NS, Came, Flight, GROWTH, ITEM_NS, LARGEST_CHUNK, MapIterator, State};
+use crate::core::local::LocalValue;
+use crate::core::{encode, errors, future};
+
+/// One `(ok, value or error)` of a batch in which some failed.
+fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Came> {
+    let (ok, value): (bool, Bound<'_, PyAny>) = item.extract()?;
+    if ok {
+        return Ok(Came::Value(value.unbind()));
+    }
+    let exception = item.py().import("windlass._serialize")?.getattr("revive")?.call1((value,))?;
+    Ok(Came::Failed(PyErr::from_value(exception)))
+}
+
+/// Whether a batch failed before its function was called: its inputs arrived, and one of them did not unpickle.
+fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
+    let Some(Outcome::Replied(reply)) = done.task.outcome() else { return Ok(false) };
+    if reply.flags & flags::ERROR == 0 {
+        return Ok(false); // It was the answer that did not unpickle.
+    }
+    let class = py.import("windlass._errors")?.getattr("DecodeError")?;
+    Ok(error.is_instance(py, &class))
+}
+
+impl MapIterator {
+    /// What came of the next input; `None` after the last one. The caller has the turn to take.
+    pub(super) fn step(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Came>> {
+        loop {
+            if let Some(came) = self.laid_out(py)? {
+                return Ok(Some(came));
+            }
+            let fed = self.refill(py, false)?;
+            let Some(done) = self.next_done(py, deadline, fed)? else {
+                let error = self.state.with(|state| state.input_error.take());
+                return match error {
+                    Some(error) => Err(PyErr::from_value(error.into_bound(py))),
+                    None => Ok(None),
+                };
+            };
+            if let Some(came) = self.take_up(py, &done)? {
+                return Ok(Some(came));
+            }
+        }
+    }
+
+    /// What has come of a flight: its only input's, or `None` after a batch's has been laid out.
+    fn take_up(&self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
+        self.learn(done);
+        self.refill(py, false)?;
+        match self.open(py, done)? {
+            Some(Came::Failed(error)) if done.batch => match &done.inputs {
+                Some(inputs)
+                    if self.results.with(|results| results.is_some()) && never_ran(py, done, &error)? =>
+                {
+                    self.send_again(inputs.bind(py), true)?;
+                }
+                _ => self.fail(py, error, done.items),
+            },
+            came => return Ok(came),
+        }
+        Ok(None)
+    }
+
+    /// The same, laid out in any case.
+    pub(super) fn keep(&self, py: Python<'_>, done: &Flight) -> PyResult<()> {
+        match self.take_up(py, done)? {
+            Some(Came::Value(value)) => self.state.with(move |state| {
+                // Nothing else is laid out: the caller has the turn, and has looked.
+                state.mixed = false;
+                state.current.push_back(value);
+            }),
+            Some(Came::Failed(error)) => self.fail(py, error, 1),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Lays out one exception for so many inputs.
+    fn fail(&self, py: Python<'_>, error: PyErr, items: usize) {
+        let failed = (error.into_value(py).into_any(), items);
+        let before = self.state.with(move |state| state.failed.replace(failed));
+        drop(before);
+    }
+
+    pub(super) fn wants_room(&self, fed: Fed) -> bool {
+        fed == Fed::NoRoom && self.pool.engine.waits_for_room()
+    }
+
+    /// `None` if the pool has room by now; else a task that ends when it has, unless it has been given before.
+    pub(super) fn room(&self, py: Python<'_>) -> Option<Option<Arc<Task>>> {
+        if self.room.with(|room| room.as_ref().is_some_and(|room| !room.is_done())) {
+            return Some(None);
+        }
+        let room = self.pool.engine.call(py, Engine::room)?;
+        self.room.with(|slot| slot.replace(Arc::clone(&room)));
+        Some(Some(room))
+    }
+
+    pub(super) fn forget_room(&self, py: Python<'_>) {
+        if let Some(room) = self.room.take() {
+            self.pool.engine.call(py, |engine| engine.forget_room(&room));
+        }
+    }
+
+    /// The next of what a batch has brought.
+    pub(super) fn laid_out(&self, py: Python<'_>) -> PyResult<Option<Came>> {
+        enum Next {
+            Value(Py<PyAny>, bool),
+            Failed(Py<PyAny>, usize),
+            Nothing,
+        }
+        let next = self.state.with(|state| match state.current.pop_front() {
+            Some(value) => Next::Value(value, state.mixed),
+            None => state.failed.take().map_or(Next::Nothing, |(error, left)| Next::Failed(error, left)),
+        });
+        Ok(Some(match next {
+            Next::Value(value, false) => Came::Value(value),
+            Next::Value(pair, true) => mixed_item(pair.bind(py))?,
+            Next::Failed(exception, left) => {
+                let error = PyErr::from_value(exception.bind(py).clone());
+                if left > 1 {
+                    let before = self.state.with(move |state| state.failed.replace((exception, left - 1)));
+                    drop(before);
+                }
+                Came::Failed(error)
+            }
+            Next::Nothing => return Ok(None),
+        }))
+    }
+
+    /// What came of one input, as it is or as a result.
+    pub(super) fn told(&self, py: Python<'_>, came: Came) -> PyResult<Py<PyAny>> {
+        match (if self.as_results { self.results.shared(py) } else { None }, came) {
+            (None, Came::Value(value)) => Ok(value),
+            (None, Came::Failed(error)) => Err(error),
+            (Some((ok, _)), Came::Value(value)) => ok.call1(py, (value,)),
+            (Some((_, err)), Came::Failed(error)) => err.call1(py, (error.into_value(py),)),
+        }
+    }
+
+    /// The next flight that has ended, of those that may be next.
+    pub(super) fn take_done(&self, state: &mut State) -> Option<Flight> {
+        let at = if self.ordered {
+            state.flight.front()?.task.is_done().then_some(0)
+        } else {
+            state.flight.iter().position(|flight| flight.task.is_done())
+        };
+        state.flight.remove(at?)
+    }
+
+    /// The next flight that has ended, waited for; `None` when there are no more. Meanwhile what has found no room is
+    /// sent as there is some.
+    fn next_done(&self, py: Python<'_>, deadline: Option<Instant>, mut fed: Fed) -> PyResult<Option<Flight>> {
+        loop {
+            let wants_room = self.wants_room(fed);
+            let (found, what) = self.state.with(|state| {
+                let found = self.take_done(state);
+                if found.is_some() || (state.flight.is_empty() && !wants_room) {
+                    return (found, None);
+                }
+                let first = if self.ordered { 1 } else { state.flight.len() };
+                let mut tasks = state.flight.iter().take(first).map(|flight| Arc::clone(&flight.task));
+                let what = match (wants_room, self.ordered) {
+                    (true, _) => Some(Sleeper::AnyOrSpace(tasks.collect())),
+                    (false, true) => tasks.next().map(Sleeper::Task),
+                    (false, false) => Some(Sleeper::Any(tasks.collect())),
+                };
+                (None, what)
+            });
+            let Some(what) = what else { return Ok(found) };
+            if !future::wait(py, &self.pool, &what, deadline)? {
+                return Err(errors::result_timeout());
+            }
+            if wants_room {
+                fed = self.refill(py, false)?;
+            }
+        }
+    }
+
+    fn learn(&self, done: &Flight) {
+        if self.fixed_chunk {
+            return;
+        }
+        let each = done.task.record().busy_ns / done.items.max(1) as u64 + ITEM_NS;
+        let wanted = usize::try_from(CHUNK_NS / each).unwrap_or(LARGEST_CHUNK);
+        let items = done.items;
+        self.state.with(|state| {
+            state.chunk = wanted.clamp(1, (items * GROWTH).max(state.chunk)).min(LARGEST_CHUNK);
+        });
+    }
+
+    /// What came of a task of one item, or `None` after a batch's list has been laid out.
+    fn open(&self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
+        let came = match done.task.outcome() {
+            Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
+                Came::Failed(PyErr::from_value(encode::decode_error(py, reply)?))
+            }
+            Some(Outcome::Replied(reply)) => {
+                match Came::of(py, encode::decode(py, reply).map(Bound::unbind))? {
+                    Came::Value(values) if done.batch => {
+                        self.lay_out(
+                            done,
+                            values.bind(py).cast::<PyList>()?,
+                            reply.flags & flags::MIXED != 0,
+                        )?;
+                        return Ok(None);
+                    }
+                    came => came,
+                }
+            }
+            Some(Outcome::Local { value, raised: false }) => Came::Value(LocalValue::get(py, value)),
+            Some(Outcome::Local { value, raised: true }) => {
+                Came::Failed(PyErr::from_value(LocalValue::get(py, value).into_bound(py)))
+            }
+            Some(Outcome::Failed(failure)) => Came::Failed(errors::failed(py, failure, Some(&done.task))),
+            Some(Outcome::Cancelled) | None => Came::Failed(errors::cancelled(py)),
+        };
+        Ok(Some(came))
+    }
+
+    /// Takes a batch's results in. A worker that met a failure may have left the rest of the batch for another time.
+    fn lay_out(&self, done: &Flight, values: &Bound<'_, PyList>, mixed: bool) -> PyResult<()> {
+        let count = values.len();
+        let fresh: VecDeque<Py<PyAny>> = values.iter().map(Bound::unbind).collect();
+        let before = self.state.with(move |state| {
+            state.mixed = mixed;
+            std::mem::replace(&mut state.current, fresh)
+        });
+        drop(before);
+        match &done.inputs {
+            Some(inputs) if mixed && (1..done.items).contains(&count) => {
+                let rest = inputs.bind(values.py()).get_slice(count, done.items);
+                self.send_again(&rest, false)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn cancel(&self, py: Python<'_>, flights: &VecDeque<Flight>) {
+        let tasks: Vec<_> = flights.iter().map(|flight| &flight.task).collect();
+        self.pool.engine.call(py, |engine| {
+            for task in tasks {
+                engine.cancel(task, false);
+            }
+        });
+    }
+}
