@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tests import tasks
 from tests.polling import until
+from tests.tasks import Gate
 
 import windlass
 
@@ -204,6 +205,26 @@ def test_proxies_of_a_manager(context: Any, give: Any) -> None:
         queue.put("here")
         done.result(_LONG)
         assert dict(shared) == {"from": "here"}
+
+
+def test_temporary_proxies_live_as_long_as_their_tasks(
+    context: Any, make_pool: Callable[..., Any], gate: Gate
+) -> None:
+    pool = make_pool(1, kind="process")
+    pool.submit(gate.hold)
+    until(gate.marks)
+    with context.Manager() as manager:
+        known = len(manager._debug_info().splitlines())
+        single = pool.submit(list, manager.list([1, 2]))
+        cancelled = pool.submit(list, manager.list([3]))
+        mapped = pool.map(list, [manager.list([n]) for n in range(4)], chunksize=2)
+        cancelled.cancel()
+        gate.open()
+        assert single.result(_LONG) == [1, 2]
+        assert list(mapped) == [[0], [1], [2], [3]]
+        # The pool has let go of them.
+        del mapped
+        until(lambda: len(manager._debug_info().splitlines()) <= known)
 
 
 class _Holder:

@@ -151,7 +151,7 @@ fn submit(engine: &Arc<Engine>, function: &Arc<Function>, leased: bool, length: 
             ),
             segments: vec![Arc::clone(lease.segment())],
             lease: Some(lease),
-            blocks: Vec::new(),
+            ..Payload::default()
         }
     } else {
         Payload { bytes, ..Payload::default() }

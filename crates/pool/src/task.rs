@@ -101,6 +101,8 @@ pub struct Payload {
     pub segments: Vec<Arc<Segment>>,
     /// Blocks of this process's own that the handles in it name: they keep their memory until the task has ended.
     pub blocks: Vec<Arc<Block>>,
+    /// What has to live until the task has ended for the bytes to mean something.
+    pub kept: Option<Opaque>,
 }
 
 impl Payload {
@@ -129,7 +131,7 @@ impl Payload {
     /// What is kept of the arguments of a task whose worker died: nothing that holds memory or descriptors.
     pub(crate) fn for_description(self) -> Self {
         let bytes = if self.described().is_some() { self.bytes } else { Vec::new() };
-        Self { flags: self.flags, bytes, lease: None, segments: Vec::new(), blocks: Vec::new() }
+        Self { flags: self.flags, bytes, ..Self::default() }
     }
 }
 

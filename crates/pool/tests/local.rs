@@ -173,6 +173,75 @@ fn times_that_are_up_end_tasks_that_wait_and_tasks_that_run() {
 }
 
 #[test]
+fn who_cannot_block_is_told_of_room() {
+    let engine = engine(Config { max_queue: Some(1), ..config() });
+    assert!(engine.waits_for_room() && engine.room().is_none());
+    let first = submit(&engine, 1);
+    let (told, forgotten) = (engine.room().expect("full"), engine.room().expect("full"));
+    assert!(told.watch() && forgotten.watch());
+    assert!(!told.is_done() && engine.take_completed().is_empty());
+    engine.forget_room(&forgotten);
+    assert!(forgotten.is_done() && !told.is_done());
+    assert_eq!(engine.take_completed().len(), 1);
+    let (taken, _) = take(&engine).expect("one");
+    assert!(told.is_done(), "a task has left the queue");
+    assert_eq!(engine.take_completed().len(), 1);
+    engine.forget_room(&told);
+    assert!(engine.take_completed().is_empty(), "it was told once");
+    answer(&engine, &taken, 1);
+    assert!(first.is_done() && engine.room().is_none());
+    // A task that is cancelled makes room, and so does the end of the pool: then a submission is refused at once.
+    let second = submit(&engine, 2);
+    let room = engine.room().expect("full");
+    assert!(engine.cancel(&second, false) && room.is_done());
+    let _third = submit(&engine, 3);
+    let room = engine.room().expect("full");
+    engine.close(false);
+    assert!(room.is_done() && engine.room().is_none());
+    assert_eq!(counters(&engine).0, 3, "what waits for room is no task");
+}
+
+#[test]
+fn what_comes_back_needs_no_room() {
+    let engine = engine(Config { max_queue: Some(1), ..config() });
+    submit(&engine, 1);
+    assert!(matches!(try_submit(&engine, 2, Options::default()), Err(Refused::Wait)));
+    let call = Call::Local(Mutex::new(Some(Opaque::new(2_u64))));
+    assert!(engine.submit_again(call, 0, Options::default()).is_ok());
+    engine.close(true);
+    let call = Call::Local(Mutex::new(Some(Opaque::new(3_u64))));
+    let refused = engine.submit_again(call, 0, Options::default()).expect_err("closed");
+    assert!(matches!(refused.1, Refused::Closed));
+    assert!(engine.room().is_none());
+}
+
+#[test]
+fn a_pool_that_refuses_has_nobody_wait_for_room() {
+    let engine = engine(Config { max_queue: Some(1), on_full: OnFull::Reject, ..config() });
+    submit(&engine, 1);
+    assert!(!engine.waits_for_room() && engine.room().is_none());
+}
+
+#[test]
+fn a_thread_waits_for_a_task_or_for_room() {
+    let engine = engine(Config { max_queue: Some(1), ..config() });
+    let first = submit(&engine, 1);
+    let what = Sleeper::AnyOrSpace([Arc::clone(&first)].into());
+    assert_eq!(engine.wait(&what, Some(Instant::now())), Waited::TimedOut);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| engine.wait(&what, soon()));
+        let (taken, _) = take(&engine).expect("one");
+        assert_eq!(waiter.join().expect("no panic"), Waited::Ready);
+        assert!(!first.is_done(), "there is room, and the task goes on");
+        submit(&engine, 2);
+        let waiter = scope.spawn(|| engine.wait(&what, soon()));
+        answer(&engine, &taken, 1);
+        assert_eq!(waiter.join().expect("no panic"), Waited::Ready);
+        assert!(first.is_done());
+    });
+}
+
+#[test]
 fn a_full_queue_has_room_when_a_task_is_taken() {
     for on_full in [OnFull::Block, OnFull::Reject] {
         let engine = engine(Config { max_queue: Some(2), on_full, ..config() });

@@ -173,7 +173,7 @@ impl World {
                     bytes,
                     lease: Some(lease),
                     segments,
-                    blocks: Vec::new(),
+                    ..Payload::default()
                 },
                 weak,
             )

@@ -18,7 +18,7 @@ use windlass_pool::wire::flags;
 use windlass_pool::{Engine, Payload, Reply};
 use windlass_shm::arena::Lease;
 
-use super::errors;
+use super::{errors, local};
 use crate::lending::{self, Loans};
 use crate::object::Raised;
 use crate::shared::Piece;
@@ -91,10 +91,13 @@ fn dumps<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py
     }
 }
 
+fn mentions(stream: &[u8], name: &[u8]) -> bool {
+    memchr::memmem::find(stream, name).is_some()
+}
+
 /// Whether the slow path has to look at it: it may refer to the program's own module, or have a connection in it.
 fn needs_care(stream: &[u8]) -> bool {
-    let mentions = |name: &[u8]| memchr::memmem::find(stream, name).is_some();
-    mentions(b"__main__") || mentions(b"multiprocessing.connection")
+    mentions(stream, b"__main__") || mentions(stream, b"multiprocessing.connection")
 }
 
 /// The shared memory that something encoded refers to, kept for as long as this lives.
@@ -153,8 +156,14 @@ pub(crate) fn payload_like(
             slow?
         }
     };
-    let stream = stream.cast::<PyBytes>()?;
-    place(py, engine, stream.as_bytes(), &buffers, handles)
+    let stream = stream.cast::<PyBytes>()?.as_bytes();
+    let mut payload = place(py, engine, stream, &buffers, handles)?;
+    if mentions(stream, b"multiprocessing.managers") {
+        // A manager forgets an object when its last proxy goes, and the pickle of one does not count. Not shown to the
+        // collector: the task is pending, and lets go of it when it ends.
+        payload.kept = Some(local::opaque(object.clone().unbind()));
+    }
+    Ok(payload)
 }
 
 /// Puts an encoded function or object where it fits: in the record, or in a lease of the pool's arena.
@@ -168,7 +177,7 @@ pub(crate) fn place(
     let Loans { segments, blocks } = &handles;
     let (mut segments, blocks) = (segments.clone(), blocks.clone());
     if buffers.is_empty() && stream.len() <= LARGEST {
-        return Ok(Payload { flags: 0, bytes: stream.to_vec(), lease: None, segments, blocks });
+        return Ok(Payload { bytes: stream.to_vec(), segments, blocks, ..Payload::default() });
     }
     let views: Vec<PyBuffer<u8>> =
         buffers.iter().map(|buffer| raw_view(buffer.bind(py))).collect::<PyResult<_>>()?;
@@ -192,7 +201,7 @@ pub(crate) fn place(
     }
     if total <= INLINE && frame::encoded_len(&parts, 0) <= LARGEST {
         let bytes = frame::encode(0, &parts, &[]);
-        return Ok(Payload { flags: flags::DESCRIBED, bytes, lease: None, segments, blocks });
+        return Ok(Payload { flags: flags::DESCRIBED, bytes, segments, blocks, ..Payload::default() });
     }
     // Large ones by themselves, for other tasks may be given them too. Each costs a descriptor: only if they are few.
     let large = |piece: &Piece<'_>| piece.copied().len() > LARGE;
@@ -226,7 +235,7 @@ pub(crate) fn place(
     segments.push(Arc::clone(lease.segment()));
     segments.extend(once.iter().map(|large| Arc::clone(large.segment())));
     let lease = Some(Arc::new(lease));
-    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease, segments, blocks })
+    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease, segments, blocks, kept: None })
 }
 
 /// The raw bytes of a `PickleBuffer`, whatever its element type.
