@@ -120,6 +120,27 @@ def test_an_exception_ends_the_program_now(tmp_path: Path, kind: str) -> None:
         assert "LookupError: no more of this" in said
 
 
+def test_an_interrupted_result_can_be_asked_for_again(
+    make_pool: Callable[..., Any], gate: Gate, kind: str
+) -> None:
+    pool = make_pool(1, kind=kind)
+    future = pool.submit(gate.hold, "task", 7)
+
+    def interrupt() -> None:
+        until(gate.marks)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        interrupter.start()
+        future.result(60)
+    interrupter.join()
+    # As with the standard library's executors the task runs on: the program goes on too, and has its future.
+    assert future.running()
+    gate.open()
+    assert future.result(60) == 7
+
+
 def test_a_failing_map_ends_the_block(gate: Gate) -> None:
     def fail_first(number: int) -> None:
         if number == 0:
