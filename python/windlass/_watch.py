@@ -21,8 +21,8 @@ ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotI
 _CACHED: type = type(functools.lru_cache(lambda: None))
 
 _CONTAINERS = (list, dict, set, tuple, frozenset)
-#: How a value is recognised: itself if it cannot change, a weak reference, or a snapshot of what it holds; nothing for a
-#: name without a value.
+#: How a value is recognised: itself if it cannot change, a weak reference, or a snapshot of what it holds; nothing for
+#: a name without a value.
 Seen: TypeAlias = "tuple[bool, object] | None"
 _Names: TypeAlias = "list[tuple[str, Seen]]"
 #: A function, weakly; its code; what its defaults, keyword defaults, attributes, cells and globals were.

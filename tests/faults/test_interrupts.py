@@ -130,10 +130,13 @@ def test_an_interrupted_result_can_be_asked_for_again(
         until(gate.marks)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    interrupter = threading.Thread(target=interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    def wait() -> None:
         interrupter.start()
         future.result(60)
+
+    interrupter = threading.Thread(target=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        wait()
     interrupter.join()
     # As with the standard library's executors the task runs on: the program goes on too, and has its future.
     assert future.running()
