@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use windlass_os::{epoll, limits, pidfd, process, signalfd, socket};
 
@@ -14,6 +15,8 @@ const SIGCHLD: i32 = 17;
 const EMFILE: i32 = 24;
 const SOCKET: u64 = 0;
 const CHILDREN: u64 = 1;
+/// How long a zygote whose socket was closed looks whether its parent is gone.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// What a freshly forked worker gets.
 #[derive(Debug)]
@@ -120,23 +123,56 @@ pub(crate) fn read_request(fd: &OwnedFd) -> io::Result<Request> {
 /// When the zygote's own descriptors fail.
 pub fn serve(fd: OwnedFd, fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>) -> io::Result<Option<Spawned>> {
     let mut workers = HashMap::new();
-    let served = serve_until_gone(&fd, fork, &mut workers);
+    let parent = process::parent_pid();
+    let served = serve_until_gone(&fd, parent, fork, &mut workers);
     if !matches!(served, Ok(Some(_))) {
-        // They are not collected any more, so their numbers are their own.
-        for pid in workers.into_keys() {
-            process::kill_group(pid);
-        }
+        leave(parent, &mut workers);
     }
     served
 }
 
+/// The last that a zygote does. A parent that ends closes its sockets a moment before it is seen to be gone; one that
+/// lives on may have closed this one while workers leave by themselves, and what their tasks have started may live on.
+fn leave(parent: i32, workers: &mut HashMap<i32, u64>) {
+    let patience = Instant::now() + LAST_LOOK;
+    while process::parent_pid() == parent && !workers.is_empty() && Instant::now() < patience {
+        let _ = collect_ended(workers, |_, _| Ok(()));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if process::parent_pid() != parent {
+        // They are not collected any more, so their numbers are their own.
+        for pid in workers.keys() {
+            process::kill_group(*pid);
+        }
+    }
+}
+
+/// Collects the children that have ended, and tells of each worker among them with its wait status.
+fn collect_ended(
+    workers: &mut HashMap<i32, u64>,
+    mut tell: impl FnMut(u64, i32) -> io::Result<()>,
+) -> io::Result<()> {
+    while let Ok(Some((pid, by_signal))) = process::ended_child() {
+        let worker = workers.remove(&pid);
+        if by_signal && worker.is_some() {
+            // What its tasks have started ends with a worker that was ended, and not with one that left.
+            process::kill_group(pid);
+        }
+        let status = process::collect(pid)?;
+        if let Some(worker) = worker {
+            tell(worker, status)?;
+        }
+    }
+    Ok(())
+}
+
 fn serve_until_gone(
     fd: &OwnedFd,
+    parent: i32,
     fork: &mut dyn FnMut(&Spawned) -> io::Result<i32>,
     workers: &mut HashMap<i32, u64>,
 ) -> io::Result<Option<Spawned>> {
     let children = signalfd::block_and_open(SIGCHLD)?;
-    let parent = process::parent_pid();
     process::set_parent_death_signal(SIGCHLD)?;
     let poll = epoll::Epoll::new()?;
     poll.add(fd.as_fd(), SOCKET, epoll::Interest::READ)?;
@@ -146,18 +182,10 @@ fn serve_until_gone(
         poll.wait(&mut events, None)?;
         // Deaths first: a request may ask for a replacement.
         signalfd::drain(children.as_fd());
-        while let Ok(Some((pid, by_signal))) = process::ended_child() {
-            let worker = workers.remove(&pid);
-            if by_signal && worker.is_some() {
-                // What its tasks have started ends with a worker that was ended, and not with one that left.
-                process::kill_group(pid);
-            }
-            let status = process::collect(pid)?;
-            if let Some(worker) = worker {
-                let message = head(op::EXITED, worker, i64::from(status));
-                socket::send(fd.as_fd(), &[&message], &[], true)?;
-            }
-        }
+        collect_ended(workers, |worker, status| {
+            let message = head(op::EXITED, worker, i64::from(status));
+            socket::send(fd.as_fd(), &[&message], &[], true)
+        })?;
         loop {
             let (worker, given) = match read_request(fd)? {
                 Request::Spawn(worker, given) => (worker, given),
