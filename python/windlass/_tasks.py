@@ -270,7 +270,7 @@ class TaskMethods(concurrent.futures.Executor):
         """
         pool, options = self._view()
         if pool._waits_for_room:
-            future = cast("Future[T]", await pool._submit_in_loop(fn, args, kwargs, options))
+            future = await pool._submit_in_loop(fn, args, kwargs, options)
         else:
             future = cast("Future[T]", self.submit(fn, *args, **kwargs))
         return await pool._await(future)

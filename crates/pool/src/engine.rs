@@ -372,7 +372,8 @@ impl Engine {
         self.take_in(call, task_flags, options, wait, self.config.max_queue)
     }
 
-    /// The same for what was part of a task that was taken already, and comes back: the limit of the queue was for that.
+    /// The same for what was part of a task that was taken already, and comes back: the limit of the queue was for
+    /// that.
     ///
     /// # Errors
     ///

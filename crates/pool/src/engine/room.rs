@@ -1,8 +1,8 @@
 //! Room in a queue with a limit, for those who cannot block until there is some: an event loop's tasks, for one.
 //!
 //! A thread sleeps until there is room ([`Sleeper::Space`]). A loop is given a task that nobody runs and that ends when
-//! there is room, and watches it as it watches the tasks whose results it waits for. The room itself is nobody's: whoever
-//! is told submits, may find that another was faster, and asks again.
+//! there is room, and watches it as it watches the tasks whose results it waits for. The room itself is nobody's:
+//! whoever is told submits, may find that another was faster, and asks again.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -25,8 +25,8 @@ impl Engine {
         self.config.max_queue.is_some() && self.config.on_full == OnFull::Block
     }
 
-    /// A task that ends, as cancelled, when a submission need not wait for room any more; `None` if it need not now. One
-    /// that is not wanted any more is given back to [`forget_room`](Self::forget_room).
+    /// A task that ends, as cancelled, when a submission need not wait for room any more; `None` if it need not now.
+    /// One that is not wanted any more is given back to [`forget_room`](Self::forget_room).
     pub fn room(&self) -> Option<Arc<Task>> {
         let mut core = self.enter()?;
         if !self.waits_for_room() || self.has_space(&core) {

@@ -3,8 +3,8 @@
 //!
 //! A snapshot is possible where containers hold nothing but containers and values that cannot change. Of the values it
 //! keeps the objects, so that nothing else gets their addresses. Of the containers it keeps the addresses only, for a
-//! container that it kept alive might come to hold the function that the snapshot is for. If another one takes its place
-//! in memory, and has the same values in the same places, the pickle is the same.
+//! container that it kept alive might come to hold the function that the snapshot is for. If another one takes its
+//! place in memory, and has the same values in the same places, the pickle is the same.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
