@@ -133,7 +133,8 @@ def reopen(stream: Any, error: BaseException, buffers: Any = ()) -> Any:
     Raises:
         BaseException: the same error, if that is no help.
     """
-    if not isinstance(error, Exception) or isinstance(error, MemoryError):
+    other = isinstance(error, (ImportError, MemoryError, RecursionError)) or not isinstance(error, Exception)
+    if other or type(error).__module__.startswith("windlass."):
         raise error
     try:
         return _Patient(io.BytesIO(stream), buffers=buffers).load()
