@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests import tasks
+from tests import raising, tasks
 
 import windlass
 from windlass import _serialize
@@ -78,11 +78,6 @@ def test_thousands_of_arrays_go_and_come(processes: Any, size: int) -> None:
 # --- exceptions ---------------------------------------------------------------------------------------------------
 
 
-class NeedsTwo(Exception):
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(f"{first} and {second}")
-
-
 class Speechless(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -121,7 +116,7 @@ def test_notes_come_along() -> None:
     assert "while counting" in str(back.__cause__)
 
 
-@pytest.mark.parametrize("error", [NeedsTwo("this", "that"), Leaves("gone")], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", [raising.Locked(7), Leaves("gone")], ids=lambda e: type(e).__name__)
 def test_an_exception_that_does_not_survive_is_stood_in_for(error: Exception) -> None:
     back = _round_trip(error)
     assert isinstance(back, windlass.RemoteError)
