@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno as _errno
 import pickle
 import queue
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -327,6 +328,14 @@ def of_system(what: str, error: OSError) -> SystemCallFailed:
     """The exception for a call of the system that failed in Python: the same class as if it had failed in Rust."""
     kind = _BY_NUMBER.get(error.errno or 0, SystemCallFailed)
     return kind(f"{what}: {error.strerror or error}. {kind.remedy}", error.errno)
+
+
+def is_of_shutdown(error: RuntimeError) -> bool:
+    """Whether a thread did not start because the interpreter is ending, which is no limit.
+
+    From Python 3.12 on it starts none once it waits for those that are left, and that is before it says that it ends.
+    """
+    return sys.is_finalizing() or "interpreter shutdown" in str(error)
 
 
 def of_thread(name: str, error: RuntimeError) -> OutOfProcesses:

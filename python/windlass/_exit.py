@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from windlass import _core, _logs
-from windlass._errors import of_thread
+from windlass._errors import is_of_shutdown, of_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,11 +35,12 @@ def start(thread: threading.Thread) -> None:
 
     Raises:
         OutOfProcesses: if the system has no thread left.
+        RuntimeError: if the interpreter is ending; what Python has raised.
     """
     try:
         thread.start()
     except RuntimeError as error:
-        if sys.is_finalizing():
+        if is_of_shutdown(error):
             raise
         raise of_thread(thread.name, error) from error
     THREADS.add(thread)

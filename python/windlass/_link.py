@@ -30,7 +30,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from windlass import _serialize
-from windlass._errors import BusClosed, BusError, BusFull
+from windlass._errors import BusClosed, BusError, BusFull, is_of_shutdown
 from windlass._load import worker
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class _Line:
                 thread.start()
             except RuntimeError as error:
                 self._threads.clear()
+                if is_of_shutdown(error):
+                    raise
                 raise BusError(
                     f"no thread can be started to send what a bus has no room for: {error}. The limit of threads and "
                     "processes (`ulimit -u`, or the container's) is reached; end some, or raise it"

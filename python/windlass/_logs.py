@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Any, cast
 
-from windlass._errors import of_system, of_thread
+from windlass._errors import is_of_shutdown, of_system, of_thread
 
 #: Bytes of a record's text, and of its traceback.
 _LONGEST = 32 * 1024
@@ -238,6 +238,8 @@ class Collector:
         except RuntimeError as error:
             self._socket.close()
             self._sender.close()
+            if is_of_shutdown(error):
+                raise
             raise of_thread(self._thread.name, error) from error
 
     @property

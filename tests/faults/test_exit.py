@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -17,6 +19,35 @@ RUNS = 4
 @pytest.mark.parametrize("name", SCENES)
 def test_daemon_threads_end_with_the_program(name: str) -> None:
     assert not list(failures([name], RUNS))
+
+
+_LATE = """
+import sys, threading
+from windlass import Pool  # Loaded now: the standard library's executors cannot be loaded later either.
+
+def leave():
+    threading.main_thread().join()
+    for kind in ("thread", "process"):
+        try:
+            with Pool(1, kind=kind) as pool:
+                future = pool.submit(abs, -3)
+                future.add_done_callback(lambda future: print(future.result()))
+        except RuntimeError as error:
+            # Of Python, and no limit: from 3.12 on it starts no threads any more.
+            assert sys.version_info >= (3, 12), error
+            assert "shutdown" in str(error), error
+            print(3)
+
+threading.Thread(target=leave).start()
+"""
+
+
+def test_a_pool_made_while_the_program_ends_names_no_limit() -> None:
+    """What a thread is told that makes a pool when `main` has returned is that the interpreter is ending."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LATE], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n3\n", "")
 
 
 def test_engines_are_forgotten_while_other_threads_leave_theirs(monkeypatch: pytest.MonkeyPatch) -> None:

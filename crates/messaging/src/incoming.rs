@@ -388,6 +388,27 @@ mod tests {
         }
     }
 
+    /// What a peer can send in one go costs as many steps as there are commands. With the square of that, which is
+    /// what it was when each was taken from the front of a vector, this would take the better part of an hour.
+    #[test]
+    fn a_flood_of_commands_is_handled_at_a_cost_of_its_length() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            frame::encode(&mut bytes, COMMAND, b"\x01?");
+            let mut incoming = fed(&bytes.repeat(2_000_000));
+            incoming.scan(None).expect("good frames");
+            let mut taken = 0;
+            while incoming.take_command().is_some() {
+                taken += 1;
+            }
+            // Nobody listens any more if this has taken too long.
+            let _ = done.send((taken, incoming.held()));
+        });
+        let taken = is_done.recv_timeout(std::time::Duration::from_secs(100));
+        assert_eq!(taken, Ok((2_000_000, 0)));
+    }
+
     #[test]
     fn a_message_can_be_skipped_and_a_part_borrowed() {
         let mut incoming = fed(&stream());

@@ -1,7 +1,8 @@
 """The table of what of CPython's asyncio tests is not held against `windlass.Loop`, each with the reason.
 
 A test is excluded only if it looks at a private part of the standard library's own loop. It is run all the same: an
-entry for a test that passes, or for one that the interpreter does not have, is a failure. A module is left out only if
+entry for a test that passes, or for one that the interpreter does not have, is a failure. Only where it is left to
+chance whether the test comes to the private part, and the entry says so, may it pass. A module is left out only if
 none of its tests makes a loop in any of the ways in which a program does.
 """
 
@@ -19,6 +20,8 @@ class Exclusion(NamedTuple):
     #: The versions of Python on which it fails: from this one on, and before that one.
     since: tuple[int, ...] = (3, 11)
     until: tuple[int, ...] = (4,)
+    #: Whether the test passes when the machine's timing does not take it to the private part.
+    by_chance: bool = False
 
     @property
     def module(self) -> str:
@@ -70,7 +73,9 @@ CHILD_WATCHER = (
 )
 PRIVATE_WATCHER = "Looks at the private loop._watcher; ours has none, it watches a child's descriptor."
 PRIVATE_READER = (
-    "Puts a socket of its own into the private parts of asyncio's socket transport: _sock, _read_ready_cb."
+    "Puts a socket of its own into the private parts of asyncio's socket transport: _sock, _read_ready_cb. It does so "
+    "in the first write after it has put a mock in place of the transport's write. On a loaded machine everything may "
+    "have been written before that, and then nothing private is looked at."
 )
 
 EXCLUSIONS = (
@@ -84,6 +89,7 @@ EXCLUSIONS = (
         "test_ssl.TestSSL.test_remote_shutdown_receives_trailing_data_on_slow_socket",
         PRIVATE_READER,
         since=(3, 13, 1),
+        by_chance=True,
     ),
     Exclusion(
         "test_subprocess.GenericWatcherTests.test_create_subprocess_fails_with_inactive_watcher",
