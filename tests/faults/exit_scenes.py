@@ -170,9 +170,11 @@ def pool_pickling_and_unpickling() -> None:
 
 @scene
 def pools_made_and_shut_down() -> None:
-    def rounds() -> None:
-        import windlass
+    # Not in each round: CPython 3.13t can hang in its end while daemon threads use `sys.modules`, whose lock one of
+    # them takes along.
+    import windlass
 
+    def rounds() -> None:
         # From 3.12 on, no thread can be started any more.
         with suppress(RuntimeError), windlass.Pool(1, kind="thread") as pool:
             pool.submit(busy).result()
