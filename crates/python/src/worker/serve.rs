@@ -535,9 +535,9 @@ impl Server<'_> {
     }
 }
 
-/// Bytes of a function that may stay when this lane lets go of it: those of one that refers to itself. The free-threaded
-/// build leaves every function to the collector that is defined in no other, and each large block of memory too,
-/// until the collector, or ten more of them, show that no thread looks into it.
+/// Bytes of a function that may stay when this lane lets go of it: those of one that refers to itself. The
+/// free-threaded build leaves every function to the collector that is defined in no other, and each large block of
+/// memory too, until the collector, or ten more of them, show that no thread looks into it.
 fn lingering(forgotten: Option<&Result<Loaded, Object>>) -> u64 {
     let counted = |loaded: &Loaded| {
         // SAFETY: a live object.
