@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
+/// Topics by name; Windlass's bus hashes names by the same.
+type Topics<T> = HashMap<String, T, foldhash::fast::RandomState>;
+
 type Handler<E> = Box<dyn Fn(&E) + Send + Sync>;
 
 /// Handlers by topic, all behind one lock, which is held while they run.
 pub struct Bus<E> {
-    topics: Mutex<HashMap<String, Vec<Handler<E>>>>,
+    topics: Mutex<Topics<Vec<Handler<E>>>>,
 }
 
 impl<E> Bus<E> {
     /// A bus without handlers.
     pub fn new() -> Self {
-        Self { topics: Mutex::new(HashMap::new()) }
+        Self { topics: Mutex::new(Topics::default()) }
     }
 
     /// Adds a handler to a topic.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+/// Topics by name; Windlass's bus hashes names by the same.
+type Topics<T> = HashMap<String, T, foldhash::fast::RandomState>;
+
 type Handler<E> = Arc<dyn Fn(&E) + Send + Sync>;
 
 /// The handlers of one topic.
@@ -34,20 +37,20 @@ impl<E> Topic<E> {
 
 /// Topics by name.
 pub struct Bus<E> {
-    topics: ArcSwap<HashMap<String, Arc<Topic<E>>>>,
+    topics: ArcSwap<Topics<Arc<Topic<E>>>>,
 }
 
 impl<E> Bus<E> {
     /// A bus without topics.
     pub fn new() -> Self {
-        Self { topics: ArcSwap::from_pointee(HashMap::new()) }
+        Self { topics: ArcSwap::from_pointee(Topics::default()) }
     }
 
     /// The topic of this name, made when first asked for.
     pub fn topic(&self, name: &str) -> Arc<Topic<E>> {
         let made = Arc::new(Topic { handlers: ArcSwap::from_pointee(Vec::new()) });
         self.topics.rcu(|topics| {
-            let mut more = HashMap::clone(topics);
+            let mut more = Topics::clone(topics);
             more.entry(name.to_owned()).or_insert_with(|| Arc::clone(&made));
             more
         });

@@ -1,52 +1,24 @@
 //! The bus itself.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
-use crate::channel::{AnyChannel, Channel, domain, with_local};
+use crate::channel::{AnyChannel, Channel, with_reader};
 use crate::config::Config;
+use crate::directory::Directory;
 use crate::error::{PublishError, SubscribeError};
 use crate::handler::{Filtered, Handle, Mark, Plain};
 use crate::pattern::{Pattern, check_topic};
 use crate::registry::{Leftovers, Record, Registry};
-use crate::snapshot::Snapshot;
 use crate::statistics::Statistics;
 use crate::sync::{Mutex, lock};
 
-/// Channels by type and name. Publishing by name is mostly these two look-ups, so the first hashes nothing, and the
-/// second by multiplications, from a seed of this process's own.
-type Directory = HashMap<TypeId, Topics, BuildHasherDefault<Identity>>;
-type Topics = HashMap<Arc<str>, Arc<dyn AnyChannel>, foldhash::fast::RandomState>;
-
-/// Takes a `TypeId` for its own hash, which it is.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        // Not the way of a `TypeId`; right for any other.
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
-
 struct Shared {
     registry: Mutex<Registry>,
-    directory: Snapshot<Directory>,
+    /// The channels that publishing by name finds without the lock.
+    directory: Directory<Arc<dyn AnyChannel>>,
     config: Arc<Config>,
 }
 
@@ -92,6 +64,15 @@ impl Drop for Shared {
 }
 
 impl Shared {
+    /// The channel of a topic, if the directory has it.
+    #[inline]
+    fn listed<E: ?Sized + 'static>(&self, topic: &str) -> Option<&Channel<E>> {
+        let channel = Arc::as_ptr(self.directory.get(TypeId::of::<E>(), topic)?);
+        // SAFETY: `Bus::channel` alone adds to the directory, to each type of events channels of that type, which the
+        // directory keeps for as long as it lives. Asked, the channel would say its type by a virtual call.
+        Some(unsafe { &*channel.cast::<Channel<E>>() })
+    }
+
     fn close(&self) {
         let mut leftovers = Leftovers::new();
         let records = lock(&self.registry).close(&mut leftovers);
@@ -132,7 +113,7 @@ impl Bus {
         config.max_depth = config.max_depth.clamp(1, 64);
         Self(Arc::new(Shared {
             registry: Mutex::new(Registry::default()),
-            directory: Snapshot::new(Directory::default()),
+            directory: Directory::default(),
             config: Arc::new(config),
         }))
     }
@@ -215,17 +196,11 @@ impl Bus {
         let most_listed = config.most_listed;
         let made =
             Arc::new(Channel::<E>::new(Arc::clone(&key.1), config, &registry.records, registry.closed));
-        registry.channels.insert(key, Arc::clone(&made) as Arc<dyn AnyChannel>);
-        let mut leftovers = Vec::new();
-        if registry.channels.len() <= most_listed {
-            let mut directory = Directory::default();
-            for ((kind, name), channel) in &registry.channels {
-                directory.entry(*kind).or_default().insert(Arc::clone(name), Arc::clone(channel));
-            }
-            leftovers = self.0.directory.replace(domain(), directory);
+        let channel: Arc<dyn AnyChannel> = Arc::clone(&made) as _;
+        if registry.channels.len() < most_listed {
+            self.0.directory.add(key.0, Arc::clone(&key.1), Arc::clone(&channel));
         }
-        drop(registry);
-        drop(leftovers);
+        registry.channels.insert(key, channel);
         made
     }
 
@@ -235,21 +210,8 @@ impl Bus {
     ///
     /// When the bus is closed, the name malformed, or handlers publish to handlers too deep.
     pub fn publish<E: ?Sized + 'static>(&self, topic: &str, event: &E) -> Result<(), PublishError> {
-        let published = with_local(|local| {
-            let most = self.0.config.max_depth;
-            let Ok(directory) = self.0.directory.read(&local.reader) else {
-                return Some(Err(PublishError::TooDeep { most }));
-            };
-            let channel = directory.value().get(&TypeId::of::<E>()).and_then(|topics| topics.get(topic));
-            let channel: Option<&dyn Any> = channel.map(|channel| &**channel as &dyn Any);
-            let published = channel
-                .and_then(|channel| channel.downcast_ref::<Channel<E>>())
-                .map(|channel| channel.publish(local, event));
-            directory.finish(domain());
-            published
-        });
-        match published {
-            Some(result) => result,
+        match self.0.listed::<E>(topic) {
+            Some(channel) => with_reader(|reader| channel.publish(reader, event)),
             None => self.topic::<E>(topic)?.publish(event),
         }
     }
@@ -331,7 +293,7 @@ impl<E: ?Sized + 'static> Topic<E> {
     /// When the bus is closed or gone, or handlers publish to handlers too deep.
     #[inline]
     pub fn publish(&self, event: &E) -> Result<(), PublishError> {
-        with_local(|local| self.channel.publish(local, event))
+        with_reader(|reader| self.channel.publish(reader, event))
     }
 
     /// Whether anybody listens at the moment: for publishers to whom making the event is work.
@@ -373,28 +335,5 @@ impl Drop for Subscription {
             // Without the lock: what a handler owns may come back to the bus when it is dropped.
             drop((record, leftovers));
         }
-    }
-}
-
-#[cfg(test)]
-#[cfg(not(loom))]
-mod tests {
-    use std::hash::BuildHasher;
-
-    use super::*;
-
-    #[test]
-    fn types_have_hashes_of_their_own() {
-        let hashes = BuildHasherDefault::<Identity>::default();
-        let of = |kind: TypeId| hashes.hash_one(kind);
-        assert_eq!(of(TypeId::of::<u8>()), of(TypeId::of::<u8>()));
-        assert_ne!(of(TypeId::of::<u8>()), of(TypeId::of::<u16>()));
-        let bytes = |bytes: &[u8]| {
-            let mut hasher = Identity::default();
-            hasher.write(bytes);
-            hasher.finish()
-        };
-        assert_eq!(bytes(&[1, 2]), 0x0102);
-        assert_eq!(bytes(&[1, 0, 0, 0, 0, 0, 0, 0, 3]), 0x02, "more than fits is folded");
     }
 }

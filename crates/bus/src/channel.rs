@@ -19,41 +19,13 @@ use crate::statistics::TopicStatistics;
 static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::default);
 
 thread_local! {
-    static READER: Local = Local { reader: DOMAIN.join(), level: Cell::new(0) };
-}
-
-/// What a thread needs to publish.
-pub(crate) struct Local {
-    pub(crate) reader: Reader,
-    /// How deep it is in handlers.
-    level: Cell<usize>,
-}
-
-/// One level less deep when dropped, also by a panic.
-struct Level<'a>(&'a Cell<usize>);
-
-impl Drop for Level<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
+    static READER: Reader = DOMAIN.join();
 }
 
 /// Runs with what this thread has; where its thread-locals are gone, because it ends, with something made for once.
 #[inline]
-pub(crate) fn with_local<T>(work: impl FnOnce(&Local) -> T) -> T {
-    let mut work = Some(work);
-    let run = |local: &Local| work.take().map(|work| work(local));
-    match READER.try_with(run) {
-        Ok(Some(value)) => value,
-        _ => {
-            let local = Local { reader: DOMAIN.join(), level: Cell::new(0) };
-            match work.take() {
-                Some(work) => work(&local),
-                None => unreachable!("the first attempt did not run"),
-            }
-        }
-    }
+pub(crate) fn with_reader<T>(work: impl Fn(&Reader) -> T) -> T {
+    READER.try_with(&work).unwrap_or_else(|_| work(&DOMAIN.join()))
 }
 
 pub(crate) fn domain() -> &'static Domain {
@@ -90,37 +62,36 @@ impl<E: ?Sized + 'static> Channel<E> {
 
     /// Whether anybody listens.
     pub(crate) fn is_heard(&self) -> bool {
-        with_local(|local| {
-            let Ok(reading) = self.list.read(&local.reader) else { return false };
+        with_reader(|reader| {
+            let Ok(reading) = self.list.read(reader) else { return false };
             let heard = !reading.value().handlers.is_empty();
-            reading.finish(domain());
+            reading.finish(domain);
             heard
         })
     }
 
     /// Calls every handler.
     #[inline]
-    pub(crate) fn publish(&self, local: &Local, event: &E) -> Result<(), PublishError> {
+    pub(crate) fn publish(&self, reader: &Reader, event: &E) -> Result<(), PublishError> {
         let most = self.config.max_depth;
-        let level = local.level.get();
-        if level >= most {
+        // All that a thread reads while it publishes are the lists of those deliveries that it is in.
+        if reader.depth() >= most {
             return Err(PublishError::TooDeep { most });
         }
-        let Ok(reading) = self.list.read(&local.reader) else { return Err(PublishError::TooDeep { most }) };
+        let Ok(reading) = self.list.read(reader) else { return Err(PublishError::TooDeep { most }) };
         let list = reading.value();
         if list.closed {
-            reading.finish(domain());
+            reading.finish(domain);
             return Err(PublishError::Closed);
         }
-        local.level.set(level + 1);
-        let level = Level(&local.level);
-        self.counter.count(local.reader.index(), list.handlers.len());
-        // Where to go on after a handler that panicked.
+        self.counter.count(reader.index(), list.handlers.len());
+        // Where to go on after a handler that panicked. Written for each handler, but read for none: the walk would
+        // wait for its own last store.
         let next = Cell::new(0);
         loop {
             let walk = AssertUnwindSafe(|| {
-                while let Some(handler) = list.handlers.get(next.get()) {
-                    next.set(next.get() + 1);
+                for (at, handler) in list.handlers.iter().enumerate().skip(next.get()) {
+                    next.set(at + 1);
                     // While nobody came or went, nobody has to be asked.
                     if reading.is_current() || handler.mark().is_active() {
                         handler.call(event);
@@ -132,8 +103,7 @@ impl<E: ?Sized + 'static> Channel<E> {
                 Err(payload) => self.report(payload),
             }
         }
-        drop(level);
-        reading.finish(domain());
+        reading.finish(domain);
         Ok(())
     }
 

@@ -28,8 +28,8 @@ type Hook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 pub struct Config {
     /// How deep handlers may publish to handlers, 1 to 64; more counts as 64.
     pub max_depth: usize,
-    /// Topics that publishing by name finds without a lock, the first ones of the bus; each new one copies their
-    /// directory. Later topics are published to by name under a lock; a `Topic` never needs one.
+    /// Topics that publishing by name finds without a lock, the first ones of the bus. Later topics are looked up under
+    /// a lock; a `Topic` never needs one.
     pub most_listed: usize,
     /// Called for each panic of a handler or a filter, in the publisher's thread. The standard library's own hook has
     /// printed it by then.

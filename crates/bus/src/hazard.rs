@@ -18,9 +18,9 @@ use loom::sync::Arc;
 
 use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, lock};
 
-/// How many things a thread may read at once: two for each level of handlers that publish to handlers, and one for who
+/// How many things a thread may read at once: one for each level of handlers that publish to handlers, and one for who
 /// asks at the deepest whether a topic is heard.
-const MOST: usize = if cfg!(loom) { 2 } else { 129 };
+const MOST: usize = if cfg!(loom) { 2 } else { 65 };
 
 /// The places of one thread.
 #[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
@@ -101,6 +101,12 @@ impl Reader {
     #[inline]
     pub(crate) fn index(&self) -> usize {
         self.places.index
+    }
+
+    /// How many things this thread reads at the moment.
+    #[inline]
+    pub(crate) fn depth(&self) -> usize {
+        self.depth.get()
     }
 
     /// Protects what a pointer points to, for as long as the guard lives.

@@ -11,6 +11,7 @@ mod channel;
 mod config;
 #[cfg(not(loom))]
 mod counter;
+mod directory;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]

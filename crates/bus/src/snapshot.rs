@@ -129,10 +129,10 @@ impl<T> Reading<'_, T> {
 
     /// Ends the reading; frees what a writer had to leave because of it.
     #[inline]
-    pub(crate) fn finish(self, domain: &Domain) {
+    pub(crate) fn finish<'d>(self, domain: impl FnOnce() -> &'d Domain) {
         let Self { snapshot, protected } = self;
         if protected.finish(&snapshot.current) {
-            snapshot.tidy(domain);
+            snapshot.tidy(domain());
         }
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     fn read(model: &Model, reader: &Reader) -> usize {
         let reading = model.snapshot.read(reader).expect("not deep");
         let number = reading.value().check();
-        reading.finish(&model.domain);
+        reading.finish(|| &model.domain);
         number
     }
 
@@ -274,7 +274,7 @@ mod tests {
             writer.join().expect("no panic");
             assert!(!reading.is_current());
             assert_eq!(alive.load(Ordering::Relaxed), 2);
-            reading.finish(&model.domain);
+            reading.finish(|| &model.domain);
             assert_eq!(alive.load(Ordering::Relaxed), 1);
         });
     }

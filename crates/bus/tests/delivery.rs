@@ -242,6 +242,22 @@ fn detached_and_heard() {
 }
 
 #[test]
+fn one_name_has_a_topic_for_each_type() {
+    let (bus, seen) = (Bus::new(), Arc::new(Mutex::new(Vec::new())));
+    let [numbers, words] = [(); 2].map(|()| Arc::clone(&seen));
+    let _numbers =
+        bus.subscribe("t", move |number: &u64| numbers.lock().expect("sound").push(number.to_string()));
+    let _words = bus.subscribe("t", move |word: &str| words.lock().expect("sound").push(word.to_owned()));
+    for number in 0..3_u64 {
+        bus.publish("t", &number).expect("open");
+        bus.publish("t", "word").expect("open");
+        bus.publish("t", &[0_u8; 3]).expect("open");
+    }
+    assert_eq!(*seen.lock().expect("sound"), ["0", "word", "1", "word", "2", "word"]);
+    assert_eq!(bus.statistics().topics.len(), 3);
+}
+
+#[test]
 fn more_topics_than_the_directory_lists() {
     let config = Config { most_listed: 40, ..Config::default() };
     let (bus, count) = (Bus::with(config), Arc::new(AtomicUsize::new(0)));
