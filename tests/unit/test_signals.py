@@ -236,13 +236,35 @@ def test_a_handler_is_let_go(bus: Bus) -> None:
         def handler(_: object) -> None: ...
 
         bus.on("t")(handler)
-        bus.publish("t", 1)
+        for number in range(3):
+            bus.publish("t", number)
         bus.off(handler)
         return weakref.ref(handler)
 
     gone = make()
     gc.collect()
     assert gone() is None
+
+
+def test_topics_are_told_apart_however_they_are_named(bus: Bus) -> None:
+    class Name(str):
+        __slots__ = ()
+
+    names = [f"topic.{number}" for number in range(40)]
+    everything = bus.subscribe("**", topics=True)
+    for turn in range(4):
+        some = bus.subscribe(f"topic.{turn}")
+        for again in range(3):
+            for name in names:
+                for same in (name, "".join(name), Name(name)):
+                    bus.publish(same, again)
+        assert [topic for topic, _ in everything.recv_many(1000)] == [n for n in names for _ in range(3)] * 3
+        assert some.recv_many(1000) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        some.close()
+    bus.close()
+    for name in names:
+        with pytest.raises(windlass.BusClosed):
+            bus.publish(name, 0)
 
 
 # --- subscriptions -----------------------------------------------------------
@@ -383,7 +405,8 @@ def test_a_subscription_keeps_its_bus_and_cycles_are_collected() -> None:
     subscription = bus.subscribe("t")
     bus.publish("t", subscription)
     bus.on("t")(lambda _, bus=bus: bus)
-    bus.publish("t", Message())
+    for _ in range(3):
+        bus.publish("t", Message())
     gone = weakref.ref(bus)
     del bus
     gc.collect()

@@ -106,16 +106,32 @@ pub(super) fn closed() -> Raised {
 pub(super) unsafe fn route(object: *mut ffi::PyObject, topic: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: the caller's; the dictionary is the bus's own and holds routes only.
     unsafe {
-        let bus = bus(object);
-        let routes = bus.registry.routes();
+        let registry = &bus(object).registry;
+        let recent = registry.recent.recall(topic);
+        if !recent.is_null() && heap::content::<Route>(recent).version == registry.version() {
+            return Object::share(recent);
+        }
+        look_up(object, topic)
+    }
+}
+
+/// # Safety
+///
+/// As `route`.
+unsafe fn look_up(object: *mut ffi::PyObject, topic: *mut ffi::PyObject) -> Result<Object, Raised> {
+    // SAFETY: the caller's; the dictionary is the bus's own and holds routes only.
+    unsafe {
+        let registry = &bus(object).registry;
+        let routes = registry.routes();
         if !routes.is_null() {
             let mut found = ptr::null_mut();
             if ffi::compat::PyDict_GetItemRef(routes, topic, &raw mut found) < 0 {
                 return Err(Raised);
             }
             if let Ok(found) = Object::own(found)
-                && heap::content::<Route>(found.as_ptr()).version == bus.registry.version()
+                && heap::content::<Route>(found.as_ptr()).version == registry.version()
             {
+                registry.recent.remember(topic, found.as_ptr());
                 return Ok(found);
             }
         }

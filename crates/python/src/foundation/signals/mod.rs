@@ -10,6 +10,7 @@ mod deliver;
 mod link;
 mod linked;
 mod queue;
+mod recent;
 mod registry;
 mod route;
 mod subscription;

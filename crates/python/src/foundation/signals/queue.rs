@@ -197,14 +197,20 @@ impl State {
         }
     }
 
+    #[inline(always)]
     pub(super) fn put(&mut self, slot: Slot) {
         if self.tail_gap > 0 {
-            self.slots.push_back(Slot::Gap(std::mem::take(&mut self.tail_gap)));
-            self.gaps += 1;
+            self.put_gap();
         }
         self.slots.push_back(slot);
         self.counters.accepted += 1;
         self.counters.peak = self.counters.peak.max(self.len());
+    }
+
+    #[cold]
+    fn put_gap(&mut self) {
+        self.slots.push_back(Slot::Gap(std::mem::take(&mut self.tail_gap)));
+        self.gaps += 1;
     }
 
     /// The oldest message makes room; its place says that it was there.
@@ -231,6 +237,7 @@ impl State {
         oldest
     }
 
+    #[inline(always)]
     pub(super) fn take(&mut self) -> Taken {
         match self.slots.pop_front() {
             Some(Slot::Message(message) | Slot::Loose(message)) => {
@@ -296,7 +303,19 @@ impl Queue {
     }
 
     /// Offers a message to the queue.
+    #[inline]
     pub(super) fn offer(&self, message: Object) -> Offered {
+        let mut state = self.lock();
+        if state.closed || state.len() >= self.capacity || state.receiver_sleeps || state.receivers.any() {
+            drop(state);
+            return self.offer_elsewise(message);
+        }
+        state.put(Slot::Message(message));
+        Offered::Taken
+    }
+
+    /// The same where there may be more to do than to put it there.
+    fn offer_elsewise(&self, message: Object) -> Offered {
         let mut state = self.lock();
         if state.closed {
             return Offered::Closed(message);
@@ -344,7 +363,7 @@ impl Queue {
     }
 
     /// Takes what there is to receive.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self) -> Taken {
         let mut state = self.lock();
         let taken = state.take();

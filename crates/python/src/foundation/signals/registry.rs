@@ -11,6 +11,7 @@ use pyo3_ffi as ffi;
 use windlass_bus::Pattern;
 
 use super::queue::{Overflow, Queue};
+use super::recent::Recent;
 use crate::guarded::{Guard, Guarded};
 use crate::heap::Field;
 use crate::object::Object;
@@ -68,12 +69,15 @@ pub(super) struct Registry {
     nothing: Field,
     /// The routes that were made, by topic: a dictionary.
     routes: Field,
+    /// Some of them again.
+    pub(super) recent: Recent,
 }
 
 impl Registry {
     pub(super) fn new(nothing: Object, routes: Object) -> Self {
         Self {
             routes: Field::new(routes),
+            recent: Recent::default(),
             state: Guarded::new(State::default()),
             version: AtomicU64::new(1),
             closed: AtomicBool::new(false),
@@ -181,10 +185,12 @@ impl Registry {
 
     /// Routes that are out of date keep alive who listens no more.
     pub(super) fn forget_routes(&self) {
+        let recent = self.recent.forget();
         if let Some(routes) = self.routes.share() {
             // SAFETY: a live dictionary.
             unsafe { ffi::PyDict_Clear(routes.as_ptr()) };
         }
+        drop(recent);
     }
 
     /// The entries for a topic in the order of service, and the version that they belong to.
@@ -259,7 +265,8 @@ impl Registry {
     pub(super) unsafe fn fields(&self) -> impl Iterator<Item = &Field> {
         // SAFETY: the caller's.
         let state = unsafe { &*self.state.in_collection() };
-        state.entries.iter().flat_map(Entry::fields).chain([&self.nothing, &self.routes])
+        let entries = state.entries.iter().flat_map(Entry::fields);
+        entries.chain([&self.nothing, &self.routes]).chain(self.recent.fields())
     }
 
     /// Takes the entries away, to break a cycle.
@@ -270,7 +277,7 @@ impl Registry {
     pub(super) unsafe fn clear(&self) {
         // SAFETY: the caller's; the entries are dropped once nothing refers to the state.
         let entries = std::mem::take(unsafe { &mut (*self.state.in_collection()).entries });
-        drop((entries, self.routes.take()));
+        drop((entries, self.routes.take(), self.recent.forget()));
     }
 }
 

@@ -59,12 +59,22 @@ impl Subscription {
         if unsafe { ffi::PyErr_CheckSignals() } != 0 { Err(Raised) } else { Ok(()) }
     }
 
+    #[inline]
     fn receive(&self, deadline: Option<Instant>) -> Result<Object, Raised> {
+        match self.queue.take() {
+            Taken::Message(message) => Ok(message),
+            other => self.receive_later(other, deadline),
+        }
+    }
+
+    /// Goes on where there was no message.
+    fn receive_later(&self, mut taken: Taken, deadline: Option<Instant>) -> Result<Object, Raised> {
         loop {
-            if let Some(message) = or_raise(self.queue.take())? {
+            if let Some(message) = or_raise(taken)? {
                 return Ok(message);
             }
             self.wait(deadline)?;
+            taken = self.queue.take();
         }
     }
 
@@ -176,6 +186,10 @@ unsafe extern "C" fn recv(
     count: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
+    if count == 0 && names.is_null() {
+        // SAFETY: a subscription.
+        return finish(unsafe { subscription(object) }.receive(None));
+    }
     // SAFETY: a subscription, and what the interpreter passes to a function of this kind.
     finish(unsafe { super::arguments::<1>(c"recv", &[c"timeout"], 0, arguments, count, names) }.and_then(
         |[timeout]| {
