@@ -419,6 +419,8 @@ class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
         return _classes.reduce_class(obj, super().reducer_override(obj)) if part is None else part
 
 
+#: Types that picklers of arguments have found to be ordinary, for the next ones.
+_ORDINARY: weakref.WeakSet[type] = weakref.WeakSet()
 #: What calls with instances of the program's classes, or with its functions, brought along: by the names in them.
 _TABLES: dict[frozenset[tuple[Key, str]], _Tables] = {}
 _MOST_TABLES = 64
@@ -495,7 +497,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._unsendable = _remade.unsendable()
 
     def reducer_override(self, obj: Any) -> Any:
-        if self._ordinary is not None and type(obj) in self._ordinary:
+        ordinary = self._ordinary
+        if ordinary is not None and type(obj) in ordinary:
+            return NotImplemented
+        if obj is named:
+            return NotImplemented  # It goes by its name, whatever it stands in.
+        if ordinary is not None and type(obj) in _ORDINARY:
+            ordinary.add(type(obj))
             return NotImplemented
         encoding = self._encoding
         reference = encoding.reference(obj, self._roots)
@@ -532,6 +540,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             and not _watch.is_definition(obj)
         ):
             self._ordinary.add(type(obj))
+            _ORDINARY.add(type(obj))
         return made
 
     def _function_reduce(self, obj: types.FunctionType) -> Any:

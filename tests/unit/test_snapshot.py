@@ -68,12 +68,62 @@ def test_one_that_holds_itself() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [[bytearray()], [object()], {"a": [lambda: 1]}, [[int]], deep(100), type("L", (list,), {})(), "text"],
-    ids=["bytearray", "object", "function", "class", "deep", "subclass", "value"],
+    [[bytearray()], [object()], {"a": [lambda: 1]}, [[int]], {(1, ())}, type("L", (list,), {})(), "text"],
+    ids=["bytearray", "object", "function", "class", "tuples in a set", "subclass", "value"],
 )
 def test_what_may_change_unseen_has_none(value: Any) -> None:
+    assert _core.Snapshot.of(value) is None
+
+
+def test_deep_ones() -> None:
+    value = deep(100_000)
     taken = _core.Snapshot.of(value)
-    assert taken is None or value == "text"
+    assert taken is not None
+    assert taken.holds(value)
+    inner = value
+    while inner:
+        inner = inner[0]
+    inner.append(1)
+    assert not taken.holds(value)
+    while value:  # Bit by bit, for Python itself would need a deep stack.
+        value = value[0] if isinstance(value[0], list) else []
+
+
+def test_the_attributes_of_an_object() -> None:
+    class Settings:
+        pass
+
+    def assign(settings: Any, value: int) -> None:
+        settings.rate = value
+
+    for _ in range(100):
+        settings = Settings()
+        assign(settings, 1)
+        attributes = vars(settings)
+        taken = _core.Snapshot.of(attributes)
+        assert taken is not None
+        assert taken.holds(attributes)
+        assign(settings, 2)
+        assert not taken.holds(attributes)
+        taken = _core.Snapshot.of(attributes)
+        assert taken is not None
+        assign(settings, 3)
+        assert not taken.holds(attributes)
+
+
+def test_sets_with_holes() -> None:
+    value = set(range(1000))
+    for number in range(0, 1000, 3):
+        value.discard(number)
+    all_of_them = [value, frozenset(value), set[int](), frozenset[int]()]
+    taken = _core.Snapshot.of(all_of_them)
+    assert taken is not None
+    assert taken.holds(all_of_them)
+    value.discard(1)
+    assert not taken.holds(all_of_them)
+    value.add(1)
+    value.add(2000)
+    assert not taken.holds(all_of_them)
 
 
 def test_containers_are_not_kept() -> None:
