@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -176,3 +177,102 @@ def test_unknown_attributes_are_refused() -> None:
     with pytest.raises(AttributeError):
         frame.no_such_option = 1
     assert not hasattr(frame, "no_such_option")
+
+
+class Content(bytearray):
+    """Bytes that can hold what shows them."""
+
+    held: Any = None
+
+
+def _frame_of(content: Content) -> Any:
+    return zmq.Frame(content, copy=False, track=True)
+
+
+@pytest.mark.parametrize(
+    "close",
+    [
+        lambda content: _frame_of(content),
+        lambda content: copy.copy(_frame_of(content)),
+        lambda content: [copy.copy(copy.copy(frame := _frame_of(content))), frame],
+        lambda content: _frame_of(content).buffer,
+        lambda content: copy.copy(_frame_of(content)).buffer,
+        lambda content: zmq.Frame(_frame_of(content), copy=False),
+    ],
+    ids=["frame", "copy", "copies", "view", "view-of-copy", "over-a-frame"],
+)
+def test_a_cycle_through_shared_bytes_is_collected(close: Callable[[Content], Any]) -> None:
+    gc.collect()
+    content = Content(LARGE)
+    content.held = close(content)
+    gone = weakref.ref(content)
+    del content
+    assert gone() is not None
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    until(collected)
+
+
+def test_a_cycle_through_a_view_that_is_shared_is_left_alone() -> None:
+    """CPython's memoryview cannot be taken apart by the collector while somebody else has its buffer."""
+    content = Content(LARGE)
+    content.held = zmq.Frame(memoryview(content), copy=False)
+    gone = weakref.ref(content)
+    del content
+    for _ in range(3):
+        gc.collect()
+    content = gone()
+    assert content is not None
+    assert len(content.held) == LARGE
+    content.held = None
+    del content
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    until(collected)
+
+
+def test_what_is_being_sent_is_not_collected(context: Any) -> None:
+    endpoint = f"inproc://{id(context)}-held"
+    push, pull = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+    content = Content(b"s" * LARGE)
+    content.held = zmq.Frame(content, copy=False)
+    push.connect(endpoint)
+    push.send(content.held)
+    gone = weakref.ref(content)
+    del content
+    for _ in range(3):
+        gc.collect()
+    content = gone()
+    assert content is not None
+    assert len(content.held) == LARGE
+    del content
+    pull.bind(endpoint)
+    assert pull.recv() == b"s" * LARGE
+
+    def collected() -> bool:
+        gc.collect()
+        return gone() is None
+
+    until(collected)
+
+
+def test_a_view_keeps_the_bytes_of_a_frame_that_is_gone() -> None:
+    view = copy.copy(zmq.Frame(Content(b"v" * LARGE), copy=False)).buffer
+    gc.collect()
+    assert bytes(view) == b"v" * LARGE
+    view.release()
+
+
+def test_a_frame_is_made_once() -> None:
+    for data in (b"x", Content(LARGE)):
+        frame = zmq.Frame(data, copy=False)
+        for again in (frame, copy.copy(frame)):
+            with pytest.raises((RuntimeError, TypeError, ValueError)):
+                again.__init__(b"y")  # type: ignore[misc]
+            assert len(again) == len(data)

@@ -13,7 +13,7 @@ use pyo3::{PyTraverseError, PyVisit, intern};
 use windlass_messaging::Frame;
 
 use super::errors::{self, EINVAL, Truth};
-use super::release::{self, View};
+use super::release::{self, Joint, Shared, View};
 
 /// Below this many bytes a copy is cheaper than the way back of a shared buffer; pyzmq has the same number.
 pub(crate) const COPY_THRESHOLD: usize = 65_536;
@@ -33,13 +33,19 @@ struct State {
     view: Option<Py<PyWeakrefReference>>,
     routing_id: Option<u32>,
     group: Option<String>,
+    /// The buffer of another object that the bytes are in.
+    lent: Option<Joint>,
+    /// Of a copy of such a frame: the frame itself, so that the buffer has one holder that the collector knows.
+    original: Option<Py<FrameBase>>,
+    /// Views of the lent bytes, those of copies too: as long as there are any, the bytes stay.
+    exports: usize,
 }
 
 /// See the module.
 #[pyclass(frozen, subclass, weakref, name = "Frame", module = "windlass._zmq")]
 #[derive(Default)]
 pub(crate) struct FrameBase {
-    /// Set once and never replaced: views point into it.
+    /// Bytes of the core's own. Set once and never replaced: views point into it.
     frame: OnceLock<Frame>,
     state: Mutex<State>,
 }
@@ -49,14 +55,36 @@ impl FrameBase {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slice(&self) -> &[u8] {
-        self.frame.get().map_or(&[], Frame::bytes)
+    /// The frame that has the lent buffer, if this is one or the copy of one.
+    fn root<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
+        let state = slf.get().state();
+        state.original.as_ref().map_or_else(|| slf.clone(), |original| original.bind(slf.py()).clone())
+    }
+
+    fn joint(slf: &Bound<'_, Self>) -> Option<Joint> {
+        let root = Self::root(slf);
+        root.get().state().lent.clone()
+    }
+
+    fn with_bytes<T>(slf: &Bound<'_, Self>, work: impl FnOnce(&[u8]) -> T) -> T {
+        match slf.get().frame.get() {
+            Some(frame) => work(frame.bytes()),
+            None => work(Self::joint(slf).as_ref().map_or(&[], AsRef::as_ref)),
+        }
+    }
+
+    fn is_made(&self, state: &State) -> bool {
+        self.frame.get().is_some() || state.lent.is_some() || state.original.is_some()
     }
 
     /// What is sent of it: the same bytes, with what was set on this object.
     pub(crate) fn share(slf: &Bound<'_, Self>) -> PyResult<Frame> {
         let this = slf.get();
-        let mut frame = this.frame.get().cloned().unwrap_or_else(|| Frame::copy_of(&[]));
+        let mut frame = match (this.frame.get(), Self::joint(slf)) {
+            (Some(frame), _) => frame.clone(),
+            (None, Some(joint)) => Frame::from_owner(joint),
+            (None, None) => Frame::copy_of(&[]),
+        };
         let state = this.state();
         if let Some(routing_id) = state.routing_id {
             frame.set_routing_id(routing_id);
@@ -81,7 +109,8 @@ impl FrameBase {
         let base =
             object.cast::<Self>().map_err(|_| PyTypeError::new_err("_frame_class must derive from Frame"))?;
         let more = frame.more();
-        if base.get().frame.set(frame).is_err() {
+        let is_made = base.get().is_made(&base.get().state());
+        if is_made || base.get().frame.set(frame).is_err() {
             return Err(errors::made_already());
         }
         let tracker = if track { Some(errors::tracker(class.py(), class, None)?.unbind()) } else { None };
@@ -100,16 +129,23 @@ pub(crate) fn lend<'py>(
     view: View,
     track: bool,
 ) -> PyResult<(Frame, Option<Bound<'py, PyAny>>)> {
+    Ok(match share_view(py, view, track)? {
+        (Ok(shared), event) => (Frame::from_owner(shared), event),
+        (Err(view), _) => (Frame::copy_of(view.bytes()), None),
+    })
+}
+
+/// The shared buffer, or the view again if it cannot be shared; and the event.
+type Sharing<'py> = (Result<Shared, View>, Option<Bound<'py, PyAny>>);
+
+/// As `release::share`, with an event if one is wanted.
+fn share_view<'py>(py: Python<'py>, view: View, track: bool) -> PyResult<Sharing<'py>> {
     let event = if track {
-        let make = || py.import(intern!(py, "threading"))?.call_method0(intern!(py, "Event"));
-        Some(make()?)
+        Some(py.import(intern!(py, "threading"))?.call_method0(intern!(py, "Event"))?)
     } else {
         None
     };
-    match release::share(view, event.as_ref())? {
-        Ok(shared) => Ok((Frame::from_owner(shared), event)),
-        Err(view) => Ok((Frame::copy_of(view.bytes()), None)),
-    }
+    Ok((release::share(view, event.as_ref())?, event))
 }
 
 #[pymethods]
@@ -138,15 +174,22 @@ impl FrameBase {
             let view = View::of(data, false)?;
             let threshold = copy_threshold.unwrap_or(COPY_THRESHOLD);
             let copy = copy.map_or(view.bytes().len() < threshold, |copy| copy.0);
-            let frame = if copy {
-                Frame::copy_of(view.bytes())
+            let made = if copy {
+                Err(view)
             } else {
-                let (frame, told) = lend(py, view, track.0)?;
-                event = told;
-                frame
+                let (shared, told) = share_view(py, view, track.0)?;
+                event = told.filter(|_| shared.is_ok());
+                shared
             };
-            if slf.get().frame.set(frame).is_err() {
+            let made = made.map(Joint::new).map_err(|view| Frame::copy_of(view.bytes()));
+            let mut state = slf.get().state();
+            if slf.get().is_made(&state) {
+                drop(state);
                 return Err(errors::made_already());
+            }
+            match made {
+                Ok(joint) => state.lent = Some(joint),
+                Err(frame) => drop(slf.get().frame.set(frame)),
             }
         }
         if track.0 {
@@ -157,19 +200,22 @@ impl FrameBase {
         Ok(())
     }
 
-    /// The buffer that the bytes are in is not shown: the core may hold it too, and nobody can tell.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Never waits: the collector may have stopped whoever holds it.
         let Ok(state) = self.state.try_lock() else { return Ok(()) };
         visit.call(&state.tracker)?;
-        visit.call(&state.view)
+        visit.call(&state.view)?;
+        visit.call(&state.original)?;
+        state.lent.as_ref().map_or(Ok(()), |lent| lent.visit(&visit))
     }
 
     fn __clear__(&self) {
         let mut state = self.state();
         let old = (state.tracker.take(), state.view.take());
+        // Where a view is part of the same garbage, it is cleared too, and its reference to this frame ends with that.
+        let lent = if state.exports == 0 { state.lent.take() } else { None };
         drop(state);
-        drop(old);
+        drop((old, lent));
     }
 
     #[getter]
@@ -208,22 +254,23 @@ impl FrameBase {
     }
 
     #[getter]
-    fn bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        if let Some(bytes) = &self.state().bytes {
+    fn bytes<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
+        let py = slf.py();
+        if let Some(bytes) = &slf.get().state().bytes {
             return bytes.bind(py).clone();
         }
-        let made = PyBytes::new(py, self.slice());
-        let mut state = self.state();
+        let made = Self::with_bytes(slf, |bytes| PyBytes::new(py, bytes));
+        let mut state = slf.get().state();
         // Another thread may have been faster: both get the same.
         state.bytes.get_or_insert_with(|| made.unbind()).bind(py).clone()
     }
 
-    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        self.bytes(py)
+    fn __bytes__<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyBytes> {
+        Self::bytes(slf)
     }
 
-    fn __len__(&self) -> usize {
-        self.slice().len()
+    fn __len__(slf: &Bound<'_, Self>) -> usize {
+        Self::with_bytes(slf, <[u8]>::len)
     }
 
     fn __copy__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -235,11 +282,20 @@ impl FrameBase {
         let py = slf.py();
         let object = slf.get_type().call0()?;
         let (this, copy) = (slf.get(), object.cast::<Self>()?.get());
+        // A subclass's `__init__` may have made it, or shown what is in it so far.
+        let state = copy.state();
+        let is_used = copy.is_made(&state) || state.exports > 0;
+        drop(state);
+        if is_used {
+            return Err(errors::made_already());
+        }
         if let Some(frame) = this.frame.get()
             && copy.frame.set(frame.clone()).is_err()
         {
             return Err(errors::made_already());
         }
+        let root = Self::root(slf);
+        let is_lent = root.get().state().lent.is_some();
         let state = this.state();
         let new = State {
             more: state.more,
@@ -248,6 +304,9 @@ impl FrameBase {
             view: None,
             routing_id: state.routing_id,
             group: state.group.clone(),
+            lent: None,
+            original: is_lent.then(|| root.unbind()),
+            exports: 0,
         };
         drop(state);
         let old = std::mem::replace(&mut *copy.state(), new);
@@ -262,7 +321,7 @@ impl FrameBase {
         if let Ok(option) = option.extract::<i32>() {
             return match option {
                 MORE => Ok(i32::from(this.more()).into_pyobject(py)?.into_any()),
-                SHARED => Ok(i32::from(this.frame.get().is_some()).into_pyobject(py)?.into_any()),
+                SHARED => Ok(i32::from(this.is_made(&this.state())).into_pyobject(py)?.into_any()),
                 _ => Err(errors::new(slf, EINVAL, "a message has no such option, or it was not received")),
             };
         }
@@ -321,13 +380,28 @@ impl FrameBase {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view was given"));
         }
-        let bytes = slf.get().slice();
-        let length = ffi::Py_ssize_t::try_from(bytes.len())?;
-        // SAFETY: the bytes live as long as the object, which the view holds; its frame is never replaced.
+        let root = Self::root(&slf);
+        let (start, length) = Self::with_bytes(&slf, |bytes| (bytes.as_ptr(), bytes.len()));
+        let length = ffi::Py_ssize_t::try_from(length)?;
+        root.get().state().exports += 1;
+        // SAFETY: the bytes live as long as the object, which the view holds: its own frame is never replaced, and a
+        // lent buffer is not let go while it is exported.
         let filled = unsafe {
-            let start = bytes.as_ptr().cast_mut().cast::<c_void>();
-            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags)
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast_mut().cast::<c_void>(), length, 1, flags)
         };
-        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+        if filled == 0 {
+            return Ok(());
+        }
+        root.get().state().exports -= 1;
+        Err(PyErr::fetch(slf.py()))
+    }
+
+    /// A view is let go.
+    ///
+    /// # Safety
+    ///
+    /// The interpreter's: `view` was filled by this object.
+    unsafe fn __releasebuffer__(slf: &Bound<'_, Self>, _view: *mut ffi::Py_buffer) {
+        Self::root(slf).get().state().exports -= 1;
     }
 }

@@ -10,12 +10,12 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit, ffi};
 use windlass_os::process::fork_generation;
 
 /// Buffers that were let go: a stack of [`Node`]s. Any thread pushes; one that is attached takes all of them.
@@ -132,6 +132,45 @@ impl Drop for Shared {
             URGENT.store(true, Ordering::Release);
             watcher.unpark();
         }
+    }
+}
+
+/// A shared buffer that a frame of Python's holds, and whatever was made of the frame: messages, for one.
+#[derive(Clone)]
+pub(crate) struct Joint(Arc<Shared>);
+
+impl Joint {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+
+    /// Shows the collector whose buffer it is, if nobody but the caller holds the buffer. Another holder may be a
+    /// message that is being sent: the collector does not know it, and its bytes must stay. The event is not shown: it
+    /// is set when the buffer has come back, which is after the collector would have taken it apart.
+    ///
+    /// During a collection nobody can come to share it, since that takes a frame and an interpreter; others may let it
+    /// go. What one pass was not shown and a later one is, the collector takes for something that is kept.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if Arc::strong_count(&self.0) > 1 {
+            return Ok(());
+        }
+        // SAFETY: the node lives until the drop, and nobody writes its view before that.
+        let field = unsafe { &raw const self.0.0.as_ref().view.0.obj };
+        // A memoryview does not survive it to be taken apart by the collector while it is exported: its end reads what
+        // is gone by then. Other objects do, since memoryviews show them in the same way.
+        // SAFETY: null, or an object that the view keeps; only its type is looked at.
+        if unsafe { !(*field).is_null() && ffi::PyMemoryView_Check(*field) != 0 } {
+            return Ok(());
+        }
+        // SAFETY: `Py` is a pointer that is not null, and nothing else; `None` is the null pointer. The view owns the
+        // reference.
+        visit.call(unsafe { &*field.cast::<Option<Py<PyAny>>>() })
+    }
+}
+
+impl AsRef<[u8]> for Joint {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
     }
 }
 
