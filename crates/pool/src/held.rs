@@ -144,7 +144,9 @@ mod tests {
     use windlass_os::socket;
 
     use super::*;
+    use crate::config::{Config, Spawn};
     use crate::passing::Passed;
+    use crate::simulation::scene::{Actor, Scene};
 
     fn segment() -> Arc<Segment> {
         Segment::create(64, true).expect("a segment").publish(None)
@@ -209,5 +211,63 @@ mod tests {
         drop(theirs);
         held.insert(&segments[3]);
         assert!(!held.forget_oldest(ours.as_fd(), &named), "nobody is there");
+    }
+
+    /// Numbers of the segments that a worker was passed, and of those that it was told to forget.
+    fn messages(worker: &Actor) -> (Vec<u64>, Vec<u64>) {
+        let (mut passed, mut forgotten) = (Vec::new(), Vec::new());
+        while let Some(message) = worker.receive() {
+            match message {
+                Passed::Segment(segment) => passed.push(segment.id()),
+                Passed::Forget(id) => forgotten.push(id),
+                Passed::Lost(id, error) => panic!("segment {id}: {error}"),
+            }
+        }
+        (passed, forgotten)
+    }
+
+    #[test]
+    fn the_oldest_are_taken_from_a_worker_that_holds_too_many() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let worker = &mut workers[0];
+        let mut segments = Vec::new();
+        for at in 0..=MOST_HELD {
+            let (task, segment) = scene.with_segment();
+            let (passed, forgotten) = messages(worker);
+            assert_eq!(passed, [segment.id()]);
+            let too_many = at == MOST_HELD;
+            assert_eq!(forgotten.len(), if too_many { MOST_HELD + 1 - LEFT } else { 0 }, "after {at}");
+            let oldest = segments.iter().map(|segment: &Arc<Segment>| segment.id()).take(forgotten.len());
+            assert!(oldest.eq(forgotten));
+            assert_eq!(worker.start(0), Some(task.id));
+            let looks = std::iter::from_fn(|| worker.take(0)).filter(|record| record.kind == kind::LOOK);
+            assert_eq!(looks.count(), usize::from(too_many), "it is told to look");
+            worker.answer(0, task.id);
+            scene.tick();
+            segments.push(segment);
+        }
+    }
+
+    #[test]
+    fn a_worker_that_starts_up_keeps_what_its_initializer_was_given() {
+        let given: Vec<_> = (0..=MOST_HELD).map(|_| segment()).collect();
+        let config = Scene::config(1, 1);
+        let spawn = config.spawn.map(|spawn| Spawn { segments: given.clone(), ..spawn });
+        let mut scene = Scene::new(Config { spawn, ..config });
+        let mut worker = scene.asked().pop_front().expect("one");
+        scene.fork(&worker);
+        let (first, _first) = scene.with_segment();
+        let (passed, forgotten) = messages(&worker);
+        assert_eq!((passed.len(), forgotten.len()), (given.len() + 1, 0));
+        worker.ready();
+        scene.tick();
+        assert_eq!(worker.start(0), Some(first.id));
+        worker.answer(0, first.id);
+        scene.tick();
+        // The oldest go with the next task, now that the initializer has run.
+        let (_second, _segment) = scene.with_segment();
+        let (_, forgotten) = messages(&worker);
+        assert_eq!(forgotten.len(), given.len() + 2 - LEFT);
+        assert!(forgotten.iter().all(|id| given.iter().any(|segment| segment.id() == *id)));
     }
 }

@@ -523,7 +523,7 @@ mod tests {
         assert!(task.outcome().is_none());
         task.set_stage(Stage::Running);
         assert!(task.finish(Outcome::Cancelled, Record { pid: 4, busy_ns: 5, total_ns: 6 }));
-        assert_eq!((task.stage(), task.is_done()), (Stage::Done, true));
+        assert_eq!((task.stage(), task.is_done(), task.watched()), (Stage::Done, true, true));
         assert!(matches!(task.outcome(), Some(Outcome::Cancelled)));
         let record = task.record();
         assert_eq!((record.pid, record.busy_ns, record.total_ns), (4, 5, 6));
@@ -534,7 +534,7 @@ mod tests {
     fn whoever_does_not_watch_is_not_told() {
         let task = local(0);
         assert_eq!((task.record().pid, task.record().busy_ns), (0, 0));
-        assert!(!task.finish(Outcome::Cancelled, Record::default()));
+        assert!(!task.finish(Outcome::Cancelled, Record::default()) && !task.watched());
         assert!(Task::ended(Outcome::Cancelled).is_done());
     }
 

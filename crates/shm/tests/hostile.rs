@@ -121,6 +121,34 @@ fn corrupted_words_never_harm_the_consumer() {
     assert!(corrupt > 1000 && sound > 1000, "{corrupt} {sound}");
 }
 
+#[test]
+fn a_record_lies_inside_the_ring_to_its_last_byte() {
+    for used in [0, 32, 512, 896, 992] {
+        for (beyond, is_sound) in [(0, true), (1, false), (400, false)] {
+            let (map, memory) = memory();
+            let (mut producer, mut consumer) = (memory.clone().producer(), memory.consumer());
+            for _ in 0..used / 32 {
+                let pushed = producer.try_push(Header { kind: 1, ..Header::default() }, &[]);
+                assert!(pushed.is_ok());
+                assert!(consumer.peek().expect("sound").is_some());
+                consumer.finish();
+            }
+            // What a record of this length needs is there, by the tail; the ring ends before that.
+            let length = CAPACITY - used - 32 + beyond;
+            let (words, at) = (words(&map), (SHARED + used) / 8);
+            words[at].store(length as u64 | 1 << 32, Ordering::Relaxed);
+            words[at + 3].store(1, Ordering::Relaxed);
+            words[TAIL].store((used + CAPACITY) as u64, Ordering::Release);
+            let length_of = |record: Option<Header>| record.map(|record| record.len as usize);
+            assert_eq!(
+                consumer.peek().map(length_of).ok(),
+                is_sound.then_some(Some(length)),
+                "{used} {beyond}"
+            );
+        }
+    }
+}
+
 /// One ring for many rounds: a mapping for each would be most of the test's time.
 fn memory_reused() -> (&'static Mapping, RingMemory) {
     use std::cell::OnceCell;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::simulation::scene::{Actor, Scene};
-use crate::task::Options;
+use crate::task::{Options, Payload};
 
 #[test]
 fn a_lane_holds_as_much_as_outlasts_a_look() {
@@ -281,4 +281,120 @@ fn arguments_stay_while_a_worker_looks_into_them() {
     workers[0].answer(0, task.id);
     scene.tick();
     assert!(lease.upgrade().is_none());
+}
+
+#[test]
+fn a_worker_is_told_how_a_task_is_meant() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let timeout = Some(Duration::from_secs(60));
+    for (payload_flags, task_flags, options, expected) in [
+        (0, 0, Options::default(), 0),
+        (flags::EMPTY, 0, Options::default(), flags::EMPTY),
+        (0, flags::BATCH, Options::default(), flags::BATCH),
+        (0, 0, Options { writable: true, ..Options::default() }, flags::WRITABLE),
+        (0, 0, Options { timeout, ..Options::default() }, flags::TIMED),
+        (
+            flags::EMPTY,
+            flags::BATCH | flags::STAR,
+            Options { writable: true, timeout, ..Options::default() },
+            flags::EMPTY | flags::BATCH | flags::STAR | flags::WRITABLE | flags::TIMED,
+        ),
+    ] {
+        let payload = Payload { flags: payload_flags, ..Payload::default() };
+        let task = scene.flagged(payload, task_flags, options);
+        let mut records = std::iter::from_fn(|| workers[0].take(0));
+        let record = records.find(|record| record.kind == kind::TASK).expect("the task");
+        assert_eq!((record.id, record.flags), (task.id, expected));
+        workers[0].answer(0, task.id);
+        scene.tick();
+    }
+}
+
+#[test]
+fn a_function_is_sent_once_and_forgotten_when_no_task_can_name_it() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let function = scene.engine.function("g", Payload::default());
+    let mut kinds = Vec::new();
+    for _ in 0..2 {
+        let call = Call::remote(Arc::clone(&function), Payload::default());
+        let task = scene.engine.submit(call, 0, Options::default(), true).expect("taken");
+        while let Some(record) = workers[0].take(0) {
+            kinds.push(record.kind);
+            assert!(record.aux == u64::from(function.id()));
+        }
+        workers[0].answer(0, task.id);
+        scene.tick();
+    }
+    assert_eq!(kinds, [kind::FUNCTION, kind::TASK, kind::TASK]);
+    let id = u64::from(function.id());
+    drop(function);
+    scene.tick();
+    let last = workers[0].take(0).map(|record| (record.kind, record.aux));
+    assert_eq!(last, Some((kind::FORGET_FUNCTION, id)));
+}
+
+/// An answer of these parts, each in a segment of its own, which the worker passes first.
+fn answer_in_segments(scene: &Scene, worker: &mut Actor, parts: &[Vec<u8>]) -> Arc<Task> {
+    let task = scene.task();
+    assert_eq!(worker.start(0), Some(task.id));
+    let segments: Vec<_> = parts
+        .iter()
+        .map(|part| {
+            let segment = Segment::create(part.len(), true).expect("a segment");
+            segment.copy_in(0, part).expect("it fits");
+            worker.pass(&segment);
+            segment
+        })
+        .collect();
+    let places: Vec<_> = segments
+        .iter()
+        .zip(parts)
+        .map(|(segment, part)| {
+            let (generation, length) = (segment.generation(), part.len() as u64);
+            Part::Placed(Entry { segment: segment.id(), generation, offset: 0, length })
+        })
+        .collect();
+    worker.write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &frame::encode(0, &places, &[]));
+    scene.tick();
+    task
+}
+
+#[test]
+fn small_parts_of_an_answer_are_copied_out_of_their_segments() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    for parts in [vec![vec![1; 100]], vec![vec![1; 100], vec![2; 7], vec![3; 1000]]] {
+        let task = answer_in_segments(&scene, &mut workers[0], &parts);
+        let Some(Outcome::Replied(reply)) = task.outcome() else { panic!("{:?}", task.outcome()) };
+        let table = Table::parse(&reply.bytes).expect("a frame");
+        let found: Vec<_> = table.entries().filter_map(|entry| table.inline(&entry)).collect();
+        assert_eq!(found, parts);
+        assert!(reply.segments.is_empty(), "it costs no descriptor");
+    }
+}
+
+#[test]
+fn large_parts_of_an_answer_stay_in_their_segments() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let most = usize::try_from(MOST_COPIED).expect("small");
+    for (large, kept) in [(most - 100, 0), (most - 99, 2)] {
+        let task = answer_in_segments(&scene, &mut workers[0], &[vec![1; 100], vec![2; large]]);
+        let Some(Outcome::Replied(reply)) = task.outcome() else { panic!("{:?}", task.outcome()) };
+        assert_eq!(reply.segments.len(), kept, "{large}");
+        if let [first, second] = &reply.segments[..] {
+            assert_eq!(first.copy_out(0, 100).expect("inside"), [1; 100]);
+            assert_eq!(second.copy_out(0, 3).expect("inside"), [2; 3]);
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_was_not_passed_ends_the_worker() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let task = scene.task();
+    assert_eq!(workers[0].start(0), Some(task.id));
+    let place = Part::Placed(Entry { segment: 1 << 50, generation: 1, offset: 0, length: 8 });
+    workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &frame::encode(0, &[place], &[]));
+    scene.tick();
+    assert!(scene.has_killed(&workers[0]));
+    assert!(condemned(&task).is_some_and(|why| why.contains("a segment that it did not pass")));
 }

@@ -307,4 +307,22 @@ mod tests {
         assert_eq!(waited, Waited::TimedOut);
         engine.close(true);
     }
+
+    #[test]
+    fn nobody_spins_while_every_core_has_a_task() {
+        let cores = windlass_os::cpu::usable_cores();
+        let (engine, mut spin) = (pool(cores), AdaptiveSpin::new());
+        assert!(engine.control.may_spin());
+        let tasks: Vec<_> = (1..).map(|number| submit(&engine, number)).take(cores).collect();
+        assert!(!engine.control.may_spin());
+        for _ in &tasks {
+            let Taken::Task(task, value) = engine.take_local(&mut spin, Duration::ZERO) else {
+                panic!("each is there");
+            };
+            engine.finish_local(Finished { task, value, raised: false, busy_ns: 0, again: None });
+        }
+        assert!(matches!(engine.take_local(&mut spin, Duration::ZERO), Taken::Nothing));
+        assert!(engine.control.may_spin());
+        engine.close(false);
+    }
 }

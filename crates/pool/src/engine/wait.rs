@@ -389,4 +389,38 @@ mod tests {
         scene.pass(STEAL_AFTER * 2);
         assert_eq!(workers[free].start(0), Some(waiting.id));
     }
+
+    #[test]
+    fn a_pool_that_is_not_used_is_left_alone_after_ten_seconds() {
+        let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        for _ in 0..2 {
+            let task = scene.task();
+            assert_eq!(workers[0].start(0), Some(task.id));
+            workers[0].answer(0, task.id);
+            let begin = scene.now;
+            while let Some(next) = scene.tick() {
+                assert_eq!(next, scene.now + WATCH);
+                scene.now = next;
+                clock::set(next);
+            }
+            assert_eq!(scene.now - begin, Duration::from_secs(10));
+            assert!(task.is_done());
+        }
+    }
+
+    #[test]
+    fn a_look_from_outside_leaves_a_sleeping_leader_its_wake_up() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let task = scene.task();
+        assert_eq!(workers[0].start(0), Some(task.id));
+        scene.engine.lock().leader = true;
+        scene.engine.control.arm(attention::SLEEPING);
+        scene.engine.catch_up();
+        assert!(scene.engine.statistics().is_some());
+        assert_eq!(scene.engine.control.mode(), attention::SLEEPING);
+        // It is woken by the answer, and nobody else.
+        assert!(!scene.wakes(|| workers[0].answer(0, task.id)));
+        assert_eq!(scene.engine.control.mode(), attention::AWAKE);
+        scene.engine.lock().leader = false;
+    }
 }

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use windlass_os::{eventfd::EventFd, poll, socket};
 use windlass_shm::arena::{Arena, Lease};
+use windlass_shm::segment::Segment;
 
 use crate::clock;
 use crate::config::{Config, OnCrash, OnFull, Spawn};
 use crate::control::Control;
 use crate::engine::Engine;
+use crate::passing::{self, Passed};
 use crate::task::{Call, Function, Options, Payload, Task};
 use crate::wire::{flags, kind};
-use crate::worker::WorkerEnd;
+use crate::worker::{Incoming, WorkerEnd};
 use crate::zygote::server::{Request, read_request};
 use crate::zygote::{Zygote, ZygoteCommand};
 
@@ -41,13 +43,26 @@ impl Actor {
 
     /// Starts the next task of a lane, and gives its number; `None` if there is none.
     pub(crate) fn start(&mut self, lane: usize) -> Option<u64> {
-        loop {
-            let record = self.lanes[lane].try_next().expect("a sound ring")?;
-            self.lanes[lane].finish();
-            if record.kind == kind::TASK {
-                return Some(record.id);
-            }
-        }
+        std::iter::from_fn(|| self.take(lane))
+            .find(|record| record.kind == kind::TASK)
+            .map(|record| record.id)
+    }
+
+    /// The next record of a lane.
+    pub(crate) fn take(&mut self, lane: usize) -> Option<Incoming> {
+        let record = self.lanes[lane].try_next().expect("a sound ring")?;
+        self.lanes[lane].finish();
+        Some(record)
+    }
+
+    /// The next message of the worker's socket.
+    pub(crate) fn receive(&self) -> Option<Passed> {
+        passing::receive(&self.socket, None).expect("a sound message")
+    }
+
+    /// Passes a segment to the pool.
+    pub(crate) fn pass(&self, segment: &Segment) {
+        passing::pass(self.socket.as_fd(), segment, false).expect("room");
     }
 
     /// Whether one of its lanes was told to leave, and has nothing before that.
@@ -74,7 +89,11 @@ impl Actor {
     }
 
     pub(crate) fn say(&mut self, lane: usize, kind: u16, flags: u16, id: u64, aux: u64) {
-        assert!(self.lanes[lane].try_reply(kind, flags, id, aux, &[b"value"]).expect("a sound ring"));
+        self.write(lane, kind, flags, id, aux, b"value");
+    }
+
+    pub(crate) fn write(&mut self, lane: usize, kind: u16, flags: u16, id: u64, aux: u64, payload: &[u8]) {
+        assert!(self.lanes[lane].try_reply(kind, flags, id, aux, &[payload]).expect("a sound ring"));
     }
 }
 
@@ -166,8 +185,20 @@ impl Scene {
     }
 
     fn call(&self, payload: Payload, options: Options) -> Arc<Task> {
+        self.flagged(payload, 0, options)
+    }
+
+    pub(crate) fn flagged(&self, payload: Payload, flags: u16, options: Options) -> Arc<Task> {
         let call = Call::remote(Arc::clone(&self.function), payload);
-        self.engine.submit(call, 0, options, true).expect("taken")
+        self.engine.submit(call, flags, options, true).expect("taken")
+    }
+
+    /// A task that names a segment of its own.
+    pub(crate) fn with_segment(&self) -> (Arc<Task>, Arc<Segment>) {
+        let segment = Segment::create(64, true).expect("a segment").publish(None);
+        let segments = vec![Arc::clone(&segment)];
+        let payload = Payload { bytes: b"arguments".to_vec(), segments, ..Payload::default() };
+        (self.call(payload, Options::default()), segment)
     }
 
     /// A task with so many bytes of arguments.

@@ -347,3 +347,37 @@ fn what_is_run_again_keeps_its_own_count() {
     }
     assert_eq!(scene.engine.lock().counters.retried, 1);
 }
+
+#[test]
+fn the_statistics_say_what_each_worker_does() {
+    use crate::statistics::WorkerState::{Busy, Idle, Leaving, Starting};
+    let states = |scene: &Scene| {
+        let statistics = scene.engine.statistics().expect("this process");
+        statistics.workers.iter().map(|worker| worker.state).collect::<Vec<_>>()
+    };
+    let mut scene = Scene::new(Scene::config(1, 2));
+    let mut worker = scene.asked().pop_front().expect("one");
+    assert_eq!(states(&scene), [Starting]);
+    scene.fork(&worker);
+    worker.ready();
+    assert_eq!(states(&scene), [Idle]);
+    let tasks = [scene.task(), scene.task()];
+    assert_eq!(states(&scene), [Idle], "it has not started any");
+    let started = worker.start(0).expect("each lane has one");
+    assert_eq!(states(&scene), [Busy]);
+    // It is ended for one of its tasks, while the other runs; and then it is killed.
+    let other = worker.start(1).expect("each lane has one");
+    let first = tasks.iter().find(|task| task.id == started).expect("one of them");
+    assert!(scene.engine.cancel(first, true));
+    assert_eq!(states(&scene), [Leaving, Starting]);
+    worker.answer(1, other);
+    assert_eq!(states(&scene), [Leaving, Starting]);
+    assert!(scene.has_killed(&worker));
+    // One that was told to leave, and one of which the process is gone.
+    let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
+    scene.engine.worker_gone(workers[0].id, None);
+    assert_eq!(states(&scene), [Leaving, Idle]);
+    scene.engine.close(false);
+    assert_eq!(states(&scene), [Leaving, Leaving]);
+    assert!(workers[1].is_dismissed(0));
+}
