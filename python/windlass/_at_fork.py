@@ -72,16 +72,17 @@ def _lists() -> list[list[Any]]:
         pass
 
     os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
+    probes = (before, parent, child)
+    # One look through the heap for all three.
+    lists = [
+        cast("list[Any]", each) for each in gc.get_referrers(*probes) if type(each) is list and each
+    ]
     found: list[list[Any]] = []
-    for probe in (before, parent, child):
-        lists = [
-            cast("list[object]", each)
-            for each in gc.get_referrers(probe)
-            if type(each) is list and each and each[-1] is probe
-        ]
-        if len(lists) != 1:
+    for probe in probes:
+        mine = [each for each in lists if each[-1] is probe]
+        if len(mine) != 1:
             return []
-        found += lists
+        found += mine
     for handlers in found:
         handlers.pop()
     return found

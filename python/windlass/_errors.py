@@ -15,13 +15,13 @@ import queue
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from windlass._imported import when_imported
+
 if TYPE_CHECKING:
     from concurrent.futures.process import BrokenProcessPool
 else:
-    try:
-        from concurrent.futures.process import BrokenProcessPool
-    except RuntimeError:  # Its module cannot be loaded any more once the interpreter is leaving.
-        from concurrent.futures import BrokenExecutor as BrokenProcessPool
+    # Its base stands in for it until the program imports its module, which brings multiprocessing: see the end.
+    from concurrent.futures import BrokenExecutor as BrokenProcessPool
 
 
 class WindlassError(Exception):
@@ -429,3 +429,15 @@ _BY_NUMBER: dict[int, type[SystemCallFailed]] = {
     for each in _BY_CODE.values()
     if issubclass(each, SystemCallFailed) and each._number is not None and each is not OutOfPorts
 } | {_errno.ENFILE: OutOfDescriptors, _errno.ENOSPC: OutOfMemory}
+
+
+def _be_broken_process_pools(process: Any) -> None:
+    """Makes two classes, and so all below them, what handlers of the standard library's pool catch.
+
+    Importing its module takes longer than starting a worker, and no handler can name the class before that.
+    """
+    for kind in (PoolBroken, DecodeError):
+        kind.__bases__ = (kind.__bases__[0], process.BrokenProcessPool)
+
+
+when_imported("concurrent.futures.process", _be_broken_process_pools)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from windlass._errors import EncodeError, of_system
+from windlass._imported import when_imported
 
 if TYPE_CHECKING:
     from typing import Self
@@ -277,40 +278,3 @@ def close_rest() -> None:
         if fd is not None:
             os.close(fd)
     _here.clear()
-
-
-class _Awaiting:
-    """Does something to a module when it is imported, which costs too much to do for nothing."""
-
-    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self.name = name
-        self._then = then
-
-    def find_spec(self, name: str, path: Any = None, target: types.ModuleType | None = None) -> Any:
-        from importlib.machinery import PathFinder
-
-        if name != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return spec
-        loader: Any = spec.loader
-        run = loader.exec_module
-
-        def exec_module(module: types.ModuleType) -> None:
-            run(module)
-            self._then(module)
-
-        loader.exec_module = exec_module
-        return spec
-
-
-def when_imported(name: str, then: Callable[[Any], None]) -> None:
-    """Calls `then` with a module: now if it is loaded, else when it is, in place of what was to be called before."""
-    loaded = sys.modules.get(name)
-    sys.meta_path[:] = [one for one in sys.meta_path if not (isinstance(one, _Awaiting) and one.name == name)]
-    if loaded is None:
-        sys.meta_path.insert(0, _Awaiting(name, then))
-    else:
-        then(loaded)

@@ -8,12 +8,13 @@ them, and says how many with the next one that gets through.
 
 from __future__ import annotations
 
+# Without what `socket` adds, for workers have no use for that, and it takes time to load.
+import _socket as socket
 import atexit
 import json
 import logging
 import os
 import select
-import socket
 import sys
 import threading
 import time

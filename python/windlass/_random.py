@@ -36,6 +36,8 @@ def find() -> list[Any]:
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(getattr(torch, "Generator", None), type):
         bases.append(torch.Generator)
+    if not bases:
+        return []
     known: dict[type[Any], bool] = {}
     found: list[Any] = []
     for each in gc.get_objects():

@@ -7,8 +7,9 @@ limits of resources are for each worker to set: a zygote could not raise one aga
 
 from __future__ import annotations
 
+# The calls themselves: what `locale` adds to them is for those who choose a locale, and takes time to load.
+import _locale as locale
 import contextlib
-import locale
 import os
 import resource
 import signal

@@ -20,6 +20,7 @@ from windlass import _at_fork, _handed, _logs, _random, _serialize, _surrounding
 from windlass import _errors as _errors
 from windlass import _functions as _functions
 from windlass import _taken as _taken
+from windlass._imported import when_imported
 from windlass._load import worker
 
 #: Read by BLAS and OpenMP libraries when they are loaded.
@@ -281,7 +282,7 @@ def _take_authkey(key: bytes) -> None:
     def bear(module: Any) -> None:
         module.current_process().authkey = key
 
-    _handed.when_imported("multiprocessing.process", bear)
+    when_imported("multiprocessing.process", bear)
 
 
 def _initialize(settings: dict[str, Any]) -> None:

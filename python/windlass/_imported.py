@@ -1,0 +1,46 @@
+"""What is done to a module once the program imports it, which would cost too much to do for nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any
+
+
+class _Awaiting:
+    """A finder that finds one module, as its path has it, and is called back when that module has run."""
+
+    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
+        self.name = name
+        self._then = then
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> Any:
+        if name != self.name:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            # Not sooner: a spec may be asked for by somebody who imports nothing, or the module may fail.
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._then(module)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def when_imported(name: str, then: Callable[[Any], None]) -> None:
+    """Calls `then` with a module: now if it is loaded, else when it is, in place of what was to be called before."""
+    loaded = sys.modules.get(name)
+    sys.meta_path[:] = [one for one in sys.meta_path if not (isinstance(one, _Awaiting) and one.name == name)]
+    if loaded is None:
+        sys.meta_path.insert(0, _Awaiting(name, then))
+    else:
+        then(loaded)

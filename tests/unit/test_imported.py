@@ -1,0 +1,90 @@
+"""What waits for the program to import a module of others, and what becomes of it then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import windlass
+
+
+def _said(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_errors_become_the_standard_librarys_once_that_is_loaded() -> None:
+    assert (
+        _said(
+            "import sys\n"
+            "from windlass import DecodeError, PoolBroken, WorkerCrashed\n"
+            "class Own(WorkerCrashed): pass\n"
+            "before = Own('it died')\n"
+            "assert 'concurrent.futures.process' not in sys.modules\n"
+            "from concurrent.futures.process import BrokenProcessPool\n"
+            "for kind in (DecodeError, PoolBroken, WorkerCrashed, Own):\n"
+            "    assert issubclass(kind, BrokenProcessPool), kind\n"
+            "try:\n"
+            "    raise before\n"
+            "except BrokenProcessPool as error:\n"
+            "    print(error)"
+        )
+        == "it died"
+    )
+
+
+def test_a_look_for_the_module_does_not_take_it_for_loaded() -> None:
+    assert (
+        _said(
+            "import importlib.util\n"
+            "from windlass import WorkerCrashed\n"
+            "assert importlib.util.find_spec('concurrent.futures.process')\n"
+            "assert importlib.util.find_spec('concurrent.futures.process')\n"
+            "import concurrent.futures, sys\n"
+            "concurrent.futures.ProcessPoolExecutor\n"
+            "print(issubclass(WorkerCrashed, sys.modules['concurrent.futures.process'].BrokenProcessPool))\n"
+            "print(any(type(one).__module__.startswith('windlass') for one in sys.meta_path))"
+        )
+        == "True\nFalse"
+    )
+
+
+def test_errors_are_the_standard_librarys_if_that_was_loaded_before() -> None:
+    assert (
+        _said(
+            "from concurrent.futures.process import BrokenProcessPool\n"
+            "from windlass import WorkerCrashed\n"
+            "print(issubclass(WorkerCrashed, BrokenProcessPool))"
+        )
+        == "True"
+    )
+
+
+def _loaded(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if name in sys.modules]
+
+
+def test_workers_load_no_pool_of_the_standard_librarys() -> None:
+    costly = ("concurrent.futures.process", "multiprocessing", "multiprocessing.connection")
+    assert (
+        _said(
+            "import windlass\n"
+            "from tests.unit.test_imported import _loaded\n"
+            "if __name__ == '__main__':\n"
+            f"    with windlass.Pool(1) as pool: print(pool.submit(_loaded, {costly!r}).result(60))"
+        )
+        == "[]"
+    )
+
+
+def _raise_broken() -> None:
+    raise windlass.WorkerCrashed("of its own")
+
+
+def test_a_worker_sends_such_an_error_as_itself() -> None:
+    with windlass.Pool(1) as pool:
+        error = pool.submit(_raise_broken).exception(60)
+    assert type(error) is windlass.WorkerCrashed
