@@ -75,6 +75,9 @@ def main() -> None:
 
     if settings.get("cloudpickle"):
         import_module("cloudpickle")
+    # Without a look at it, all of that goes to where the collector seldom looks.
+    gc.freeze()
+    gc.unfreeze()
     gc.enable()
 
     for name in _worker_main.BLAS_VARIABLES:
@@ -87,7 +90,7 @@ def main() -> None:
         os.close(folder)
     generators: list[Any] = _random.standard()
     if settings["preload"]:
-        gc.collect()
+        gc.collect(1)
         # Before the freeze, which takes them out of the collector's sight.
         generators = _random.find()
     _at_fork.waive(generators)

@@ -138,7 +138,7 @@ def test_a_pool_without_a_descriptor_for_its_workers_logs(monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patched:
         patched.setattr(_logs, "_the_collector", None)
-        patched.setattr("socket.socketpair", refuse)
+        patched.setattr("_socket.socketpair", refuse)
         with pytest.raises(windlass.OutOfDescriptors, match="ulimit -n") as caught:
             windlass.Pool(1, kind="process")
     assert caught.value.errno == errno.EMFILE

@@ -115,8 +115,9 @@ struct Teller {
     topics: [Topic<Event>; TOPICS.len()],
 }
 
+static TELLER: OnceLock<Teller> = OnceLock::new();
+
 fn teller() -> &'static Teller {
-    static TELLER: OnceLock<Teller> = OnceLock::new();
     TELLER.get_or_init(|| {
         let bus = Bus::new();
         let topics = TOPICS.map(|name| match bus.topic(name) {
@@ -164,7 +165,10 @@ fn queue() -> Option<&'static Serial> {
 
 /// Tells an event to whoever listens; takes no time if nobody does, and calls nobody.
 pub(crate) fn tell(pool: &Arc<str>, what: What) {
-    let topic = &teller().topics[what.index()];
+    // As long as nobody has asked for the bus, nobody listens. Making it may wait for every core to pass through the
+    // scheduler, which is longer than a worker takes to start.
+    let Some(teller) = TELLER.get() else { return };
+    let topic = &teller.topics[what.index()];
     if !topic.is_heard() {
         return;
     }

@@ -1,6 +1,7 @@
 //! `map` and `map_unordered`: lazy, bounded in flight, with chunks that grow to the size that pays.
 
 mod feed;
+mod laid;
 mod results;
 mod sharing;
 
@@ -17,6 +18,7 @@ use pyo3::types::{PyIterator, PyList};
 use windlass_pool::{Call, Function, Options, Task};
 
 use self::feed::Held;
+use self::laid::Laid;
 use super::functions::Functions;
 use super::local::{LocalCall, LocalValue};
 use super::pool::{PoolBase, PoolInner};
@@ -74,9 +76,6 @@ struct State {
     taken: usize,
     held: VecDeque<Held>,
     flight: VecDeque<Flight>,
-    /// What came of a batch's inputs; `mixed` says that they are pairs `(ok, value or error)`.
-    current: VecDeque<Py<PyAny>>,
-    mixed: bool,
     /// A batch that failed as a whole, once for each of its inputs.
     failed: Option<(Py<PyAny>, usize)>,
     /// An exception of the input iterator, kept until the results before it are out.
@@ -115,6 +114,7 @@ pub(crate) struct MapIterator {
     /// Ends when the pool has room, for an event loop that waits for it.
     room: Slot<Option<Arc<Task>>>,
     state: Slot<State>,
+    laid: Laid,
     taking: Turn,
     feeding: Turn,
 }
@@ -205,12 +205,11 @@ impl MapIterator {
                 taken: 0,
                 held: VecDeque::new(),
                 flight: VecDeque::new(),
-                current: VecDeque::new(),
-                mixed: false,
                 failed: None,
                 input_error: failure,
                 closed: false,
             }),
+            laid: Laid::default(),
             taking: Turn::default(),
             feeding: Turn::default(),
         };
@@ -250,20 +249,21 @@ impl MapIterator {
 
     /// Cancels what has not started and ends the iteration, as a generator's `close` does.
     fn close(&self, py: Python<'_>) {
-        let flights = self.shut();
+        let flights = self.shut(py);
         self.forget_room(py);
         self.cancel(py, &flights);
     }
 
     /// How many results are still to come; `None` if the inputs do not know their length.
-    fn _left(&self) -> Option<usize> {
+    fn _left(&self, py: Python<'_>) -> Option<usize> {
+        let laid = self.laid.len(py);
         self.state.with(|state| {
             let queued = state.remaining?;
             let failed = state.failed.as_ref().map_or(0, |(_, left)| *left);
             let flying: usize = state.flight.iter().map(|flight| flight.items).sum();
             let held: usize = state.held.iter().map(Held::items).sum();
             let waiting = if state.closed { 0 } else { queued };
-            Some(waiting + held + state.current.len() + failed + flying)
+            Some(waiting + held + laid + failed + flying)
         })
     }
 
@@ -273,7 +273,7 @@ impl MapIterator {
         let Some(_turn) = self.taking.take(py)? else { return Ok(None) };
         self.started.store(true, Ordering::Relaxed);
         let fresh = loop {
-            if self.state.with(|state| !state.current.is_empty() || state.failed.is_some()) {
+            if self.laid.len(py) > 0 || self.state.with(|state| state.failed.is_some()) {
                 return Ok(None);
             }
             let fed = self.refill(py, false)?;
@@ -340,11 +340,11 @@ impl MapIterator {
             Some((ok, err)) => visit.call(ok).and_then(|()| visit.call(err)),
             None => Ok(()),
         })?;
+        self.laid.visit(&visit)?;
         self.state.visit(|state| {
             visit.call(&state.source)?;
             visit.call(&state.input_error)?;
             visit.call(state.failed.as_ref().map(|(error, _)| error))?;
-            state.current.iter().try_for_each(|value| visit.call(value))?;
             for held in &state.held {
                 visit.call(&held.inputs)?;
                 match &held.what {
@@ -364,7 +364,8 @@ impl MapIterator {
         })
     }
 
-    fn __clear__(&self) {
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.laid.put(py, Vec::new(), false));
         let (callable, results, unread) = (self.callable.take(), self.results.take(), self.unread.take());
         let rest = self.state.with(|state| {
             // What still runs stays, to be cancelled when this is dropped.
@@ -373,7 +374,7 @@ impl MapIterator {
             state.flight = pending;
             let inputs: Vec<_> = state.flight.iter_mut().map(|flight| flight.inputs.take()).collect();
             (
-                (state.source.take(), std::mem::take(&mut state.held), std::mem::take(&mut state.current)),
+                (state.source.take(), std::mem::take(&mut state.held)),
                 (state.failed.take(), state.input_error.take(), inputs, done),
             )
         });
@@ -385,6 +386,11 @@ impl MapIterator {
     /// The next result, or `None` at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         // What has come needs no turn: nothing is waited for, and each value is taken once.
+        if !self.as_results
+            && let Some(value) = self.laid.plain(py)
+        {
+            return Ok(Some(value));
+        }
         if let Some(came) = self.laid_out(py)? {
             return self.told(py, came).map(Some);
         }
@@ -397,26 +403,25 @@ impl MapIterator {
     }
 
     /// Ends the iteration; gives what is in flight.
-    fn shut(&self) -> VecDeque<Flight> {
+    fn shut(&self, py: Python<'_>) -> VecDeque<Flight> {
         let (flights, rest) = self.state.with(|state| {
             state.closed = true;
             let rest = (
                 state.source.take(),
                 std::mem::take(&mut state.held),
-                std::mem::take(&mut state.current),
                 state.failed.take(),
                 state.input_error.take(),
             );
             (std::mem::take(&mut state.flight), rest)
         });
-        drop(rest);
+        drop((rest, self.laid.put(py, Vec::new(), false)));
         flights
     }
 
     /// Ends the iteration, and what runs for it.
     fn abandon(&self, py: Python<'_>) {
         self.forget_room(py);
-        for flight in self.shut() {
+        for flight in self.shut(py) {
             self.pool.engine.call(py, |engine| engine.cancel(&flight.task, true));
         }
     }

@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
 use windlass_pool::wire::flags;
 use windlass_pool::{Call, Outcome, Sleeper, Task};
 
+use super::laid::Laid;
 use super::sharing;
 use super::{Flight, MapIterator, is_failure};
 use crate::core::slot::{Slot, Turn};
@@ -292,6 +293,7 @@ impl MapIterator {
             unread: Slot::new(None),
             room: Slot::default(),
             state: Slot::new(self.state.take()),
+            laid: Laid::default(),
             taking: Turn::default(),
             feeding: Turn::default(),
         };

@@ -76,11 +76,8 @@ impl MapIterator {
     /// The same, laid out in any case.
     pub(super) fn keep(&self, py: Python<'_>, done: &Flight) -> PyResult<()> {
         match self.take_up(py, done)? {
-            Some(Came::Value(value)) => self.state.with(move |state| {
-                // Nothing else is laid out: the caller has the turn, and has looked.
-                state.mixed = false;
-                state.current.push_back(value);
-            }),
+            // Nothing else is laid out: the caller has the turn, and has looked.
+            Some(Came::Value(value)) => drop(self.laid.put(py, vec![value], false)),
             Some(Came::Failed(error)) => self.fail(py, error, 1),
             None => {}
         }
@@ -116,28 +113,18 @@ impl MapIterator {
 
     /// The next of what a batch has brought.
     pub(super) fn laid_out(&self, py: Python<'_>) -> PyResult<Option<Came>> {
-        enum Next {
-            Value(Py<PyAny>, bool),
-            Failed(Py<PyAny>, usize),
-            Nothing,
+        match self.laid.next(py) {
+            Some((value, false)) => return Ok(Some(Came::Value(value))),
+            Some((pair, true)) => return mixed_item(pair.bind(py)).map(Some),
+            None => {}
         }
-        let next = self.state.with(|state| match state.current.pop_front() {
-            Some(value) => Next::Value(value, state.mixed),
-            None => state.failed.take().map_or(Next::Nothing, |(error, left)| Next::Failed(error, left)),
-        });
-        Ok(Some(match next {
-            Next::Value(value, false) => Came::Value(value),
-            Next::Value(pair, true) => mixed_item(pair.bind(py))?,
-            Next::Failed(exception, left) => {
-                let error = PyErr::from_value(exception.bind(py).clone());
-                if left > 1 {
-                    let before = self.state.with(move |state| state.failed.replace((exception, left - 1)));
-                    drop(before);
-                }
-                Came::Failed(error)
-            }
-            Next::Nothing => return Ok(None),
-        }))
+        let Some((exception, left)) = self.state.with(|state| state.failed.take()) else { return Ok(None) };
+        let error = PyErr::from_value(exception.bind(py).clone());
+        if left > 1 {
+            let before = self.state.with(move |state| state.failed.replace((exception, left - 1)));
+            drop(before);
+        }
+        Ok(Some(Came::Failed(error)))
     }
 
     /// What came of one input, as it is or as a result.
@@ -233,12 +220,8 @@ impl MapIterator {
     /// Takes a batch's results in. A worker that met a failure may have left the rest of the batch for another time.
     fn lay_out(&self, done: &Flight, values: &Bound<'_, PyList>, mixed: bool) -> PyResult<()> {
         let count = values.len();
-        let fresh: VecDeque<Py<PyAny>> = values.iter().map(Bound::unbind).collect();
-        let before = self.state.with(move |state| {
-            state.mixed = mixed;
-            std::mem::replace(&mut state.current, fresh)
-        });
-        drop(before);
+        let fresh = values.iter().map(Bound::unbind).collect();
+        drop(self.laid.put(values.py(), fresh, mixed));
         match &done.inputs {
             Some(inputs) if mixed && (1..done.items).contains(&count) => {
                 let rest = inputs.bind(values.py()).get_slice(count, done.items);

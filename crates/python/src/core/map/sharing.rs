@@ -18,6 +18,9 @@ const MOST: usize = 256;
 
 /// Whether some object that can be changed is part of two inputs, as far as containers and attributes show it.
 pub(super) fn inputs_share(items: &Bound<'_, PyList>) -> bool {
+    if are_constants(items) {
+        return false;
+    }
     let mut owners = HashMap::new();
     for (number, item) in items.iter().enumerate() {
         let mut looked = 0;
@@ -27,6 +30,19 @@ pub(super) fn inputs_share(items: &Bound<'_, PyList>) -> bool {
         }
     }
     false
+}
+
+/// Whether all inputs are numbers, or strings: what most long maps are about, seen at a glance.
+fn are_constants(items: &Bound<'_, PyList>) -> bool {
+    let Some(first) = items.iter().next() else { return true };
+    let kind = first.get_type();
+    let plain = [&raw mut ffi::PyLong_Type, &raw mut ffi::PyFloat_Type, &raw mut ffi::PyUnicode_Type];
+    // SAFETY: nobody else has the list, so it keeps its length and its items; each is a live object.
+    plain.contains(&kind.as_type_ptr())
+        && (0..items.len()).all(|at| unsafe {
+            let item = ffi::PyList_GET_ITEM(items.as_ptr(), at.cast_signed());
+            ffi::Py_TYPE(item) == kind.as_type_ptr()
+        })
 }
 
 /// Types whose objects nothing can change.
