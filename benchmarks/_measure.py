@@ -122,7 +122,9 @@ def play(case: Case) -> dict[str, float]:
                     str(answer),
                 ],
                 cwd=folder,
-                env={**os.environ, **case.environment, "PYTHONPATH": path},
+                # An installed package has its bytecode, as the standard library has; so has this one after the first
+                # round, whatever the surroundings say of writing it.
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **case.environment, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 #: The interpreter's lists that were shortened: each with what it had, and how much of that was left in it.
 _shortened: list[tuple[list[Any], list[Any], int]] = []
@@ -74,9 +74,7 @@ def _lists() -> list[list[Any]]:
     os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
     probes = (before, parent, child)
     # One look through the heap for all three.
-    lists = [
-        cast("list[Any]", each) for each in gc.get_referrers(*probes) if type(each) is list and each
-    ]
+    lists: list[list[Any]] = [each for each in gc.get_referrers(*probes) if type(each) is list and each]
     found: list[list[Any]] = []
     for probe in probes:
         mine = [each for each in lists if each[-1] is probe]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from windlass import _core
@@ -210,32 +213,107 @@ def log_callback(future: Future[Any], exception: BaseException) -> None:
 class LoopMail:
     """Wakes an event loop once for a burst of finished futures, not once for each.
 
-    `post` may be called from any thread; the waiters are resolved in the loop's own.
+    Anything may be posted from any thread; it is told in the loop's own.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._box: list[asyncio.Future[None]] = []
+        self._loop = weakref.ref(loop)
+        #: What to call, and with what: somebody who waits in the loop, and the future that is done.
+        self._box: list[tuple[Callable[[Any, Any], object], Any, object]] = []
         self._lock = threading.Lock()
 
-    def post(self, waiter: asyncio.Future[None]) -> Callable[[object], None]:
-        """A done-callback that resolves `waiter`."""
+    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it is this loop's."""
+        return self._loop() is loop
 
-        def deliver(_future: object) -> None:
+    def post(self, waiter: Any, tell: Callable[[Any, Any], object] | None = None) -> Callable[[object], None]:
+        """A done-callback that calls ``tell(waiter, future)`` in the loop; without one it resolves `waiter`."""
+        how = _resolve if tell is None else tell
+
+        def deliver(future: object) -> None:
             with self._lock:
-                self._box.append(waiter)
+                self._box.append((how, waiter, future))
                 first = len(self._box) == 1
             if first:
-                try:
-                    self._loop.call_soon_threadsafe(self._empty)
-                except RuntimeError:  # The loop is closed: nobody waits any more.
-                    return
+                self._ring()
 
         return deliver
+
+    def _ring(self) -> None:
+        loop = self._loop()
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._empty)
+        except RuntimeError:  # The loop is closed: nobody waits any more.
+            return
 
     def _empty(self) -> None:
         with self._lock:
             box, self._box = self._box, []
-        for waiter in box:
-            if not waiter.done():
-                waiter.set_result(None)
+        rest = iter(box)
+        try:
+            for tell, waiter, future in rest:
+                tell(waiter, future)
+        except BaseException:  # Ctrl-C, say, which ends this call and not those that wait.
+            with self._lock:
+                self._box[:0] = rest
+            self._ring()
+            raise
+
+
+def _resolve(waiter: asyncio.Future[None], _future: object) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+_mails: weakref.WeakKeyDictionary[Any, LoopMail] = weakref.WeakKeyDictionary()
+#: The one that was asked for last: most programs have one loop.
+_latest: LoopMail | None = None
+
+
+def mail_of(loop: asyncio.AbstractEventLoop) -> LoopMail:
+    """The mail of a loop."""
+    global _latest
+    mail = _latest
+    if mail is None or not mail.is_of(loop):
+        mail = _mails.get(loop)
+        if mail is None:
+            mail = _mails.setdefault(loop, LoopMail(loop))
+        _latest = mail
+    return mail
+
+
+#: The code of asyncio's callback below, and where its closure has what it works on; `None` before it is looked for.
+_carrier: tuple[CodeType | None, tuple[int, ...]] | None = None
+
+
+def by_mail(callback: FunctionType) -> Callable[[Any], object]:
+    """What to call in place of a done-callback: by the loop's mail, if it is asyncio's own, else itself.
+
+    `asyncio.wrap_future`, and so `run_in_executor`, have a callback that wakes the loop once for each future. Each
+    time the collector's thread loses the interpreter to the loop's, which takes longer than the rest of the task.
+    """
+    global _carrier
+    code = callback.__code__
+    if code.co_name != "_call_set_state":
+        return callback
+    if _carrier is None:
+        _carrier = _find_carrier(sys.modules.get("asyncio.futures"))
+    known, places = _carrier
+    if code is not known or callback.__closure__ is None:
+        return callback
+    closure = callback.__closure__
+    set_state, destination, loop = [closure[at].cell_contents for at in places]
+    if loop is None:  # It carries the result to a future that belongs to no loop.
+        return callback
+    return mail_of(loop).post(destination, set_state)
+
+
+def _find_carrier(futures: Any) -> tuple[CodeType | None, tuple[int, ...]]:
+    outer = getattr(getattr(futures, "_chain_future", None), "__code__", None)
+    for code in outer.co_consts if outer is not None else ():
+        if isinstance(code, CodeType) and code.co_name == "_call_set_state":
+            names = ("_set_state", "destination", "dest_loop")
+            if all(name in code.co_freevars for name in names):
+                return code, tuple(code.co_freevars.index(name) for name in names)
+    return None, ()  # Another Python's: its callbacks are called as they are.

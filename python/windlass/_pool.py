@@ -19,7 +19,7 @@ from windlass import _core, _logs
 from windlass._core import private_bytes
 from windlass._cores import usable_cores
 from windlass._exit import ENDING, OPEN, THREADS, abandon, forget_ended, in_a_thread, join, start
-from windlass._future import Future, LoopMail
+from windlass._future import Future, mail_of
 from windlass._handed import Handing
 from windlass._map import MapIterator
 from windlass._options import (
@@ -100,7 +100,6 @@ class Pool(_core.PoolBase, TaskMethods):
     _maps: list[weakref.ref[MapIterator[Any]]]
     #: Maps of unknown length that were dropped before anybody looked at a result: their inputs are run all the same.
     _unread: list[_core.MapIterator]
-    _mail: weakref.WeakKeyDictionary[Any, LoopMail]
     #: For each event loop the lock of the one coroutine that waits for room in the queue; the others wait for the lock.
     _turns: weakref.WeakKeyDictionary[Any, asyncio.Lock]
     _runners: list[threading.Thread]
@@ -204,7 +203,6 @@ class Pool(_core.PoolBase, TaskMethods):
         self._engine = self._handle()
         self._maps = []
         self._unread = []
-        self._mail = weakref.WeakKeyDictionary()
         self._turns = weakref.WeakKeyDictionary()
         self._runners = []
         self._owner = os.getpid()
@@ -276,11 +274,8 @@ class Pool(_core.PoolBase, TaskMethods):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        mail = self._mail.get(loop)
-        if mail is None:
-            mail = self._mail.setdefault(loop, LoopMail(loop))
         waiter: asyncio.Future[None] = loop.create_future()
-        future.add_done_callback(mail.post(waiter))
+        future.add_done_callback(mail_of(loop).post(waiter))
         return waiter
 
     async def _submit_in_loop(

@@ -64,7 +64,7 @@ def apply(given: dict[str, Any]) -> dict[int, tuple[int, int]]:
     if given["umask"] is not None:
         os.umask(given["umask"])
     for category, name in given["locale"].items():
-        with contextlib.suppress(locale.Error):
+        with contextlib.suppress(locale.Error):  # type: ignore[attr-defined] # pyright: ignore
             if locale.setlocale(category) != name:
                 locale.setlocale(category, name)
     for number, disposition in given["signals"].items():

@@ -16,7 +16,7 @@ def _said(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_errors_become_the_standard_librarys_once_that_is_loaded() -> None:
+def test_errors_become_the_standard_librarys_once_that_isloaded() -> None:
     assert (
         _said(
             "import sys\n"
@@ -36,7 +36,7 @@ def test_errors_become_the_standard_librarys_once_that_is_loaded() -> None:
     )
 
 
-def test_a_look_for_the_module_does_not_take_it_for_loaded() -> None:
+def test_a_look_for_the_module_does_not_take_it_forloaded() -> None:
     assert (
         _said(
             "import importlib.util\n"
@@ -52,7 +52,7 @@ def test_a_look_for_the_module_does_not_take_it_for_loaded() -> None:
     )
 
 
-def test_errors_are_the_standard_librarys_if_that_was_loaded_before() -> None:
+def test_errors_are_the_standard_librarys_if_that_wasloaded_before() -> None:
     assert (
         _said(
             "from concurrent.futures.process import BrokenProcessPool\n"
@@ -63,7 +63,7 @@ def test_errors_are_the_standard_librarys_if_that_was_loaded_before() -> None:
     )
 
 
-def _loaded(names: tuple[str, ...]) -> list[str]:
+def loaded(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name in sys.modules]
 
 
@@ -72,9 +72,9 @@ def test_workers_load_no_pool_of_the_standard_librarys() -> None:
     assert (
         _said(
             "import windlass\n"
-            "from tests.unit.test_imported import _loaded\n"
+            "from tests.unit.test_imported import loaded\n"
             "if __name__ == '__main__':\n"
-            f"    with windlass.Pool(1) as pool: print(pool.submit(_loaded, {costly!r}).result(60))"
+            f"    with windlass.Pool(1) as pool: print(pool.submit(loaded, {costly!r}).result(60))"
         )
         == "[]"
     )

@@ -14,7 +14,7 @@ const HUGE: usize = 2 << 20;
 const STEP: usize = 8 * HUGE;
 /// What 512 small pages take, about.
 const SLOWEST: Duration = Duration::from_millis(1);
-/// How long each call may wait besides, for every core of a busy machine to hand in its lists of pages.
+/// How long it may wait besides, for every core of a busy machine to hand in its lists of pages.
 const WAIT: Duration = Duration::from_millis(10);
 
 /// What a mapping may be used for.
@@ -147,7 +147,23 @@ impl Mapping {
         self.advise(len, MADV_POPULATE_WRITE)
     }
 
-    /// The same, for reading.
+    /// Has memory for a range, page by page, and enters it into the page table: whoever writes to it then meets no
+    /// fault, and no signal for want of memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`populate`](Self::populate); `OutOfMemory` and its like when there is no room, `InvalidInput` for a range
+    /// outside of the mapping.
+    pub fn populate_range(&self, at: usize, len: usize) -> io::Result<()> {
+        const MADV_POPULATE_WRITE: libc::c_int = 23;
+        let start = at / PAGE * PAGE;
+        if at.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.advise_at(start, at + len - start, MADV_POPULATE_WRITE)
+    }
+
+    /// As [`populate`](Self::populate), for reading.
     ///
     /// # Errors
     ///
@@ -170,15 +186,15 @@ impl Mapping {
         const MADV_POPULATE_WRITE: libc::c_int = 23;
         const MADV_COLLAPSE: libc::c_int = 25;
         let whole = self.len / HUGE * HUGE;
+        let began = Instant::now();
         for at in (0..whole).step_by(STEP) {
             let bytes = STEP.min(whole - at);
-            let began = Instant::now();
             for page in (at..at + bytes).step_by(HUGE) {
                 // The kernel looks for a page table, which memory without any page has not.
                 self.advise_at(page, PAGE, MADV_POPULATE_WRITE)?;
             }
             self.advise_at(at, bytes, MADV_COLLAPSE)?;
-            if began.elapsed() > WAIT + SLOWEST * u32::try_from(bytes / HUGE).unwrap_or(u32::MAX) {
+            if began.elapsed() > WAIT + SLOWEST * u32::try_from((at + bytes) / HUGE).unwrap_or(u32::MAX) {
                 break;
             }
         }
@@ -246,5 +262,13 @@ mod tests {
         // Either it works, or the kernel says that it does not know how.
         let populated = one.populate(usize::MAX).map_err(|error| error.kind());
         assert!(matches!(populated, Ok(()) | Err(io::ErrorKind::InvalidInput)), "{populated:?}");
+        let part = one.populate_range(5, one.len() - 5).map_err(|error| error.kind());
+        assert_eq!(part, populated);
+        for (at, len) in [(0, one.len() + 1), (one.len(), 1), (usize::MAX, 2)] {
+            assert_eq!(
+                one.populate_range(at, len).map_err(|error| error.kind()),
+                Err(io::ErrorKind::InvalidInput)
+            );
+        }
     }
 }

@@ -337,6 +337,9 @@ impl Arena {
             }
         };
         for (part, (at, _)) in parts.iter().zip(ranges) {
+            if segment.fill_wide(*at, part)? {
+                continue;
+            }
             if fresh {
                 segment.fill(*at, part)?;
             } else {

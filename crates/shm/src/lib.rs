@@ -22,3 +22,4 @@ pub mod spin;
 #[cfg(not(loom))]
 pub mod switchboard;
 mod sync;
+mod wide;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use windlass_base::Result;
 
 use crate::arena::{Arena, Lease};
+use crate::wide;
 
 /// Buffers that are remembered.
 const MOST: usize = 16;
@@ -64,7 +65,7 @@ fn has(lease: &Lease, bytes: &[u8]) -> Result<bool> {
         let end = (at + PROBE).min(bytes.len());
         put.get(at..end) == bytes.get(at..end)
     });
-    Ok(probes && put == bytes)
+    Ok(probes && wide::all(bytes.len(), |part| put[part.clone()] == bytes[part]))
 }
 
 impl Arena {

@@ -16,6 +16,7 @@ use windlass_os::{memfd, process};
 
 use crate::arena::Arena;
 use crate::per_process::PerProcess;
+use crate::wide;
 
 /// Bytes before the data.
 pub const HEADER: usize = 4096;
@@ -433,6 +434,38 @@ impl Segment {
     pub fn fill(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         memfd::write_at(self.open_fd()?, bytes, HEADER as u64 + offset).context("could not fill a segment")
+    }
+
+    /// Writes many bytes at an offset by several threads, into memory that may have no pages yet. False if that is not to be
+    /// had, or memory is short: [`fill`](Self::fill) says why.
+    ///
+    /// # Errors
+    ///
+    /// `Code::ShmCorrupt` outside the segment.
+    pub(crate) fn fill_wide(&self, offset: u64, bytes: &[u8]) -> Result<bool> {
+        /// What is had and filled at a time, so that it is still in the cache.
+        const STEP: usize = 1 << 20;
+        self.check_range(offset, bytes.len() as u64)?;
+        if bytes.len() < wide::WORTH || self.data().is_err() {
+            return Ok(false);
+        }
+        let Some(map) = self.store().data.get() else { return Ok(false) };
+        let first = HEADER + offset as usize;
+        Ok(wide::all(bytes.len(), |part| {
+            part.clone().step_by(STEP).all(|at| {
+                let piece = &bytes[at..(at + STEP).min(part.end)];
+                if map.populate_range(first + at, piece.len()).is_err() {
+                    return false;
+                }
+                // SAFETY: the range was checked and lies in the mapping, its memory is there, and its size is sealed.
+                // The parts do not overlap, and nobody else has been told of this segment.
+                unsafe {
+                    let target = map.as_ptr().add(first + at);
+                    std::ptr::copy_nonoverlapping(piece.as_ptr(), target, piece.len());
+                }
+                true
+            })
+        }))
     }
 
     /// Sets memory aside for what [`fill`](Self::fill) has not reached.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::PyList;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyFunction, PyList};
 use windlass_pool::wire::flags;
 use windlass_pool::{Outcome, Refused, Sleeper, Stage, Task, Waited};
 
@@ -283,8 +284,14 @@ impl FutureBase {
 
     /// Calls `fn(future)` when the future is done: in the collector's thread, or at once if it is done already.
     fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Bound<'_, PyAny>) -> PyResult<()> {
+        static BY_MAIL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let this = slf.get();
         let cell = this.cell()?;
+        let r#fn = if r#fn.is_exact_instance_of::<PyFunction>() && !cell.task.is_done() {
+            BY_MAIL.import(slf.py(), "windlass._future", "by_mail")?.call1((r#fn,))?
+        } else {
+            r#fn
+        };
         let mut callback = Some(r#fn.clone().unbind());
         let kept = this.callbacks.with(|callbacks| match callbacks {
             Some(waiting) if !cell.task.is_done() => {

@@ -1,0 +1,74 @@
+//! Work on a large range by several threads: memory that is touched for the first time takes a core longer to get than
+//! to fill, and two arrays are read no faster by one core than it can read.
+
+use std::ops::Range;
+use std::thread::Builder;
+
+use windlass_os::cpu::usable_cores;
+
+/// Below this a thread takes longer to start than it saves.
+pub(crate) const WORTH: usize = 16 << 20;
+/// What each thread has at least.
+const LEAST: usize = 8 << 20;
+/// More threads than that wait for the memory.
+const MOST: usize = 4;
+
+/// Calls `work` for parts that make up `0..length`, in this thread and in others; says whether it was true of all.
+pub(crate) fn all(length: usize, work: impl Fn(Range<usize>) -> bool + Sync) -> bool {
+    let threads = if length < WORTH { 1 } else { usable_cores().min(MOST).min(length / LEAST) };
+    let step = length.div_ceil(threads.max(1)).next_multiple_of(LEAST);
+    let part = |number: usize| number * step..((number + 1) * step).min(length);
+    let work = &work;
+    std::thread::scope(|scope| {
+        let count = length.div_ceil(step.max(1));
+        let others: Vec<_> = (1..count)
+            .map(|number| {
+                let name = format!("windlass-copy-{number}");
+                let helper = Builder::new().name(name).spawn_scoped(scope, move || work(part(number)));
+                (number, helper)
+            })
+            .collect();
+        let mut good = length == 0 || work(part(0));
+        for (number, helper) in others {
+            good &= match helper {
+                Ok(helper) => helper.join().unwrap_or(false),
+                // No thread is to be had.
+                Err(_) => work(part(number)),
+            };
+        }
+        good
+    })
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn the_parts_make_up_the_whole() {
+        for length in [0, 1, LEAST, WORTH - 1, WORTH, WORTH + 1, 5 * LEAST + 7, 100 << 20] {
+            let seen = Mutex::new(Vec::new());
+            assert!(all(length, |part| {
+                seen.lock().expect("no panic").push(part);
+                true
+            }));
+            let mut seen = seen.into_inner().expect("no panic");
+            seen.sort_by_key(|part| part.start);
+            let end = seen.iter().fold(0, |end, part| {
+                assert!(part.start == end && part.end > end, "{length}: {seen:?}");
+                part.end
+            });
+            assert_eq!(end, length);
+        }
+    }
+
+    #[test]
+    fn one_that_fails_fails_the_whole() {
+        for bad in [0, WORTH * 2 - 1] {
+            assert!(!all(WORTH * 2, |part| !part.contains(&bad)));
+        }
+    }
+}
