@@ -10,8 +10,8 @@ use crate::{check, retry};
 const PAGE: usize = 4096;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-/// How much is asked for at a time, at most. It begins with one page, for the first may show that they are slow to come:
-/// those that a virtual machine has never touched take fifty times as long.
+/// How much is asked for at a time, at most. It begins with one page, for the first may show that they are slow to
+/// come: those that a virtual machine has never touched take fifty times as long.
 const STEP: usize = 8 * HUGE;
 /// What 512 small pages take, about.
 const SLOWEST: Duration = Duration::from_millis(1);

@@ -436,8 +436,8 @@ impl Segment {
         memfd::write_at(self.open_fd()?, bytes, HEADER as u64 + offset).context("could not fill a segment")
     }
 
-    /// Writes many bytes at an offset by several threads, into memory that may have no pages yet. False if that is not to be
-    /// had, or memory is short: [`fill`](Self::fill) says why.
+    /// Writes many bytes at an offset by several threads, into memory that may have no pages yet. False if that is not
+    /// to be had, or memory is short: [`fill`](Self::fill) says why.
     ///
     /// # Errors
     ///
