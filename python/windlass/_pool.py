@@ -181,15 +181,17 @@ class Pool(_core.PoolBase, TaskMethods):
             "start_collector": collector.start,
             "spawn": None,
         }
-        handing = Handing()
+        # Threads take nothing over, and a round of theirs asks nothing of `sys.modules`: see `_surroundings.depth`.
+        handing = Handing() if chosen == "process" else None
         try:
-            if chosen == "process":
+            if handing is not None:
                 settings["spawn"] = spawn_settings(
                     modules, initializer, tuple(initargs), threads, blas, name, bool(log), handing
                 )
             self = super().__new__(cls, settings)
         finally:
-            handing.close()
+            if handing is not None:
+                handing.close()
         assert isinstance(self, Pool)
         self._kind = chosen
         self._reason = reason
@@ -208,7 +210,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._owner = os.getpid()
         self._grace = checked_seconds("grace", grace)
         self._collector = collector
-        self._kept = handing.kept
+        self._kept = [] if handing is None else handing.kept
         # Before any thread starts: it lives until the engine is closed, and what follows may raise.
         weakref.finalize(self, abandon, self._engine, self._owner, self._kept).atexit = False
         if chosen == "thread":

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def depth() -> int:
     """In how many workers, one inside the other, this process runs; 0 in the program itself."""
-    main = sys.modules.get("windlass._worker_main")
-    return 0 if main is None else main.depth
+    return _surroundings.depth
 
 
 def spawn_settings(

@@ -25,6 +25,11 @@ _ARITHMETIC = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 #: Dispositions that a program chooses for itself; a handler of its own stays in its process.
 _SIGNALS = (signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2)
 
+#: In how many workers, one inside the other, this process runs: set by each worker, and by a zygote, which runs none.
+#: It is not asked of `sys.modules` whether this is a worker: CPython 3.13t can hang at its end if a daemon thread that
+#: makes pools takes the lock of that dictionary along.
+depth = 0
+
 
 def gather() -> dict[str, Any]:
     """What this process has, as plain values."""

@@ -34,9 +34,6 @@ BLAS_VARIABLES = (
 )
 
 
-#: In how many workers, one inside the other, this process runs: set by each worker, and by a zygote, which runs none.
-depth = 0
-
 #: Bytes that the record of a failed initializer may have.
 _LARGEST_ERROR = 32 * 1024
 
@@ -110,13 +107,12 @@ def run(
 
 
 def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], complaints: list[str]) -> int:
-    global depth
     try:
         prepared = _prepared
         if prepared is None or prepared.spec is not spec:
             prepared = Prepared(spec)
         settings = prepared.settings
-        depth = settings["depth"]
+        _surroundings.depth = settings["depth"]
         if prepared.limits:
             _surroundings.set_limits(prepared.limits)
         if _sets_threads(settings):

@@ -71,7 +71,7 @@ def main() -> None:
     # Next to nothing of what is being imported is garbage.
     gc.disable()
     # Everything that a worker needs is imported here, once.
-    from windlass import _at_fork, _random, _worker_main
+    from windlass import _at_fork, _random, _surroundings, _worker_main
 
     if settings.get("cloudpickle"):
         import_module("cloudpickle")
@@ -83,7 +83,7 @@ def main() -> None:
     for name in _worker_main.BLAS_VARIABLES:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
     # What is imported here must start no workers.
-    _worker_main.depth = 2**16
+    _surroundings.depth = 2**16
     complaints = _preload(settings["preload"])
     if folder is not None:
         os.fchdir(folder)

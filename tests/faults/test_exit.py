@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +20,29 @@ RUNS = 4
 @pytest.mark.parametrize("name", SCENES)
 def test_daemon_threads_end_with_the_program(name: str) -> None:
     assert not list(failures([name], RUNS))
+
+
+def test_a_thread_pool_asks_nothing_of_the_loaded_modules() -> None:
+    """CPython 3.13t can hang at its end if a daemon thread takes the lock of `sys.modules` along."""
+    asked: list[str] = []
+
+    def look(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and getattr(called, "__self__", None) is sys.modules:
+            asked.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+
+    def round_of_a_pool() -> None:
+        with windlass.Pool(1, kind="thread") as pool:
+            assert pool.submit(abs, -3).result(60) == 3
+            pool.statistics()
+
+    round_of_a_pool()  # What is imported once is imported now.
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        round_of_a_pool()
+    finally:
+        sys.setprofile(before)
+    assert not asked
 
 
 _LATE = """
