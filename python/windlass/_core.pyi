@@ -64,6 +64,9 @@ class Lent:
 def lend_during(call: Callable[[], _T], /) -> tuple[_T, Lent]:
     """Calls a function whose encodings may refer to shared memory; gives its result, and what it referred to."""
 
+def join_apart(streams: list[bytes], counts: list[int], /) -> bytes:
+    """Joins pickles into that of a list of what is in them; each has so many buffers."""
+
 class PoolBase:
     """Submission: the part of a pool that is on the way of every task."""
 

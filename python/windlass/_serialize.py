@@ -84,8 +84,16 @@ class _PlainValues(pickle.Unpickler):
     """Reads numbers, texts and their containers, and runs nothing: it may be an argument's unpickling that crashed."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Refuses every class and function."""
+        """Refuses every class and function, but for the items of a list that were pickled each on its own."""
+        if (module, name) == (__name__, open_apart.__name__):
+            return _plain_values
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+
+
+def _plain_values(stream: bytes, *buffers: object) -> Any:
+    if buffers:
+        raise pickle.UnpicklingError("buffers are not plain data")
+    return _PlainValues(io.BytesIO(stream)).load()
 
 
 def shortened(value: Any) -> str:
@@ -131,6 +139,20 @@ def encode_carefully(value: object, buffers: list[pickle.PickleBuffer] | None) -
     if _handed.current() is not None:
         return encode_object(value, buffers)
     return _slowly(value, buffers, "encode_object")
+
+
+def encode_apart(items: list[Any], buffers: list[pickle.PickleBuffer]) -> bytes:
+    """A list whose items are pickled each on its own: where they arrive, no two of them share an object.
+
+    Raises:
+        EncodeError: if neither pickle nor cloudpickle takes one of them.
+    """
+    return _slowly(items, buffers, "encode_apart")
+
+
+def open_apart(stream: bytes, *buffers: Any) -> Any:
+    """One item of such a list: what the list's pickle calls."""
+    return _exceptions.loads(stream, buffers)
 
 
 def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) -> bytes:
@@ -196,19 +218,6 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
             f"the task returned {describe(value)}, which cannot be pickled: {type(cause).__name__}: {cause}. Return "
             f"something that can be."
         ) from cause
-
-
-def encode_batch(values: list[Any], mixed: bool, buffers: list[pickle.PickleBuffer]) -> bytes:
-    """The results of a batch of which one or more cannot be sent, each with whether it went well."""
-    pairs: list[tuple[bool, Any]] = values if mixed else [(True, value) for value in values]
-    for at, (ok, value) in enumerate(pairs):
-        if not ok:
-            continue
-        try:
-            encode_result(value, [])
-        except Exception as error:
-            pairs[at] = (False, portable_error(error))
-    return encode_answer(pairs, buffers)
 
 
 def open_payload(payload: bytes, described: bool, *, writable: bool, result: bool) -> Any:

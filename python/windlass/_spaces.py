@@ -237,6 +237,34 @@ class Encoding:
         """
         return self._dump(value, buffers, roots, recreate=False)
 
+    def dump_apart(
+        self, values: list[Any], buffers: Callable[[pickle.PickleBuffer], object] | None
+    ) -> bytes:
+        """Pickles a list whose items share no object: each is pickled on its own, and the list out of that."""
+        from windlass import _core
+
+        count = 0
+
+        def keep(buffer: pickle.PickleBuffer) -> object:
+            nonlocal count
+            stays = None if buffers is None else buffers(buffer)
+            count += not stays
+            return stays
+
+        streams: list[bytes] = []
+        counts: list[int] = []
+        with io.BytesIO() as out:
+            pickler = _Pickler(out, self, None if buffers is None else keep, roots=False, recreate=False)
+            for value in values:
+                count = 0
+                pickler.dump(value)
+                pickler.clear_memo()
+                streams.append(out.getvalue())
+                counts.append(count)
+                out.seek(0)
+                out.truncate()
+        return _core.join_apart(streams, counts)
+
     def _dump(
         self,
         value: object,
@@ -368,6 +396,18 @@ def encode_function(
 
 def encode_object(value: object, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
     """The same for what a function is called with."""
+    return _encode_values(lambda encoding, inner: encoding.dump(value, inner, roots=False), keep)
+
+
+def encode_apart(values: list[Any], keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
+    """The same for several calls, of which no two share an object where they arrive."""
+    return _encode_values(lambda encoding, inner: encoding.dump_apart(values, inner), keep)
+
+
+def _encode_values(
+    dump: Callable[[Encoding, Callable[[pickle.PickleBuffer], object] | None], bytes],
+    keep: Callable[[pickle.PickleBuffer], object] | None,
+) -> bytes:
     encoding = Encoding()
     inner: list[pickle.PickleBuffer] = []
 
@@ -375,7 +415,7 @@ def encode_object(value: object, keep: Callable[[pickle.PickleBuffer], object] |
         inner.append(buffer)
         return False
 
-    stream = encoding.dump(value, None if keep is None else gather, roots=False)
+    stream = dump(encoding, None if keep is None else gather)
     needs = frozenset(encoding.needs)
     # A function that goes by value brings more than names, and what is handed down is handed down once.
     by_name = not encoding.uses_functions and _handed.current() is None

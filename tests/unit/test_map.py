@@ -408,34 +408,3 @@ def test_failures_of_slow_batches_cost_no_input(processes: Any) -> None:
     for inputs in ([None] * 5, [1, None, 2, None, None, 3]):
         got = list(processes.map(_fail_or_hold, inputs, chunksize=4, results=True))
         assert [isinstance(one, Err) for one in got] == [value is None for value in inputs]
-
-
-# --- inputs that have an object in common ---------------------------------------------------------------------------
-
-
-def _sum_up(state: dict[str, int], number: int) -> int:
-    state["sum"] += number
-    return state["sum"]
-
-
-def _append(box: list[int]) -> int:
-    box.append(1)
-    return len(box)
-
-
-def test_chunks_that_nobody_asked_for_share_no_object_between_inputs() -> None:
-    with windlass.Pool(2, kind="process") as pool:
-        numbers = range(2000)
-        assert list(pool.map(_sum_up, itertools.repeat({"sum": 0}), numbers)) == list(numbers)
-        assert set(pool.map(_append, [[]] * 2000)) == {1}
-        inner: list[int] = []
-        assert set(pool.map(_append_first, [(inner, n) for n in numbers])) == {1}
-
-
-def _append_first(pair: tuple[list[int], int]) -> int:
-    return _append(pair[0])
-
-
-def test_a_chunk_that_was_asked_for_is_sent_as_one() -> None:
-    with windlass.Pool(1, kind="process") as pool:
-        assert list(pool.map(_append, [[]] * 4, chunksize=2)) == [1, 2, 1, 2]

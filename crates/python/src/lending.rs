@@ -39,6 +39,16 @@ pub(crate) struct Loans {
 }
 
 impl Loans {
+    /// Adds what another encoding has referred to, for both to travel together.
+    pub(crate) fn add(&mut self, other: Self) {
+        for segment in other.segments {
+            if !self.segments.iter().any(|known| Arc::ptr_eq(known, &segment)) {
+                self.segments.push(segment);
+            }
+        }
+        self.blocks.extend(other.blocks);
+    }
+
     /// Somebody may look into what was lent for longer than this process knows.
     pub(crate) fn lend_for_good(&self) {
         for segment in &self.segments {

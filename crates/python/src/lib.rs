@@ -4,6 +4,7 @@
 //! `PyInit__worker`, `PyInit__foundation` and `PyInit__loop` (plain C API, multi-phase) may be loaded in every worker.
 //! All see the same Rust statics, which is why they are one object.
 
+mod apart;
 mod awaitable;
 mod core;
 mod door;

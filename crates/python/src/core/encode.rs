@@ -4,6 +4,7 @@
 //! whatever lies in a segment.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,6 +20,7 @@ use windlass_pool::{Engine, Payload, Reply};
 use windlass_shm::arena::Lease;
 
 use super::{errors, local};
+use crate::apart;
 use crate::lending::{self, Loans};
 use crate::object::Raised;
 use crate::shared::Piece;
@@ -137,27 +139,135 @@ pub(crate) fn payload_like(
     object: &Bound<'_, PyAny>,
     careful: &AtomicBool,
 ) -> PyResult<Payload> {
+    let first = if careful.load(Ordering::Relaxed) { None } else { Some(encoding(|| dumps(py, object))) };
+    let (stream, loans, buffers) = match first {
+        Some((Ok(stream), loans, buffers)) if !needs_care(stream.cast::<PyBytes>()?.as_bytes()) => {
+            (stream, loans, buffers)
+        }
+        first => {
+            careful.fetch_or(matches!(first, Some((Ok(_), ..))), Ordering::Relaxed);
+            drop(first);
+            slowly(py, "encode_carefully", object)?
+        }
+    };
+    placed(py, engine, stream.cast::<PyBytes>()?.as_bytes(), &buffers, loans, object)
+}
+
+/// Encodes the items of a list, of which no two share an object where they arrive; nothing if two of them look into the
+/// same memory, for a task may be given such memory once only.
+///
+/// # Errors
+///
+/// See [`payload`].
+pub(crate) fn payload_apart(
+    py: Python<'_>,
+    engine: &Engine,
+    items: &Bound<'_, PyList>,
+    careful: &AtomicBool,
+) -> PyResult<Option<Payload>> {
+    let mut streams: Vec<(Bound<'_, PyBytes>, usize)> = Vec::new();
+    let (plain, mut loans, mut buffers) = encoding(|| -> PyResult<bool> {
+        let mut kept = 0;
+        for item in items.iter() {
+            if careful.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let stream = dumps(py, &item)?.cast_into::<PyBytes>()?;
+            careful.fetch_or(needs_care(stream.as_bytes()), Ordering::Relaxed);
+            let now = BUFFERS.with_borrow(Vec::len);
+            streams.push((stream, now - kept));
+            kept = now;
+        }
+        Ok(!careful.load(Ordering::Relaxed))
+    });
+    let slow;
+    let joined;
+    let stream = if matches!(plain, Ok(true)) {
+        let items: Vec<_> = streams
+            .iter()
+            .map(|(stream, buffers)| apart::Item {
+                stream: stream.as_bytes(),
+                buffers: *buffers,
+                went_well: None,
+            })
+            .collect();
+        joined = apart::join(&items);
+        &joined[..]
+    } else {
+        drop((streams, loans, buffers));
+        (slow, loans, buffers) = slowly(py, "encode_apart", items.as_any())?;
+        slow.cast::<PyBytes>()?.as_bytes()
+    };
+    if meet(py, &buffers)? {
+        return Ok(None);
+    }
+    placed(py, engine, stream, &buffers, loans, items.as_any()).map(Some)
+}
+
+/// Joins pickles into that of a list of what is in them; `counts` says how many buffers belong to each.
+#[pyfunction]
+#[pyo3(signature = (streams, counts, /))]
+pub(crate) fn join_apart<'py>(
+    py: Python<'py>,
+    streams: Vec<Bound<'py, PyBytes>>,
+    counts: Vec<usize>,
+) -> Bound<'py, PyBytes> {
+    let items: Vec<_> = streams
+        .iter()
+        .zip(counts)
+        .map(|(stream, buffers)| apart::Item { stream: stream.as_bytes(), buffers, went_well: None })
+        .collect();
+    PyBytes::new(py, &apart::join(&items))
+}
+
+/// Pickles something; gives what was lent meanwhile, and the buffers that were left out.
+fn encoding<T>(pickle: impl FnOnce() -> T) -> (T, Loans, Vec<Py<PyAny>>) {
     // What is pickled may itself pickle, by submitting to a pool: each encoding has buffers of its own.
     let outer = BUFFERS.take();
     let open = lending::begin();
-    let first = if careful.load(Ordering::Relaxed) { None } else { dumps(py, object).ok() };
-    let mut handles = lending::take(open);
-    let mut buffers = BUFFERS.replace(outer);
-    let stream = match first {
-        Some(stream) if !needs_care(stream.cast::<PyBytes>()?.as_bytes()) => stream,
-        first => {
-            careful.fetch_or(first.is_some(), Ordering::Relaxed);
-            drop(first);
-            let kept = PyList::empty(py);
-            let open = lending::begin();
-            let slow = serialize(py)?.getattr("encode_carefully")?.call1((object, &kept));
-            handles = lending::take(open);
-            buffers = kept.iter().map(Bound::unbind).collect();
-            slow?
+    let made = pickle();
+    let loans = lending::take(open);
+    (made, loans, BUFFERS.replace(outer))
+}
+
+/// The slow path by this name.
+fn slowly<'py>(
+    py: Python<'py>,
+    how: &str,
+    object: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Loans, Vec<Py<PyAny>>)> {
+    let kept = PyList::empty(py);
+    let open = lending::begin();
+    let stream = serialize(py)?.getattr(how)?.call1((object, &kept));
+    let loans = lending::take(open);
+    Ok((stream?, loans, kept.iter().map(Bound::unbind).collect()))
+}
+
+/// Whether two of the buffers begin at the same place.
+fn meet(py: Python<'_>, buffers: &[Py<PyAny>]) -> PyResult<bool> {
+    if buffers.len() < 2 {
+        return Ok(false);
+    }
+    let mut starts = HashSet::new();
+    for buffer in buffers {
+        let view = raw_view(buffer.bind(py))?;
+        if view.len_bytes() > 0 && !starts.insert(view.buf_ptr() as usize) {
+            return Ok(true);
         }
-    };
-    let stream = stream.cast::<PyBytes>()?.as_bytes();
-    let mut payload = place(py, engine, stream, &buffers, handles)?;
+    }
+    Ok(false)
+}
+
+/// Puts the pickle of an object where it fits.
+fn placed(
+    py: Python<'_>,
+    engine: &Engine,
+    stream: &[u8],
+    buffers: &[Py<PyAny>],
+    loans: Loans,
+    object: &Bound<'_, PyAny>,
+) -> PyResult<Payload> {
+    let mut payload = place(py, engine, stream, buffers, loans)?;
     if mentions(stream, b"multiprocessing.managers") {
         // A manager forgets an object when its last proxy goes, and the pickle of one does not count. Not shown to the
         // collector: the task is pending, and lets go of it when it ends.

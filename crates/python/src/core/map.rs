@@ -3,7 +3,6 @@
 mod feed;
 mod laid;
 mod results;
-mod sharing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

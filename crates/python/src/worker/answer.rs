@@ -94,6 +94,19 @@ pub(super) fn place(
     Ok(Answer { flags: flags::DESCRIBED, body: Body::Frame(frame::encode(0, &parts, &entries)) })
 }
 
+/// Puts a copy in the place of a buffer, whose memory the program may come to write to. What was lent is shared: the
+/// program's writes to it are to be seen.
+pub(super) fn copy_unless_shared(buffer: &mut Object, loans: &Loans) -> Result<(), Raised> {
+    let view = RawView::of(buffer)?;
+    let copy = match Piece::of(view.bytes(), loans) {
+        Piece::Copied(bytes) => Object::bytes(bytes)?,
+        Piece::Shared(..) => return Ok(()),
+    };
+    drop(view);
+    *buffer = copy;
+    Ok(())
+}
+
 /// The raw bytes of a `PickleBuffer`.
 struct RawView {
     view: Box<ffi::Py_buffer>,
@@ -101,7 +114,9 @@ struct RawView {
 
 impl RawView {
     fn of(buffer: &Object) -> Result<Self, Raised> {
-        let raw = buffer.attribute(c"raw")?.call(&[])?;
+        // A `PickleBuffer`, or a copy of what was in one.
+        let is_copy = buffer.as_bytes().is_some();
+        let raw = if is_copy { buffer.clone() } else { buffer.attribute(c"raw")?.call(&[])? };
         // SAFETY: zeros are a valid, empty Py_buffer; GetBuffer fills it, and keeps its own reference to the exporter.
         unsafe {
             let mut view: Box<ffi::Py_buffer> = Box::new(std::mem::zeroed());

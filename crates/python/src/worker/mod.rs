@@ -4,6 +4,7 @@
 //! interpreter of a process.
 
 mod answer;
+mod batch;
 pub(crate) mod buffer;
 mod indexing;
 mod leases;

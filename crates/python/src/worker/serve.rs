@@ -16,15 +16,15 @@ use windlass_pool::wire::{flags, kind};
 use windlass_pool::worker::{FdChannel, Incoming, WorkerEnd};
 
 use super::answer::{self, Answer, Body};
+use super::batch::Batch;
 use super::{buffer, leases};
-use crate::lending;
+use crate::lending::{self, Loans};
 use crate::object::{Object, Raised, detached, raise, take_exception};
-
-/// A batch that has met a failure, and has taken so long, is not run to its end.
-const LONG_FAILURE: Duration = Duration::from_millis(20);
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
+    /// How many buffers go with the answer that is being pickled already.
+    static OTHERS: Cell<usize> = const { Cell::new(0) };
     static LOADING: Cell<bool> = const { Cell::new(false) };
     /// Blocks (segment and offset) that were attached by handle while a task's arguments were decoded.
     static ATTACHED: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
@@ -86,7 +86,7 @@ const WORTH_A_REST: u64 = 1 << 20;
 
 /// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
 pub(crate) fn keep_buffer(buffer: Object) -> Result<bool, Raised> {
-    let kept = BUFFERS.with_borrow(Vec::len);
+    let kept = BUFFERS.with_borrow(Vec::len) + OTHERS.get();
     // SAFETY: a live object.
     let stays = unsafe { buffer::stays_in_stream(kept, buffer.as_ptr())? };
     if !stays {
@@ -153,7 +153,7 @@ impl Tools {
     }
 
     /// Adds the cure to an error of a task with these flags that may come of writing to its read-only arguments.
-    fn note_read_only(&self, task: u16, error: &Object) {
+    pub(super) fn note_read_only(&self, task: u16, error: &Object) {
         if task & (flags::DESCRIBED | flags::WRITABLE) == flags::DESCRIBED {
             let noted =
                 self.serialize.attribute(c"note_read_only").and_then(|note| note.call(&[error.as_ptr()]));
@@ -163,7 +163,7 @@ impl Tools {
         }
     }
 
-    fn dump(&self, object: &Object) -> Result<Object, Raised> {
+    pub(super) fn dump(&self, object: &Object) -> Result<Object, Raised> {
         let arguments = [object.as_ptr(), self.protocol.as_ptr(), self.keep.as_ptr()];
         // SAFETY: live objects; two are positional and the third is the value of the one keyword.
         unsafe {
@@ -175,6 +175,66 @@ impl Tools {
             ))
         }
     }
+}
+
+/// A pickle, and what goes beside it.
+pub(super) struct Pickled {
+    pub(super) stream: Object,
+    pub(super) buffers: Vec<Object>,
+    pub(super) loans: Loans,
+}
+
+impl Tools {
+    /// Pickles a result that goes beside `others` buffers: as an encoding of its own, which lends what it refers to.
+    pub(super) fn pickle(&self, value: &Object, others: usize) -> Result<Pickled, Raised> {
+        // What is pickled may itself pickle, by submitting to a pool: each encoding has buffers of its own.
+        let outer = BUFFERS.take();
+        let before = OTHERS.replace(others);
+        let open = lending::begin();
+        let first = self.dump(value);
+        let loans = lending::take(open);
+        OTHERS.set(before);
+        let buffers = BUFFERS.replace(outer);
+        match first {
+            Ok(stream) if !has_connection(&stream) => Ok(Pickled { stream, buffers, loans }),
+            Ok(_) => self.pickle_slowly(value),
+            Err(Raised) => {
+                drop(take_exception());
+                self.pickle_slowly(value)
+            }
+        }
+    }
+
+    fn pickle_slowly(&self, value: &Object) -> Result<Pickled, Raised> {
+        let slow = self.serialize.attribute(c"encode_result")?;
+        // SAFETY: a fresh list, whose items are shared below.
+        let kept = unsafe { Object::own(ffi::PyList_New(0))? };
+        let open = lending::begin();
+        let stream = slow.call(&[value.as_ptr(), kept.as_ptr()]);
+        let loans = lending::take(open);
+        // SAFETY: a list that nobody else has; its items are live.
+        let buffers = unsafe {
+            (0..ffi::PyList_Size(kept.as_ptr()))
+                .map(|at| Object::share(ffi::PyList_GetItem(kept.as_ptr(), at)))
+                .collect::<Result<_, _>>()?
+        };
+        Ok(Pickled { stream: stream?, buffers, loans })
+    }
+
+    /// Pickles an exception, with its traceback as text.
+    pub(super) fn pickle_error(&self, error: &Object) -> Result<Pickled, Raised> {
+        let encode = self.serialize.attribute(c"encode_error")?;
+        let open = lending::begin();
+        let stream = encode.call(&[error.as_ptr()]);
+        let loans = lending::take(open);
+        Ok(Pickled { stream: stream?, buffers: Vec::new(), loans })
+    }
+}
+
+/// What came of a task.
+enum Ended {
+    One(Object),
+    Batch(Batch),
 }
 
 /// One thread of a worker.
@@ -313,14 +373,14 @@ impl Server<'_> {
         let mut answer = match arguments {
             Err(Raised) => self.undecodable(),
             Ok(arguments) => {
-                let outcome = self.call(record, &arguments, &mut busy, &mut extra);
+                let outcome = self.call(record, &arguments, &mut busy);
                 drop(arguments);
                 match outcome {
-                    Ok(value) => self.encode(value, &mut extra),
+                    Ok(outcome) => self.encode(outcome),
                     Err(Raised) => {
                         let error = take_exception();
                         self.tools.note_read_only(record.flags, &error);
-                        self.encode_error(error)
+                        self.encode_error(&error)
                     }
                 }
             }
@@ -365,22 +425,16 @@ impl Server<'_> {
         })
     }
 
-    fn call(
-        &mut self,
-        record: Incoming,
-        arguments: &Object,
-        busy: &mut u64,
-        extra: &mut u16,
-    ) -> Result<Object, Raised> {
+    fn call(&mut self, record: Incoming, arguments: &Object, busy: &mut u64) -> Result<Ended, Raised> {
         let function = match self.functions.get_mut(&record.aux) {
             Some(Ok(function)) => function,
             Some(Err(error)) => {
                 let fail = self.tools.functions.attribute(c"raise_load_error")?;
-                return fail.call(&[error.as_ptr()]);
+                return fail.call(&[error.as_ptr()]).map(Ended::One);
             }
             None => {
                 let fail = self.tools.functions.attribute(c"raise_load_error")?;
-                return fail.call(&[Object::none().as_ptr()]);
+                return fail.call(&[Object::none().as_ptr()]).map(Ended::One);
             }
         };
         if let Some((restore, seen)) = &mut function.state
@@ -394,9 +448,12 @@ impl Server<'_> {
             self.end.begin(record.id);
         }
         let start = Instant::now();
-        let result = if record.flags & flags::BATCH != 0 {
-            batch(&self.tools, self.forks, function, arguments, record.flags, extra)
-        } else if arguments.is_none() {
+        if record.flags & flags::BATCH != 0 {
+            let batch = Batch::run(&self.tools, self.forks, function, arguments, record.flags);
+            *busy = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            return batch.map(Ended::Batch);
+        }
+        let result = if arguments.is_none() {
             // SAFETY: a live callable.
             unsafe { Object::own(ffi::PyObject_CallNoArgs(function.as_ptr())) }
         } else {
@@ -417,62 +474,19 @@ impl Server<'_> {
         };
         *busy = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         leave_if_forked(&self.tools, self.forks, &result);
-        result
+        result.map(Ended::One)
     }
 
-    fn encode(&mut self, value: Object, extra: &mut u16) -> Answer {
-        if value.is_none() {
-            return Answer { flags: flags::EMPTY, body: Body::Empty };
-        }
-        match self.try_encode(&value, extra) {
-            Ok(answer) => answer,
-            Err(Raised) => {
-                let error = take_exception();
-                drop(value);
-                self.encode_error(error)
-            }
-        }
-    }
-
-    fn try_encode(&self, value: &Object, extra: &mut u16) -> Result<Answer, Raised> {
-        // What is pickled may itself pickle, by submitting to a pool: each encoding has buffers of its own.
-        let outer = BUFFERS.take();
-        let open = lending::begin();
-        let first = self.tools.dump(value);
-        let mut handles = lending::take(open);
-        let mut buffers = BUFFERS.replace(outer);
-        let stream = match first {
-            Ok(stream) if !has_connection(&stream) => stream,
-            other => {
-                if other.is_err() {
-                    drop(take_exception());
-                }
-                drop(buffers);
-                // SAFETY: a fresh list, whose items are shared below.
-                let kept = unsafe { Object::own(ffi::PyList_New(0))? };
-                let open = lending::begin();
-                // One result that cannot be sent must not take a batch's others with it.
-                let stream = if *extra & flags::BATCH != 0 {
-                    let slow = self.tools.serialize.attribute(c"encode_batch")?;
-                    let mixed = Self::truth(*extra & flags::MIXED != 0);
-                    *extra |= flags::MIXED;
-                    slow.call(&[value.as_ptr(), mixed, kept.as_ptr()])
-                } else {
-                    let slow = self.tools.serialize.attribute(c"encode_result")?;
-                    slow.call(&[value.as_ptr(), kept.as_ptr()])
-                };
-                handles = lending::take(open);
-                let stream = stream?;
-                // SAFETY: a list that nobody else has; its items are live.
-                unsafe {
-                    buffers = (0..ffi::PyList_Size(kept.as_ptr()))
-                        .map(|at| Object::share(ffi::PyList_GetItem(kept.as_ptr(), at)))
-                        .collect::<Result<_, _>>()?;
-                }
-                stream
-            }
+    fn encode(&mut self, outcome: Ended) -> Answer {
+        let answer = match outcome {
+            Ended::One(value) if value.is_none() => Ok(Answer { flags: flags::EMPTY, body: Body::Empty }),
+            Ended::One(value) => self.tools.pickle(&value, 0).and_then(|pickled| {
+                let Pickled { stream, buffers, loans } = pickled;
+                answer::place(stream, &buffers, &loans, self.end.max_inline(), self.channel)
+            }),
+            Ended::Batch(batch) => batch.encode(&self.tools, self.end.max_inline(), self.channel),
         };
-        answer::place(stream, &buffers, &handles, self.end.max_inline(), self.channel)
+        answer.unwrap_or_else(|Raised| self.encode_error(&take_exception()))
     }
 
     fn undecodable(&mut self) -> Answer {
@@ -483,16 +497,13 @@ impl Server<'_> {
             .attribute(c"undecodable_arguments")
             .and_then(|make| make.call(&[error.as_ptr()]));
         let error = made.unwrap_or_else(|Raised| take_exception());
-        self.encode_error(error)
+        self.encode_error(&error)
     }
 
-    fn encode_error(&self, error: Object) -> Answer {
-        let open = lending::begin();
-        let stream =
-            self.tools.serialize.attribute(c"encode_error").and_then(|encode| encode.call(&[error.as_ptr()]));
-        let handles = lending::take(open);
-        let stream = stream
-            .and_then(|stream| answer::place(stream, &[], &handles, self.end.max_inline(), self.channel));
+    fn encode_error(&self, error: &Object) -> Answer {
+        let stream = self.tools.pickle_error(error).and_then(|pickled| {
+            answer::place(pickled.stream, &[], &pickled.loans, self.end.max_inline(), self.channel)
+        });
         match stream {
             Ok(answer) => Answer { flags: answer.flags | flags::ERROR, body: answer.body },
             Err(Raised) => {
@@ -570,7 +581,7 @@ fn run_signal_handlers() -> Result<(), Raised> {
 }
 
 /// Ends this process if the task forked and this is its child, come back from the task: it is nobody's worker.
-fn leave_if_forked(tools: &Tools, forks: u64, result: &Result<Object, Raised>) {
+pub(super) fn leave_if_forked(tools: &Tools, forks: u64, result: &Result<Object, Raised>) {
     if windlass_os::process::fork_generation() == forks {
         return;
     }
@@ -578,66 +589,4 @@ fn leave_if_forked(tools: &Tools, forks: u64, result: &Result<Object, Raised>) {
     let _ = tools.leave_fork.call(&[error.as_ptr()]);
     // It has not returned, unless printing failed.
     windlass_os::process::exit_now(1);
-}
-
-/// Calls the function on each item of a list. Failures are kept beside the results, so that none is lost.
-fn batch(
-    tools: &Tools,
-    forks: u64,
-    function: &Object,
-    items: &Object,
-    task: u16,
-    extra: &mut u16,
-) -> Result<Object, Raised> {
-    // SAFETY: `items` is a list that the parent pickled and nobody else has; every reference is owned or borrowed from
-    // it while it lives, and PyList_SetItem takes over what it is given.
-    unsafe {
-        let count = ffi::PyList_Size(items.as_ptr());
-        if count < 0 {
-            return Err(Raised);
-        }
-        let results = Object::own(ffi::PyList_New(count))?;
-        let mut failed: Vec<ffi::Py_ssize_t> = Vec::new();
-        let start = Instant::now();
-        let mut ran = 0;
-        for at in 0..count {
-            // Who waits for the batch is to hear of a failure now: the parent sends what is left out once more.
-            if !failed.is_empty() && start.elapsed() > LONG_FAILURE {
-                break;
-            }
-            ran = at + 1;
-            let item = ffi::PyList_GetItem(items.as_ptr(), at);
-            let result = if task & flags::STAR != 0 {
-                Object::own(ffi::PyObject_Call(function.as_ptr(), item, ptr::null_mut()))
-            } else {
-                Object::own(ffi::PyObject_Vectorcall(function.as_ptr(), &raw const item, 1, ptr::null_mut()))
-            };
-            leave_if_forked(tools, forks, &result);
-            let value = match result {
-                Ok(value) => value,
-                Err(Raised) => {
-                    failed.push(at);
-                    let error = take_exception();
-                    tools.note_read_only(task, &error);
-                    tools.serialize.attribute(c"portable_error")?.call(&[error.as_ptr()])?
-                }
-            };
-            ffi::PyList_SetItem(results.as_ptr(), at, value.into_ptr());
-        }
-        if ran < count && ffi::PyList_SetSlice(results.as_ptr(), ran, count, ptr::null_mut()) != 0 {
-            return Err(Raised);
-        }
-        if !failed.is_empty() {
-            *extra |= flags::MIXED;
-            let mut next = failed.into_iter().peekable();
-            for at in 0..ran {
-                let ok = next.next_if_eq(&at).is_none();
-                let value = ffi::PyList_GetItem(results.as_ptr(), at);
-                let pair = Object::own(ffi::PyTuple_Pack(2, Server::truth(ok), value))?;
-                ffi::PyList_SetItem(results.as_ptr(), at, pair.into_ptr());
-            }
-        }
-        *extra |= flags::BATCH;
-        Ok(results)
-    }
 }

@@ -10,8 +10,8 @@ use windlass_pool::wire::flags;
 use windlass_pool::{Call, Outcome, Sleeper, Task};
 
 use super::laid::Laid;
-use super::sharing;
 use super::{Flight, MapIterator, is_failure};
+use crate::apart;
 use crate::core::slot::{Slot, Turn};
 use crate::core::{encode, errors, future, local};
 
@@ -194,10 +194,21 @@ impl MapIterator {
         let is_apart = self.options.writable || !self.fixed_chunk;
         if items.len() > 1
             && let Some(function) = &self.function
-            && !(is_apart && sharing::inputs_share(items))
         {
-            match encode::payload_like(py, self.pool.engine.for_encoding(), items, &self.careful) {
-                Ok(payload) => {
+            let engine = self.pool.engine.for_encoding();
+            // SAFETY: nobody else has the list, so it keeps its length and its items; each is a live object.
+            let constant = || unsafe {
+                (0..items.len()).all(|at| {
+                    apart::is_constant(pyo3::ffi::PyList_GET_ITEM(items.as_ptr(), at.cast_signed()))
+                })
+            };
+            let payload = if is_apart && !constant() {
+                encode::payload_apart(py, engine, items, &self.careful)
+            } else {
+                encode::payload_like(py, engine, items, &self.careful).map(Some)
+            };
+            match payload {
+                Ok(Some(payload)) => {
                     let star = if self.star { flags::STAR } else { 0 };
                     return Ok(VecDeque::from([Held {
                         what: Ok(Call::remote(Arc::clone(function), payload)),
@@ -207,6 +218,7 @@ impl MapIterator {
                         inputs: Some(items.clone().unbind()),
                     }]));
                 }
+                Ok(None) => {}
                 Err(error) if is_failure(py, &error) => {}
                 Err(interrupt) => return Err(interrupt),
             }

@@ -223,7 +223,7 @@ impl MapIterator {
         let fresh = values.iter().map(Bound::unbind).collect();
         drop(self.laid.put(values.py(), fresh, mixed));
         match &done.inputs {
-            Some(inputs) if mixed && (1..done.items).contains(&count) => {
+            Some(inputs) if (1..done.items).contains(&count) => {
                 let rest = inputs.bind(values.py()).get_slice(count, done.items);
                 self.send_again(&rest, false)
             }
