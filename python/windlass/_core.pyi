@@ -1,6 +1,7 @@
 """The compiled core, as the parent sees it."""
 
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, final
 
 from windlass._future import Future
@@ -67,10 +68,25 @@ def lend_during(call: Callable[[], _T], /) -> tuple[_T, Lent]:
 def join_apart(streams: list[bytes], counts: list[int], /) -> bytes:
     """Joins pickles into that of a list of what is in them; each has so many buffers."""
 
+def raise_later(error: BaseException, /) -> None:
+    """Has the main thread raise what a signal's handler raised in a finalizer; reports anything else."""
+
 class PoolBase:
     """Submission: the part of a pool that is on the way of every task."""
 
     def __new__(cls, settings: dict[str, Any], /) -> PoolBase: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Shuts the pool down and waits until every task is done.
+
+        If an exception leaves the block, or one is raised while this waits (by Ctrl-C, say), the tasks that have not
+        started are cancelled, and those that still run after the pool's ``grace`` are ended.
+        """
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Submits a call, and returns the future of its result at once.
 

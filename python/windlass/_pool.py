@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import concurrent.futures
 import itertools
 import os
@@ -103,6 +102,7 @@ class Pool(_core.PoolBase, TaskMethods):
     #: For each event loop the lock of the one coroutine that waits for room in the queue; the others wait for the lock.
     _turns: weakref.WeakKeyDictionary[Any, asyncio.Lock]
     _runners: list[threading.Thread]
+    _is_ending: bool
     _owner: int
     _grace: float
     _collector: _Collector
@@ -207,6 +207,8 @@ class Pool(_core.PoolBase, TaskMethods):
         self._unread = []
         self._turns = weakref.WeakKeyDictionary()
         self._runners = []
+        #: Whether an exception has ended it, or left its block.
+        self._is_ending = False
         self._owner = os.getpid()
         self._grace = checked_seconds("grace", grace)
         self._collector = collector
@@ -411,10 +413,8 @@ class Pool(_core.PoolBase, TaskMethods):
         if engine is not None and not engine.closed and not self._is_forked() and hasattr(self, "_kept"):
             try:
                 self._take_inputs()
-            except (
-                KeyboardInterrupt
-            ):  # Nothing can be raised here: the program's next step is interrupted instead.
-                _thread.interrupt_main()
+            except (KeyboardInterrupt, SystemExit) as error:  # Nothing can be raised here.
+                _core.raise_later(error)
 
     def terminate(self, wait: bool = True) -> None:
         """Ends everything now.
@@ -458,24 +458,6 @@ class Pool(_core.PoolBase, TaskMethods):
         """The pool itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Shuts the pool down and waits until every task is done.
-
-        If an exception leaves the block, or one is raised while this waits (by Ctrl-C, say), the tasks that have not
-        started are cancelled, and those that still run after the pool's ``grace`` are ended.
-        """
-        if kind is not None:
-            self._end()
-            return
-        try:
-            self.shutdown(wait=True)
-        except BaseException:
-            if threading.current_thread() not in self._runners:
-                self._end()
-            raise
-
     async def __aenter__(self) -> Pool:
         """The pool itself."""
         return self
@@ -505,10 +487,23 @@ class Pool(_core.PoolBase, TaskMethods):
         """Whether this is a forked child: the workers are its parent's."""
         return os.getpid() != self._owner
 
+    def _leave(self, failed: bool) -> None:
+        """What leaving the `with` block does, with or without an exception."""
+        if failed:
+            self._end()
+        else:
+            self.shutdown(wait=True)
+
+    def _cut_short(self) -> None:
+        """Ends the pool after all, if leaving it has failed before that."""
+        if not self._is_ending and threading.current_thread() not in self._runners:
+            self._end()
+
     def _end(self) -> None:
         """Cancels what waits, gives what runs the pool's grace, and ends it; a second interrupt ends it at once."""
         if self._is_forked():
             return
+        self._is_ending = True
         self._engine.end(self._grace)
         if threading.current_thread() in self._runners:
             self._forsake(0.0)

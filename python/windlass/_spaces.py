@@ -237,9 +237,7 @@ class Encoding:
         """
         return self._dump(value, buffers, roots, recreate=False)
 
-    def dump_apart(
-        self, values: list[Any], buffers: Callable[[pickle.PickleBuffer], object] | None
-    ) -> bytes:
+    def dump_apart(self, values: list[Any], buffers: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
         """Pickles a list whose items share no object: each is pickled on its own, and the list out of that."""
         from windlass import _core
 

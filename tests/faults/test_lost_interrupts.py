@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Literal
 
 import pytest
 
@@ -114,3 +115,72 @@ def test_the_result_of_a_parents_task_says_so_in_a_forked_child() -> None:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         pending.result()
+
+
+CONSUMED_IN_C = """
+import sys, time, windlass
+with windlass.Pool(2, kind=sys.argv[1]) as pool:
+    pool.submit(len, "").result()
+    print("ready", flush=True)
+    try:
+        list(getattr(pool, sys.argv[2])(time.sleep, [0.001] * 20_000, chunksize=1))
+        print("never heard", flush=True)
+    except KeyboardInterrupt:
+        print("heard", flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+@pytest.mark.parametrize("way", ["map", "map_unordered"])
+def test_an_interrupt_is_heard_though_no_code_of_pythons_runs(kind: str, way: str) -> None:
+    for number in range(4):
+        said, errors = _interrupted(CONSUMED_IN_C, 0.2 + number * 0.03, kind, way)
+        assert (said, errors) == ("heard\n", "")
+
+
+LEFT = """
+import signal, threading, time, windlass
+heard = 0
+def hear(number, frame):
+    global heard
+    heard += 1
+    raise KeyboardInterrupt("mine")
+signal.signal(signal.SIGINT, hear)
+try:
+    with windlass.Pool(2, kind="process", max_queue=4) as pool:
+        pool.submit(len, "").result()
+        print("ready", flush=True)
+        pool.map(time.sleep, [0.005] * 20_000)
+except KeyboardInterrupt as error:
+    try:
+        pool.submit(len, "")
+    except RuntimeError:
+        print("heard", heard, error, flush=True)
+"""
+
+
+def test_an_interrupt_while_an_unseen_map_submits_ends_its_block() -> None:
+    for number in range(4):
+        said, errors = _interrupted(LEFT, 0.2 + number * 0.03)
+        assert (said, errors) == ("heard 1 mine\n", "")
+
+
+class Leaving(windlass.Pool):
+    """An interrupt comes as the block is left, before anything has been done about it."""
+
+    interrupts = 1
+
+    def _leave(self, failed: bool) -> None:
+        self.interrupts -= 1
+        if self.interrupts >= 0:
+            raise KeyboardInterrupt
+        super()._leave(failed)
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_an_interrupt_as_a_block_is_left_ends_the_pool(kind: Literal["process", "thread"]) -> None:
+    with pytest.raises(KeyboardInterrupt), Leaving(1, kind=kind) as pool:
+        waiting = [pool.submit(time.sleep, 0.05) for _ in range(200)]
+    with pytest.raises(RuntimeError):
+        pool.submit(len, "")
+    assert waiting[-1].cancelled()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 import subprocess
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -218,3 +220,57 @@ def test_results_that_refer_to_many_segments(pool: Any) -> None:
         array[0] = number
     came = pool.map(operator.itemgetter(0), [(array,) for array in arrays * 5], chunksize=100)
     assert [int(array[0]) for array in came] == [*range(40)] * 5
+
+
+# --- workers that die -----------------------------------------------------------------------------------------------
+
+
+def leave_at(number: int, deadly: int) -> int:
+    if number and number % deadly == 0:
+        os._exit(3)
+    return number
+
+
+@pytest.mark.parametrize("way", ["map", "map_unordered"])
+def test_a_worker_that_dies_costs_no_input_that_it_had_not_begun(pool: Any, way: str) -> None:
+    count, deadly = 3000, 1000
+    came = list(getattr(pool, way)(leave_at, range(count), [deadly] * count, results=True))
+    numbers = {one.ok() for one in came if one.is_ok()}
+    lost = [number for number in range(count) if number not in numbers]
+    assert len(came) == count
+    assert [one.is_err() for one in came].count(True) == len(lost)
+    assert {1000, 2000} <= set(lost)
+    assert not {1001, 1002, 2001, 2002} & set(lost)
+    if way == "map":
+        assert [at for at, one in enumerate(came) if one.is_err()] == lost
+        assert [one.ok() for one in came if one.is_ok()] == sorted(numbers)
+
+
+def test_several_inputs_of_a_chunk_may_be_deadly(pool: Any) -> None:
+    assert list(pool.map(leave_at, [0] * 200, [7] * 200)) == [0] * 200
+    came = list(pool.map(leave_at, [0] * 500 + [7] * 5 + [1] * 100, [7] * 605, results=True))
+    assert [one.is_err() for one in came[500:505]] == [True] * 5
+    assert [one.is_ok() for one in came[505:]] == [True] * 100
+
+
+def test_threads_get_each_input_s_error_once(pool: Any) -> None:
+    count = 2000
+    results = pool.map(leave_at, range(count), [500] * count, chunksize=40)
+    came: list[object] = []
+
+    def take() -> None:
+        while True:
+            try:
+                came.append(next(results))
+            except StopIteration:
+                return
+            except windlass.WorkerCrashed as error:
+                came.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(came) == count
+    assert sum(isinstance(one, windlass.WorkerCrashed) for one in came) == 120

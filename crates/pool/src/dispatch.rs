@@ -389,7 +389,7 @@ impl Engine {
                             stack: None,
                             starting: false,
                         };
-                        let record = Record { pid, busy_ns, total_ns: 0 };
+                        let record = Record { pid, busy_ns, ..Record::default() };
                         self.retry_or_finish(core, &sent.task, Outcome::Failed(failure), record);
                         return Err(error);
                     }
@@ -411,7 +411,7 @@ impl Engine {
                 core.failed_starts = 0;
                 core.lost_zygotes = 0;
                 let raised = header.flags & flags::ERROR != 0 && matches!(reply, Outcome::Replied(_));
-                let record = Record { pid, busy_ns, total_ns: 0 };
+                let record = Record { pid, busy_ns, ..Record::default() };
                 if raised {
                     self.retry_or_finish(core, &sent.task, reply, record);
                 } else {

@@ -35,6 +35,11 @@ impl LaneLayout {
         self.stride() - size_of::<[AtomicU64; 2]>()
     }
 
+    /// Where it says how far it is with a batch: before that.
+    fn reached(self) -> usize {
+        self.begun() - size_of::<[AtomicU64; 2]>()
+    }
+
     /// Bytes of the memfd.
     pub fn size(self) -> usize {
         2 * self.stride()
@@ -107,6 +112,53 @@ impl Begun {
     }
 }
 
+/// Which batch a worker runs in a lane, and how many of its inputs it has begun: for those that it had not, when it
+/// dies.
+///
+/// Written by the worker, and read by the parent when the worker is gone. It is a hint: the parent bounds what it says,
+/// and a worker that lies costs, or spares, inputs of its own.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    map: Arc<Mapping>,
+    offset: usize,
+}
+
+impl Reached {
+    pub(crate) fn new(map: &Arc<Mapping>, layout: LaneLayout) -> Result<Self> {
+        if map.len() < layout.size() {
+            return Err(error!(Code::TooLarge, "a lane does not fit into its memory"));
+        }
+        Ok(Self { map: Arc::clone(map), offset: layout.reached() })
+    }
+
+    /// The task's id, and how many of its inputs have been begun.
+    fn words(&self) -> &[AtomicU64; 2] {
+        // SAFETY: as in `Begun`, whose 16 bytes these precede: the rest of a page of which a ring's head takes up less
+        // than that leaves room for both.
+        unsafe { &*self.map.as_ptr().add(self.offset).cast::<[AtomicU64; 2]>() }
+    }
+
+    /// Worker: a batch begins, with none of its inputs.
+    pub(crate) fn start(&self, task: u64) {
+        let [id, count] = self.words();
+        id.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        count.store(0, Ordering::Relaxed);
+        id.store(task, Ordering::Release);
+    }
+
+    /// Worker: so many of the batch's inputs have been begun.
+    pub(crate) fn write(&self, inputs: u64) {
+        self.words()[1].store(inputs, Ordering::Release);
+    }
+
+    /// Parent: how many inputs of this task had been begun by a worker that is gone; 0 if it never said so.
+    pub(crate) fn read(&self, task: u64) -> u64 {
+        let [id, count] = self.words();
+        if id.load(Ordering::Acquire) == task { count.load(Ordering::Acquire) } else { 0 }
+    }
+}
+
 /// A task that lies in a lane's ring, or is being run.
 #[derive(Debug)]
 pub(crate) struct Sent {
@@ -148,6 +200,7 @@ pub(crate) struct Lane {
     /// It is given no more tasks: its worker is being ended.
     pub(crate) closed: bool,
     pub(crate) begun: Begun,
+    pub(crate) reached: Reached,
 }
 
 impl Lane {
@@ -173,6 +226,7 @@ impl Lane {
             ready: false,
             closed: false,
             begun: Begun::new(&map, layout)?,
+            reached: Reached::new(&map, layout)?,
         };
         Ok((lane, fd))
     }

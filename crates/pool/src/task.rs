@@ -270,6 +270,8 @@ pub struct Record {
     pub busy_ns: u64,
     /// From submission to the end, in nanoseconds.
     pub total_ns: u64,
+    /// How many inputs of a batch its worker said that it had begun, if the worker died meanwhile.
+    pub reached: u64,
 }
 
 /// Workers that may die in a row with a task first in their lane and not started: it is blamed then, for else a worker
@@ -522,7 +524,7 @@ mod tests {
         assert!(task.watched(), "a stage leaves the flags alone");
         assert!(task.outcome().is_none());
         task.set_stage(Stage::Running);
-        assert!(task.finish(Outcome::Cancelled, Record { pid: 4, busy_ns: 5, total_ns: 6 }));
+        assert!(task.finish(Outcome::Cancelled, Record { pid: 4, busy_ns: 5, total_ns: 6, reached: 7 }));
         assert_eq!((task.stage(), task.is_done(), task.watched()), (Stage::Done, true, true));
         assert!(matches!(task.outcome(), Some(Outcome::Cancelled)));
         let record = task.record();

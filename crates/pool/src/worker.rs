@@ -13,7 +13,7 @@ use windlass_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError};
 use windlass_shm::segment::Segment;
 
 use crate::control::Control;
-use crate::lane::{Begun, LaneLayout};
+use crate::lane::{Begun, LaneLayout, Reached};
 use crate::passing::{self, Passed};
 use crate::wire::kind;
 
@@ -36,6 +36,7 @@ pub struct WorkerEnd {
     tasks: Consumer,
     results: Producer,
     begun: Begun,
+    reached: Reached,
     control: Arc<Control>,
     spin: AdaptiveSpin,
 }
@@ -55,7 +56,8 @@ impl WorkerEnd {
         let tasks = layout.tasks(&map)?.consumer();
         let results = layout.results(&map)?.producer();
         let begun = Begun::new(&map, layout)?;
-        Ok(Self { tasks, results, begun, control, spin: AdaptiveSpin::new() })
+        let reached = Reached::new(&map, layout)?;
+        Ok(Self { tasks, results, begun, reached, control, spin: AdaptiveSpin::new() })
     }
 
     /// The next record, without blocking. A task is marked as started before it is returned.
@@ -85,6 +87,16 @@ impl WorkerEnd {
     /// Says that everything is ready for the call of a `TIMED` task, and that it begins.
     pub fn begin(&self, task: u64) {
         self.begun.write(task);
+    }
+
+    /// Says that the inputs of a batch will be begun, one after the other; none has been.
+    pub fn start_batch(&self, task: u64) {
+        self.reached.start(task);
+    }
+
+    /// Says that so many inputs of the batch have been begun: if this process dies, the others go to another worker.
+    pub fn reach(&self, inputs: u64) {
+        self.reached.write(inputs);
     }
 
     /// Lets the parent reuse the current record's bytes.
@@ -327,6 +339,24 @@ mod tests {
             }
             late.join().expect("no panic").expect("there was room in the end");
         });
+    }
+
+    #[test]
+    fn how_far_a_batch_is_is_read_for_its_own_task() {
+        let (lane, end) = ends();
+        assert_eq!(lane.reached.read(7), 0);
+        end.start_batch(7);
+        assert_eq!(lane.reached.read(7), 0);
+        end.reach(3);
+        assert_eq!((lane.reached.read(7), lane.reached.read(8)), (3, 0));
+        end.begin(9);
+        assert_eq!(
+            (lane.reached.read(7), lane.begun.read(9).is_some()),
+            (3, true),
+            "they have their own words"
+        );
+        end.start_batch(8);
+        assert_eq!((lane.reached.read(7), lane.reached.read(8)), (0, 0));
     }
 
     #[test]

@@ -322,14 +322,15 @@ impl Engine {
                     if doom.is_none() {
                         sent.task.count_attempt();
                     }
-                    victims.push(sent.task);
+                    let reached = lane.reached.read(sent.task.id);
+                    victims.push((sent.task, reached));
                 } else if at == 0
                     && unasked
                     && (sent.function.is_some_and(|at| lane.tasks.started(at)) || sent.task.lose_worker())
                 {
                     // Loading its function is part of the attempt.
                     sent.task.count_attempt();
-                    victims.push(sent.task);
+                    victims.push((sent.task, 0));
                 } else {
                     waiting.push(sent.task);
                 }
@@ -359,8 +360,8 @@ impl Engine {
             }
         };
         let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= self.most_failed_starts());
-        for task in victims {
-            let record = Record { pid: worker.known_pid(), ..Record::default() };
+        for (task, reached) in victims {
+            let record = Record { pid: worker.known_pid(), reached, ..Record::default() };
             if breaks {
                 self.finish(core, &task, Outcome::Failed(failure.clone()), record);
             } else if let Some(doom) = doom {

@@ -84,7 +84,7 @@ impl Engine {
         let Finished { task, value, raised, busy_ns, again } = finished;
         core.local.retain(|running| !Arc::ptr_eq(&running.task, &task));
         let pid = windlass_os::process::current_pid();
-        let record = Record { pid, busy_ns, total_ns: 0 };
+        let record = Record { pid, busy_ns, ..Record::default() };
         let outcome = Outcome::Local { value, raised };
         match (raised, again, &task.call) {
             (true, Some(work), Call::Local(slot)) => {

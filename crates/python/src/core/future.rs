@@ -76,7 +76,7 @@ pub(crate) fn wait(
         let look = Instant::now() + LOOK;
         let until = deadline.map_or(look, |deadline| deadline.min(look));
         match pool.engine.call(py, |engine| engine.wait(what, Some(until))) {
-            Waited::Ready => return Ok(true),
+            Waited::Ready => return py.check_signals().map(|()| true),
             Waited::TimedOut if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
                 return Ok(false);
             }

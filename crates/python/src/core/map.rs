@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyIterator, PyList};
@@ -22,7 +21,7 @@ use super::functions::Functions;
 use super::local::{LocalCall, LocalValue};
 use super::pool::{PoolBase, PoolInner};
 use super::slot::{Raised, Slot, Turn};
-use super::{future, pool};
+use super::{future, interrupts, pool};
 
 /// What a chunk should take a worker: long against the cost of handing it over, short against the whole.
 const CHUNK_NS: u64 = 3_000_000;
@@ -76,7 +75,7 @@ struct State {
     held: VecDeque<Held>,
     flight: VecDeque<Flight>,
     /// A batch that failed as a whole, once for each of its inputs.
-    failed: Option<(Py<PyAny>, usize)>,
+    failed: Option<(Arc<Py<PyAny>>, usize)>,
     /// An exception of the input iterator, kept until the results before it are out.
     input_error: Option<Py<PyAny>>,
     closed: bool,
@@ -343,7 +342,7 @@ impl MapIterator {
         self.state.visit(|state| {
             visit.call(&state.source)?;
             visit.call(&state.input_error)?;
-            visit.call(state.failed.as_ref().map(|(error, _)| error))?;
+            visit.call(state.failed.as_ref().map(|(error, _)| &**error))?;
             for held in &state.held {
                 visit.call(&held.inputs)?;
                 match &held.what {
@@ -444,13 +443,8 @@ impl Drop for MapIterator {
                 && self.callable.with(|callable| callable.is_some())
                 && let Err(error) = self.refill(py, true)
             {
-                if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-                    // Nothing can be raised here: the program's next step is interrupted in its place.
-                    // SAFETY: the thread is attached.
-                    unsafe { ffi::PyErr_SetInterrupt() };
-                } else {
-                    error.write_unraisable(py, None);
-                }
+                // Nothing can be raised here.
+                interrupts::raise_later(error.value(py).as_any());
             }
             if self.leave_to_pool(py) {
                 return;

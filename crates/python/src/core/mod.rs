@@ -7,6 +7,7 @@ mod errors;
 mod events;
 mod functions;
 mod future;
+mod interrupts;
 mod local;
 mod map;
 mod pool;
@@ -52,6 +53,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<encode::Lent>()?;
     m.add_function(wrap_pyfunction!(encode::lend_during, m)?)?;
     m.add_function(wrap_pyfunction!(encode::join_apart, m)?)?;
+    m.add_function(wrap_pyfunction!(interrupts::raise_later, m)?)?;
     m.add_function(wrap_pyfunction!(usable_cores, m)?)?;
     m.add_function(wrap_pyfunction!(private_bytes, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -388,6 +388,29 @@ impl PoolBase {
     }
 
     // Of all that share the inner part, this object alone shows what is in it, for there is one such object.
+    /// Shuts the pool down and waits until every task is done.
+    ///
+    /// If an exception leaves the block, or one is raised while this waits (by Ctrl-C, say), the tasks that have not
+    /// started are cancelled, and those that still run after the pool's ``grace`` are ended.
+    #[pyo3(signature = (kind, value, traceback, /))]
+    fn __exit__(
+        slf: &Bound<'_, Self>,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _ = (value, traceback);
+        // Not in Python, where an interrupt may be raised before the first step: the pool would stay open.
+        let Err(error) = slf.call_method1("_leave", (!kind.is_none(),)) else { return Ok(()) };
+        match slf.call_method0("_cut_short") {
+            Ok(_) => Err(error),
+            Err(second) => {
+                slf.call_method1("terminate", (false,))?;
+                Err(second)
+            }
+        }
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.inner.functions.visit(&visit)?;
         self.inner.start_collector.visit(|start| visit.call(start))

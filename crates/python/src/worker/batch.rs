@@ -41,13 +41,14 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Calls the function on each item of a list. A failure is what came of its input, and no other's.
+    /// Calls the function on each item of a list, and says before each which it is, counted from 1. A failure is what came of its input, and no other's.
     pub(super) fn run(
         tools: &Tools,
         forks: u64,
         function: &Object,
         items: &Object,
         task: u16,
+        reach: impl Fn(u64),
     ) -> Result<Self, Raised> {
         // SAFETY: `items` is a list that the parent pickled and nobody else has; every reference is owned or borrowed
         // from it while it lives.
@@ -66,6 +67,7 @@ impl Batch {
                 if (batch.failed && start.elapsed() > LONG_FAILURE) || batch.is_full() {
                     break;
                 }
+                reach(at as u64 + 1);
                 let item = ffi::PyList_GetItem(items.as_ptr(), at);
                 let result = if task & flags::STAR != 0 {
                     Object::own(ffi::PyObject_Call(function.as_ptr(), item, ptr::null_mut()))

@@ -449,7 +449,10 @@ impl Server<'_> {
         }
         let start = Instant::now();
         if record.flags & flags::BATCH != 0 {
-            let batch = Batch::run(&self.tools, self.forks, function, arguments, record.flags);
+            let end = &self.end;
+            end.start_batch(record.id);
+            let reach = |inputs| end.reach(inputs);
+            let batch = Batch::run(&self.tools, self.forks, function, arguments, record.flags, reach);
             *busy = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
             return batch.map(Ended::Batch);
         }

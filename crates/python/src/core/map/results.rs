@@ -7,7 +7,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use windlass_pool::wire::flags;
-use windlass_pool::{Engine, Outcome, Sleeper, Task};
+use windlass_pool::{Engine, Failure, Outcome, Sleeper, Task};
 
 use super::feed::Fed;
 use super::{CHUNK_NS, Came, Flight, GROWTH, ITEM_NS, LARGEST_CHUNK, MapIterator, State};
@@ -34,6 +34,15 @@ fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
     Ok(error.is_instance(py, &class))
 }
 
+/// How many inputs of a batch its worker had begun when it died, if the others can go on: at least one, which may be
+/// what killed it.
+fn died_within(done: &Flight) -> Option<usize> {
+    if !matches!(done.task.outcome(), Some(Outcome::Failed(Failure::Crashed { .. }))) {
+        return None;
+    }
+    usize::try_from(done.task.record().reached).ok().filter(|begun| (1..done.items).contains(begun))
+}
+
 impl MapIterator {
     /// What came of the next input; `None` after the last one. The caller has the turn to take.
     pub(super) fn step(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Came>> {
@@ -41,6 +50,8 @@ impl MapIterator {
             if let Some(came) = self.laid_out(py)? {
                 return Ok(Some(came));
             }
+            // C code that consumes the map, `list` for one, runs no code of Python's in which handlers would be run.
+            py.check_signals()?;
             let fed = self.refill(py, false)?;
             let Some(done) = self.next_done(py, deadline, fed)? else {
                 let error = self.state.with(|state| state.input_error.take());
@@ -60,11 +71,16 @@ impl MapIterator {
         self.learn(done);
         self.refill(py, false)?;
         match self.open(py, done)? {
-            Some(Came::Failed(error)) if done.batch => match &done.inputs {
-                Some(inputs)
+            Some(Came::Failed(error)) if done.batch => match (&done.inputs, died_within(done)) {
+                (Some(inputs), _)
                     if self.results.with(|results| results.is_some()) && never_ran(py, done, &error)? =>
                 {
                     self.send_again(inputs.bind(py), true)?;
+                }
+                (Some(inputs), Some(begun)) if !self.fixed_chunk => {
+                    // Nobody asked for the chunk: what its worker had not begun goes on elsewhere.
+                    self.fail(py, error, begun);
+                    self.send_again(&inputs.bind(py).get_slice(begun, done.items), false)?;
                 }
                 _ => self.fail(py, error, done.items),
             },
@@ -86,7 +102,7 @@ impl MapIterator {
 
     /// Lays out one exception for so many inputs.
     fn fail(&self, py: Python<'_>, error: PyErr, items: usize) {
-        let failed = (error.into_value(py).into_any(), items);
+        let failed = (Arc::new(error.into_value(py).into_any()), items);
         let before = self.state.with(move |state| state.failed.replace(failed));
         drop(before);
     }
@@ -118,13 +134,15 @@ impl MapIterator {
             Some((pair, true)) => return mixed_item(pair.bind(py)).map(Some),
             None => {}
         }
-        let Some((exception, left)) = self.state.with(|state| state.failed.take()) else { return Ok(None) };
-        let error = PyErr::from_value(exception.bind(py).clone());
-        if left > 1 {
-            let before = self.state.with(move |state| state.failed.replace((exception, left - 1)));
-            drop(before);
-        }
-        Ok(Some(Came::Failed(error)))
+        // In one step: threads take results without the turn.
+        let failed = self.state.with(|state| {
+            let (error, left) = state.failed.take()?;
+            if left > 1 {
+                state.failed = Some((Arc::clone(&error), left - 1));
+            }
+            Some(error)
+        });
+        Ok(failed.map(|error| Came::Failed(PyErr::from_value(error.bind(py).clone()))))
     }
 
     /// What came of one input, as it is or as a result.
@@ -177,7 +195,8 @@ impl MapIterator {
     }
 
     fn learn(&self, done: &Flight) {
-        if self.fixed_chunk {
+        // One that failed as a whole says nothing about the time that an input takes.
+        if self.fixed_chunk || !matches!(done.task.outcome(), Some(Outcome::Replied(_))) {
             return;
         }
         let each = done.task.record().busy_ns / done.items.max(1) as u64 + ITEM_NS;
