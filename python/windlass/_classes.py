@@ -11,24 +11,29 @@ import abc
 import enum
 import functools
 import importlib
+import operator
 import sys
 import threading
 import types
+import weakref
 from typing import Any
 
 import cloudpickle as untyped
 
-from windlass import _watch
+from windlass import _ctyped, _typed, _watch
 
 _details: Any = untyped.cloudpickle
 
 #: Attributes that the interpreter adds to a class when it first needs them: no change of the program's.
-_LAZY = ("__slotnames__", "__annotations_cache__")
+_LAZY = ("__slotnames__", "__annotations_cache__", "__annotate__", "__annotate_func__")
 #: What the class statement itself gives to `type`, and the hooks of imported bases look for.
 _GIVEN = ("__module__", "__qualname__", "__orig_bases__", "__doc__")
 #: What a member of an enumeration has from being made.
 _OF_MEMBERS = ("_value_", "_name_", "__objclass__", "_sort_order_")
 _MAKING = threading.local()
+#: Classes that were made here, and the attributes that the sender has given them: what is no more among these goes.
+#: Attributes of an enumeration's members have the member before them.
+_FILLED: weakref.WeakKeyDictionary[type, set[tuple[str | None, str]]] = weakref.WeakKeyDictionary()
 
 
 def at(namespace: dict[str, Any], path: str) -> Any:
@@ -101,6 +106,12 @@ def reduce_class(kind: Any, made: Any) -> Any:
     ):
         return made
     state: dict[str, Any] = made[2][0]
+    annotate: Any = vars(kind).get("__annotate_func__", vars(kind).get("__annotate__"))
+    if "__annotations_cache__" in vars(kind):
+        state["__annotations__"] = vars(kind)["__annotations_cache__"]
+    elif annotate is not None and "__annotations__" not in vars(kind):
+        # From Python 3.14 on: what makes them knows the class's own namespace, which stays here.
+        state["__annotations__"] = _typed.annotations_of(kind, annotate)
     for name in _LAZY:
         state.pop(name, None)
     for name, value in list(state.items()):
@@ -134,7 +145,13 @@ def reduce_class(kind: Any, made: Any) -> Any:
     inherited: Any = vars(kind).get("__dict__")
     if isinstance(inherited, property):
         given["__dict__"] = inherited
-    maker = next(base for base in type(kind).__mro__ if base is type or _watch.is_importable(base))
+    if _ctyped.is_of_ctypes(kind):
+        _ctyped.prepare(kind, given, state)
+    maker = next(
+        base
+        for base in type(kind).__mro__
+        if base is type or _ctyped.is_metaclass(base) or _watch.is_importable(base)
+    )
     return (
         _make_class,
         (type(kind), maker, kind.__name__, kind.__bases__, given, tracker),
@@ -177,21 +194,39 @@ def _known(tracker: str) -> Any:
     return _details._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker)
 
 
+def _track(tracker: str, made: Any) -> Any:
+    tracked = _details._lookup_class_or_track(tracker, made)
+    _FILLED.setdefault(tracked, set())
+    return tracked
+
+
+_BASES: Any = vars(type)["__bases__"]
+_is_not = operator.is_not
+
+
 def _make_class(
     metaclass: type, maker: Any, name: str, bases: tuple[type, ...], given: dict[str, Any], tracker: str
 ) -> Any:
     """Makes an empty class, by the first of its metaclasses that can be imported."""
     known = _known(tracker)
     if known is not None:
+        if known in _FILLED and (
+            len(bases) != len(known.__bases__) or any(map(_is_not, bases, known.__bases__))
+        ):
+            _BASES.__set__(known, bases)
         return known
     given = {sys.intern(key): value for key, value in given.items()}
     _MAKING.depth = getattr(_MAKING, "depth", 0) + 1
     try:
-        made = maker.__new__(metaclass, name, bases, given)
-        maker.__init__(made, name, bases, given)
+        if metaclass.__name__ == "_TypedDictMeta":
+            # It refuses the bases that it has given to the class; all else that it does is in the class.
+            made: Any = type.__new__(metaclass, name, bases, given)
+        else:
+            made = maker.__new__(metaclass, name, bases, given)
+            maker.__init__(made, name, bases, given)
     finally:
         _MAKING.depth -= 1
-    return _details._lookup_class_or_track(tracker, made)
+    return _track(tracker, made)
 
 
 def _make_enum(
@@ -228,34 +263,59 @@ def _make_enum(
         made = maker.__new__(metaclass, name, bases, namespace)
     finally:
         _MAKING.depth -= 1
-    return _details._lookup_class_or_track(tracker, made)
+    return _track(tracker, made)
 
 
 def _start_member(*arguments: object) -> None:
     del arguments
 
 
+def _slot(made: Any, method: str) -> Any:
+    """What sets or deletes an attribute of a class, without what its metaclass does in Python."""
+    for base in type(made).__mro__:
+        found = vars(base).get(method)
+        if isinstance(found, types.WrapperDescriptorType):
+            return found
+    return getattr(type, method)
+
+
 def _fill(made: Any, state: Any) -> None:
     attributes, of_members = state
     registered = attributes.pop("_abc_impl", ())
+    setter, deleter = _slot(made, "__setattr__"), _slot(made, "__delattr__")
+    # The layout, which the rest of the attributes says how to make, and which is made once.
+    fields = attributes.pop(_ctyped.FIELDS, None) if _ctyped.is_of_ctypes(made) else None
     for name, value in attributes.items():
-        type.__setattr__(made, name, value)
+        setter(made, name, value)
+    if fields is not None and _ctyped.FIELDS not in vars(made):
+        setter(made, _ctyped.FIELDS, fields)
     if "__firstlineno__" in attributes:
         # From Python 3.13 on it goes when `__module__` is set.
-        type.__setattr__(made, "__firstlineno__", attributes["__firstlineno__"])
+        setter(made, "__firstlineno__", attributes["__firstlineno__"])
     for other in registered:
         abc.ABCMeta.register(made, other)
-    if not issubclass(made, enum.Enum):
-        return
-    for name in ("__init__", "__new_member__"):
-        if name in vars(made) and name not in attributes:
-            type.__delattr__(made, name)
-    if of_members:
+    is_enum = issubclass(made, enum.Enum)
+    if is_enum:
+        for name in ("__init__", "__new_member__"):
+            if name in vars(made) and name not in attributes:
+                deleter(made, name)
         for name, values in of_members.items():
             member = made.__members__[name]
             if "_value_" in values:
                 _forget_value(made, member._value_, values["_value_"])
             vars(member).update(values)
+    before = _FILLED.get(made)
+    if before is None:
+        return  # The sender's own class, back from a worker.
+    given: set[tuple[str | None, str]] = {(None, name) for name in attributes}
+    given.update((member, name) for member, values in of_members.items() for name in values)
+    for member, name in before - given:
+        if member is None:
+            if name in vars(made):
+                deleter(made, name)
+        elif name not in _OF_MEMBERS:
+            vars(made.__members__[member]).pop(name, None)
+    _FILLED[made] = given
 
 
 def _forget_value(kind: Any, before: Any, now: Any) -> None:

@@ -157,9 +157,14 @@ def load(payload: bytes, described: bool) -> tuple[Callable[..., Any], Any]:
 
 def raise_unloadable(error: BaseException) -> NoReturn:
     """Raises what came of unpickling a function, by its right name."""
+    cure = "Its module has to be importable in the workers; see the pool's preload and sys.path."
+    if isinstance(error, AttributeError) and "'__main__'" in str(error):
+        cure = (
+            "Workers have of the program's __main__ what functions refer to. Refer to it by its name in the function, "
+            "or define it in a module that workers can import."
+        )
     raise _serialize.errors().FunctionLoadError(
-        f"a worker process could not load the function: {type(error).__name__}: {error}. Its module has to be "
-        f"importable in the workers; see the pool's preload and sys.path."
+        f"a worker process could not load the function: {type(error).__name__}: {error}. {cure}"
     ) from error
 
 

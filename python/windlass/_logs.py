@@ -11,6 +11,7 @@ from __future__ import annotations
 # Without what `socket` adds, for workers have no use for that, and it takes time to load.
 import _socket as socket
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -18,12 +19,17 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 from windlass._errors import is_of_shutdown, of_system, of_thread
 
 #: Bytes of a record's text, and of its traceback.
 _LONGEST = 32 * 1024
+#: Characters of each text of a record that is too long as a whole.
+_SHORT = 4096
+#: Containers within one another that the parent reads.
+_DEEPEST = 100
 #: Seconds that a worker waits for room, once.
 _PATIENCE = 1.0
 #: Bytes of a message.
@@ -83,10 +89,18 @@ class Forwarder(logging.Handler):
         self._send({"complaints": texts})
 
     def _described(self, record: logging.LogRecord) -> dict[str, Any]:
-        text = record.getMessage()
+        try:
+            text = record.getMessage()
+        except Exception as error:
+            kind = type(error).__name__
+            given = _shown(record.args)
+            text = f"{_shown(record.msg)} (which cannot be formatted with {given}: {kind}: {_shown(error)})"
         trace = record.exc_text
         if record.exc_info and not trace:
-            trace = self._formatter.formatException(record.exc_info)
+            try:
+                trace = self._formatter.formatException(record.exc_info)
+            except Exception as error:
+                trace = f"{_shown(record.exc_info[1])} (its traceback cannot be had: {_shown(error)})"
         carried = {name: getattr(record, name, None) for name in _CARRIED}
         extra = {name: value for name, value in vars(record).items() if name not in _KNOWN}
         carried["msg"] = text[:_LONGEST]
@@ -99,10 +113,17 @@ class Forwarder(logging.Handler):
         if self._dropped:
             message["dropped"] = self._dropped
             message["worker"] = self._worker
-        data = json.dumps(message, default=str).encode()
-        if len(data) > _MESSAGE:  # Only what a record carries beyond the usual can be so long.
+        data = _encoded(message)
+        if len(data) > _MESSAGE:  # What a record carries beyond the usual has no limit, and escapes are long.
             message.pop("extra", None)
-            data = json.dumps(message, default=str).encode()[:_MESSAGE]
+            data = _encoded(message)
+        if len(data) > _MESSAGE:
+            carried = _object(message.get("record"))
+            for name, value in carried.items():
+                if isinstance(value, str):
+                    most = _SHORT if name in ("msg", "exc_text", "stack_info") else _SHORT // 8
+                    carried[name] = value[-most:] if name in ("exc_text", "stack_info") else value[:most]
+            data = _encoded(message)
         if self._sent(data, 0.0 if self._dropped else _PATIENCE):
             self._dropped = 0
         else:
@@ -128,6 +149,43 @@ class Forwarder(logging.Handler):
         """Says at the worker's end what was dropped."""
         if self._dropped:
             self._send({})
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    """A message as bytes, with the text of what is no JSON."""
+    with contextlib.suppress(Exception):
+        text = json.dumps(message, default=_shown)
+        if text.count("[") + text.count("{") <= _DEEPEST:
+            return text.encode()
+    for part in ("record", "extra"):
+        if part in message:
+            message[part] = {str(name): _plain(value) for name, value in _object(message[part]).items()}
+    return json.dumps(message, default=_shown).encode()
+
+
+def _plain(value: Any) -> Any:
+    """What the parent can read: the value, or its text if it has other keys than text, or itself in it, or is deep."""
+    if value is None or isinstance(value, (str, float)):
+        return value
+    try:
+        text = json.dumps(value, default=_shown)
+        depth = most = 0
+        for sign in text:
+            depth += (sign in "[{") - (sign in "]}")
+            most = max(most, depth)
+            if most > _DEEPEST:
+                return _shown(value, repr)
+    except Exception:
+        return _shown(value, repr)
+    return value
+
+
+def _shown(value: object, show: Callable[[object], str] = str) -> str:
+    """The text of a value, or the name of its class."""
+    try:
+        return show(value)[:_LONGEST]
+    except Exception:
+        return f"<{type(value).__name__}>"
 
 
 class Following:
@@ -274,7 +332,12 @@ class Collector:
             except OSError:
                 return
             if not data:
-                return
+                # A worker may have sent nothing, which looks like the end. This process's own sender is never closed.
+                poll = select.poll()
+                poll.register(self._socket, select.POLLRDHUP)
+                if poll.poll(0):
+                    return
+                continue
             try:
                 self._take(data)
             except Exception as error:
@@ -285,9 +348,10 @@ class Collector:
     def _take(self, data: bytes) -> None:
         try:
             message = _object(json.loads(data))
-        except ValueError:
+        except (ValueError, RecursionError):
             return
-        if (mark := self._marks.get(message.get("mark", 0))) is not None:
+        number = message.get("mark")
+        if isinstance(number, int) and (mark := self._marks.get(number)) is not None:
             mark.set()
             return
         own = logging.getLogger("windlass")

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 import cloudpickle as untyped
 
-from windlass import _classes, _exceptions, _handed, _remade, _watch
+from windlass import _classes, _ctyped, _exceptions, _handed, _remade, _typed, _watch
 from windlass._taken import (
     NUMBERS,
     SPACES,
@@ -80,6 +80,8 @@ class _Outgoing:
         self.globals = vars(module)
         #: The names that are sent along, in the order in which they were found.
         self.names: dict[str, Any] = {}
+        #: Names that are referred to and mean nothing, or whatever is not sent along.
+        self.absent: set[str] | None = set()
         #: Whether something that is sent has its globals.
         self.used = False
 
@@ -87,7 +89,8 @@ class _Outgoing:
         name = self.key[0]
         oldest = min(number for module, number in list(NUMBERS.items()) if module.__name__ == name)
         attributes = {name: self.globals[name] for name in _ATTRIBUTES if name in self.globals}
-        return self.key, attributes, oldest, definitions
+        absent = None if self.absent is None else tuple(sorted(self.absent.difference(self.names)))
+        return self.key, attributes, oldest, definitions, absent
 
 
 class Encoding:
@@ -160,8 +163,12 @@ class Encoding:
 
     def _visit_name(self, function: types.FunctionType, name: str) -> None:
         module = self.home(function)
-        if module is not None:
+        if module is None:
+            return
+        if name in module.globals:
             self._need(module, name)
+        elif module.absent is not None:
+            module.absent.add(name)
 
     def _need(self, module: _Outgoing, name: str) -> None:
         if name in module.names:
@@ -205,6 +212,7 @@ class Encoding:
     def whole(self, module: _Outgoing) -> Any:
         """Has all of a module sent along: how a worker finds the module that stands for it."""
         module.used = True
+        module.absent = None
         self.watch.complete = False
         for name in [name for name in list(module.globals) if not name.startswith("__")]:
             self._need(module, name)
@@ -474,7 +482,9 @@ def _keep_tables(
 ) -> None:
     core: Any = sys.modules.get("windlass._core")
     size = sum(memoryview(one[2]).nbytes for table in tables for one in table[3])
-    if core is None or not encoding.watch.complete or size > _LARGEST_TABLE:
+    # Other objects, such as one that pickles by its name, can change unseen.
+    definitions = all(map(_watch.is_definition, values))
+    if core is None or not definitions or not encoding.watch.complete or size > _LARGEST_TABLE:
         return
     while len(_TABLES) >= _MOST_TABLES:
         _TABLES.pop(next(iter(_TABLES)), None)
@@ -567,10 +577,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if module is not None and module.module is obj:
                 return encoding.whole(module)
         if isinstance(obj, type):
+            derived = _ctyped.reduce_derived(obj)
+            if derived is not None:
+                return derived
             if encoding.module(obj.__module__) is not None:
                 return _classes.reduce_class(obj, _details._dynamic_class_reduce(obj))
             return _classes.reduce_class(obj, super().reducer_override(obj))
         made = super().reducer_override(obj)
+        if made is NotImplemented and _typed.may_go_by_name(type(obj)):
+            return _typed.reduce_by_name(obj, PROTOCOL, self._find)
         if (
             made is NotImplemented
             and self._ordinary is not None
@@ -580,6 +595,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._ordinary.add(type(obj))
             _ORDINARY.add(type(obj))
         return made
+
+    def _find(self, obj: object, name: str, path: str) -> Any:
+        """How a worker has what a module has by a name; or whether that is what is being defined."""
+        module = self._encoding.module(name)
+        if module is None or _classes.at(module.globals, path) is not obj:
+            return False
+        reference = self._encoding.refer(module, path)
+        return True if reference is None else (named, reference)
 
     def _function_reduce(self, obj: types.FunctionType) -> Any:
         if self._encoding.home(obj) is not None:
@@ -594,9 +617,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         encoding.visit(func)
         module = encoding.home(func)
         if module is None:
-            return super()._dynamic_function_reduce(func)
+            return super()._dynamic_function_reduce(_typed.settled(func))
         module.used = True
-        state, slots = _details._function_getstate(func)
+        state, slots = _details._function_getstate(_typed.settled(func))
         del slots["__globals__"]
         slots["_cloudpickle_submodules"] = list(slots["_cloudpickle_submodules"])
         closure = func.__closure__

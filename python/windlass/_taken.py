@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias, cast
 
 from windlass._load import worker
@@ -21,8 +21,9 @@ from windlass._load import worker
 Key: TypeAlias = "tuple[str, int]"
 #: Names of a module that were pickled together, a digest of their values, and the pickle of the tuple of them.
 Definition: TypeAlias = "tuple[tuple[str, ...], bytes, Any]"
-#: A module's key, what every module has in it, the oldest of its name that is alive, and its definitions.
-Table: TypeAlias = "tuple[Key, dict[str, Any], int, list[Definition]]"
+#: A module's key, what every module has in it, the oldest of its name that is alive, its definitions, and the
+#: names that mean nothing to the sender: `None` for all others.
+Table: TypeAlias = "tuple[Key, dict[str, Any], int, list[Definition], tuple[str, ...] | None]"
 
 NUMBERS: weakref.WeakKeyDictionary[types.ModuleType, int] = weakref.WeakKeyDictionary()
 _NEXT = itertools.count(1)
@@ -54,6 +55,9 @@ class _Space:
         self.globals["__builtins__"] = builtins
         #: The digest of the definition that was last taken over, by name.
         self.taken: dict[str, bytes] = {}
+        #: Names that some function was sent without: it expects them gone when they have been taken over since.
+        self.missed: set[str] = set()
+        self.missed_others = False
 
     def take(self, name: str, digest: bytes, value: Any) -> None:
         """Takes over a value, unless another thread has done so."""
@@ -67,7 +71,23 @@ class _Space:
             self.taken[name] = digest
             self.globals[name] = value
         del before
-        if replaces or taken is not None:
+        if replaces or taken is not None or self.missed_others or name in self.missed:
+            worker.note_changed()
+
+    def drop(self, absent: tuple[str, ...] | None, defined: Collection[str]) -> None:
+        """Takes away what was taken over and the program has deleted since; what this worker's code has set stays."""
+        if absent is None:
+            self.missed_others = True
+            gone = [name for name in list(self.taken) if name not in defined and not name.startswith("__")]
+        else:
+            self.missed.update(absent)
+            gone = [name for name in absent if name in self.taken]
+        for name in gone:
+            with _TAKING:
+                taken = self.taken.pop(name, None)
+                # It goes with this frame: see `take`.
+                before = None if taken is None else self.globals.pop(name, None)
+            del before
             worker.note_changed()
 
 
@@ -103,13 +123,16 @@ class _Opening:
         self._spaces: dict[Key, tuple[_Space, dict[str, tuple[Definition, int]]]] = {}
         self._opened: dict[int, tuple[Any, ...]] = {}
         self._mine: dict[Key, dict[str, Any]] = {}
-        for key, attributes, oldest, definitions in tables:
+        self._absent: list[_Absent] = []
+        for key, attributes, oldest, definitions, absent in tables:
             own = _own_module(key)
             if own is not None:
                 self._mine[key] = vars(own)
                 continue
             names = {name: (one, at) for one in definitions for at, name in enumerate(one[0])}
             self._spaces[key] = _space(key, attributes, oldest), names
+            if absent is None or absent:
+                self._absent.append((self._spaces[key][0], absent, names.keys()))
 
     def value(self, key: Key, name: str) -> Any:
         """What a name of the sender's means here."""
@@ -136,9 +159,11 @@ class _Opening:
         finally:
             _LOADING.opening = before
 
-    def take(self) -> list[_Held]:
-        """Takes over what the sender has changed; gives what it has defined, to be put back later."""
+    def take(self) -> tuple[list[_Held], list[_Absent]]:
+        """Takes over what the sender has changed; gives what it has defined and has not, to be put back later."""
         held: list[_Held] = []
+        for space, absent, defined in self._absent:
+            space.drop(absent, defined)
         for space, names in self._spaces.values():
             for name, (definition, at) in names.items():
                 digest = definition[1]
@@ -146,11 +171,13 @@ class _Opening:
                 if space.taken.get(name) != digest:
                     space.take(name, digest, self.open(definition)[at])
                 held.append((space, name, digest, self, definition, at))
-        return held
+        return held, self._absent
 
 
 #: A name of a module, the digest of its definition, and how to have its value.
 _Held: TypeAlias = "tuple[_Space, str, bytes, _Opening, Definition, int]"
+#: Names that mean nothing in a module, and those of the same parcel that do.
+_Absent: TypeAlias = "tuple[_Space, tuple[str, ...] | None, Collection[str]]"
 
 
 class _Unpickler(pickle.Unpickler):
@@ -171,23 +198,35 @@ def open_parcel(tables: list[Table], sources: dict[str, list[str]], stream: byte
     for name, lines in sources.items():
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
     opening = _Opening(tables)
-    held = opening.take()
+    held, absent = opening.take()
     value = opening.load(stream, buffers)
-    states: list[_Held] | None = getattr(_LOADING, "states", None)
-    if states is not None:
-        states += held
+    state: State | None = getattr(_LOADING, "state", None)
+    if state is not None:
+        state.add(held, absent)
     return value
 
 
 class State:
     """The sender's modules as they were when it sent a function."""
 
-    def __init__(self, held: list[_Held]) -> None:
+    def __init__(self) -> None:
+        """Nothing is held before `add`."""
         # What this worker has is not kept twice. A digest names a value for as long as it is the one last taken.
-        self._held = held
+        self._held: list[_Held] = []
+        self._absent: list[_Absent] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._held or self._absent)
+
+    def add(self, held: list[_Held], absent: list[_Absent]) -> None:
+        """Takes in what one parcel has brought."""
+        self._held += held
+        self._absent += absent
 
     def restore(self) -> None:
         """Puts values of the sender's back, where it has sent others for other tasks since."""
+        for space, absent, defined in self._absent:
+            space.drop(absent, defined)
         for space, name, digest, opening, definition, at in self._held:
             if space.taken.get(name) != digest:
                 space.take(name, digest, opening.open(definition)[at])
@@ -195,14 +234,13 @@ class State:
 
 def load(run: Callable[[], Any]) -> tuple[Any, State | None]:
     """Unpickles a function; gives it with the state that its calls expect, if that can change."""
-    before = getattr(_LOADING, "states", None)
-    held: list[_Held] = []
-    _LOADING.states = held
+    before = getattr(_LOADING, "state", None)
+    state = _LOADING.state = State()
     try:
         function = run()
     finally:
-        _LOADING.states = before
-    return function, State(held) if held else None
+        _LOADING.state = before
+    return function, state or None
 
 
 def standing(key: Key) -> types.ModuleType:

@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, cast
 
+from windlass import _ctyped
+
 #: Values that cannot change.
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented))
 _CACHED: type = type(functools.lru_cache(lambda: None))
@@ -76,10 +78,10 @@ class Watch:
         # What the standard library makes, a dataclass's methods for instance, refers to nothing that changes.
         foreign = names.get("__name__") in sys.stdlib_module_names
         used = [] if foreign else [name for name in global_names(function.__code__) if name != "__builtins__"]
-        used += [name for name in spelled_names(function.__code__) if name in names and name not in used]
+        used += [name for name in spelled_names(function.__code__) if name not in used]
         for name in used:
-            if name in names:
-                self._visit_name(function, name)
+            # Those without a value, too: a worker may have one that the program has deleted.
+            self._visit_name(function, name)
         defaults, keywords = function.__defaults__, function.__kwdefaults__
         generated = foreign and names.get("__name__") in _GENERATORS
         cells: list[Seen] = []
@@ -110,11 +112,20 @@ class Watch:
         for base in (type(kind), *kind.__bases__):
             self.visit(base)
         members: list[object] = list(kind) if isinstance(kind, enum.EnumMeta) else []
+        starts = any("__init__" in vars(base) or "__new_member__" in vars(base) for base in _own_bases(kind))
         for member in members:
             for name, value in list(vars(member).items()):
                 if name == "_value_" or not name.startswith("_"):
                     self._see(value, is_compared=False)
+                if not (starts or name.startswith("_")):
+                    self.complete = False  # It was set from outside, and may be again.
+        of_ctypes = _ctyped.is_of_ctypes(kind)
         for name, value in list(vars(kind).items()):
+            if of_ctypes and (name == _ctyped.FIELDS or type(value).__name__ == "CField"):
+                # The layout, which is made once, of other classes.
+                for field in cast("Iterable[Any]", value) if name == _ctyped.FIELDS else ():
+                    self.visit(field[1])
+                continue
             # The version of the class says whether an attribute was replaced, but not whether its value has changed.
             for part in _functions_of(value):
                 known = isinstance(part, _DESCRIPTORS) or any(part is member for member in members)
@@ -150,6 +161,10 @@ class Watch:
         except TypeError:
             self.complete = False
             return None
+
+
+def _own_bases(kind: type) -> list[type]:
+    return [base for base in kind.__mro__ if base is not object and base.__module__ != "enum"]
 
 
 def is_atomic(value: object) -> bool:

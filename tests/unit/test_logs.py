@@ -1,0 +1,119 @@
+"""Log records of workers on their way: each arrives, whatever it carries, and nothing ends their thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.polling import until
+
+from windlass import _logs
+
+
+class Unsayable:
+    """What has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def deep() -> list[Any]:
+    made: list[Any] = []
+    for _ in range(50_000):
+        made = [made]
+    return made
+
+
+def circle() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    made["itself"] = made
+    return made
+
+
+@pytest.fixture
+def way() -> Iterator[tuple[_logs.Collector, logging.Logger, list[logging.LogRecord]]]:
+    """A collector, a logger that sends to it as a worker's does, and the records that arrive."""
+    arrived: list[logging.LogRecord] = []
+    target = logging.getLogger("test_logs.way")
+    target.setLevel(logging.INFO)
+    target.propagate = False
+    handler = logging.Handler()
+    handler.emit = arrived.append  # type: ignore[method-assign, assignment]
+    target.addHandler(handler)
+    collector = _logs.Collector()
+    forwarder = _logs.Forwarder()
+    forwarder.attach(collector.fd, "a-worker")
+    sender = logging.Logger("test_logs.way", logging.INFO)
+    sender.addHandler(forwarder)
+    yield collector, sender, arrived
+    target.removeHandler(handler)
+
+
+EXTRAS: dict[str, Callable[[], Any]] = {
+    "other keys than text": lambda: {(1, 2): 3},
+    "itself in it": circle,
+    "no text": Unsayable,
+    "deep": deep,
+    "nearly as deep as can be read": lambda: eval("[" * 150 + "]" * 150),
+    "a number of many digits": lambda: 10**6000,
+    "too long": lambda: "y" * 500_000,
+}
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_a_record_arrives_whatever_it_carries(
+    name: str,
+    way: tuple[_logs.Collector, logging.Logger, list[logging.LogRecord]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    collector, sender, arrived = way
+    sender.info("%s things", 3, extra={"odd": EXTRAS[name](), "plain": [1]})
+    collector.drain()
+    assert [(record.getMessage(), record.processName) for record in arrived] == [("3 things", "a-worker")]
+    assert name == "too long" or vars(arrived[0])["plain"] == [1]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_record_that_cannot_be_formatted_arrives_and_says_so(
+    way: tuple[_logs.Collector, logging.Logger, list[logging.LogRecord]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    collector, sender, arrived = way
+    sender.info("%d things", "three")
+    sender.info("%s", Unsayable())
+    collector.drain()
+    assert [record.getMessage()[:30] for record in arrived] == [
+        "%d things (which cannot be for",
+        "%s (which cannot be formatted ",
+    ]
+    assert "TypeError" in arrived[0].getMessage()
+    assert "RuntimeError" in arrived[1].getMessage()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_record_of_nothing_but_long_escapes_is_shortened(
+    way: tuple[_logs.Collector, logging.Logger, list[logging.LogRecord]],
+) -> None:
+    collector, sender, arrived = way
+    sender.info("\U0001f600" * 100_000)
+    collector.drain()
+    [record] = arrived
+    assert record.getMessage().startswith("\U0001f600" * 1000)
+
+
+def test_messages_of_no_use_do_not_end_the_collector(
+    way: tuple[_logs.Collector, logging.Logger, list[logging.LogRecord]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    collector, sender, arrived = way
+    with contextlib.closing(socket.socket(fileno=socket.dup(collector.fd))) as worker:
+        for data in (b"", b"\xff", b"[" * 100_000, b"[]", b'{"mark": [1]}', b'{"record": 3}', b""):
+            worker.send(data)
+    sender.info("after")
+    until(lambda: bool(arrived))
+    assert [record.getMessage() for record in arrived] == ["after"]
+    assert capfd.readouterr().err == ""
