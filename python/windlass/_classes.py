@@ -294,8 +294,7 @@ def _fill(made: Any, state: Any) -> None:
         setter(made, "__firstlineno__", attributes["__firstlineno__"])
     for other in registered:
         abc.ABCMeta.register(made, other)
-    is_enum = issubclass(made, enum.Enum)
-    if is_enum:
+    if issubclass(made, enum.Enum):
         for name in ("__init__", "__new_member__"):
             if name in vars(made) and name not in attributes:
                 deleter(made, name)
