@@ -19,7 +19,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import cloudpickle as untyped
 
@@ -96,7 +96,9 @@ class _Outgoing:
 class Encoding:
     """What one function, or one call, needs of the program's own modules."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: bool) -> None:
+        """With `imports`, modules come along that code imports by name, where no import in a worker finds them."""
+        self._imports = imports
         self._modules: dict[str, _Outgoing | None] = {}
         #: Values of names, by identity: wherever they stand, the worker finds the module's own object.
         self._roots: dict[int, tuple[_Outgoing, str]] = {}
@@ -308,6 +310,10 @@ class Encoding:
         pending = True
         while pending:
             pending = False
+            for imported in self.watch.imported if self._imports else ():
+                module = self.module(imported.__name__)
+                if module is not None and module.module is imported and module.absent is not None:
+                    self.whole(module)
             for module in [module for module in self._modules.values() if module is not None]:
                 for name in list(module.names):
                     if (module.key, name) not in singles:
@@ -392,10 +398,12 @@ def encode_function(
 
     Its own buffers stay in the stream, for it may live longer than the memory that they would lie in.
     """
-    encoding = Encoding()
-    encoding.visit(function)
-    stream = encoding.dump(function, None, roots=True)
-    tables, sources = encoding.tables()
+
+    def encode(encoding: Encoding) -> tuple[bytes, list[Table], dict[str, list[str]]]:
+        encoding.visit(function)
+        return encoding.dump(function, None, roots=True), *encoding.tables()
+
+    (stream, tables, sources), encoding = _encoded(encode)
     parcel = _Parcel(tables, sources, stream if len(stream) < _SMALL else pickle.PickleBuffer(stream), [])
     return pickle.dumps(parcel, PROTOCOL, buffer_callback=cast("Any", keep)), encoding
 
@@ -414,26 +422,44 @@ def _encode_values(
     dump: Callable[[Encoding, Callable[[pickle.PickleBuffer], object] | None], bytes],
     keep: Callable[[pickle.PickleBuffer], object] | None,
 ) -> bytes:
-    encoding = Encoding()
     inner: list[pickle.PickleBuffer] = []
 
     def gather(buffer: pickle.PickleBuffer) -> bool:
         inner.append(buffer)
         return False
 
-    stream = dump(encoding, None if keep is None else gather)
-    needs = frozenset(encoding.needs)
-    # A function that goes by value brings more than names, and what is handed down is handed down once.
-    by_name = not encoding.uses_functions and _handed.current() is None
-    values = encoding.values(needs)
-    known = _TABLES.get(needs) if by_name else None
-    if known is not None and known.holds(values):
-        tables, sources = known.tables, known.sources
-    else:
+    def encode(encoding: Encoding) -> tuple[bytes, list[Table], dict[str, list[str]]]:
+        inner.clear()
+        stream = dump(encoding, None if keep is None else gather)
+        needs = frozenset(encoding.needs)
+        # A function that goes by value brings more than names, and what is handed down is handed down once.
+        by_name = not encoding.uses_functions and _handed.current() is None
+        values = encoding.values(needs)
+        known = _TABLES.get(needs) if by_name else None
+        if known is not None and known.holds(values):
+            return stream, known.tables, known.sources
         tables, sources = encoding.tables()
         if by_name:
             _keep_tables(needs, values, encoding, tables, sources)
+        return stream, tables, sources
+
+    (stream, tables, sources), _ = _encoded(encode)
     return pickle.dumps(_Parcel(tables, sources, stream, inner), PROTOCOL, buffer_callback=cast("Any", keep))
+
+
+_Result = TypeVar("_Result")
+
+
+def _encoded(encode: Callable[[Encoding], _Result]) -> tuple[_Result, Encoding]:
+    encoding = Encoding(imports=True)
+    try:
+        return encode(encoding), encoding
+    except Exception:
+        if not encoding.watch.imported:
+            raise
+    # What code imports may be a module that each worker makes for itself, with something in it that cannot be sent.
+    encoding = Encoding(imports=False)
+    return encode(encoding), encoding
 
 
 def encode_answer(value: object, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:

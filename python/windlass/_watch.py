@@ -55,6 +55,8 @@ class Watch:
         self.functions: list[FunctionEntry] = []
         #: Classes that are sent by value, weakly.
         self.classes: list[object] = []
+        #: Modules that code in it imports by name, and that workers get from the program.
+        self.imported: list[types.ModuleType] = []
         #: Whether nothing in it can change unseen.
         self.complete = True
 
@@ -82,6 +84,8 @@ class Watch:
         for name in used:
             # Those without a value, too: a worker may have one that the program has deleted.
             self._visit_name(function, name)
+        if not foreign:
+            self.imported += [one for one in carried_imports(function.__code__) if one not in self.imported]
         defaults, keywords = function.__defaults__, function.__kwdefaults__
         generated = foreign and names.get("__name__") in _GENERATORS
         cells: list[Seen] = []
@@ -214,6 +218,24 @@ def global_names(code: types.CodeType) -> Iterable[str]:
 
     names: Iterable[str] = cast("Any", untyped.cloudpickle)._extract_code_globals(code)
     return names
+
+
+def carried_imports(code: types.CodeType) -> list[types.ModuleType]:
+    """Modules that a function's code, or code inside it, imports, and that no import in a worker finds."""
+    found: list[types.ModuleType] = []
+    todo = [code]
+    for one in todo:
+        todo += [constant for constant in one.co_consts if isinstance(constant, types.CodeType)]
+        for name in one.co_names:
+            module = sys.modules.get(name)
+            if isinstance(module, types.ModuleType) and is_carried(module):
+                import dis
+
+                if any(
+                    step.opname == "IMPORT_NAME" and step.argval == name for step in dis.get_instructions(one)
+                ):
+                    found.append(module)
+    return found
 
 
 def spelled_names(code: types.CodeType) -> list[str]:
