@@ -96,7 +96,7 @@ class _Outgoing:
 class Encoding:
     """What one function, or one call, needs of the program's own modules."""
 
-    def __init__(self, imports: bool) -> None:
+    def __init__(self, imports: bool = True) -> None:
         """With `imports`, modules come along that code imports by name, where no import in a worker finds them."""
         self._imports = imports
         self._modules: dict[str, _Outgoing | None] = {}
@@ -451,7 +451,7 @@ _Result = TypeVar("_Result")
 
 
 def _encoded(encode: Callable[[Encoding], _Result]) -> tuple[_Result, Encoding]:
-    encoding = Encoding(imports=True)
+    encoding = Encoding()
     try:
         return encode(encoding), encoding
     except Exception:

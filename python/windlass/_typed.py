@@ -96,7 +96,9 @@ def may_go_by_name(kind: type) -> bool:
         own = vars(base)
         for method in ("__reduce_ex__", "__reduce__"):
             if method in own:
-                return isinstance(own[method], types.FunctionType)
+                # The standard library's own, of paths and members of enumerations for instance, say what they are.
+                standard = base.__module__.partition(".")[0] in sys.stdlib_module_names
+                return isinstance(own[method], types.FunctionType) and not standard
     return False
 
 
