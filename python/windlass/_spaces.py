@@ -9,7 +9,6 @@ So what the worker's own code has assigned stays, unless the program assigns som
 
 from __future__ import annotations
 
-import copyreg
 import io
 import linecache
 import os
@@ -24,9 +23,10 @@ from typing import Any, TypeVar, cast
 import cloudpickle as untyped
 
 from windlass import _classes, _ctyped, _exceptions, _handed, _remade, _typed, _watch
+from windlass._answers import encode_answer as encode_answer
+from windlass._answers import reducers
 from windlass._taken import (
     NUMBERS,
-    SPACES,
     Definition,
     Key,
     Table,
@@ -462,35 +462,6 @@ def _encoded(encode: Callable[[Encoding], _Result]) -> tuple[_Result, Encoding]:
     return encode(encoding), encoding
 
 
-def encode_answer(value: object, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
-    """Worker: what plain pickle refuses, with what the sender has defined by the names that it knows."""
-    with io.BytesIO() as out:
-        _Homeward(out, keep).dump(value)
-        return out.getvalue()
-
-
-def _reducers() -> dict[type, Callable[[Any], Any]]:
-    return {**copyreg.dispatch_table, **cloudpickle.Pickler._dispatch_table}
-
-
-class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
-    def __init__(self, out: io.BytesIO, buffers: Callable[[pickle.PickleBuffer], object] | None) -> None:
-        self.dispatch_table = _reducers()
-        super().__init__(out, PROTOCOL, buffer_callback=buffers)
-        self._unsendable = _remade.unsendable()
-
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, self._unsendable):
-            _remade.refuse(obj)
-        if _watch.is_definition(obj):
-            home = sys.modules.get(getattr(obj, "__module__", None) or "")
-            for space in list(SPACES.values()):
-                if space.module is home and _classes.at(space.globals, obj.__qualname__) is obj:
-                    return NotImplemented
-        part = _classes.reduce_part(obj) or _classes.reduce_elsewhere(obj)
-        return _classes.reduce_class(obj, super().reducer_override(obj)) if part is None else part
-
-
 #: Types that picklers of arguments have found to be ordinary, for the next ones.
 _ORDINARY: weakref.WeakSet[type] = weakref.WeakSet()
 #: What calls with instances of the program's classes, or with its functions, brought along: by the names in them.
@@ -560,7 +531,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         recreate: bool,
     ) -> None:
         # cloudpickle's is a chain of tables in Python, which is asked about each object.
-        self.dispatch_table = _reducers()
+        self.dispatch_table = reducers()
         super().__init__(out, protocol=PROTOCOL, buffer_callback=buffers)
         self._encoding = encoding
         self._roots = roots
