@@ -41,9 +41,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Calls the function on each item of a list, and says before each which it is, counted from 1. A failure is what came
-    /// of its input, and no other's.
-    /// of its input, and no other's.
+    /// Calls the function on each item of a list, and says before each which it is, counted from 1. A failure is what
+    /// came of its input, and no other's.
     pub(super) fn run(
         tools: &Tools,
         forks: u64,
