@@ -162,11 +162,17 @@ class UnpicklableError(Exception):
         raise TypeError("this error stays at home")
 
 
-class TwoArgumentError(Exception):
-    """Pickles, and then cannot be unpickled: its arguments are not what its constructor takes."""
+class OnlyThereError(Exception):
+    """Can be pickled, and unpickled only in the process that raised it."""
 
-    def __init__(self, one: str, two: str) -> None:
-        super().__init__(f"{one} and {two}")
+    def __reduce__(self) -> Any:
+        return _only_in, (os.getpid(), self.args)
+
+
+def _only_in(home: int, args: tuple[str, ...]) -> OnlyThereError:
+    if home != os.getpid():
+        raise RuntimeError("far from home")
+    return OnlyThereError(*args)
 
 
 class OnlyHere:
@@ -185,8 +191,8 @@ def raise_unpicklable() -> None:
     raise UnpicklableError("the text of it")
 
 
-def raise_two_arguments() -> None:
-    raise TwoArgumentError("first", "second")
+def raise_what_does_not_unpickle() -> None:
+    raise OnlyThereError("the text of it")
 
 
 def make(kind: type) -> Any:

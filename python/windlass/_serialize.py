@@ -370,17 +370,31 @@ def _text(error: BaseException) -> str:
 
 
 def encode_error(error: BaseException, most: int | None = None) -> bytes:
-    """The payload of an error: the exception and its traceback's text, shortened to `most` bytes if it must be."""
+    """The payload of an error: the pickle of the exception, and its traceback as text; of `most` bytes if it must be.
+
+    The text is beside the pickle, and not in it, because the exception may not unpickle where it arrives.
+    """
     carrier, text = portable_error(error)
-    stream = encode_answer((carrier, text), None)
-    if most is not None and len(stream) > most:
-        stream = encode_answer((_stand_in(error, "it is too large"), text[-_LONGEST_TEXT:]), None)
-    return stream
+    stream = encode_answer(carrier, None)
+    if most is not None and len(stream) + len(text) > most:
+        stream = encode_answer(_stand_in(error, "it is too large"), None)
+        text = text[-_LONGEST_TEXT:]
+    return pickle.dumps((stream, text), PROTOCOL)
 
 
-def revive(pair: tuple[BaseException, str]) -> BaseException:
-    """An exception from a worker, with the traceback there as its cause."""
-    error, text = pair
+def revive(pair: tuple[bytes, str]) -> BaseException:
+    """An exception from a worker, with the traceback there as its cause; one that cannot be had is stood in for."""
+    stream, text = pair
+    try:
+        error: BaseException = _exceptions.loads(stream)
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except BaseException as problem:
+        last = text.strip().rpartition("\n")[2]
+        error = errors().RemoteError(
+            f"{last} (the exception itself arrived and could not be unpickled: "
+            f"{type(problem).__name__}: {_text(problem)})"
+        )
     _CAUSE.__set__(error, errors().RemoteTraceback(f'\n"""\n{text}"""'))
     return error
 
