@@ -107,8 +107,8 @@ class _Patient(_Unpickler):  # type: ignore[misc]
         function = self.stack[-1]
         try:
             self.stack[-1] = function(*arguments)
-        except Exception:
-            if not is_ours(function):
+        except Exception as error:
+            if isinstance(error, MemoryError) or not is_ours(function):
                 raise
             self.stack[-1] = make(function, arguments, {})
 

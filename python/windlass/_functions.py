@@ -78,6 +78,8 @@ def _encode(
                     watched = watch.functions, watch.classes
             else:
                 stream = plain
+    except MemoryError:
+        raise
     except Exception as error:
         cause = error.__cause__ or error
         notes = "".join(f" {note}" for note in getattr(cause, "__notes__", ()))
@@ -121,7 +123,7 @@ def _plain(function: object) -> bytes | None:
     handing = _handed.current()
     try:
         stream = pickle.dumps(function, PROTOCOL) if handing is None else handing.dumps(function)
-    except _handed.OfForkError:
+    except (_handed.OfForkError, MemoryError):
         raise
     except Exception:
         return None

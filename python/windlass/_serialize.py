@@ -123,7 +123,7 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
         )
         if _MAIN not in stream and (handing is not None or _CONNECTION not in stream):
             return stream
-    except _handed.OfForkError:
+    except (_handed.OfForkError, MemoryError):
         raise
     except Exception:
         pass
@@ -162,6 +162,8 @@ def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) 
         buffers.clear()
     try:
         stream: bytes = getattr(_spaces, how)(value, keeper(buffers))
+    except MemoryError:
+        raise
     except Exception as error:
         notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
         raise errors().EncodeError(
@@ -181,6 +183,8 @@ def encode_answer(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
         stream = pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
         if _CONNECTION not in stream:
             return stream
+    except MemoryError:
+        raise
     except Exception:
         pass
     return _slowly(value, buffers, "encode_answer")
@@ -212,6 +216,8 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
     """
     try:
         return encode_answer(value, buffers)
+    except MemoryError:
+        raise
     except Exception as error:
         cause = error.__cause__ or error
         raise errors().ResultEncodeError(
@@ -238,9 +244,9 @@ def decode_described(payload: bytes) -> Any:
     """Parent: a result whose buffers lie outside the stream; arrays over them are the caller's own, and writable."""
     try:
         return open_payload(payload, True, writable=True, result=True)
-    except (MemoryError, KeyboardInterrupt):
+    except MemoryError:
         raise
-    except BaseException as error:
+    except Exception as error:
         raise undecodable("result", error) from error
 
 
@@ -261,9 +267,9 @@ def reopen_result(payload: bytes, error: BaseException) -> Any:
     """
     try:
         return _exceptions.reopen(payload, error)
-    except (MemoryError, KeyboardInterrupt):
+    except MemoryError:
         raise
-    except BaseException as problem:
+    except Exception as problem:
         raise undecodable("result", problem) from problem
 
 
@@ -406,7 +412,7 @@ def decode_error(payload: bytes, described: bool) -> BaseException:
         return failed
     try:
         return revive(open_payload(payload, described, writable=True, result=True))
-    except KeyboardInterrupt:
+    except MemoryError:
         raise
-    except BaseException as error:
+    except Exception as error:
         return undecodable("exception", error)

@@ -454,6 +454,8 @@ def _encoded(encode: Callable[[Encoding], _Result]) -> tuple[_Result, Encoding]:
     encoding = Encoding()
     try:
         return encode(encoding), encoding
+    except MemoryError:
+        raise
     except Exception:
         if not encoding.watch.imported:
             raise

@@ -148,6 +148,8 @@ def _share_object(data: Any) -> Any:
     kind = type(data).__qualname__
     try:
         stream = pickle.dumps(data, 5, buffer_callback=take)
+    except MemoryError:
+        raise
     except Exception as error:
         raise TypeError(f"share() cannot copy a {kind}: {type(error).__name__}: {error}") from error
     if not parts:

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -97,6 +97,12 @@ fn mentions(stream: &[u8], name: &[u8]) -> bool {
     memchr::memmem::find(stream, name).is_some()
 }
 
+/// Whether an exception says that something cannot be pickled or unpickled in this way, so that another may be tried. An
+/// interrupt, an exit, a cancelled coroutine's end and a lack of memory say nothing of the kind: they leave the call.
+pub(crate) fn is_refusal(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyException>(py) && !error.is_instance_of::<PyMemoryError>(py)
+}
+
 /// Whether the slow path has to look at it: it may refer to the program's own module, or have a connection in it.
 fn needs_care(stream: &[u8]) -> bool {
     mentions(stream, b"__main__") || mentions(stream, b"multiprocessing.connection")
@@ -141,6 +147,7 @@ pub(crate) fn payload_like(
 ) -> PyResult<Payload> {
     let first = if careful.load(Ordering::Relaxed) { None } else { Some(encoding(|| dumps(py, object))) };
     let (stream, loans, buffers) = match first {
+        Some((Err(error), ..)) if !is_refusal(py, &error) => return Err(error),
         Some((Ok(stream), loans, buffers)) if !needs_care(stream.cast::<PyBytes>()?.as_bytes()) => {
             (stream, loans, buffers)
         }
@@ -180,6 +187,11 @@ pub(crate) fn payload_apart(
         }
         Ok(!careful.load(Ordering::Relaxed))
     });
+    if let Err(error) = plain.as_ref()
+        && !is_refusal(py, error)
+    {
+        return Err(error.clone_ref(py));
+    }
     let slow;
     let joined;
     let stream = if matches!(plain, Ok(true)) {
@@ -237,8 +249,10 @@ fn slowly<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<(Bound<'py, PyAny>, Loans, Vec<Py<PyAny>>)> {
     let kept = PyList::empty(py);
+    // Before anything is lent: an interrupt may come while the module is imported.
+    let encode = serialize(py)?.getattr(how)?;
     let open = lending::begin();
-    let stream = serialize(py)?.getattr(how)?.call1((object, &kept));
+    let stream = encode.call1((object, &kept));
     let loans = lending::take(open);
     Ok((stream?, loans, kept.iter().map(Bound::unbind).collect()))
 }
@@ -367,8 +381,7 @@ pub(crate) fn decode<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py,
     }
     match loads(py, &reply.bytes) {
         Ok(value) => Ok(value),
-        // The user's Ctrl-C came while it was unpickled.
-        Err(interrupt) if interrupt.is_instance_of::<PyKeyboardInterrupt>(py) => Err(interrupt),
+        Err(error) if !is_refusal(py, &error) => Err(error),
         Err(error) => {
             serialize(py)?.getattr("reopen_result")?.call1((PyBytes::new(py, &reply.bytes), error.value(py)))
         }

@@ -110,17 +110,18 @@ impl FutureBase {
         if done { Ok(cell) } else { Err(errors::result_timeout()) }
     }
 
-    fn decode(&self, py: Python<'_>, cell: &Cell) -> Decoded {
+    /// # Errors
+    ///
+    /// What is not the task's: an interrupt that came while its result was unpickled, or a lack of memory.
+    fn decode(&self, py: Python<'_>, cell: &Cell) -> PyResult<Decoded> {
         let raised = |error: PyErr| Decoded::Raised(error.into_value(py).into_any());
-        match cell.task.outcome() {
+        Ok(match cell.task.outcome() {
             Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
-                match encode::decode_error(py, reply) {
-                    Ok(exception) => Decoded::Raised(exception.unbind()),
-                    Err(error) => raised(error),
-                }
+                Decoded::Raised(encode::decode_error(py, reply)?.unbind())
             }
             Some(Outcome::Replied(reply)) => match encode::decode(py, reply) {
                 Ok(value) => Decoded::Value(value.unbind()),
+                Err(error) if !encode::is_refusal(py, &error) => return Err(error),
                 Err(error) => raised(error),
             },
             Some(Outcome::Local { value, raised }) => match (LocalValue::get(py, value), raised) {
@@ -129,21 +130,21 @@ impl FutureBase {
             },
             Some(Outcome::Failed(failure)) => raised(errors::failed(py, failure, Some(&cell.task))),
             Some(Outcome::Cancelled) | None => raised(errors::cancelled(py)),
-        }
+        })
     }
 
     /// The value, or the exception: decoded once.
-    fn decoded(&self, py: Python<'_>, cell: &Cell) -> Decoded {
+    fn decoded(&self, py: Python<'_>, cell: &Cell) -> PyResult<Decoded> {
         if let Some(decoded) = self.decoded.shared(py) {
-            return decoded;
+            return Ok(decoded);
         }
         // Should two threads do it, the first one counts.
-        let fresh = self.decode(py, cell);
+        let fresh = self.decode(py, cell)?;
         let ours = fresh.share(py);
         let spare =
             self.decoded.with(move |slot| if slot.is_none() { slot.replace(fresh) } else { Some(fresh) });
         drop(spare);
-        self.decoded.shared(py).unwrap_or(ours)
+        Ok(self.decoded.shared(py).unwrap_or(ours))
     }
 
     pub(crate) fn is_cancelled(cell_task: &Task) -> bool {
@@ -205,7 +206,7 @@ impl FutureBase {
         let this = slf.get();
         let cell = this.wait_done(py, timeout)?;
         Self::publish(slf)?;
-        match this.decoded(py, cell) {
+        match this.decoded(py, cell)? {
             Decoded::Value(value) => Ok(value),
             Decoded::Raised(exception) => Err(PyErr::from_value(exception.into_bound(py))),
         }
@@ -221,7 +222,7 @@ impl FutureBase {
         if Self::is_cancelled(&cell.task) {
             return Err(errors::cancelled(py));
         }
-        Ok(match this.decoded(py, cell) {
+        Ok(match this.decoded(py, cell)? {
             Decoded::Value(_) => None,
             Decoded::Raised(exception) => Some(exception),
         })

@@ -163,6 +163,7 @@ impl MapIterator {
         let function = if remote {
             match Functions::get(&inner.functions, inner.engine.for_encoding(), callable) {
                 Ok(function) => Some(function),
+                Err(error) if !is_failure(py, &error) => return Err(error),
                 Err(error) => {
                     failure = Some(error.into_value(py).into_any());
                     None
@@ -309,16 +310,6 @@ impl MapIterator {
     fn _submit_all(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         if self.buffersize.is_none() && (self.sized || !self.started.load(Ordering::Relaxed)) {
             self.refill(py, true)?;
-            // An interrupt that came while the inputs' code ran is not the inputs' own.
-            if let Some(error) = self.state.with(|state| state.input_error.take()) {
-                let error = PyErr::from_value(error.into_bound(py));
-                if !is_failure(py, &error) {
-                    return Err(error);
-                }
-                let error = error.into_value(py).into_any();
-                let before = self.state.with(move |state| state.input_error.replace(error));
-                drop(before);
-            }
         }
         Ok(self.state.with(|state| state.source.is_some().then_some(state.taken)))
     }

@@ -452,16 +452,17 @@ impl PoolBase {
         let py = callable.py();
         let task = match self.inner.call(callable, args, kwargs) {
             Ok(call) => submit(py, call)?,
+            // An interrupt while the arguments were pickled, say.
+            Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(py) => return Err(error),
             Err(error) if self.inner.engine.call(py, Engine::is_closed) => {
                 drop(error);
                 return Err(errors::refused(py, &Refused::Closed));
             }
             // Like the standard library's: what cannot be sent fails its future, not the submission.
-            Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
+            Err(error) => {
                 let value = local::opaque(error.into_value(py).into_any());
                 Some(Task::ended(Outcome::Local { value, raised: true }))
             }
-            Err(error) => return Err(error),
         };
         task.map(|task| self.inner.future(py, task)).transpose()
     }

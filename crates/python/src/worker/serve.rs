@@ -199,6 +199,14 @@ impl Tools {
             Ok(stream) if !has_connection(&stream) => Ok(Pickled { stream, buffers, loans }),
             Ok(_) => self.pickle_slowly(value),
             Err(Raised) => {
+                // SAFETY: the thread is attached, and an exception is set.
+                let refused = unsafe {
+                    ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) != 0
+                        && ffi::PyErr_ExceptionMatches(ffi::PyExc_MemoryError) == 0
+                };
+                if !refused {
+                    return Err(Raised); // An exit, say: another way of pickling would hide it.
+                }
                 drop(take_exception());
                 self.pickle_slowly(value)
             }

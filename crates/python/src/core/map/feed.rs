@@ -91,6 +91,11 @@ impl MapIterator {
             let items = PyList::empty(py);
             let (goes_on, error) = take_inputs(source.bind(py), &items, chunk)?;
             let taken = items.len();
+            // An interrupt that came while the inputs' code ran is not the inputs' own: it waits for no results.
+            let (error, interrupt) = match error {
+                Some(error) if !is_failure(py, &error) => (None, Some(error)),
+                error => (error.map(|error| error.into_value(py).into_any()), None),
+            };
             let (back, failed) = self.state.with(move |state| {
                 let back = if goes_on && !state.closed { state.source.replace(source) } else { Some(source) };
                 state.taken += taken;
@@ -103,6 +108,9 @@ impl MapIterator {
                 )
             });
             drop((back, failed));
+            if let Some(interrupt) = interrupt {
+                return self.stop(py, interrupt);
+            }
             if taken == 0 {
                 return Ok(Fed::Enough);
             }
@@ -322,12 +330,12 @@ fn take_inputs(
     source: &Bound<'_, PyIterator>,
     items: &Bound<'_, PyList>,
     most: usize,
-) -> PyResult<(bool, Option<Py<PyAny>>)> {
+) -> PyResult<(bool, Option<PyErr>)> {
     let mut source = source.clone();
     while items.len() < most {
         match source.next() {
             Some(Ok(item)) => items.append(item)?,
-            Some(Err(error)) => return Ok((false, Some(error.into_value(items.py()).into_any()))),
+            Some(Err(error)) => return Ok((false, Some(error))),
             None => return Ok((false, None)),
         }
     }
