@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from windlass import _core, _logs
 from windlass._errors import is_of_shutdown, of_thread
@@ -22,8 +22,19 @@ T = TypeVar("T")
 
 #: Pools that have not been shut down: their accepted tasks are finished before the interpreter leaves.
 OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
-#: Engines whose pool is gone or shut down without waiting, but whose workers may be at work.
-ENDING: set[_core.PoolHandle] = set()
+
+
+class Patience(NamedTuple):
+    """How an engine is ended after Ctrl-C."""
+
+    #: Seconds that what runs is given.
+    grace: float
+    #: Seconds for which its end is waited for; a call in a thread cannot be ended, a worker process can.
+    wait: float | None
+
+
+#: Engines whose pool is gone or is being shut down, but whose workers may be at work.
+ENDING: dict[_core.PoolHandle, Patience] = {}
 #: What new workers of such an engine have only for as long as it is here.
 _KEPT: dict[_core.PoolHandle, list[object]] = {}
 #: Threads of pools: they finish what they have before the interpreter goes.
@@ -85,7 +96,7 @@ def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
     return done
 
 
-def abandon(engine: _core.PoolHandle, owner: int, kept: list[object]) -> None:
+def abandon(engine: _core.PoolHandle, owner: int, kept: list[object], patience: Patience) -> None:
     """The pool object is gone: what it accepted is finished, then its workers leave.
 
     What new workers need is `kept` until then.
@@ -93,7 +104,7 @@ def abandon(engine: _core.PoolHandle, owner: int, kept: list[object]) -> None:
     if os.getpid() == owner and not engine.ended:
         engine.close(False)
         if not engine.ended:
-            ENDING.add(engine)
+            ENDING[engine] = patience
             if kept:
                 _KEPT[engine] = kept
 
@@ -101,8 +112,8 @@ def abandon(engine: _core.PoolHandle, owner: int, kept: list[object]) -> None:
 def forget_ended() -> None:
     """Lets go of engines that have ended, and of what was kept for their workers."""
     ended = [engine for engine in _snapshot(ENDING) if engine.ended]
-    ENDING.difference_update(ended)
     for engine in ended:
+        ENDING.pop(engine, None)
         _KEPT.pop(engine, None)
 
 
@@ -137,10 +148,21 @@ def _at_exit() -> None:
 
 
 def _end(pools: list[Pool]) -> None:
-    for pool in pools:
-        pool._end()
-    for engine in _snapshot(ENDING):
-        engine.terminate()
+    """Ends every pool after its grace, which is the same stretch of time for all; a second interrupt ends them now."""
+    ending = _snapshot(ENDING.items())
+    try:
+        for pool in pools:
+            pool._engine.end(pool._grace)
+        for engine, patience in ending:
+            engine.end(patience.grace)
+        for pool in pools:
+            pool._end()
+        for engine, patience in ending:
+            engine.join(patience.wait)
+    except BaseException:
+        for engine in (*(pool._engine for pool in pools), *(engine for engine, _ in ending)):
+            engine.terminate()
+        raise
 
 
 def _was_interrupted() -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 from windlass import _core, _logs
 from windlass._core import private_bytes
 from windlass._cores import usable_cores
-from windlass._exit import ENDING, OPEN, THREADS, abandon, forget_ended, in_a_thread, join, start
+from windlass._exit import ENDING, OPEN, THREADS, Patience, abandon, forget_ended, in_a_thread, join, start
 from windlass._future import Future, mail_of
 from windlass._handed import Handing
 from windlass._map import MapIterator
@@ -105,6 +105,7 @@ class Pool(_core.PoolBase, TaskMethods):
     _is_ending: bool
     _owner: int
     _grace: float
+    _patience: Patience
     _collector: _Collector
     #: What new workers have only for as long as it is here.
     _kept: list[object]
@@ -211,10 +212,12 @@ class Pool(_core.PoolBase, TaskMethods):
         self._is_ending = False
         self._owner = os.getpid()
         self._grace = checked_seconds("grace", grace)
+        self._patience = Patience(self._grace, None if chosen == "process" else self._grace)
         self._collector = collector
         self._kept = [] if handing is None else handing.kept
         # Before any thread starts: it lives until the engine is closed, and what follows may raise.
-        weakref.finalize(self, abandon, self._engine, self._owner, self._kept).atexit = False
+        ending = weakref.finalize(self, abandon, self._engine, self._owner, self._kept, self._patience)
+        ending.atexit = False
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
             try:
@@ -383,14 +386,14 @@ class Pool(_core.PoolBase, TaskMethods):
         OPEN.discard(self)
         self._engine.close(cancel_futures)
         if not self._engine.ended:
-            ENDING.add(self._engine)
+            ENDING[self._engine] = self._patience
         if wait:
             self._check_own_thread()
             self._engine.join()
             join([*self._runners, *self._collector.threads])
             if self._kind == "process":
                 _logs.drain()
-            ENDING.discard(self._engine)
+            ENDING.pop(self._engine, None)
 
     def _take_inputs(self) -> None:
         """Submits what maps have not taken yet."""
@@ -519,11 +522,11 @@ class Pool(_core.PoolBase, TaskMethods):
         """Waits for the end of a pool that was made to end; whatever is left then is left alone, at exit too."""
         OPEN.discard(self)
         ended = self._engine.join(seconds)
-        ENDING.discard(self._engine)
+        ENDING.pop(self._engine, None)
         if ended:
             join([*self._runners, *self._collector.threads])
         elif self._kind == "process":
-            ENDING.add(self._engine)
+            ENDING[self._engine] = self._patience
         else:
             THREADS.difference_update(self._runners)
 

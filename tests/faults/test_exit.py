@@ -75,7 +75,7 @@ def test_a_pool_made_while_the_program_ends_names_no_limit() -> None:
 
 
 def test_engines_are_forgotten_while_other_threads_leave_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    ending: set[Any] = set()
+    ending: dict[Any, Any] = {}
 
     class Engine:
         ended = True
@@ -83,10 +83,10 @@ def test_engines_are_forgotten_while_other_threads_leave_theirs(monkeypatch: pyt
     class Meanwhile:
         @property
         def ended(self) -> bool:
-            ending.add(Engine())
+            ending[Engine()] = None
             return False
 
-    ending.add(last := Meanwhile())
+    ending[last := Meanwhile()] = None
     monkeypatch.setattr(_exit, "ENDING", ending)
     with windlass.Pool(1, kind="thread") as pool:
         assert pool.submit(abs, -3).result(60) == 3

@@ -77,10 +77,10 @@ PLACES = {
 
 
 @contextmanager
-def _program(code: str, folder: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
+def _program(code: str, folder: Path, kind: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     text = HEAD.format(folder=str(folder)) + f"KIND = {kind!r}\n" + code
     program = subprocess.Popen(
-        [sys.executable, "-c", text],
+        [sys.executable, "-c", text, *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -170,6 +170,41 @@ def test_the_grace_lets_what_runs_finish(gate: Gate, kind: str) -> None:
     opener.join(60)
     assert held.result(0) == gate.marks()[0]
     assert all(future.cancelled() for future in behind)
+
+
+#: How a program has left its pool when it is interrupted.
+LEFT = {
+    "while it waits for the shutdown": "pool.shutdown()",
+    "after a shutdown without waiting": "pool.shutdown(wait=False); time.sleep(900)",
+    "when nobody has the pool": "del pool; time.sleep(900)",
+    "not at all": "time.sleep(900)",
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_an_interrupted_program_gives_the_grace_to_pools_that_are_ending(
+    left: str, tmp_path: Path, kind: str
+) -> None:
+    code = (
+        "def work():\n"
+        "    gate.hold()\n"
+        "    time.sleep(0.3)\n"
+        "    open(sys.argv[1], 'w').close()\n"
+        "sys.excepthook = lambda *_: tell('leaving')\n"
+        "pool = windlass.Pool(2, kind=KIND, grace=60)\n"
+        f"pool.submit(work); pool.submit(gate.hold)\n{LEFT[left]}\n"
+    )
+    finished = tmp_path / "finished"
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    with _program(code, folder, kind, str(finished)) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.stdout.readline() == "leaving\n"
+        Gate(folder).open()
+        program.communicate(timeout=60)
+        assert finished.exists()
 
 
 def test_terminate(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
