@@ -80,42 +80,55 @@ class MapIterator(_Base[T_co]):
     async def __anext__(self) -> T_co:
         """The next result, waited for without blocking the event loop.
 
-        Cancel safety: a result that was not returned is the next call's.
+        Cancel safety: a result that was not returned is the next call's. If nobody calls again, the tasks that run for
+        this map are ended when the iterator is closed, or when nothing refers to it any more.
+
+        Raises:
+            RuntimeError: for a task that raised `StopIteration` or `StopAsyncIteration`, which is its ``__cause__``.
         """
         while (waiting := self._pending()) is not None:
-            await self._arrival(*waiting)
+            waiters = self._waiters
+            if waiters is None:
+                waiters = self._waiters = []
+            try:
+                await _arrival(waiters, *waiting)
+            except BaseException:
+                self._desert()
+                # The exception's traceback refers to this frame, and may be kept: it shall not keep the map.
+                del self
+                raise
         try:
             return next(self)
         except StopIteration:
             raise StopAsyncIteration from None
+        except StopAsyncIteration as error:
+            raise RuntimeError("a task of the map raised StopAsyncIteration") from error
 
     async def aclose(self) -> None:
         """As `close`, under the name that `contextlib.aclosing` looks for."""
         self.close()
 
-    async def _arrival(self, futures: list[Any], seconds: float | None) -> None:
-        """Waits until one of the tasks is done that `_pending` has named, now or before."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        waiters = self._waiters
-        if waiters is None:
-            waiters = self._waiters = []
-        waiter: asyncio.Future[None] = loop.create_future()
-        waiters.append(waiter)
-        told = _telling(loop, waiters)
-        try:
-            for future in futures:
-                future.add_done_callback(told)
-            # At the end of the time the iterator itself raises what there is to raise.
-            await asyncio.wait((waiter,), timeout=seconds)
-        finally:
-            if waiter in waiters:
-                waiters.remove(waiter)
-
     def __repr__(self) -> str:
         left = self._left()
         return f"<windlass.MapIterator{'' if left is None else f' of {left} results to come'}>"
+
+
+async def _arrival(waiters: list[asyncio.Future[None]], futures: list[Any], seconds: float | None) -> None:
+    """Waits until one of the tasks is done that `_pending` has named, now or before."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    waiters.append(waiter)
+    told = _telling(loop, waiters)
+    try:
+        for future in futures:
+            future.add_done_callback(told)
+        # At the end of the time the iterator itself raises what there is to raise.
+        await asyncio.wait((waiter,), timeout=seconds)
+    finally:
+        if waiter in waiters:
+            waiters.remove(waiter)
 
 
 def _telling(

@@ -2,6 +2,7 @@
 
 mod feed;
 mod laid;
+mod leaving;
 mod results;
 
 use std::collections::VecDeque;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyValueError};
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyIterator, PyList};
@@ -101,6 +102,8 @@ pub(crate) struct MapIterator {
     /// Whether the number of inputs is known.
     sized: bool,
     started: AtomicBool,
+    /// Whether the last wait for a result was given up by a coroutine, and nobody has asked since.
+    deserted: AtomicBool,
     /// Whether the inputs before were not for plain pickle.
     careful: AtomicBool,
     /// `Ok` and `Err`, if what comes of each input is to be told as one of them.
@@ -192,6 +195,7 @@ impl MapIterator {
             buffersize: settings.buffersize,
             sized: settings.length.is_some(),
             started: AtomicBool::new(false),
+            deserted: AtomicBool::new(false),
             careful: AtomicBool::new(false),
             as_results: settings.results.is_some(),
             results: Slot::new(settings.results),
@@ -236,21 +240,25 @@ impl MapIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let next = self.next(py);
-        if let Err(error) = &next
-            && error.is_instance_of::<PyKeyboardInterrupt>(py)
-        {
-            // Whoever interrupts a map wants the workers back, a notebook's next cell for one.
-            self.abandon(py);
+        self.deserted.store(false, Ordering::Relaxed);
+        match self.next(py) {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.raised(py, error)),
         }
-        next
     }
 
-    /// Cancels what has not started and ends the iteration, as a generator's `close` does.
+    /// Cancels what has not started and ends the iteration, as a generator's `close` does. What runs is ended if
+    /// nobody has asked again after a wait that was given up, or if an interrupt or a cancellation is being handled.
     fn close(&self, py: Python<'_>) {
+        let running = self.deserted.load(Ordering::Relaxed) || leaving::handled(py);
         let flights = self.shut(py);
         self.forget_room(py);
-        self.cancel(py, &flights);
+        self.cancel(py, &flights, running);
+    }
+
+    /// A coroutine has given its wait for a result up. Unless somebody asks again, what runs ends with the iterator.
+    fn _desert(&self) {
+        self.deserted.store(true, Ordering::Relaxed);
     }
 
     /// How many results are still to come; `None` if the inputs do not know their length.
@@ -271,6 +279,7 @@ impl MapIterator {
     fn _pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Pending<'py>>> {
         let Some(_turn) = self.taking.take(py)? else { return Ok(None) };
         self.started.store(true, Ordering::Relaxed);
+        self.deserted.store(false, Ordering::Relaxed);
         let fresh = loop {
             if self.laid.len(py) > 0 || self.state.with(|state| state.failed.is_some()) {
                 return Ok(None);
@@ -407,24 +416,34 @@ impl MapIterator {
         flights
     }
 
-    /// Ends the iteration, and what runs for it.
-    fn abandon(&self, py: Python<'_>) {
-        self.forget_room(py);
-        for flight in self.shut(py) {
-            self.pool.engine.call(py, |engine| engine.cancel(&flight.task, true));
+    /// What `__next__` raises for an exception.
+    fn raised(&self, py: Python<'_>, error: PyErr) -> PyErr {
+        if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            // Whoever interrupts a map wants the workers back, a notebook's next cell for one.
+            self.forget_room(py);
+            let flights = self.shut(py);
+            self.cancel(py, &flights, true);
+        } else if error.is_instance_of::<PyStopIteration>(py) {
+            // As it is, it would end the loop without a word, and the inputs after it would be lost (PEP 479).
+            let told = PyRuntimeError::new_err("a task of the map raised StopIteration");
+            told.set_cause(py, Some(error));
+            return told;
         }
+        error
     }
 }
 
 impl Drop for MapIterator {
     fn drop(&mut self) {
         Python::try_attach(|py| {
-            let _raised = Raised::set_aside(py);
+            let raised = Raised::set_aside(py);
             self.forget_room(py);
             if self.started.load(Ordering::Relaxed) {
                 let flights = self.state.with(|state| std::mem::take(&mut state.flight));
                 if !flights.is_empty() {
-                    self.cancel(py, &flights);
+                    // A loop that an interrupt or a cancellation leaves is one that nobody comes back to.
+                    let running = self.deserted.load(Ordering::Relaxed) || leaving::raised(py, &raised);
+                    self.cancel(py, &flights, running);
                 }
                 return;
             }

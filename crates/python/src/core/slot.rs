@@ -175,6 +175,12 @@ impl<'py> Raised<'py> {
         }
         Self(parts, std::marker::PhantomData)
     }
+
+    /// The class of the exception, if there is one.
+    pub(crate) fn class<'a>(&self, py: Python<'a>) -> Option<Bound<'a, PyAny>> {
+        // SAFETY: null, or a reference that this holds.
+        unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0[0]) }
+    }
 }
 
 impl Drop for Raised<'_> {

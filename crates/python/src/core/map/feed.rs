@@ -308,6 +308,7 @@ impl MapIterator {
             sized: false,
             as_results: self.as_results,
             started: AtomicBool::new(false),
+            deserted: AtomicBool::new(false),
             careful: AtomicBool::new(false),
             results: Slot::new(self.results.take()),
             unread: Slot::new(None),

@@ -250,11 +250,12 @@ impl MapIterator {
         }
     }
 
-    pub(super) fn cancel(&self, py: Python<'_>, flights: &VecDeque<Flight>) {
+    /// Cancels what has not started, and ends what runs too, if asked.
+    pub(super) fn cancel(&self, py: Python<'_>, flights: &VecDeque<Flight>, running: bool) {
         let tasks: Vec<_> = flights.iter().map(|flight| &flight.task).collect();
         self.pool.engine.call(py, |engine| {
             for task in tasks {
-                engine.cancel(task, false);
+                engine.cancel(task, running);
             }
         });
     }
