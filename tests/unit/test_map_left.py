@@ -148,7 +148,12 @@ async def give_up(results: Any, gate: Gate) -> None:
 def test_a_map_that_was_given_up_ends_when_it_is_dropped(held: Any, gate: Gate) -> None:
     async def main() -> None:
         results = held()
-        await give_up(results, gate)
+        # Not by `give_up`: the free-threaded 3.13 keeps the frame of a coroutine that a timeout went through.
+        first = await anext(results)
+        assert first == 0
+        await begun(gate)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(anext(results), 0.02)
         (pid,) = gate.marks("1")
         # It can be asked again for as long as it is there.
         assert (held.pool.statistics().running, held.pool.statistics().worker_pids) == (1, (pid,))
