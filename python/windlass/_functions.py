@@ -84,7 +84,7 @@ def _encode(
         cause = error.__cause__ or error
         notes = "".join(f" {note}" for note in getattr(cause, "__notes__", ()))
         raise _serialize.errors().EncodeError(
-            f"cannot send {_serialize.describe(function)} to a worker process: {type(cause).__name__}: {cause}.{notes} "
+            f"cannot send {_serialize.describe(function)} to a worker process: {_serialize.sentence(cause)}{notes} "
             f"Define it at the top of a module, and hand it as arguments what it works on."
         ) from cause
     return _located(stream, buffers), watched
@@ -166,7 +166,7 @@ def raise_unloadable(error: BaseException) -> NoReturn:
             "or define it in a module that workers can import."
         )
     raise _serialize.errors().FunctionLoadError(
-        f"a worker process could not load the function: {type(error).__name__}: {error}. {cure}"
+        f"a worker process could not load the function: {_serialize.sentence(error)} {cure}"
     ) from error
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 Kind = Literal["auto", "process", "thread"]
 
@@ -38,6 +39,21 @@ def checked_seconds(name: str, value: object, also: str = "") -> float:
     if not value >= 0:
         raise ValueError(f"{name} must be 0 or more seconds, not {value!r}")
     return float(value)
+
+
+def checked_wait(name: str, value: object) -> float | None:
+    """Seconds for which the caller waits: as the standard library takes them, negative ones too."""
+    if value is None:
+        return None
+    try:
+        seconds = math.copysign(cast("float", value), cast("float", value))  # Any real number; no string.
+    except TypeError:
+        raise TypeError(f"{name} must be a number of seconds or None, not {value!r}") from None
+    except OverflowError:
+        raise ValueError(f"{name} must be a number of seconds that a float can hold") from None
+    if seconds != seconds:
+        raise ValueError(f"{name} must be a number of seconds or None, not {value!r}")
+    return seconds
 
 
 def checked_switch(name: str, value: object) -> bool:

@@ -150,7 +150,7 @@ class Pool(_core.PoolBase, TaskMethods):
             raise ValueError(f"threads must be {_MOST_THREADS} or fewer in one process, not {threads}")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        if not hasattr(initargs, "__iter__"):
+        if isinstance(initargs, (str, bytes, bytearray)) or not hasattr(initargs, "__iter__"):
             raise TypeError(f"initargs must be a tuple of the initializer's arguments, not {initargs!r}")
         if on_full not in ("block", "reject"):
             raise ValueError(f"on_full must be 'block' or 'reject', not {on_full!r}")

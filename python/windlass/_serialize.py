@@ -57,6 +57,12 @@ def describe(value: object) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
+def sentence(error: BaseException) -> str:
+    """An error's class and text, with a full stop at the end."""
+    text = f"{type(error).__name__}: {error}"
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 # --- what failed ---------------------------------------------------------------------------------------------------
 
 _SHORT = 200
@@ -167,7 +173,7 @@ def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) 
     except Exception as error:
         notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
         raise errors().EncodeError(
-            f"cannot pickle {_culprit(value, how)}: {type(error).__name__}: {error}.{notes} Send something that can be "
+            f"cannot pickle {_culprit(value, how)}: {sentence(error)}{notes} Send something that can be "
             f"pickled, or make it in the worker."
         ) from error
     return stream
@@ -221,7 +227,7 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
     except Exception as error:
         cause = error.__cause__ or error
         raise errors().ResultEncodeError(
-            f"the task returned {describe(value)}, which cannot be pickled: {type(cause).__name__}: {cause}. Return "
+            f"the task returned {describe(value)}, which cannot be pickled: {sentence(cause)} Return "
             f"something that can be."
         ) from cause
 
@@ -276,7 +282,7 @@ def reopen_result(payload: bytes, error: BaseException) -> Any:
 def undecodable(what: str, error: BaseException) -> BaseException:
     """The error for something that did not unpickle."""
     made: BaseException = errors().DecodeError(
-        f"the {what} arrived and could not be unpickled: {type(error).__name__}: {error}. The classes in it have to be "
+        f"the {what} arrived and could not be unpickled: {sentence(error)} The classes in it have to be "
         f"importable on both sides, and their __reduce__ or __setstate__ has to work."
     )
     made.__cause__ = error

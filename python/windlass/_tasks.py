@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import concurrent.futures
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, cast, overload
 
 from windlass._map import MapIterator, MapWithProgress
-from windlass._options import POOL_METHODS, TaskSettings, checked_count, no_attribute, refuse_unknown
+from windlass._options import (
+    POOL_METHODS,
+    TaskSettings,
+    checked_count,
+    checked_wait,
+    no_attribute,
+    refuse_unknown,
+)
 from windlass._results import Err, Ok
 
 if TYPE_CHECKING:
@@ -297,6 +305,8 @@ class TaskMethods(concurrent.futures.Executor):
                 raise TypeError("buffersize must be an integer or None") from None
             if buffersize < 1:
                 raise ValueError("buffersize must be None or > 0")
+            buffersize = min(buffersize, sys.maxsize)
+        wait = checked_wait("timeout", timeout)
         pool, options = self._view()
         if pool._engine.closed:
             # The error that a submission would raise, before any input is taken.
@@ -306,7 +316,7 @@ class TaskMethods(concurrent.futures.Executor):
         settings = {
             "star": len(iterables) != 1,
             "ordered": ordered,
-            "timeout": timeout,
+            "timeout": wait,
             "chunksize": chunksize,
             "buffersize": buffersize,
             "length": length,

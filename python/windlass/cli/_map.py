@@ -38,7 +38,7 @@ from windlass.cli._output import Earlier, ResultFile, StandardOutput
 from windlass.cli._progress import Progress, make_progress
 from windlass.cli._record import Writer
 from windlass.cli._report import Tally, show_failures, show_summary
-from windlass.cli._source import Feed, Inputs, open_inputs
+from windlass.cli._source import Feed, Inputs, no_inputs, open_inputs
 from windlass.cli._target import Place, check, find_target
 
 if TYPE_CHECKING:
@@ -242,7 +242,9 @@ class _Run:
                 # What was handed over and not started is dropped when the results have nowhere to go.
                 pool.shutdown(wait=problem is None and not closed, cancel_futures=True)
         self._tally.stop()
-        if not options.quiet:
+        if problem is None and not (closed or self._index or self._stop.draining or self._stop.at_once):
+            problem = no_inputs(options)  # A stream that has ended without one.
+        if not options.quiet and (self._index or problem is None):
             show_failures(self._tally, options.show_failures)
             show_summary(
                 self._tally, kind=pool.kind, lanes=self._lanes, left=self._left(), enough=self._enough

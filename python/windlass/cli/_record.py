@@ -62,7 +62,11 @@ def describe_lost(error: BaseException, call: str) -> Failure:
 
 
 def _name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    # Our own by the name under which a program catches them.
+    module = "windlass" if kind.__module__ == "windlass._errors" else kind.__module__
+    return f"{module}.{kind.__qualname__}"
 
 
 def _message(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from windlass.cli._record import Failure
 
 _KEPT = 1000  # failures that are kept to be shown
 _BAR = 40
+_TELLING = 0.5  # seconds of a run of which the start of the workers is not most
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
@@ -114,10 +115,11 @@ def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None, enoug
             f"in the function: p50 {duration(percentile(ascending, 0.5))}, "
             f"p99 {duration(percentile(ascending, 0.99))}, longest {duration(ascending[-1])}"
         )
-        speed_up = tally.busy / tally.wall if tally.wall > 0 else 0.0
-        out.append(
-            f"speed-up over one worker, estimated from busy time: {speed_up:.2f} with {lanes} {unit} workers"
-        )
+        if tally.wall >= _TELLING:
+            out.append(
+                f"speed-up over one worker, estimated from busy time: {tally.busy / tally.wall:.2f} with {lanes} "
+                f"{unit} workers"
+            )
         out.extend(_histogram(ascending))
     sys.stderr.write("\n".join(out) + "\n")
     sys.stderr.flush()

@@ -142,11 +142,16 @@ def open_inputs(options: MapOptions) -> Inputs:
     if options.null:
         streams.append(_null_ended())
     if not total and not streams:
-        hint = "arguments after the function, --glob, --jsonl, --stdin or --null"
-        if options.glob:
-            hint = "a pattern in quotes such as 'data/**/*.csv', so that the shell does not expand it"
-        raise CommandError("there are no inputs" + (": no file matches" if options.glob else ""), hint)
+        raise no_inputs(options)
     return Inputs(tuple(known), total, itertools.chain.from_iterable(streams) if streams else None)
+
+
+def no_inputs(options: MapOptions) -> CommandError:
+    """The error of a run without any input."""
+    hint = "arguments after the function, --glob, --jsonl, --stdin or --null"
+    if options.glob:
+        hint = "a pattern in quotes such as 'data/**/*.csv', so that the shell does not expand it"
+    return CommandError("there are no inputs" + (": no file matches" if options.glob else ""), hint)
 
 
 def _matching(pattern: str) -> list[str]:

@@ -15,6 +15,8 @@ import pytest
 from tests.polling import until
 from tests.unit.cli.conftest import Run, command
 
+from windlass.cli._report import Tally, show_summary
+
 FILE = "tasks_of_cli.py"
 
 
@@ -35,8 +37,9 @@ def test_results_are_json_lines_on_standard_output(run: Run) -> None:
 
 def test_each_kind_of_worker(run: Run) -> None:
     for kind in ("process", "thread"):
-        done = run("map", f"{FILE}:double", "4", "--kind", kind, "--workers", "1")
-        assert by_index(done.stdout) == [8], done.stderr
+        inputs = [str(number) for number in range(40)]  # 0.8 s: a shorter run tells no speed-up.
+        done = run("map", f"{FILE}:slow", *inputs, "--kind", kind, "--workers", "1")
+        assert by_index(done.stdout) == inputs, done.stderr
         assert f"with 1 {kind} workers" in done.stderr
 
 
@@ -273,3 +276,33 @@ def test_a_reader_that_leaves_ends_the_run(folder: Path) -> None:
     os.close(writer)
     os.close(reader)
     assert program.wait(timeout=60) == 141
+
+
+@pytest.mark.parametrize("source", [("--stdin",), ("--null",), ("--jsonl", "-"), ("--jsonl", "empty")])
+def test_no_inputs_are_told_wherever_they_would_come_from(
+    run: Run, folder: Path, source: tuple[str, ...]
+) -> None:
+    (folder / "empty").touch()
+    done = run("map", f"{FILE}:double", *source)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("windlass: there are no inputs\n")
+
+
+def test_errors_of_ours_are_called_by_their_public_names(run: Run) -> None:
+    done = run("map", "time:sleep", "--jsonl", "-", "--timeout", "0.1", stdin="30\n")
+    assert done.returncode == 1
+    assert [record["error"]["type"] for record in records(done.stdout)] == ["windlass.TaskTimeout"]
+    assert "_errors" not in done.stderr
+
+
+def test_a_run_that_is_over_at_once_tells_no_speed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally()
+    tally.start()
+    tally.add_done(1e-6)
+    tally.stop()
+    for seconds, told in ((1e-3, False), (2.0, True)):
+        tally._end = tally._start + seconds
+        show_summary(tally, kind="process", lanes=2, left=None, enough=False)
+        said = capsys.readouterr().err
+        assert "1 done" in said
+        assert ("speed-up" in said) is told

@@ -43,7 +43,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     // The errors are loaded now: once descriptors run out, no module can be read any more.
     m.py().import("windlass._errors")?;
-    m.add_class::<pool::PoolBase>()?;
+    m.add("PoolBase", m.py().get_type::<pool::PoolBase>())?;
     m.add_class::<pool::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;
     m.add_class::<map::MapIterator>()?;

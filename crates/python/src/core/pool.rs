@@ -194,7 +194,9 @@ impl PoolInner {
 }
 
 /// See the module; the Python class `windlass.Pool` derives from it.
-#[pyclass(frozen, subclass, weakref, module = "windlass._core")]
+///
+/// Its class calls itself by the name that programs know, which stands in the errors of `submit`'s arguments.
+#[pyclass(frozen, subclass, weakref, name = "Pool", module = "windlass._core")]
 pub(crate) struct PoolBase {
     pub(crate) inner: Arc<PoolInner>,
     defaults: Options,

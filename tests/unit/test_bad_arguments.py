@@ -1,0 +1,59 @@
+"""What a call is told that was given something which makes no sense: the name of it, and what it must be."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import os
+from typing import Any
+
+import pytest
+from tests import tasks
+
+import windlass
+
+
+@pytest.mark.parametrize("way", ["map", "map_unordered"])
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"timeout": "x"}, TypeError, "timeout must be a number of seconds or None, not 'x'"),
+        ({"timeout": "3"}, TypeError, "timeout must be a number of seconds or None, not '3'"),
+        ({"timeout": math.nan}, ValueError, "timeout must be a number of seconds or None, not nan"),
+        ({"timeout": 10**400}, ValueError, "timeout must be a number of seconds that a float can hold"),
+        ({"chunksize": "x"}, TypeError, "chunksize must be a whole number, not 'x'"),
+        ({"buffersize": "x"}, TypeError, "buffersize must be an integer or None"),
+    ],
+)
+def test_a_setting_of_a_map(
+    pool: Any, way: str, settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error) as caught:
+        getattr(pool, way)(len, ["a"], **settings)
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize(
+    "settings", [{"timeout": math.inf}, {"timeout": decimal.Decimal(60)}, {"buffersize": 2**70}]
+)
+def test_a_setting_of_a_map_that_is_large_or_of_another_class(pool: Any, settings: dict[str, Any]) -> None:
+    assert list(pool.map(len, ["a"], **settings)) == [1]
+
+
+def test_a_submission_without_a_function_names_the_pool(pool: Any) -> None:
+    with pytest.raises(TypeError, match=r"^Pool\.submit\(\) missing 1 required positional argument: 'fn'$"):
+        pool.submit()
+
+
+@pytest.mark.parametrize("initargs", ["db", b"db", bytearray(b"db")])
+def test_arguments_of_an_initializer_are_no_text(initargs: Any, kind: Any) -> None:
+    with pytest.raises(TypeError, match="initargs must be a tuple of the initializer's arguments, not "):
+        windlass.Pool(1, kind=kind, initializer=tasks.identity, initargs=initargs)
+
+
+def test_the_error_of_a_file_ends_its_sentences_once(processes: Any) -> None:
+    with open(os.devnull) as file:
+        error = processes.submit(tasks.identity, file).exception(60)
+    assert isinstance(error, windlass.EncodeError)
+    assert "open it in the task. Send something" in str(error)
+    assert ".." not in str(error).replace("...", "")
