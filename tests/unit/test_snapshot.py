@@ -89,7 +89,8 @@ def test_deep_ones() -> None:
         value = value[0] if isinstance(value[0], list) else []
 
 
-def test_the_attributes_of_an_object() -> None:
+@pytest.mark.parametrize("others", [0, 100])
+def test_the_attributes_of_an_object(others: int) -> None:
     class Settings:
         pass
 
@@ -98,6 +99,9 @@ def test_the_attributes_of_an_object() -> None:
 
     for _ in range(100):
         settings = Settings()
+        # Many attributes are in a table of the dict's own, few in one that it shares with others.
+        for number in range(others):
+            setattr(settings, f"other{number}", number)
         assign(settings, 1)
         attributes = vars(settings)
         taken = _core.Snapshot.of(attributes)

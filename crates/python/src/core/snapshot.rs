@@ -260,7 +260,10 @@ unsafe fn each_of_set(set: *mut ffi::PyObject, mut call: impl FnMut(usize) -> bo
     }
 }
 
-/// The version of a dict; 0 for other kinds, and where dicts have none.
+/// The version of a dict; 0 for other kinds, and where dicts have none that can be relied on.
+///
+/// Up to 3.13 every change of a dict gives it a version, but for one kind of change: CPython 3.13 assigns an attribute
+/// of an object to the values that the object's dict shares with it, and the dict keeps its version.
 ///
 /// # Safety
 ///
@@ -270,9 +273,11 @@ unsafe fn version_of(object: *mut ffi::PyObject, kind: Kind) -> u64 {
     #[cfg(not(Py_3_14))]
     if kind == Kind::Dict {
         #[allow(deprecated)]
-        // Every change of a dict changes it up to 3.13, and from 3.14 on it is not there.
         // SAFETY: the caller's live dict.
-        return unsafe { (*object.cast::<ffi::PyDictObject>()).ma_version_tag };
+        return unsafe {
+            let dict = object.cast::<ffi::PyDictObject>();
+            if (*dict).ma_values.is_null() { (*dict).ma_version_tag } else { 0 }
+        };
     }
     0
 }
