@@ -139,6 +139,82 @@ fn what_waits_behind_a_long_task_is_carried_over() {
     }
 }
 
+/// Carries nothing else than what waits in the lane of this worker.
+fn carries_from(scene: &Scene, from: &Actor, to: &mut Actor) {
+    let last = scene.engine.given_to(from.id).last().copied().expect("something waits");
+    for id in std::iter::from_fn(|| to.start(0)).collect::<Vec<_>>() {
+        to.answer(0, id);
+    }
+    scene.tick();
+    assert_eq!(to.start(0), Some(last));
+    assert!(!scene.engine.given_to(from.id).contains(&last));
+}
+
+#[test]
+fn short_tasks_are_carried_from_the_lane_that_is_stuck_and_not_from_the_longest() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(3, 1));
+    learn(&mut scene, &mut workers, Duration::from_micros(10));
+    let _tasks: Vec<_> = (0..15).map(|_| scene.task()).collect();
+    let [stuck, moves, free] = &mut workers[..] else { unreachable!("three") };
+    for _ in 0..2 {
+        let id = stuck.start(0).expect("five in each");
+        stuck.answer(0, id);
+    }
+    assert!(stuck.start(0).is_some());
+    scene.tick();
+    scene.pass(STEAL_AFTER + MS);
+    let id = moves.start(0).expect("five in each");
+    moves.answer(0, id);
+    assert!(moves.start(0).is_some());
+    carries_from(&scene, stuck, free);
+    let held = [&*stuck, moves, free].map(|worker| scene.engine.given_to(worker.id).len());
+    assert_eq!(held, [2, 4, 1], "one at a time");
+}
+
+#[test]
+fn long_tasks_are_carried_from_the_longest_lane_and_not_from_the_one_that_is_stuck() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(3, 1));
+    learn(&mut scene, &mut workers, MS);
+    let first = scene.task();
+    workers.sort_by_key(|worker| scene.engine.given_to(worker.id).is_empty());
+    let [stuck, long, free] = &mut workers[..] else { unreachable!("three") };
+    assert_eq!(stuck.start(0), Some(first.id));
+    scene.pass(STEAL_AFTER + MS);
+    let tasks: Vec<_> = (0..5).map(|_| scene.task()).collect();
+    // Nothing waits behind the one that is stuck.
+    let behind = tasks.iter().find(|task| task.lane() == first.lane()).expect("two in each");
+    assert!(scene.engine.cancel(behind, false));
+    assert!(long.start(0).is_some());
+    carries_from(&scene, long, free);
+    assert_eq!(scene.engine.given_to(stuck.id), [first.id]);
+}
+
+#[test]
+fn a_worker_whose_socket_is_full_is_asked_once_to_look() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let worker = &mut workers[0];
+    let filling = Segment::create(64, true).expect("a segment");
+    let mut segments = Vec::new();
+    for _ in 0..2 {
+        let core = scene.engine.lock();
+        let ours = core.workers[0].as_ref().expect("there is one").socket.as_fd();
+        while passing::try_lend(ours, &filling) == passing::Sent::Yes {}
+        drop(core);
+        let (task, segment) = scene.with_segment();
+        segments.push(segment);
+        let told: Vec<_> = std::iter::from_fn(|| worker.take(0)).map(|record| record.kind).collect();
+        assert_eq!(told, [kind::LOOK]);
+        scene.tick();
+        assert!(worker.take(0).is_none(), "it has been asked");
+        while worker.receive().is_some() {}
+        scene.tick();
+        assert_eq!(worker.start(0), Some(task.id));
+        worker.answer(0, task.id);
+        scene.tick();
+        assert!(is_replied(&task));
+    }
+}
+
 #[test]
 fn what_does_not_fit_into_a_ring_fails_alone_and_what_does_waits_for_room() {
     let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
@@ -389,12 +465,16 @@ fn large_parts_of_an_answer_stay_in_their_segments() {
 
 #[test]
 fn a_segment_that_was_not_passed_ends_the_worker() {
-    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
     let task = scene.task();
     assert_eq!(workers[0].start(0), Some(task.id));
+    scene.pass(MS * 5);
     let place = Part::Placed(Entry { segment: 1 << 50, generation: 1, offset: 0, length: 8 });
-    workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &frame::encode(0, &[place], &[]));
+    let answer = frame::encode(0, &[place], &[]);
+    workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 3_000_000, &answer);
     scene.tick();
     assert!(scene.has_killed(&workers[0]));
+    let record = task.record();
+    assert_eq!((record.pid, record.busy_ns), (workers[0].pid(), 3_000_000));
     assert!(condemned(&task).is_some_and(|why| why.contains("a segment that it did not pass")));
 }

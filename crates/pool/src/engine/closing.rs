@@ -364,6 +364,21 @@ mod tests {
     }
 
     #[test]
+    fn whoever_reads_the_last_answer_of_a_closing_pool_dismisses_its_workers() {
+        let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        let task = scene.task();
+        scene.engine.close(false);
+        for worker in &mut workers {
+            if let Some(id) = worker.start(0) {
+                worker.answer(0, id);
+            }
+        }
+        // The thread that waits: the supervisor has not looked.
+        assert_eq!(scene.engine.wait(&Sleeper::Task(task), None), Waited::Ready);
+        assert!(workers.iter_mut().all(|worker| worker.is_dismissed(0)));
+    }
+
+    #[test]
     fn what_was_handed_down_is_closed_with_the_pool() {
         let (mut reads, writes) = std::io::pipe().expect("a pipe");
         let handed = Handed::new(vec![OwnedFd::from(writes)]);

@@ -349,6 +349,27 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_submits_much_reads_answers_that_nobody_waits_for() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let worker = &mut workers[0];
+        let first = scene.task();
+        assert_eq!(worker.start(0), Some(first.id));
+        worker.answer(0, first.id);
+        scene.tick();
+        // They are short: many go to the lane, so that it does not run dry.
+        let tasks: Vec<_> = (0..20).map(|_| scene.task()).collect();
+        assert_eq!(scene.engine.given_to(worker.id).len(), 20);
+        assert_eq!(worker.start(0), Some(tasks[0].id));
+        worker.answer(0, tasks[0].id);
+        scene.engine.lock().leader = true;
+        scene.task();
+        assert!(!tasks[0].is_done(), "the thread that waits reads it");
+        scene.engine.lock().leader = false;
+        scene.task();
+        assert!(tasks[0].is_done());
+    }
+
+    #[test]
     fn what_came_while_nobody_was_to_be_woken_is_read_before_the_pool_rests() {
         let mut scene = Scene::new(Scene::config(1, 1));
         let mut worker = scene.asked().pop_front().expect("it was asked for");
