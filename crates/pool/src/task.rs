@@ -578,6 +578,9 @@ mod tests {
         // Both return at once: the word is another than was observed.
         assert!(!task.sleep(observed, None));
         let observed = task.prepare_sleep();
+        // Nothing happens: the time has to be up.
+        let (begin, timeout) = (std::time::Instant::now(), Duration::from_millis(20));
+        assert!(!task.sleep(observed, Some(timeout)) && begin.elapsed() >= timeout);
         let sleeper = {
             let task = Arc::clone(&task);
             std::thread::spawn(move || {

@@ -208,7 +208,10 @@ impl FdChannel {
     /// `Code::ShmStale` when the generation is not the segment's any more; `Code::Files` when its descriptor came and
     /// did not fit; an error when it does not come.
     pub fn segment(&self, id: u64, generation: u64) -> Result<Arc<Segment>> {
-        let deadline = Instant::now() + PATIENCE;
+        self.segment_by(id, generation, Instant::now() + PATIENCE)
+    }
+
+    fn segment_by(&self, id: u64, generation: u64, deadline: Instant) -> Result<Arc<Segment>> {
         loop {
             {
                 let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -391,6 +394,29 @@ mod tests {
             end.finish();
         }
         assert_eq!(told, [2, 1]);
+    }
+
+    #[test]
+    fn a_segment_that_is_under_way_is_waited_for_and_not_for_ever() {
+        let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
+        let channel = FdChannel::new(theirs);
+        // Neither is in this process's registry, as in another process.
+        let [first, second] = [64, 64].map(|size| Segment::create(size, true).expect("a segment"));
+        let pass = |segment: &Segment| passing::pass(ours.as_fd(), segment, false).expect("passed");
+        pass(&first);
+        let found = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| channel.segment(second.id(), second.generation()));
+            // Once it has read the first, it has looked for the second in vain.
+            let has_looked = || channel.kept.lock().expect("sound").segments.contains_key(&first.id());
+            while !has_looked() && !waits.is_finished() {
+                std::thread::yield_now();
+            }
+            pass(&second);
+            waits.join().expect("no panic")
+        });
+        assert_eq!(found.expect("it has come").id(), second.id());
+        let never = channel.segment_by(1 << 50, 1, Instant::now()).expect_err("it is not passed");
+        assert_eq!(never.code(), Code::ShmStale);
     }
 
     #[test]
