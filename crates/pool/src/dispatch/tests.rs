@@ -190,6 +190,36 @@ fn long_tasks_are_carried_from_the_longest_lane_and_not_from_the_one_that_is_stu
 }
 
 #[test]
+fn what_was_started_unnoticed_is_not_carried() {
+    let (mut scene, mut workers) = Scene::ready(Scene::config(3, 1));
+    learn(&mut scene, &mut workers, Duration::from_micros(10));
+    let mut tasks: Vec<_> = (0..6).map(|_| scene.task()).collect();
+    let [runs, others @ ..] = &mut workers[..] else { unreachable!("three") };
+    for other in &mut *others {
+        for _ in 0..2 {
+            let id = other.start(0).expect("two in each");
+            other.answer(0, id);
+        }
+    }
+    scene.tick();
+    // The worker has answered its first task and started its last, and nobody has looked.
+    let first = runs.start(0).expect("two in each");
+    runs.answer(0, first);
+    let last = runs.start(0).expect("two in each");
+    scene.now += STEAL_AFTER + MS;
+    clock::set(scene.now);
+    tasks.push(scene.task());
+    let mut started: Vec<_> = others.iter_mut().filter_map(|other| other.start(0)).collect();
+    assert_eq!(started, [tasks[6].id]);
+    scene.tick();
+    started.extend(others.iter_mut().filter_map(|other| other.start(0)));
+    assert_eq!(started.len(), 1, "nothing runs twice");
+    runs.answer(0, last);
+    scene.tick();
+    assert!(tasks[..6].iter().all(|task| is_replied(task) && task.attempt() == 1));
+}
+
+#[test]
 fn a_worker_whose_socket_is_full_is_asked_once_to_look() {
     let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
     let worker = &mut workers[0];

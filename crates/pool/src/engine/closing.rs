@@ -285,6 +285,13 @@ mod tests {
         scene.engine.close(true);
         assert_eq!(cancelled(&tasks), 8);
         assert!(tasks[..4].iter().all(|task| !task.is_done()), "the first that came");
+        // And of one that was refused, and is asked for again.
+        let mut scene = Scene::new(Scene::config(2, 2));
+        let refused = scene.asked().pop_back().expect("two");
+        scene.engine.worker_failed(refused.id, "there are too many");
+        let tasks: Vec<_> = (0..12).map(|_| scene.task()).collect();
+        scene.engine.close(true);
+        assert_eq!(cancelled(&tasks), 8);
         // One is busy, with one behind it: the running one goes on, and the other worker is not there to take any.
         let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
         let tasks: Vec<_> = (0..5).map(|_| scene.task()).collect();
@@ -376,6 +383,16 @@ mod tests {
         // The thread that waits: the supervisor has not looked.
         assert_eq!(scene.engine.wait(&Sleeper::Task(task), None), Waited::Ready);
         assert!(workers.iter_mut().all(|worker| worker.is_dismissed(0)));
+    }
+
+    #[test]
+    fn a_pool_repeats_what_its_zygote_complained_of() {
+        let scene = Scene::new(Scene::config(1, 1));
+        assert!(scene.engine.complaints().is_empty());
+        for text in ["no module", "no package"] {
+            scene.zygote.complain(text.into());
+        }
+        assert_eq!(scene.engine.complaints(), ["no module", "no package"]);
     }
 
     #[test]
