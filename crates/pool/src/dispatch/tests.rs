@@ -439,6 +439,25 @@ fn a_function_is_sent_once_and_forgotten_when_no_task_can_name_it() {
     assert_eq!(last, Some((kind::FORGET_FUNCTION, id)));
 }
 
+#[test]
+fn a_segment_that_a_worker_lost_is_passed_again() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let worker = &mut workers[0];
+    let segment = Segment::create(64, true).expect("a segment").publish(None);
+    for (loses, passed) in [(false, 1), (true, 0), (false, 1), (false, 0)] {
+        let payload = Payload { segments: vec![Arc::clone(&segment)], ..Payload::default() };
+        let task = scene.flagged(payload, 0, Options::default());
+        assert_eq!(std::iter::from_fn(|| worker.receive()).count(), passed);
+        assert_eq!(worker.start(0), Some(task.id));
+        if loses {
+            worker.say(0, kind::LOST, flags::EMPTY, 0, segment.id());
+        }
+        worker.answer(0, task.id);
+        scene.tick();
+        assert!(is_replied(&task) && !scene.has_killed(worker));
+    }
+}
+
 /// An answer of these parts, each in a segment of its own, which the worker passes first.
 fn answer_in_segments(scene: &Scene, worker: &mut Actor, parts: &[Vec<u8>]) -> Arc<Task> {
     let task = scene.task();
