@@ -258,8 +258,12 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::Config;
     use crate::simulation::scene::Scene;
+    use crate::task::Outcome;
 
     #[test]
     fn a_worker_that_is_ready_is_heard_of_at_once() {
@@ -426,6 +430,38 @@ mod tests {
             }
             assert_eq!(scene.now - begin, Duration::from_secs(10));
             assert!(task.is_done());
+        }
+    }
+
+    #[test]
+    fn room_that_comes_before_the_leader_sleeps_is_not_slept_through() {
+        let config = Config { max_queue: Some(1), ..Scene::config(1, 1) };
+        let (scene, mut workers) = Scene::ready(config);
+        for round in 0..100 {
+            // One that may start, and one that fills the queue.
+            let tasks = [scene.task(), scene.task()];
+            scene.engine.lock().spin = AdaptiveSpin::new();
+            let engine = Arc::clone(&scene.engine);
+            let leader = std::thread::spawn(move || engine.wait(&Sleeper::Space, None));
+            // The leader lets go of the lock to spin. The room that it waits for is no sight that ends the spin.
+            let mut core = loop {
+                match scene.engine.core.try_lock() {
+                    Some(core) if core.leader => break core,
+                    _ => std::hint::spin_loop(),
+                }
+            };
+            for task in &tasks {
+                assert!(scene.engine.end_early(&mut core, task, false, |_| Outcome::Cancelled));
+            }
+            scene.engine.after_outside_change(&mut core);
+            drop(core);
+            let begin = Instant::now();
+            while !leader.is_finished() {
+                assert!(begin.elapsed() < Duration::from_secs(20), "it sleeps in round {round}");
+                std::thread::yield_now();
+            }
+            assert_eq!(leader.join().expect("no panic"), Waited::Ready);
+            assert_eq!(workers[0].start(0), None);
         }
     }
 
