@@ -1,5 +1,7 @@
 //! How tasks are handed out, and what answers are believed: in a simulated pool without chance.
 
+use windlass_shm::arena::ArenaConfig;
+
 use super::*;
 use crate::simulation::scene::{Actor, Scene};
 use crate::task::{Options, Payload};
@@ -220,6 +222,27 @@ fn what_was_started_unnoticed_is_not_carried() {
 }
 
 #[test]
+fn what_waits_in_a_lane_lets_a_task_of_higher_priority_go_first() {
+    for (priorities, expected) in [
+        // Also one of the usual priority, when that is the higher one.
+        (&[0, 0, 5, -1, -1, 0][..], &[2, 0, 1, 5, 3, 4][..]),
+        (&[-1, -1, 5], &[2, 0, 1]),
+        (&[-1, 0], &[1, 0]),
+    ] {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let submit = |priority: &i32| scene.submit(Options { priority: *priority, ..Options::default() });
+        let tasks: Vec<_> = priorities.iter().map(submit).collect();
+        let mut order = Vec::new();
+        while let Some(id) = workers[0].start(0) {
+            order.extend(tasks.iter().position(|task| task.id == id));
+            workers[0].answer(0, id);
+            scene.tick();
+        }
+        assert_eq!(order, expected);
+    }
+}
+
+#[test]
 fn a_worker_whose_socket_is_full_is_asked_once_to_look() {
     let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
     let worker = &mut workers[0];
@@ -390,6 +413,24 @@ fn arguments_stay_while_a_worker_looks_into_them() {
 }
 
 #[test]
+fn memory_of_arguments_is_used_again_unless_a_worker_may_look_into_it_for_ever() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    for (flags, again) in [(0, true), (flags::RETAINED, true), (flags::KEPT, false)] {
+        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
+        let put = || arena.whole(&[1; 2 << 20]).expect("room");
+        let segment = put();
+        let id = segment.id();
+        let payload = Payload { segments: vec![segment], ..Payload::default() };
+        let task = scene.flagged(payload, 0, Options::default());
+        assert_eq!(workers[0].start(0), Some(task.id));
+        workers[0].say(0, kind::DONE, flags, task.id, 0);
+        scene.tick();
+        assert!(is_replied(&task));
+        assert_eq!(put().id() == id, again, "{flags}");
+    }
+}
+
+#[test]
 fn a_worker_is_told_how_a_task_is_meant() {
     let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
     let timeout = Some(Duration::from_secs(60));
@@ -510,6 +551,31 @@ fn large_parts_of_an_answer_stay_in_their_segments() {
             assert_eq!(second.copy_out(0, 3).expect("inside"), [2; 3]);
         }
     }
+}
+
+#[test]
+fn a_result_that_could_not_be_taken_in_costs_nothing_else() {
+    let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+    let task = scene.task();
+    assert_eq!(workers[0].start(0), Some(task.id));
+    // It came, and this process had no descriptor left for it.
+    let lost = error!(Code::Files, "there are too many open files");
+    let mut core = scene.engine.lock();
+    core.workers[0].as_mut().expect("there is one").received.push((1 << 50, Err(lost)));
+    drop(core);
+    let place = Part::Placed(Entry { segment: 1 << 50, generation: 1, offset: 0, length: 8 });
+    let answer = frame::encode(0, &[place], &[]);
+    workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &answer);
+    scene.tick();
+    match task.outcome() {
+        Some(Outcome::Failed(Failure::Limit { code: Code::Files, reason })) => {
+            assert!(reason.contains("too many open files"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!scene.has_killed(&workers[0]));
+    let next = scene.task();
+    assert_eq!(workers[0].start(0), Some(next.id));
 }
 
 #[test]

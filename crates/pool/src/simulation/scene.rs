@@ -83,6 +83,12 @@ impl Actor {
         self.lanes[lane].begin(task);
     }
 
+    /// Says that so many inputs of a batch have been begun.
+    pub(crate) fn reach(&self, lane: usize, task: u64, inputs: u64) {
+        self.lanes[lane].start_batch(task);
+        self.lanes[lane].reach(inputs);
+    }
+
     /// Answers a task.
     pub(crate) fn answer(&mut self, lane: usize, task: u64) {
         self.say(lane, kind::DONE, 0, task, 1000);

@@ -221,6 +221,24 @@ fn a_crash_names_its_worker_and_costs_what_ran_in_it() {
 }
 
 #[test]
+fn a_crash_says_how_many_inputs_of_its_batch_were_begun() {
+    for begun in [None, Some(3)] {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let task = scene.task();
+        let mut worker = workers.pop().expect("one");
+        assert_eq!(worker.start(0), Some(task.id));
+        // What it said of another task is not taken for this one's.
+        worker.reach(0, task.id + 1, 7);
+        if let Some(inputs) = begun {
+            worker.reach(0, task.id, inputs);
+        }
+        scene.die(worker, 9);
+        assert!(task.is_done());
+        assert_eq!(task.record().reached, begun.unwrap_or(0));
+    }
+}
+
+#[test]
 fn what_a_dying_worker_has_answered_counts() {
     let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
     let task = scene.task();
