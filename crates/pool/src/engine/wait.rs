@@ -433,6 +433,35 @@ mod tests {
         }
     }
 
+    /// What a thread returns; `None` if it never does.
+    fn joined<T>(thread: std::thread::JoinHandle<T>) -> Option<T> {
+        let begin = Instant::now();
+        while !thread.is_finished() {
+            if begin.elapsed() > Duration::from_secs(20) {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Some(thread.join().expect("no panic"))
+    }
+
+    #[test]
+    fn a_leader_returns_when_its_time_is_up_and_not_before() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let task = scene.task();
+        assert_eq!(workers[0].start(0), Some(task.id));
+        for limit in [Duration::ZERO, Duration::from_millis(20)] {
+            let (engine, what) = (Arc::clone(&scene.engine), Sleeper::Task(Arc::clone(&task)));
+            // In a thread for which time passes.
+            let leader = std::thread::spawn(move || {
+                let end = Instant::now() + limit;
+                (engine.wait(&what, Some(end)), Instant::now() >= end)
+            });
+            assert_eq!(joined(leader), Some((Waited::TimedOut, true)));
+            assert!(!scene.engine.lock().leader);
+        }
+    }
+
     #[test]
     fn room_that_comes_before_the_leader_sleeps_is_not_slept_through() {
         let config = Config { max_queue: Some(1), ..Scene::config(1, 1) };
@@ -455,12 +484,7 @@ mod tests {
             }
             scene.engine.after_outside_change(&mut core);
             drop(core);
-            let begin = Instant::now();
-            while !leader.is_finished() {
-                assert!(begin.elapsed() < Duration::from_secs(20), "it sleeps in round {round}");
-                std::thread::yield_now();
-            }
-            assert_eq!(leader.join().expect("no panic"), Waited::Ready);
+            assert_eq!(joined(leader), Some(Waited::Ready), "round {round}");
             assert_eq!(workers[0].start(0), None);
         }
     }
