@@ -98,7 +98,8 @@ fn mentions(stream: &[u8], name: &[u8]) -> bool {
 }
 
 /// Whether an exception says that something cannot be pickled or unpickled in this way, so that another may be tried.
-/// An interrupt, an exit, a cancelled coroutine's end and a lack of memory say nothing of the kind: they leave the call.
+/// An interrupt, an exit, a cancelled coroutine's end and a lack of memory say nothing of the kind: they leave the
+/// call.
 pub(crate) fn is_refusal(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyException>(py) && !error.is_instance_of::<PyMemoryError>(py)
 }
