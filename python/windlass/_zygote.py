@@ -6,6 +6,7 @@ input. It has one thread, or forking would not be safe.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -39,6 +40,19 @@ def _preload(names: list[str]) -> list[str]:
     return complaints
 
 
+def _close_inherited() -> None:
+    """Closes what the program left open for any child.
+
+    The end of a pipe would stay open for as long as the zygote lives. joblib's loky leaves one of multiprocessing's
+    resource tracker so, for whose end Python waits as it leaves. What was opened here is not inheritable (PEP 446).
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # The one of the listing is closed by now.
+                if int(name) > 2 and os.get_inheritable(int(name)):
+                    os.close(int(name))
+
+
 def _leave_lost_folder() -> int | None:
     """Goes elsewhere from a folder that has been removed, where Python 3.13.0 fails to import; gives the way back."""
     try:
@@ -60,6 +74,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     worker.die_with_parent(settings["parent"])
     os.setpgid(0, 0)
+    _close_inherited()
     socket = os.dup(0)
     os.set_inheritable(socket, False)
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -123,3 +124,21 @@ def test_pools_that_come_and_go_leave_no_descriptor(make_pool: Callable[..., Any
         once()
     # A segment may be kept for the next pool; ten pools may not keep ten.
     until(lambda: len(os.listdir("/proc/self/fd")) <= before + 4)
+
+
+def test_what_is_open_for_any_child_ends_without_the_zygote(make_pool: Callable[..., Any]) -> None:
+    reader, writer = os.pipe()
+    try:
+        os.set_inheritable(writer, True)
+        # No other pool imports this beforehand, so that its zygote is started now.
+        pool = make_pool(1, kind="process", preload=["tests.tasks", "sched"])
+        assert pool.submit(tasks.square, 3).result(60) == 9
+        os.close(writer)
+        writer = -1
+        ready, _, _ = select.select([reader], [], [], 30)
+        assert ready
+        assert os.read(reader, 1) == b""
+    finally:
+        os.close(reader)
+        if writer >= 0:
+            os.close(writer)
