@@ -250,9 +250,9 @@ def decode_described(payload: bytes) -> Any:
     """Parent: a result whose buffers lie outside the stream; arrays over them are the caller's own, and writable."""
     try:
         return open_payload(payload, True, writable=True, result=True)
-    except MemoryError:
+    except (MemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise undecodable("result", error) from error
 
 
@@ -273,9 +273,9 @@ def reopen_result(payload: bytes, error: BaseException) -> Any:
     """
     try:
         return _exceptions.reopen(payload, error)
-    except MemoryError:
+    except (MemoryError, KeyboardInterrupt):
         raise
-    except Exception as problem:
+    except BaseException as problem:
         raise undecodable("result", problem) from problem
 
 
@@ -418,7 +418,7 @@ def decode_error(payload: bytes, described: bool) -> BaseException:
         return failed
     try:
         return revive(open_payload(payload, described, writable=True, result=True))
-    except MemoryError:
+    except (MemoryError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         return undecodable("exception", error)

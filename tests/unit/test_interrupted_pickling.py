@@ -209,7 +209,7 @@ def _arrive(home: int, error: type[BaseException], block: Any) -> int:
 
 
 @pytest.mark.parametrize("size", [0, 20_000, 3 << 20])
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
 def test_a_result_whose_unpickling_was_interrupted_is_still_there(
     pool: Any, kind: type[BaseException], size: int
 ) -> None:
@@ -222,3 +222,9 @@ def test_a_result_whose_unpickling_was_interrupted_is_still_there(
     assert Arriving.times == 2
     assert future.result(60) == size
     assert Arriving.times == 2
+
+
+def test_a_result_that_asks_for_an_exit_when_it_is_unpickled(pool: Any) -> None:
+    Arriving.times = 0
+    with pytest.raises(windlass.DecodeError, match="SystemExit"):
+        pool.submit(Arriving, os.getpid(), SystemExit, 0).result(60)

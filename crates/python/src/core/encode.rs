@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyException, PyMemoryError};
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -382,7 +382,13 @@ pub(crate) fn decode<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py,
     }
     match loads(py, &reply.bytes) {
         Ok(value) => Ok(value),
-        Err(error) if !is_refusal(py, &error) => Err(error),
+        Err(error)
+            if error.is_instance_of::<PyKeyboardInterrupt>(py)
+                || error.is_instance_of::<PyMemoryError>(py) =>
+        {
+            Err(error)
+        }
+        // An exit, too, that the result's own code asks for: nobody's program ends by a result.
         Err(error) => {
             serialize(py)?.getattr("reopen_result")?.call1((PyBytes::new(py, &reply.bytes), error.value(py)))
         }
