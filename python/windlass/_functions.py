@@ -82,9 +82,8 @@ def _encode(
         raise
     except Exception as error:
         cause = error.__cause__ or error
-        notes = "".join(f" {note}" for note in getattr(cause, "__notes__", ()))
         raise _serialize.errors().EncodeError(
-            f"cannot send {_serialize.describe(function)} to a worker process: {_serialize.sentence(cause)}{notes} "
+            f"cannot send {_serialize.describe(function)} to a worker process: {_serialize.sentence(cause)} "
             f"Define it at the top of a module, and hand it as arguments what it works on."
         ) from cause
     return _located(stream, buffers), watched

@@ -58,9 +58,9 @@ def describe(value: object) -> str:
 
 
 def sentence(error: BaseException) -> str:
-    """An error's class and text, with a full stop at the end."""
-    text = f"{type(error).__name__}: {error}"
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    """An error's class and text and its notes, each with a full stop at the end."""
+    texts = [f"{type(error).__name__}: {error}", *dict.fromkeys(map(str, getattr(error, "__notes__", ())))]
+    return " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)
 
 
 # --- what failed ---------------------------------------------------------------------------------------------------
@@ -171,9 +171,8 @@ def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) 
     except MemoryError:
         raise
     except Exception as error:
-        notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
         raise errors().EncodeError(
-            f"cannot pickle {_culprit(value, how)}: {sentence(error)}{notes} Send something that can be "
+            f"cannot pickle {_culprit(value, how)}: {sentence(error)} Send something that can be "
             f"pickled, or make it in the worker."
         ) from error
     return stream
