@@ -389,7 +389,6 @@ impl PoolBase {
         PoolHandle { inner: Arc::clone(&self.inner) }
     }
 
-    // Of all that share the inner part, this object alone shows what is in it, for there is one such object.
     /// Shuts the pool down and waits until every task is done.
     ///
     /// If an exception leaves the block, or one is raised while this waits (by Ctrl-C, say), the tasks that have not
@@ -413,6 +412,7 @@ impl PoolBase {
         }
     }
 
+    // Of all that share the inner part, this object alone shows what is in it, for there is one such object.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.inner.functions.visit(&visit)?;
         self.inner.start_collector.visit(|start| visit.call(start))
