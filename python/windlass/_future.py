@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import logging
 import sys
@@ -218,9 +219,11 @@ class LoopMail:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        #: What to call, and with what: somebody who waits in the loop, and the future that is done.
-        self._box: list[tuple[Callable[[Any, Any], object], Any, object]] = []
-        self._lock = threading.Lock()
+        #: What to call, and with what: somebody who waits in the loop, and the future that is done. No lock guards it:
+        #: a collection may run at any step, and a finalizer may post.
+        self._box: collections.deque[tuple[Callable[[Any, Any], object], Any, object]] = collections.deque()
+        #: Whether the loop has been woken and has not begun to look.
+        self._rung = False
 
     def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether it is this loop's."""
@@ -231,33 +234,33 @@ class LoopMail:
         how = _resolve if tell is None else tell
 
         def deliver(future: object) -> None:
-            with self._lock:
-                self._box.append((how, waiter, future))
-                first = len(self._box) == 1
-            if first:
+            self._box.append((how, waiter, future))
+            if not self._rung:
                 self._ring()
 
         return deliver
 
     def _ring(self) -> None:
         loop = self._loop()
+        self._rung = True
         try:
             if loop is not None:
                 loop.call_soon_threadsafe(self._empty)
+                return
         except RuntimeError:  # The loop is closed: nobody waits any more.
-            return
+            pass
+        self._box.clear()
 
     def _empty(self) -> None:
-        with self._lock:
-            box, self._box = self._box, []
-        rest = iter(box)
+        # First of all: who still finds it set has posted before what is counted here.
+        self._rung = False
         try:
-            for tell, waiter, future in rest:
+            for _ in range(len(self._box)):
+                tell, waiter, future = self._box.popleft()
                 tell(waiter, future)
         except BaseException:  # Ctrl-C, say, which ends this call and not those that wait.
-            with self._lock:
-                self._box[:0] = rest
-            self._ring()
+            if self._box:
+                self._ring()
             raise
 
 

@@ -118,3 +118,37 @@ def test_asyncios_own_callback_is_known_on_this_python() -> None:
 
     asyncio.run(main())
     assert by_mail(found[0]) is not found[0]  # type: ignore[arg-type] # pyright: ignore
+
+
+def test_a_finalizer_may_post_while_another_post_is_under_way() -> None:
+    loop = asyncio.new_event_loop()
+    told: list[object] = []
+    deliver = LoopMail(loop).post(None, lambda _waiter, future: told.append(future))
+
+    class Node:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            deliver("from a collection")
+
+    def post() -> None:
+        for number in range(300):
+            Node()
+            deliver(number)
+
+    before = gc.get_threshold()
+    thread = threading.Thread(target=post, daemon=True)
+    gc.set_threshold(1, 1, 1)
+    try:
+        thread.start()
+        thread.join(30)
+    finally:
+        gc.set_threshold(*before)
+    assert not thread.is_alive()
+    gc.collect()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert [one for one in told if one != "from a collection"] == list(range(300))
+    assert len(told) == 600
