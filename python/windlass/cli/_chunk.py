@@ -58,7 +58,7 @@ class Runner:
     retries: int
     most_failures: int | None
 
-    def __call__(self, slot: Any, indices: range | list[int], values: list[Any], attempt: int) -> Answer:
+    def __call__(self, slot: Any, indices: list[int], values: list[Any], attempt: int) -> Answer:
         """Runs inputs until the chunk is done, the slot is full, its time is over or enough of them have failed."""
         function = loaded(self.place)
         writer = Writer(self.format, self.place.name, or_repr=self.or_repr)

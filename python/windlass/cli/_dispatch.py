@@ -110,9 +110,7 @@ class Dispatch:
         slot = self._slots.pop() if self._slots else self._make_slot()
         _chunk.clear(slot)
         chunk = Chunk(items, slot)
-        first = items[0].index
-        straight = items[-1].index - first == len(items) - 1
-        indices = range(first, first + len(items)) if straight else [item.index for item in items]
+        indices = [item.index for item in items]
         values = [item.value for item in items]
         try:
             future = self._pool.submit(self._runner, slot, indices, values, items[0].attempt)
