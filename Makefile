@@ -58,22 +58,22 @@ test-python: build
 
 # Only the first build asks pip for the dependencies; later ones replace the extension and nothing else.
 $(VENV)/.ready: pyproject.toml | check-tools
-	@echo "windlass: using $(PYTHON) ($$($(PYTHON) -V)) in $(VENV)"
+	@echo "ropewalk: using $(PYTHON) ($$($(PYTHON) -V)) in $(VENV)"
 	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	echo "windlass: building the extension; the first time takes a minute or two"
+	echo "ropewalk: building the extension; the first time takes a minute or two"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
 	$(call MATURIN,--extras $(EXTRAS))
 	touch $@
 
 check-tools:
 	@if [ -z "$(PYTHON)" ]; then
-	  echo "windlass: no Python 3.11 or newer found; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1
+	  echo "ropewalk: no Python 3.11 or newer found; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1
 	fi
 	if ! $(PYTHON) -c '$(OLD_ENOUGH)' 2>/dev/null; then
-	  echo "windlass: $(PYTHON) is not a working Python 3.11 or newer with the venv module" >&2; exit 1
+	  echo "ropewalk: $(PYTHON) is not a working Python 3.11 or newer with the venv module" >&2; exit 1
 	fi
 	if ! command -v cargo >/dev/null; then
-	  echo "windlass: cargo not found; install Rust 1.88 or newer (rustup does it)" >&2; exit 1
+	  echo "ropewalk: cargo not found; install Rust 1.88 or newer (rustup does it)" >&2; exit 1
 	fi
 
 # Every check that needs no interpreter but this one; `.ci/run` runs them one by one and counts them.
@@ -92,17 +92,17 @@ CARGO_MUTANTS := 27.1.0
 
 mutants: check-tools
 	@if ! cargo mutants --version >/dev/null 2>&1; then
-	  echo "windlass: building cargo-mutants $(CARGO_MUTANTS); it takes a minute or two"
+	  echo "ropewalk: building cargo-mutants $(CARGO_MUTANTS); it takes a minute or two"
 	  cargo install --quiet --locked cargo-mutants --version $(CARGO_MUTANTS)
 	fi
 	failed=
 	for crate in $(CRATE); do
 	  mkdir -p target/mutants/$$crate
-	  WINDLASS_SEEDS=$${WINDLASS_SEEDS:-100} cargo mutants --package windlass-$$crate \
+	  ROPEWALK_SEEDS=$${ROPEWALK_SEEDS:-100} cargo mutants --package ropewalk-$$crate \
 	    --shard $(SHARD) --sharding round-robin --jobs $(JOBS) --output target/mutants/$$crate || failed+=" $$crate"
 	done
 	if [ -n "$$failed" ]; then
-	  echo "windlass: not every change was noticed; target/mutants/CRATE/mutants.out/missed.txt lists them:$$failed" >&2
+	  echo "ropewalk: not every change was noticed; target/mutants/CRATE/mutants.out/missed.txt lists them:$$failed" >&2
 	  exit 1
 	fi
 
@@ -124,9 +124,9 @@ lint-types: $(VENV)/.dev
 # and `_loop` and `_zmq` when they are asked for.
 lint-stubs: $(VENV)/.dev build
 	@MYPYPATH=python $(BIN)/python -c \
-	  'import sys; from windlass._load import loop, zmq; from mypy.stubtest import main; sys.exit(main())' \
+	  'import sys; from ropewalk._load import loop, zmq; from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
-	  windlass._core windlass._worker windlass._foundation windlass._loop windlass._zmq
+	  ropewalk._core ropewalk._worker ropewalk._foundation ropewalk._loop ropewalk._zmq
 
 lint-layers: $(VENV)/.dev build
 	@$(BIN)/lint-imports
@@ -166,4 +166,4 @@ doc: check-tools
 
 clean:
 	@cargo clean
-	rm -rf .venv .venv-* python/windlass/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* python/ropewalk/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

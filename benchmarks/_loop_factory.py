@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _measure import Case
 
-#: Windlass first, then its peers; those that are not installed are left out.
-LOOPS = ("windlass", "asyncio", "uvloop", "rloop", "rsloop", "zuvloop")
+#: Ropewalk first, then its peers; those that are not installed are left out.
+LOOPS = ("ropewalk", "asyncio", "uvloop", "rloop", "rsloop", "zuvloop")
 
 
 def new_loop(name: str) -> asyncio.AbstractEventLoop:

@@ -108,7 +108,7 @@ def play(case: Case) -> dict[str, float]:
     Raises:
         RuntimeError: The contest failed, or did not end in time; its processes are gone by then.
     """
-    with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="ropewalk-bench-") as folder:
         answer, noise = Path(folder, "answer.json"), Path(folder, "noise.txt")
         path = os.pathsep.join(filter(None, (str(HERE), *case.paths, os.environ.get("PYTHONPATH"))))
         with noise.open("wb") as output:
@@ -189,7 +189,7 @@ def surroundings() -> dict[str, str]:
         "usable cores",
         "load before the run": " ".join(f"{load:.2f}" for load in os.getloadavg()),
     }
-    for package in ("windlass", "joblib", "loky", "mpire", "numpy", "pebble"):
+    for package in ("ropewalk", "joblib", "loky", "mpire", "numpy", "pebble"):
         try:
             known[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

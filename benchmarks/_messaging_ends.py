@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 #: The package that has pyzmq's names.
-PACKAGES = {"windlass": "windlass.zmq", "pyzmq": "zmq", "pyomq": "pyomq"}
+PACKAGES = {"ropewalk": "ropewalk.zmq", "pyzmq": "zmq", "pyomq": "pyomq"}
 _HEAD = struct.Struct("<I")
 #: Messages that one call of `send_many` or `recv_many` may move.
 MANY = 256

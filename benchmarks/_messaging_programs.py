@@ -11,8 +11,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent / "messaging"
 
-#: Windlass first, then its peers. `raw` is blocking sockets without any ZeroMQ, the floor.
-CONTENDERS = ("windlass", "raw", "libzmq", "monocoque", "omq", "zeromq", "rzmq")
+#: Ropewalk first, then its peers. `raw` is blocking sockets without any ZeroMQ, the floor.
+CONTENDERS = ("ropewalk", "raw", "libzmq", "monocoque", "omq", "zeromq", "rzmq")
 
 #: What may ask the kernel for the bytes of many connections: ours first, then io_uring in two ways.
 DRIVERS = ("epoll", "sends", "multishot")
@@ -44,12 +44,12 @@ def play(contender: str, path: str, contest: str, **arguments: object) -> dict[s
         RuntimeError: The program is not there, or it failed.
     """
     if not path:
-        missing = "its program did not build" if contender == "windlass" else "not installed"
+        missing = "its program did not build" if contender == "ropewalk" else "not installed"
         raise RuntimeError(f"{contender} {missing}")
     settings = [f"{name}={value}" for name, value in arguments.items() if name != "spin"]
     environment = {**os.environ, "TMPDIR": str(Path.cwd()), "RUST_BACKTRACE": "0"}
     if arguments.get("spin"):
-        environment["WINDLASS_BENCH_SPIN"] = "1"
+        environment["ROPEWALK_BENCH_SPIN"] = "1"
     ended = subprocess.run(
         [path, contest, *settings],
         env=environment, capture_output=True, text=True, check=False,

@@ -52,16 +52,16 @@ class Contestant(ABC):
         """Stop the workers and wait for them."""
 
 
-class Windlass(Contestant):
+class Ropewalk(Contestant):
     """Process workers from a zygote."""
 
-    name = "windlass"
-    package = "windlass"
+    name = "ropewalk"
+    package = "ropewalk"
     kind = "process"
 
     @classmethod
     def load(cls) -> Any:
-        return importlib.import_module("windlass").Pool
+        return importlib.import_module("ropewalk").Pool
 
     def __init__(self, workers: int, preload: Sequence[str] = (), **settings: Any) -> None:
         if self.kind == "process":
@@ -78,10 +78,10 @@ class Windlass(Contestant):
         self.pool.shutdown()
 
 
-class WindlassThreads(Windlass):
+class RopewalkThreads(Ropewalk):
     """The same pool over threads."""
 
-    name = "windlass threads"
+    name = "ropewalk threads"
     kind = "thread"
 
 
@@ -287,8 +287,8 @@ class Pebble(Contestant):
 ALL: dict[str, type[Contestant]] = {
     kind.name: kind
     for kind in (
-        Windlass,
-        WindlassThreads,
+        Ropewalk,
+        RopewalkThreads,
         ExecutorFork,
         ExecutorForkserver,
         ExecutorSpawn,

@@ -23,7 +23,7 @@ def _panels(sections: Sequence[Section]) -> list[tuple[str, list[tuple[str, Samp
         for line in section.figures:
             if line.ours and line.theirs:
                 panel = panels.setdefault(f"{line.what} ({section.name}, {line.unit})", {})
-                panel["Windlass"] = line.ours
+                panel["Ropewalk"] = line.ours
                 panel[line.peer] = line.theirs
     return [
         (title, sorted(known.items(), key=lambda item: -item[1].median)) for title, known in panels.items()
@@ -44,7 +44,7 @@ def draw(sections: Sequence[Section], path: Path) -> None:
     axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, (title, known) in zip(axes, panels, strict=True):
         for place, (name, sample) in enumerate(known):
-            colour = OURS if name == "Windlass" else THEIRS
+            colour = OURS if name == "Ropewalk" else THEIRS
             axis.plot([sample.least, sample.greatest], [place, place], color=colour, linewidth=5, alpha=0.35)
             axis.plot(sample.median, place, "o", color=colour)
             axis.annotate(

@@ -14,7 +14,7 @@ class Rendezvous:
     """A FIFO on which tasks announce themselves and a locked file at which they wait."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="windlass-bench-")
+        self._folder = tempfile.mkdtemp(prefix="ropewalk-bench-")
         self.bell = f"{self._folder}/bell"
         self.gate = f"{self._folder}/gate"
         os.mkfifo(self.bell)

@@ -165,7 +165,7 @@ def _rows(section: Section) -> list[tuple[str, ...]]:
     return rows
 
 
-HEADINGS = ("figure", "unit", "goal", "windlass", "peer", "its value", "ratio", "verdict")
+HEADINGS = ("figure", "unit", "goal", "ropewalk", "peer", "its value", "ratio", "verdict")
 
 
 def tally(sections: Iterable[Section]) -> dict[str, int]:
@@ -194,7 +194,7 @@ def show(section: Section) -> None:
     table = Table(title=f"{section.name}: {section.title}", caption=section.includes, title_justify="left")
     for heading in HEADINGS:
         table.add_column(
-            heading, justify="right" if heading in ("windlass", "its value", "ratio") else "left"
+            heading, justify="right" if heading in ("ropewalk", "its value", "ratio") else "left"
         )
     colours = {PASS: "green", MISS: "bold red", FAILED: "bold red", ABSENT: "dim", SHOWN: "dim"}
     for *cells, verdict in _rows(section):
@@ -210,7 +210,7 @@ def markdown(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
     lines = [
         "# A benchmark run",
         "",
-        "Medians of rounds, least and greatest in brackets; peers in turn with Windlass in the same run.",
+        "Medians of rounds, least and greatest in brackets; peers in turn with Ropewalk in the same run.",
         f"{counts[PASS]} goals met, {counts[MISS]} missed, {counts[FAILED]} failed to run.",
         "",
         *(f"- {name}: {value}" for name, value in surroundings.items()),
@@ -239,8 +239,8 @@ def as_json(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
                             "what": line.what,
                             "unit": line.unit,
                             "goal": line.goal.text(line.unit) if line.goal else None,
-                            "windlass": line.ours.median if line.ours else None,
-                            "windlass_rounds": line.ours.values if line.ours else None,
+                            "ropewalk": line.ours.median if line.ours else None,
+                            "ropewalk_rounds": line.ours.values if line.ours else None,
                             "peer": line.peer or None,
                             "peer_value": line.theirs.median if line.theirs else None,
                             "peer_rounds": line.theirs.values if line.theirs else None,

@@ -26,14 +26,14 @@ REPEATS = 3
 
 
 def shared(megabytes: int) -> dict[str, float]:
-    """An array to four tasks by Windlass: shared cold and warm, used for the first time and again."""
+    """An array to four tasks by Ropewalk: shared cold and warm, used for the first time and again."""
     import numpy as np
 
-    import windlass
+    import ropewalk
 
     length = megabytes * 1_000_000 // 8
     array = np.arange(length, dtype=np.float64)
-    contestant = _peers.Windlass(WORKERS, ("numpy", "_workloads"), blas_threads=1)
+    contestant = _peers.Ropewalk(WORKERS, ("numpy", "_workloads"), blas_threads=1)
     compute = _computing_alone(contestant, length)
 
     def use(argument: Any) -> float:
@@ -41,7 +41,7 @@ def shared(megabytes: int) -> dict[str, float]:
 
     figures = {"compute": compute}
     began = time.perf_counter()
-    handle: Any = windlass.share(array)
+    handle: Any = ropewalk.share(array)
     figures["put cold"] = time.perf_counter() - began
     figures["first use"] = use(handle)
     figures["cold put and used"] = time.perf_counter() - began
@@ -57,7 +57,7 @@ def shared(megabytes: int) -> dict[str, float]:
             0.05
         )  # the workers' messages that they let go of it; a program that recycles is not in a hurry
         began = time.perf_counter()
-        handle = windlass.share(array)
+        handle = ropewalk.share(array)
         puts.append(time.perf_counter() - began)
         use(handle)
         both.append(time.perf_counter() - began)
@@ -92,11 +92,11 @@ def extra_memory(peer: str, megabytes: int) -> dict[str, float]:
     _four(contestant, array[:1000], array[:1000])
     figures = {}
     ways: dict[str, Callable[[], object]] = {"plain argument": lambda: _four(contestant, array, array)}
-    if peer == "windlass":
-        import windlass
+    if peer == "ropewalk":
+        import ropewalk
 
         # Shared first: what a plain argument leaves in the arena would be there already.
-        ways = {"shared": lambda: _four(contestant, windlass.share(array), array), **ways}
+        ways = {"shared": lambda: _four(contestant, ropewalk.share(array), array), **ways}
     for way, act in ways.items():
         gc.collect()
         before = _system_bytes()
@@ -160,7 +160,7 @@ def _critical(answers: Sequence[tuple[int, float, float]]) -> float:
     return max(spent.values())
 
 
-def _computing_alone(contestant: _peers.Windlass, length: int) -> float:
+def _computing_alone(contestant: _peers.Ropewalk, length: int) -> float:
     """Seconds that four sums take two workers, two each, over private arrays that they hold already."""
     meeting = Rendezvous()
 
@@ -195,10 +195,10 @@ def _beyond(figures: dict[str, float], compute: float) -> dict[str, float]:
 
 def kernel(side: int, repeats: int) -> dict[str, float]:
     """Kernels on shared and on plain arrays, turn by turn inside one worker: milliseconds of each."""
-    import windlass
+    import ropewalk
 
-    contestant = _peers.Windlass(1, ("numpy", "_workloads"), blas_threads=1)
-    source, out = (windlass.shared.array((side, side)) for _ in range(2))
+    contestant = _peers.Ropewalk(1, ("numpy", "_workloads"), blas_threads=1)
+    source, out = (ropewalk.shared.array((side, side)) for _ in range(2))
     _fill(source)
     times = contestant.call(_workloads.kernels, source, out, repeats)
     contestant.close()
@@ -209,10 +209,10 @@ def products_pooled(side: int, blas_threads: int) -> dict[str, float]:
     """Four matrix products as tasks of two workers, operands and results in shared arrays."""
     import numpy as np
 
-    import windlass
+    import ropewalk
 
-    contestant = _peers.Windlass(WORKERS, ("numpy", "_workloads"), blas_threads=blas_threads)
-    left, right, *outs = (windlass.shared.array((side, side)) for _ in range(2 + TASKS))
+    contestant = _peers.Ropewalk(WORKERS, ("numpy", "_workloads"), blas_threads=blas_threads)
+    left, right, *outs = (ropewalk.shared.array((side, side)) for _ in range(2 + TASKS))
     for operand in (left, right):
         _fill(operand)
 
@@ -259,7 +259,7 @@ def _fill(array: Any) -> None:
 
 def _array_cases(options: Options) -> Sequence[Case]:
     size: dict[str, object] = {"megabytes": options.size(200, 2)}
-    cases = [Case("windlass", "_rows_arrays:shared", size, ("windlass", "numpy"))]
+    cases = [Case("ropewalk", "_rows_arrays:shared", size, ("ropewalk", "numpy"))]
     cases += [
         Case(peer, "_rows_arrays:pickled", {"peer": peer, **size}, ("numpy", *_peers.needs(peer)))
         for peer in ARRAY_PEERS
@@ -272,7 +272,7 @@ def _array_cases(options: Options) -> Sequence[Case]:
             ("numpy", *_peers.needs(peer)),
             rounds=2,
         )
-        for peer in ("windlass", EXECUTOR)
+        for peer in ("ropewalk", EXECUTOR)
     ]
     return cases
 
@@ -283,7 +283,7 @@ def _array_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
     def line(what: str, metric: str, peer: str | None = None, goal: Goal | None = None) -> Figure:
         their_metric = "plain argument" + (beyond if metric.endswith(beyond) else "")
         theirs = (peer, their_metric) if peer else None
-        return figure(outcomes, what, "ms", ("windlass", metric), theirs, scale=1e3, goal=goal)
+        return figure(outcomes, what, "ms", ("ropewalk", metric), theirs, scale=1e3, goal=goal)
 
     yield line("the computing itself: four sums by two workers, private arrays", "compute")
     yield line("what the tasks themselves took, shared array", "used again, inside the tasks")
@@ -305,7 +305,7 @@ def _array_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
     for peer in ARRAY_PEERS:
         yield line("plain arguments, four times: all of it", "plain argument", peer)
     for way, goal in (("shared", at_most(1.0)), ("plain argument", None)):
-        ours, theirs = ("windlass, memory", way), (f"{EXECUTOR}, memory", "plain argument")
+        ours, theirs = ("ropewalk, memory", way), (f"{EXECUTOR}, memory", "plain argument")
         what = f"extra memory, {way}"
         yield figure(outcomes, what, "arrays", ours, goal=goal)
         yield figure(outcomes, what, "arrays", ours, theirs)
@@ -313,9 +313,9 @@ def _array_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
 
 def _kernel_cases(options: Options) -> Sequence[Case]:
     side, repeats = options.size(3000, 120), options.size(15, 3)
-    ours, plain = ("windlass", "numpy"), ("numpy",)
+    ours, plain = ("ropewalk", "numpy"), ("numpy",)
     return [
-        Case("windlass", "_rows_arrays:kernel", {"side": side, "repeats": repeats}, ours),
+        Case("ropewalk", "_rows_arrays:kernel", {"side": side, "repeats": repeats}, ours),
         Case(
             "2 workers, 1 BLAS thread each",
             "_rows_arrays:products_pooled",
@@ -355,8 +355,8 @@ def _kernel_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
         ("elementwise", "out = a × 2.5 + 1 in place"),
         ("rows", "sums of rows"),
     ):
-        ours, plain = ("windlass", f"{kernel} shared"), ("windlass", f"{kernel} plain")
-        small = ("windlass", f"{kernel} small-paged")
+        ours, plain = ("ropewalk", f"{kernel} shared"), ("ropewalk", f"{kernel} plain")
+        small = ("ropewalk", f"{kernel} small-paged")
         against = f"{what}, shared against plain arrays"
         yield figure(outcomes, against, "ms", ours, plain, scale=1e3, goal=times_the_peer(1.02))
         # Where the kernel gives shared memory no huge pages, this is the reason for the figure before.
@@ -380,7 +380,7 @@ ARRAY = Row(
     "array",
     "a 200 MB float64 array to 4 tasks of 2 workers, each summing it",
     "Wall time from the first submit (or, for put, from share()) to the last result, pool warm. The "
-    "computing is measured apart: Windlass's as the same sums over private arrays that the workers hold,"
+    "computing is measured apart: Ropewalk's as the same sums over private arrays that the workers hold,"
     " a peer's inside its tasks. Extra memory: the peak of AnonPages + Shmem of the whole system, in "
     "sizes of the array, untimed.",
     _array_cases,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = HERE.parent / "examples"
 EXECUTOR, POOL = "ProcessPoolExecutor fork", "multiprocessing.Pool"
-PEERS = ("windlass", EXECUTOR, POOL)
+PEERS = ("ropewalk", EXECUTOR, POOL)
 WORKERS = 2
 
 
@@ -40,7 +40,7 @@ def pooled(peer: str, share: int) -> dict[str, float]:
     contestant = contestant_type(WORKERS, ("complexity",))
     contestant.call(measure, files[-1])
     started = time.perf_counter()
-    found = contestant.map(measure, files, None if peer == "windlass" else 1)
+    found = contestant.map(measure, files, None if peer == "ropewalk" else 1)
     ended = time.perf_counter()
     contestant.close()
     return {"seconds": ended - began, "working": ended - started, "files": len(found)}
@@ -67,12 +67,12 @@ def _figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
     whole, working = "all of it, the pool's start with it", "the map alone, pool warm"
     yield from (
         figure(
-            outcomes, whole, "s", ("windlass", "seconds"), ("plain loop", "seconds"), goal=times_better(1.9)
+            outcomes, whole, "s", ("ropewalk", "seconds"), ("plain loop", "seconds"), goal=times_better(1.9)
         ),
         figure(
-            outcomes, working, "s", ("windlass", "working"), ("plain loop", "working"), goal=times_better(1.9)
+            outcomes, working, "s", ("ropewalk", "working"), ("plain loop", "working"), goal=times_better(1.9)
         ),
-        *(figure(outcomes, whole, "s", ("windlass", "seconds"), (peer, "seconds")) for peer in PEERS[1:]),
+        *(figure(outcomes, whole, "s", ("ropewalk", "seconds"), (peer, "seconds")) for peer in PEERS[1:]),
     )
 
 

@@ -114,7 +114,7 @@ def cancelling(peer: str, repeats: int) -> dict[str, float]:
             running = contestant.submit(function, meeting.bell, FOREVER)
             meeting.await_pids(1)
             began = time.perf_counter()
-            stopped = running.cancel(running=True) if peer == "windlass" else running.cancel()
+            stopped = running.cancel(running=True) if peer == "ropewalk" else running.cancel()
             contestant.submit(_workloads.nothing).result(PATIENCE)
             times[kind].append(time.perf_counter() - began)
             try:
@@ -136,11 +136,11 @@ def limits(peer: str, repeats: int) -> dict[str, float]:
     contestant: Any = _peers.ALL[peer](1, ("_workloads",))
     contestant.call(_workloads.nothing)
     times: dict[str, list[float]] = {"spinning": [], "sleeping": []}
-    pool = contestant.pool.options(timeout=LIMIT) if peer == "windlass" else contestant.pool
+    pool = contestant.pool.options(timeout=LIMIT) if peer == "ropewalk" else contestant.pool
     for kind, function in (("spinning", _workloads.spin), ("sleeping", _workloads.sleep)):
         for _ in range(repeats):
             began = time.perf_counter()
-            if peer == "windlass":
+            if peer == "ropewalk":
                 late = pool.submit(function, FOREVER)
             else:
                 late = pool.schedule(function, args=(FOREVER,), timeout=LIMIT)
@@ -155,20 +155,20 @@ def limits(peer: str, repeats: int) -> dict[str, float]:
     }
 
 
-KILL_PEERS = ("windlass", "pebble", EXECUTOR)
+KILL_PEERS = ("ropewalk", "pebble", EXECUTOR)
 
 
 def _kill_cases(options: Options) -> Sequence[Case]:
     cases = []
     for contest in ("kills", "bystanders"):
         for peer in KILL_PEERS:
-            # Windlass's kills are spread over the rounds and over both contests; the peers' cost more time.
+            # Ropewalk's kills are spread over the rounds and over both contests; the peers' cost more time.
             count = max(1, options.kills // (2 * options.rounds))
             cases.append(
                 Case(
                     f"{peer}, {contest}",
                     f"_rows_faults:{contest}",
-                    {"peer": peer, "kills": count if peer == "windlass" else min(count, 10)},
+                    {"peer": peer, "kills": count if peer == "ropewalk" else min(count, 10)},
                     _peers.needs(peer),
                     timeout=60 + 2.0 * count,
                 )
@@ -183,13 +183,13 @@ def _kill_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
         ("a replacement has run a task, p50", "replaced p50", 10),
         ("a replacement has run a task, p99", "replaced p99", 10),
     ):
-        ours = ("windlass, kills", metric)
+        ours = ("ropewalk, kills", metric)
         yield figure(outcomes, what, "ms", ours, scale=1e3, goal=at_most(bound))
         for peer in KILL_PEERS[1:]:
             yield figure(outcomes, what, "ms", ours, (f"{peer}, kills", metric), scale=1e3)
     for metric in ("told greatest", "replaced greatest"):
-        yield figure(outcomes, metric, "ms", ("windlass, kills", metric), scale=1e3)
-    contests = [outcomes[f"windlass, {contest}"] for contest in ("kills", "bystanders")]
+        yield figure(outcomes, metric, "ms", ("ropewalk, kills", metric), scale=1e3)
+    contests = [outcomes[f"ropewalk, {contest}"] for contest in ("kills", "bystanders")]
     count = sum(sum(outcome.values.get("kills", ())) for outcome in contests)
     hangs = [sum(outcome.values["hangs"]) for outcome in contests if "hangs" in outcome.values]
     yield Figure(
@@ -199,7 +199,7 @@ def _kill_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
         goal=at_most(0),
         trouble="; ".join(outcome.failure for outcome in contests if outcome.failure),
     )
-    what, ours = "other tasks harmed, of 32 for each kill", ("windlass, bystanders", "harmed each")
+    what, ours = "other tasks harmed, of 32 for each kill", ("ropewalk, bystanders", "harmed each")
     yield figure(outcomes, what, "tasks", ours, goal=at_most(0))
     for peer in KILL_PEERS[1:]:
         yield figure(outcomes, what, "tasks", ours, (f"{peer}, bystanders", "harmed each"))
@@ -214,7 +214,7 @@ def _cancel_cases(options: Options) -> Sequence[Case]:
             _peers.needs(peer),
         )
         for contest, repeats in (("cancelling", 10), ("limits", 4))
-        for peer in ("windlass", "pebble")
+        for peer in ("ropewalk", "pebble")
     ]
 
 
@@ -224,7 +224,7 @@ def _cancel_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
         ("limits", f"a limit of {LIMIT} s, told late by", 10),
     ):
         for kind in ("spinning", "sleeping"):
-            ours, theirs = (f"windlass, {contest}", kind), (f"pebble, {contest}", kind)
+            ours, theirs = (f"ropewalk, {contest}", kind), (f"pebble, {contest}", kind)
             named = f"{what} ({kind} task)"
             yield figure(outcomes, named, "ms", ours, scale=1e3, goal=at_most(bound))
             yield figure(outcomes, named, "ms", ours, theirs, scale=1e3)

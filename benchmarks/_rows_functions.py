@@ -76,7 +76,7 @@ def maps(peer: str, home: str, inputs: int, chunksize: int | None) -> dict[str, 
 def _cases(options: Options) -> Sequence[Case]:
     inputs, seconds = options.size(500_000, 4_000), 0.02 if options.quick else 0.5
     cases = []
-    for peer, chunksize in (("windlass", None), (EXECUTOR, 8192)):
+    for peer, chunksize in (("ropewalk", None), (EXECUTOR, 8192)):
         for home in _HOMES:
             arguments: dict[str, object] = {"peer": peer, "home": home}
             needs = _peers.needs(peer)
@@ -101,11 +101,11 @@ def _figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
     for how, unit in (("submit", "tasks/s"), ("map", "inputs/s")):
         for home in _HOMES:
             goal = {"goal": times_better(20)} if how == "submit" else {}
-            ours, theirs = f"windlass, {home}, {how}", f"{EXECUTOR}, {home}, {how}"
+            ours, theirs = f"ropewalk, {home}, {how}", f"{EXECUTOR}, {home}, {how}"
             yield against(f"{how}, {home}", unit, ours, theirs, **goal)
-        ours, theirs = f"windlass, __main__, {how}", f"windlass, importable, {how}"
+        ours, theirs = f"ropewalk, __main__, {how}", f"ropewalk, importable, {how}"
         yield against(f"{how}, __main__ against importable", unit, ours, theirs, goal=times_better(0.95))
-    ours = ("windlass, __main__, submit", "rate")
+    ours = ("ropewalk, __main__, submit", "rate")
     goal = at_least(200_000)
     yield figure(outcomes, "submit, __main__", "tasks/s", ours, None, more_is_better=True, goal=goal)
 
@@ -113,7 +113,7 @@ def _figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
 FUNCTIONS = Row(
     "functions",
     "functions of __main__ and functions that can be imported, 2 workers",
-    "Submit: a hundred empty tasks in flight. Map: 500,000 tiny inputs, the executor with chunksize 8192, Windlass "
+    "Submit: a hundred empty tasks in flight. Map: 500,000 tiny inputs, the executor with chunksize 8192, Ropewalk "
     "with none. Every other row measures functions that can be imported.",
     _cases,
     _figures,

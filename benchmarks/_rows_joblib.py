@@ -14,13 +14,13 @@ from _row import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-BACKENDS = ("windlass", "loky")
+BACKENDS = ("ropewalk", "loky")
 WORKERS = 2
 
 
 def _backend(name: str) -> Any:
-    if name == "windlass":
-        importlib.import_module("windlass.joblib")
+    if name == "ropewalk":
+        importlib.import_module("ropewalk.joblib")
     return importlib.import_module("joblib")
 
 
@@ -79,7 +79,7 @@ def _figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
             outcomes,
             what,
             "ms",
-            (f"{name} by windlass", "seconds"),
+            (f"{name} by ropewalk", "seconds"),
             (f"{name} by loky", "seconds"),
             scale=1e3,
             goal=times_the_peer(1.0),

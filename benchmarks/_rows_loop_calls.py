@@ -115,7 +115,7 @@ def _call_cases(options: Options) -> Sequence[Case]:
 
 
 def _call_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
-    burst, chain = ("windlass", "burst"), ("windlass", "chain")
+    burst, chain = ("ropewalk", "burst"), ("ropewalk", "chain")
     yield figure(outcomes, "scheduled and run", "ns", burst, ("a plain call", "burst"), goal=at_most(110))
     yield figure(outcomes, "scheduled and run", "ns", burst, ("asyncio", "burst"))
     yield figure(outcomes, "scheduled and run", "ns", burst, ("uvloop", "burst"), goal=times_better(4.5))
@@ -148,7 +148,7 @@ def _timer_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
                 outcomes,
                 what,
                 "ns",
-                ("windlass", metric),
+                ("ropewalk", metric),
                 (peer, metric),
                 goal=goal if peer == "rloop" else None,
             )
@@ -221,7 +221,7 @@ def _task_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
         for peer in ("asyncio", "uvloop", "rloop"):
             goal = times_better(1.1)
             yield figure(
-                outcomes, what, "/s", ("windlass", metric), (peer, metric), goal=goal, more_is_better=True
+                outcomes, what, "/s", ("ropewalk", metric), (peer, metric), goal=goal, more_is_better=True
             )
 
 
@@ -317,7 +317,7 @@ def _foreign_cases(options: Options) -> Sequence[Case]:
 
 def _foreign_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
     def line(what: str, metric: str, peer: str, goal: Any = None, prefix: str = "") -> Figure:
-        ours, theirs = (prefix + "windlass", metric), (prefix + peer, metric)
+        ours, theirs = (prefix + "ropewalk", metric), (prefix + peer, metric)
         return figure(outcomes, what, "/s", ours, theirs, goal=goal, more_is_better=True)
 
     for peer in ("asyncio", "uvloop", "rloop"):
@@ -326,7 +326,7 @@ def _foreign_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
         yield line("registered and run", "ran", peer, at_least(7e6) if peer == "uvloop" else None)
     for peer in ("asyncio", "uvloop", "rloop"):
         goal = at_most(250) if peer == "uvloop" else None
-        yield figure(outcomes, "p99 of a call", "ns", ("windlass", "p99"), (peer, "p99"), goal=goal)
+        yield figure(outcomes, "p99 of a call", "ns", ("ropewalk", "p99"), (peer, "p99"), goal=goal)
     for peer in ("asyncio", "uvloop", "rloop"):
         goal = at_least(8.5e6) if peer == "uvloop" else None
         yield line("10 writers of 20,000 and a reader", "registered", peer, goal, "reader, ")
@@ -401,17 +401,17 @@ def _whole_cases(options: Options) -> Sequence[Case]:
 def _whole_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
     for peer in ("asyncio", "uvloop", "rloop"):
         goal = times_better(2) if peer == "uvloop" else None
-        ours = ("windlass", "executor")
+        ours = ("ropewalk", "executor")
         yield figure(outcomes, "empty call in the executor", "µs", ours, (peer, "executor"), goal=goal)
     for peer in ("asyncio", "uvloop", "rloop"):
         goal = at_most(60) if peer == "uvloop" else None
-        yield figure(outcomes, "made, run, closed", "µs", ("windlass", "loop"), (peer, "loop"), goal=goal)
+        yield figure(outcomes, "made, run, closed", "µs", ("ropewalk", "loop"), (peer, "loop"), goal=goal)
     for peer in ("asyncio", "uvloop", "rloop"):
         goal = at_most(0.55) if peer == "uvloop" else None
-        ours = ("child, windlass", "child")
+        ours = ("child, ropewalk", "child")
         yield figure(outcomes, "child process", "ms", ours, ("child, " + peer, "child"), goal=goal)
-    ours = ("large, windlass", "child")
-    yield figure(outcomes, "child of a parent of 500 MB", "ms", ours, ("child, windlass", "child"))
+    ours = ("large, ropewalk", "child")
+    yield figure(outcomes, "child of a parent of 500 MB", "ms", ours, ("child, ropewalk", "child"))
     yield figure(outcomes, "child of a parent of 500 MB", "ms", ours, ("large, uvloop", "child"))
 
 

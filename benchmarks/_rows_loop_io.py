@@ -134,13 +134,13 @@ def _echo_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
                 outcomes,
                 what,
                 "/s",
-                (f"{kind}, windlass", "rate"),
+                (f"{kind}, ropewalk", "rate"),
                 (f"{kind}, {peer}", "rate"),
                 goal=times_better(bound) if peer == "uvloop" else None,
                 more_is_better=True,
             )
         for peer in LOOPS[1:4]:
-            ours, theirs = (f"{kind}, windlass", "busy"), (f"{kind}, {peer}", "busy")
+            ours, theirs = (f"{kind}, ropewalk", "busy"), (f"{kind}, {peer}", "busy")
             yield figure(outcomes, f"{what}: the server's time", "µs", ours, theirs)
 
 
@@ -175,7 +175,7 @@ def _http_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
                 outcomes,
                 kind,
                 "/s",
-                (f"{kind}, windlass", "rate"),
+                (f"{kind}, ropewalk", "rate"),
                 (f"{kind}, {peer}", "rate"),
                 goal=times_better(1.08) if peer == "uvloop" else None,
                 more_is_better=True,

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 #: Contenders that have no CURVE here, no ROUTER of many connections, or nothing in-process.
-_OF_MANY = ("windlass", "libzmq", "omq", "zeromq", "rzmq")
-_WITH_CURVE = ("windlass", "libzmq", "monocoque", "omq", "rzmq")
-_WITH_ZEROMQ = ("windlass", "libzmq", "monocoque", "omq", "zeromq", "rzmq")
+_OF_MANY = ("ropewalk", "libzmq", "omq", "zeromq", "rzmq")
+_WITH_CURVE = ("ropewalk", "libzmq", "monocoque", "omq", "rzmq")
+_WITH_ZEROMQ = ("ropewalk", "libzmq", "monocoque", "omq", "zeromq", "rzmq")
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def _cases(contests: Sequence[Contest], options: Options) -> Sequence[Case]:
 
 def _figures(contests: Sequence[Contest], outcomes: dict[str, Outcome]) -> Iterable[Figure]:
     for contest in contests:
-        ours, better = (f"{contest.what}, windlass", contest.metric), contest.metric == "rate"
+        ours, better = (f"{contest.what}, ropewalk", contest.metric), contest.metric == "rate"
         scale = _SCALES[contest.unit]
         line = partial(figure, outcomes, contest.what, contest.unit, ours, scale=scale, more_is_better=better)
         yield line(goal=contest.goal)
         for label, contender, _ in _entries(contest):
-            if contender != "windlass":
+            if contender != "ropewalk":
                 yield line((label, contest.metric), goal=contest.least.get(contender))
 
 
@@ -91,7 +91,7 @@ def _trip(
     settings = {"size": 64, "count": 45_000, "place": place} | arguments
     contenders = CONTENDERS
     if arguments.get("transport") in ("inproc", "shm"):
-        contenders = ("windlass", "libzmq") if arguments["transport"] == "inproc" else ("windlass",)
+        contenders = ("ropewalk", "libzmq") if arguments["transport"] == "inproc" else ("ropewalk",)
     return Contest(what, contest, settings, goal, "µs", contenders, least or {})
 
 
@@ -124,7 +124,7 @@ def _flow(what: str, contest: str, size: int, count: int, goal: Goal, **argument
     if arguments.get("curve"):
         contenders = _WITH_CURVE
     if arguments.get("transport") == "shm":
-        contenders = ("windlass",)
+        contenders = ("ropewalk",)
     settings: dict[str, object] = {"size": size, "count": count, "place": "free"}
     unit = "k/s" if size == 16384 or contest == "router" else "M/s"
     return Contest(what, contest, settings | arguments, goal, unit, contenders)
@@ -162,7 +162,7 @@ ROUTER = _row(
     "router",
     "A ROUTER that echoes 64 B to many DEALERs by tcp, round trips each second",
     "Two threads where the system puts them: one has the ROUTER, one has all DEALERs, each with one request in flight. "
-    "Windlass's driver is epoll here and everywhere; `drivers` tells why.",
+    "Ropewalk's driver is epoll here and everywhere; `drivers` tells why.",
     _flow("64 DEALERs", "router", 64, 256_000, at_least(220), ends=64),
     _flow("512 DEALERs", "router", 64, 256_000, at_least(200), ends=512),
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _report import Goal
 
 #: Modules without which a peer is left out.
-_NEEDS = {"windlass": ("windlass",), "pyzmq": ("zmq",), "pyomq": ("pyomq",), "raw": ()}
+_NEEDS = {"ropewalk": ("ropewalk",), "pyzmq": ("zmq",), "pyomq": ("pyomq",), "raw": ()}
 #: Batches of round trips; their median counts, and the first is to warm up.
 _BATCHES = 9
 
@@ -64,7 +64,7 @@ def _trip_cases(options: Options) -> Sequence[Case]:
         for peer, needs in _NEEDS.items()
     ]
     count = options.size(10_000, 200)
-    for loop_of, peers in (("asyncio", ("windlass", "pyzmq", "pyomq")), ("windlass", ("windlass",))):
+    for loop_of, peers in (("asyncio", ("ropewalk", "pyzmq", "pyomq")), ("ropewalk", ("ropewalk",))):
         for peer in peers:
             arguments: dict[str, object] = {"peer": peer, "loop_of": loop_of, "count": count}
             needs = tuple({*_NEEDS[peer], *([] if loop_of == "asyncio" else [loop_of])})
@@ -79,10 +79,10 @@ def _trip_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
     lines: tuple[tuple[str, str, Goal, tuple[str, ...]], ...] = (
         ("blocking", "blocking", at_most(17.5), ("blocking, raw", "blocking, pyzmq", "blocking, pyomq")),
         ("asyncio, the stock loop", "asyncio's loop", at_most(48), stock),
-        ("asyncio, our loop", "windlass's loop", at_most(22), stock),
+        ("asyncio, our loop", "ropewalk's loop", at_most(22), stock),
     )
     for what, group, goal, peers in lines:
-        ours = (f"{group}, windlass", "us")
+        ours = (f"{group}, ropewalk", "us")
         yield figure(outcomes, what, "µs", ours, goal=goal)
         for peer in peers:
             yield figure(outcomes, what, "µs", ours, (peer, "us"))
@@ -101,10 +101,10 @@ TRIPS = Row(
 
 #: What is measured, how it receives, bytes, messages, the goal in thousands, and who plays.
 _FLOWS = (
-    ("recv(), 64 B", "recv", 64, 1_500_000, 2500, ("windlass", "pyzmq", "pyomq")),
-    ("recv_many(), 64 B", "recv_many", 64, 5_000_000, 6000, ("windlass",)),
-    ("asyncio, 64 B", "asyncio", 64, 150_000, 700, ("windlass", "pyzmq", "pyomq")),
-    ("zero-copy, 16 KiB", "uncopied", 16384, 80_000, 165, ("windlass", "pyzmq", "pyomq")),
+    ("recv(), 64 B", "recv", 64, 1_500_000, 2500, ("ropewalk", "pyzmq", "pyomq")),
+    ("recv_many(), 64 B", "recv_many", 64, 5_000_000, 6000, ("ropewalk",)),
+    ("asyncio, 64 B", "asyncio", 64, 150_000, 700, ("ropewalk", "pyzmq", "pyomq")),
+    ("zero-copy, 16 KiB", "uncopied", 16384, 80_000, 165, ("ropewalk", "pyzmq", "pyomq")),
 )
 
 
@@ -126,7 +126,7 @@ def _flow_cases(options: Options) -> Sequence[Case]:
 
 def _flow_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
     for what, _, _, _, goal, peers in _FLOWS:
-        ours = (f"{what}, windlass", "rate")
+        ours = (f"{what}, ropewalk", "rate")
         yield figure(outcomes, what, "k/s", ours, scale=1e-3, goal=at_least(goal), more_is_better=True)
         # Nobody else takes many in a call: their recv() is what there is to compare with.
         beside = "recv(), 64 B" if len(peers) == 1 else what

@@ -16,8 +16,8 @@ PEERS = ("result", "returns")
 
 
 def _kinds(peer: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    if peer == "windlass":
-        from windlass import Err, Ok
+    if peer == "ropewalk":
+        from ropewalk import Err, Ok
 
         return Ok, Err
     if peer == "result":
@@ -99,7 +99,7 @@ def _cases(options: Options, contest: str, peers: Sequence[str]) -> Sequence[Cas
             {"peer": peer, "calls": count},
             () if peer == "exception" else (peer,),
         )
-        for peer in ("windlass", *peers)
+        for peer in ("ropewalk", *peers)
     ]
     return [*cases, Case("an empty call", "_rows_results:floor", {"calls": count})]
 
@@ -117,7 +117,7 @@ def _failure_cases(options: Options) -> Sequence[Case]:
 
 
 def _figures(outcomes: dict[str, Outcome], what: str) -> Iterable[Figure]:
-    ours = ("windlass", "ns")
+    ours = ("ropewalk", "ns")
     yield figure(outcomes, "the floor: a frame that calls an empty method", "ns", ("an empty call", "ns"))
     yield figure(outcomes, what, "ns", ours, ("result", "ns"), goal=times_better(2))
     yield figure(outcomes, what, "ns", ours, ("returns", "ns"), goal=times_better(3.5))
@@ -133,7 +133,7 @@ def _chain_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
 
 def _failure_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
     for peer in ("exception", *PEERS):
-        yield figure(outcomes, "fail, and go on with another value", "ns", ("windlass", "ns"), (peer, "ns"))
+        yield figure(outcomes, "fail, and go on with another value", "ns", ("ropewalk", "ns"), (peer, "ns"))
 
 
 _INCLUDES = "One call of a Python function that does it, in a loop of half a million; the floor shows what that costs."

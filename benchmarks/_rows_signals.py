@@ -36,9 +36,9 @@ def _per_message(
 
 def bus_threads(messages: int, batch: int) -> dict[str, float]:
     """One subscription; ``batch`` 0: everything one by one; else published and received so many at once."""
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("numbers", capacity=messages)
 
     def produce() -> None:
@@ -85,8 +85,8 @@ def queue_threads(kind: str, messages: int) -> dict[str, float]:
 def _thread_cases(options: Options) -> Sequence[Case]:
     fast, slow = options.size(500_000, 2000), options.size(100_000, 1000)
     return (
-        Case("Bus", "_rows_signals:bus_threads", {"messages": fast, "batch": 0}, ("windlass",)),
-        Case("Bus, batches", "_rows_signals:bus_threads", {"messages": fast, "batch": 250}, ("windlass",)),
+        Case("Bus", "_rows_signals:bus_threads", {"messages": fast, "batch": 0}, ("ropewalk",)),
+        Case("Bus, batches", "_rows_signals:bus_threads", {"messages": fast, "batch": 250}, ("ropewalk",)),
         Case("SimpleQueue", "_rows_signals:queue_threads", {"kind": "SimpleQueue", "messages": fast}),
         Case("Queue", "_rows_signals:queue_threads", {"kind": "Queue", "messages": slow}),
     )
@@ -104,10 +104,10 @@ def _thread_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
 
 def bus_loop(messages: int, batch: int) -> dict[str, float]:
     """``async for`` in a loop, or ``recv_many_async``; another thread publishes one by one."""
-    import windlass
+    import ropewalk
 
     async def main() -> dict[str, float]:
-        bus = windlass.Bus()
+        bus = ropewalk.Bus()
         subscription = bus.subscribe("numbers", capacity=messages)
 
         def produce() -> None:
@@ -228,8 +228,8 @@ def janus_loop(messages: int) -> dict[str, float]:
 def _loop_cases(options: Options) -> Sequence[Case]:
     fast, slow = options.size(300_000, 2000), options.size(20_000, 500)
     return (
-        Case("Bus", "_rows_signals:bus_loop", {"messages": fast, "batch": 0}, ("windlass",)),
-        Case("Bus, batches", "_rows_signals:bus_loop", {"messages": fast, "batch": 250}, ("windlass",)),
+        Case("Bus", "_rows_signals:bus_loop", {"messages": fast, "batch": 0}, ("ropewalk",)),
+        Case("Bus, batches", "_rows_signals:bus_loop", {"messages": fast, "batch": 250}, ("ropewalk",)),
         Case("deque, one wake", "_rows_signals:deque_loop", {"messages": fast}),
         Case("call_soon_threadsafe", "_rows_signals:threadsafe_loop", {"messages": slow}),
         Case("janus", "_rows_signals:janus_loop", {"messages": slow}, ("janus",)),
@@ -273,9 +273,9 @@ def broadcast(peer: str, handlers: int, calls: int) -> dict[str, float]:
     functions = _handlers(handlers)
     call: Callable[[int], object]
     if peer == "Bus":
-        import windlass
+        import ropewalk
 
-        bus = windlass.Bus()
+        bus = ropewalk.Bus()
         for function in functions:
             bus.on("numbers.*")(function)
         publish = bus.publish
@@ -321,7 +321,7 @@ def broadcast(peer: str, handlers: int, calls: int) -> dict[str, float]:
 
 
 def _broadcast_cases(options: Options) -> Sequence[Case]:
-    needs = {"Bus": ("windlass",), "psygnal": ("psygnal",), "blinker": ("blinker",)}
+    needs = {"Bus": ("ropewalk",), "psygnal": ("psygnal",), "blinker": ("blinker",)}
     cases = [
         Case(
             f"{peer} {count}",
@@ -353,11 +353,11 @@ def _broadcast_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
 
 def bus_processes(messages: int) -> dict[str, float]:
     """A worker publishes, this process receives one by one; from submission to the last reception."""
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("numbers", capacity=messages)
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         pool.submit(_workloads.publish, bus, 1).result()
         subscription.recv()
         began = time.perf_counter_ns()
@@ -390,7 +390,7 @@ def queue_processes(kind: str, messages: int) -> dict[str, float]:
 def _process_cases(options: Options) -> Sequence[Case]:
     count = options.size(100_000, 500)
     return (
-        Case("Bus", "_rows_signals:bus_processes", {"messages": count}, ("windlass",)),
+        Case("Bus", "_rows_signals:bus_processes", {"messages": count}, ("ropewalk",)),
         Case("mp.Queue", "_rows_signals:queue_processes", {"kind": "Queue", "messages": count}),
         Case("mp.SimpleQueue", "_rows_signals:queue_processes", {"kind": "SimpleQueue", "messages": count}),
     )
@@ -406,9 +406,9 @@ def _process_figures(outcomes: dict[str, Outcome]) -> Iterable[Figure]:
 
 def delivery(messages: int, overflow: str) -> dict[str, float]:
     """Two threads publish, two receive from a queue of a hundred; what share arrives, and what is told of the rest."""
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("numbers", capacity=100, overflow=overflow)  # type: ignore[arg-type]
     counts = {"received": 0, "told": 0}
     lock = threading.Lock()
@@ -420,7 +420,7 @@ def delivery(messages: int, overflow: str) -> dict[str, float]:
                 for _ in subscription:
                     received += 1
                 break
-            except windlass.Lagged as lag:
+            except ropewalk.Lagged as lag:
                 told += lag.count
         with lock:
             counts["received"] += received
@@ -444,7 +444,7 @@ def delivery(messages: int, overflow: str) -> dict[str, float]:
 def _delivery_cases(options: Options) -> Sequence[Case]:
     count = options.size(200_000, 2000)
     return [
-        Case(overflow, "_rows_signals:delivery", {"messages": count, "overflow": overflow}, ("windlass",))
+        Case(overflow, "_rows_signals:delivery", {"messages": count, "overflow": overflow}, ("ropewalk",))
         for overflow in ("block", "drop_oldest", "drop_newest")
     ]
 

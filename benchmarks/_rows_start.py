@@ -104,7 +104,7 @@ def _descendants(root: int) -> set[int]:
 
 def _start_cases(options: Options) -> Sequence[Case]:
     workers = options.size(100, 3)
-    contestants = (("windlass", None), (FORK, None), (FORKSERVER, None), (SPAWN, 3), ("loky", 3))
+    contestants = (("ropewalk", None), (FORK, None), (FORKSERVER, None), (SPAWN, 3), ("loky", 3))
     cases = [
         Case(
             name,
@@ -129,7 +129,7 @@ def _start_cases(options: Options) -> Sequence[Case]:
 
 
 def _start_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
-    hundred, ours = "100 workers, each has run a task", ("windlass", "seconds")
+    hundred, ours = "100 workers, each has run a task", ("ropewalk", "seconds")
     yield from (
         figure(outcomes, hundred, "s", ours, goal=at_most(0.12)),
         figure(outcomes, hundred, "s", ours, (FORKSERVER, "seconds"), goal=times_better(10)),
@@ -138,7 +138,7 @@ def _start_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
         figure(outcomes, hundred, "s", ours, (FORK, "seconds")),
     )
     for label, bound in (("bare", 60), ("NumPy", 150)):
-        ours = (f"windlass, {label}", "pool")
+        ours = (f"ropewalk, {label}", "pool")
         what = f"cold first pool, {label}: from Pool() to the first result"
         yield figure(outcomes, what, "ms", ours, scale=1e3, goal=at_most(bound))
         for peer in (FORK, FORKSERVER, SPAWN, "loky"):
@@ -149,7 +149,7 @@ def _start_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
                 outcomes,
                 what,
                 "ms",
-                (f"windlass, {label}", "with import"),
+                (f"ropewalk, {label}", "with import"),
                 (f"{peer}, {label}", "with import"),
                 scale=1e3,
             )
@@ -165,26 +165,26 @@ def _memory_cases(options: Options) -> Sequence[Case]:
             ("numpy", *_peers.needs(name)),
             min(3, options.rounds),
         )
-        for name in ("windlass", FORKSERVER, SPAWN, "loky")
+        for name in ("ropewalk", FORKSERVER, SPAWN, "loky")
     ]
 
 
 def _memory_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
     what = "PSS of 100 idle workers, NumPy imported"
     yield from (
-        figure(outcomes, what, "MB", ("windlass", "workers"), goal=at_most(120)),
-        figure(outcomes, what, "MB", ("windlass", "workers"), (SPAWN, "workers"), goal=times_better(12)),
+        figure(outcomes, what, "MB", ("ropewalk", "workers"), goal=at_most(120)),
+        figure(outcomes, what, "MB", ("ropewalk", "workers"), (SPAWN, "workers"), goal=times_better(12)),
     )
     for peer in (FORKSERVER, "loky"):
-        yield figure(outcomes, what, "MB", ("windlass", "workers"), (peer, "workers"))
+        yield figure(outcomes, what, "MB", ("ropewalk", "workers"), (peer, "workers"))
     for peer in (FORKSERVER, SPAWN, "loky"):
         yield figure(
-            outcomes, "private memory of the workers", "MB", ("windlass", "private"), (peer, "private")
+            outcomes, "private memory of the workers", "MB", ("ropewalk", "private"), (peer, "private")
         )
         yield figure(
-            outcomes, "PSS of the helper processes", "MB", ("windlass", "helpers"), (peer, "helpers")
+            outcomes, "PSS of the helper processes", "MB", ("ropewalk", "helpers"), (peer, "helpers")
         )
-        yield figure(outcomes, "starting them", "s", ("windlass", "seconds"), (peer, "seconds"))
+        yield figure(outcomes, "starting them", "s", ("ropewalk", "seconds"), (peer, "seconds"))
 
 
 START = Row(

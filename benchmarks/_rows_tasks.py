@@ -90,7 +90,7 @@ def callbacks(peer: str, seconds: float) -> dict[str, float]:
 def coroutines(peer: str, seconds: float, run: bool) -> dict[str, float]:
     """The same by asyncio: a hundred coroutines that await one task after another.
 
-    ``run`` says whether by ``await pool.run(f)``, which only Windlass has, or by ``loop.run_in_executor``.
+    ``run`` says whether by ``await pool.run(f)``, which only Ropewalk has, or by ``loop.run_in_executor``.
     """
     contestant: Any = _peers.ALL[peer](2, ("_workloads",))
     pool, nothing = contestant.pool, _workloads.nothing
@@ -159,8 +159,8 @@ def _rate(turn: Callable[[int], Any], seconds: float) -> float:
 
 
 ROUNDTRIP_PEERS = (
-    "windlass",
-    "windlass threads",
+    "ropewalk",
+    "ropewalk threads",
     EXECUTOR,
     "ProcessPoolExecutor forkserver",
     POOL,
@@ -181,7 +181,7 @@ def _roundtrip_cases(options: Options) -> Sequence[Case]:
 
 
 def _roundtrip_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
-    hot, woken = ("windlass", "hot p50"), ("windlass", "woken p50")
+    hot, woken = ("ropewalk", "hot p50"), ("ropewalk", "woken p50")
     yield from (
         figure(outcomes, "hot, p50", "µs", hot, goal=at_most(8)),
         figure(outcomes, "hot, p50", "µs", hot, (EXECUTOR, "hot p50"), goal=times_better(15)),
@@ -191,20 +191,20 @@ def _roundtrip_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
     for what, metric in (("hot, p50", "hot p50"), ("woken, p50", "woken p50"), ("hot, p99", "hot p99")):
         for peer in ROUNDTRIP_PEERS[2:]:
             if (metric, peer) not in (("hot p50", EXECUTOR), ("hot p50", POOL)):
-                yield figure(outcomes, what, "µs", ("windlass", metric), (peer, metric))
+                yield figure(outcomes, what, "µs", ("ropewalk", metric), (peer, metric))
     for metric in ("hot p50", "woken p50"):
         yield figure(
             outcomes,
             f"threads: {metric}",
             "µs",
-            ("windlass threads", metric),
+            ("ropewalk threads", metric),
             ("ThreadPoolExecutor", metric),
         )
 
 
 WINDOW_PEERS = (
-    "windlass",
-    "windlass threads",
+    "ropewalk",
+    "ropewalk threads",
     EXECUTOR,
     POOL,
     "ThreadPoolExecutor",
@@ -212,8 +212,8 @@ WINDOW_PEERS = (
     "pebble",
     "mpire",
 )
-CALLBACK_PEERS = ("windlass", "windlass threads", EXECUTOR, "ThreadPoolExecutor", "pebble")
-COROUTINE_PEERS = ("windlass", "windlass threads", EXECUTOR, "ThreadPoolExecutor")
+CALLBACK_PEERS = ("ropewalk", "ropewalk threads", EXECUTOR, "ThreadPoolExecutor", "pebble")
+COROUTINE_PEERS = ("ropewalk", "ropewalk threads", EXECUTOR, "ThreadPoolExecutor")
 
 
 def _window_cases(options: Options) -> Sequence[Case]:
@@ -225,7 +225,7 @@ def _window_cases(options: Options) -> Sequence[Case]:
         ("coroutines", COROUTINE_PEERS),
     ):
         for name in peers:
-            for run in (False, True) if contest == "coroutines" and name == "windlass" else (False,):
+            for run in (False, True) if contest == "coroutines" and name == "ropewalk" else (False,):
                 arguments: dict[str, object] = {"peer": name, "seconds": seconds}
                 if contest == "coroutines":
                     arguments["run"] = run
@@ -241,32 +241,32 @@ def _window_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
 
     plain, called, awaited = "100 in flight", "100 in flight, done-callbacks", "100 in flight, asyncio"
     yield from (
-        against(plain, "windlass, window", None, goal=at_least(200_000)),
-        against(plain, "windlass, window", f"{EXECUTOR}, window", goal=times_better(20)),
-        against(plain, "windlass, window", f"{POOL}, window", goal=times_better(10)),
-        against(plain, "windlass, window", "pebble, window", goal=times_better(14)),
-        against(called, "windlass, callbacks", f"{EXECUTOR}, callbacks", goal=times_better(8)),
-        against(f"{awaited}, pool.run", "windlass, run", f"{EXECUTOR}, coroutines", goal=times_better(8)),
+        against(plain, "ropewalk, window", None, goal=at_least(200_000)),
+        against(plain, "ropewalk, window", f"{EXECUTOR}, window", goal=times_better(20)),
+        against(plain, "ropewalk, window", f"{POOL}, window", goal=times_better(10)),
+        against(plain, "ropewalk, window", "pebble, window", goal=times_better(14)),
+        against(called, "ropewalk, callbacks", f"{EXECUTOR}, callbacks", goal=times_better(8)),
+        against(f"{awaited}, pool.run", "ropewalk, run", f"{EXECUTOR}, coroutines", goal=times_better(8)),
         against(
             f"{awaited}, run_in_executor",
-            "windlass, coroutines",
+            "ropewalk, coroutines",
             f"{EXECUTOR}, coroutines",
             goal=times_better(8),
         ),
-        against(called, "windlass, callbacks", "pebble, callbacks"),
+        against(called, "ropewalk, callbacks", "pebble, callbacks"),
     )
     yield from (
-        against(plain, "windlass, window", f"{peer}, window")
+        against(plain, "ropewalk, window", f"{peer}, window")
         for peer in ("ThreadPoolExecutor", "loky", "mpire")
     )
     yield from (
-        against(f"threads: {what}", f"windlass threads, {contest}", f"ThreadPoolExecutor, {contest}")
+        against(f"threads: {what}", f"ropewalk threads, {contest}", f"ThreadPoolExecutor, {contest}")
         for what, contest in ((plain, "window"), (called, "callbacks"), (awaited, "coroutines"))
     )
 
 
 MAP_PEERS: tuple[tuple[str, tuple[int | None, ...], int], ...] = (
-    ("windlass", (None,), 1),
+    ("ropewalk", (None,), 1),
     (POOL, (None, 1024, 4096, 16384, 65536), 1),
     ("multiprocessing.Pool imap", (1024, 4096, 16384), 1),
     (EXECUTOR, (1024, 8192, 65536), 1),
@@ -299,7 +299,7 @@ def _map_figures(outcomes: dict[str, Outcome]) -> Iterator[Figure]:
             outcomes,
             f"no chunksize, against {best}",
             "inputs/s",
-            ("windlass", "no chunksize"),
+            ("ropewalk", "no chunksize"),
             (peer, best),
             more_is_better=True,
             goal=times_better(1.2) if peer.startswith(POOL) else None,
@@ -328,7 +328,7 @@ MAP = Row(
     "map",
     "map over 1,000,000 tiny inputs, 2 workers",
     "From the call to a list of all results, pool warm. Every peer plays each of several chunk sizes in "
-    "every round and is judged by its best; Windlass is given none. joblib is given a twentieth of the "
+    "every round and is judged by its best; Ropewalk is given none. joblib is given a twentieth of the "
     "inputs.",
     _map_cases,
     _map_figures,

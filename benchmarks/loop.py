@@ -25,4 +25,4 @@ ROWS = (
 )
 
 if __name__ == "__main__":
-    sys.exit(main("Measure Windlass's event loop against its peers.", ROWS))
+    sys.exit(main("Measure Ropewalk's event loop against its peers.", ROWS))

@@ -36,4 +36,4 @@ ROWS = (
 )
 
 if __name__ == "__main__":
-    sys.exit(main("Measure Windlass's pools against their peers.", ROWS))
+    sys.exit(main("Measure Ropewalk's pools against their peers.", ROWS))

@@ -16,4 +16,4 @@ from _driver import main
 ROWS = (_rows_results.CREATE, _rows_results.CHAIN, _rows_results.FAILURE)
 
 if __name__ == "__main__":
-    sys.exit(main("Measure Windlass's results against their peers.", ROWS))
+    sys.exit(main("Measure Ropewalk's results against their peers.", ROWS))

@@ -22,4 +22,4 @@ ROWS = (
 )
 
 if __name__ == "__main__":
-    sys.exit(main("Measure Windlass's signals against their peers.", ROWS))
+    sys.exit(main("Measure Ropewalk's signals against their peers.", ROWS))

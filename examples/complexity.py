@@ -3,9 +3,9 @@
     python examples/complexity.py            the ten most complex functions
     python examples/complexity.py --compare  the same, timed against a plain loop in one process
 
-`measure` takes one file, so it serves `windlass map` as well:
+`measure` takes one file, so it serves `ropewalk map` as well:
 
-    windlass map examples/complexity.py:measure --glob '/usr/lib/python3*/**/*.py'
+    ropewalk map examples/complexity.py:measure --glob '/usr/lib/python3*/**/*.py'
 
 Source: T. J. McCabe, "A Complexity Measure", IEEE Transactions on Software Engineering 2 (1976): one, and one more for
 each decision.
@@ -127,7 +127,7 @@ def _show(results: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Measures the standard library and prints what it found."""
-    import windlass
+    import ropewalk
 
     parser = argparse.ArgumentParser(
         description="Complexity of the standard library's functions, on every core."
@@ -150,12 +150,12 @@ def main() -> None:
 
     # What is timed: making the pool, its workers, all the work, and shutting it down.
     start = time.perf_counter()
-    with windlass.Pool(options.workers, kind="process") as pool:
+    with ropewalk.Pool(options.workers, kind="process") as pool:
         results = list(pool.map(measure, files))
         statistics = pool.statistics()
     wall = time.perf_counter() - start
     print(
-        f"windlass, {statistics.workers} worker processes {wall:6.2f} s, start and end of the pool included"
+        f"ropewalk, {statistics.workers} worker processes {wall:6.2f} s, start and end of the pool included"
     )
     if loop is None:
         print(f"speed-up over one worker, estimated from busy time: {statistics.busy_seconds / wall:.2f}")

@@ -1,4 +1,4 @@
-"""An echo server, and clients that keep it busy, on Windlass's event loop.
+"""An echo server, and clients that keep it busy, on Ropewalk's event loop.
 
     python examples/echo_server.py                  32 connections of 200 requests each; then it ends
     python examples/echo_server.py --loop asyncio   the same on the standard library's loop
@@ -81,16 +81,16 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--requests", type=int, default=200, help="for each connection")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a request")
-    parser.add_argument("--loop", choices=["windlass", "asyncio"], default="windlass")
+    parser.add_argument("--loop", choices=["ropewalk", "asyncio"], default="ropewalk")
     options = parser.parse_args()
     if options.serve is not None:
         what = serve(options.serve)
     else:
         what = load(options.connections, options.requests, options.size)
-    if options.loop == "windlass":
-        import windlass
+    if options.loop == "ropewalk":
+        import ropewalk
 
-        run = windlass.run
+        run = ropewalk.run
     else:
         run = asyncio.run
     with contextlib.suppress(KeyboardInterrupt):

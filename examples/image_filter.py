@@ -15,7 +15,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-import windlass
+import ropewalk
 
 Image = NDArray[np.float32]
 #: One axis of the 5 by 5 binomial kernel.
@@ -61,10 +61,10 @@ def main() -> None:
     expected = np.stack([blur(image) for image in images])
     loop = time.perf_counter() - start
 
-    with windlass.Pool(options.workers, kind="process", preload=["numpy"]) as pool:
+    with ropewalk.Pool(options.workers, kind="process", preload=["numpy"]) as pool:
         start = time.perf_counter()
-        source = windlass.share(images)
-        target = windlass.shared.array(images.shape, images.dtype)
+        source = ropewalk.share(images)
+        target = ropewalk.shared.array(images.shape, images.dtype)
         height = 256
         strips = [
             (number, first, min(first + height, options.size))

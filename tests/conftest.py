@@ -30,12 +30,12 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 @pytest.fixture
 def make_pool(gate: Gate) -> Iterator[Callable[..., Any]]:
     """Makes pools that are gone after the test, whatever it has left running in them."""
-    import windlass
+    import ropewalk
 
-    pools: list[windlass.Pool] = []
+    pools: list[ropewalk.Pool] = []
 
-    def make(*args: Any, **kwargs: Any) -> windlass.Pool:
-        pool = windlass.Pool(*args, **kwargs)
+    def make(*args: Any, **kwargs: Any) -> ropewalk.Pool:
+        pool = ropewalk.Pool(*args, **kwargs)
         pools.append(pool)
         return pool
 

@@ -89,11 +89,11 @@ def pairs() -> list[Pair]:
     files = [
         Path(name)
         for artifact in artifacts
-        if artifact.get("target", {}).get("name") == "windlass_foundation_bench"
+        if artifact.get("target", {}).get("name") == "ropewalk_foundation_bench"
         for name in artifact.get("filenames", [])
     ]
     assembly = max(
-        files[0].parent.rglob("windlass_foundation_bench-*.s"), key=lambda path: path.stat().st_mtime
+        files[0].parent.rglob("ropewalk_foundation_bench-*.s"), key=lambda path: path.stat().st_mtime
     )
     known = bodies(assembly.read_text(encoding="utf-8"))
     names = sorted({name.partition("_")[2] for name in known})

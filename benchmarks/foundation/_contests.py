@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from _measure import Outcome
 
-FIXED, DYNAMIC = "windlass, fixed", "windlass, dynamic"
-HANDLE, NAME = "windlass, handle", "windlass, name"
-ERROR, AT_HAND = "windlass", "windlass, error at hand"
+FIXED, DYNAMIC = "ropewalk, fixed", "ropewalk, dynamic"
+HANDLE, NAME = "ropewalk, handle", "ropewalk, name"
+ERROR, AT_HAND = "ropewalk", "ropewalk, error at hand"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["as_json", "markdown", "publish"]
 
-HEADINGS = ("figure", "goal", "Windlass", "peer", "its value", "ratio", "")
+HEADINGS = ("figure", "goal", "Ropewalk", "peer", "its value", "ratio", "")
 VERDICTS = {PASS: "met", MISS: "**MISSED**", FAILED: "**FAILED**", ABSENT: "absent", SHOWN: ""}
 BEGIN, END = "<!-- figures: written by make bench-foundation -->", "<!-- end of figures -->"
 
@@ -67,7 +67,7 @@ def markdown(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
         textwrap.fill(
             f"{counts[PASS]} goals met, {counts[MISS]} missed; {counts[FAILED]} contenders failed, {counts[ABSENT]} "
             "lines want a peer that is not installed. Medians of the rounds, least and greatest in brackets. “2× "
-            "better” is half the peer's value, or twice its gain; “0.9× of it” is Windlass's value over the peer's.",
+            "better” is half the peer's value, or twice its gain; “0.9× of it” is Ropewalk's value over the peer's.",
             120,
         ),
         "",

@@ -33,7 +33,7 @@ def _samples(sections: Sequence[Section], contest: str, beginning: str) -> list[
     ]
     found = {line.peer: line.theirs for line in lines if line.theirs}
     if lines and lines[0].ours:
-        found["Windlass"] = lines[0].ours
+        found["Ropewalk"] = lines[0].ours
     return sorted(found.items(), key=lambda item: -item[1].median)
 
 
@@ -45,7 +45,7 @@ def draw(sections: Sequence[Section], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "windlass", "svg.fonttype": "none", "font.size": 9})
+    mpl.rcParams.update({"svg.hashsalt": "ropewalk", "svg.fonttype": "none", "font.size": 9})
     from matplotlib import pyplot
 
     panels = [(title, samples) for title, *which in PANELS if (samples := _samples(sections, *which))]
@@ -55,7 +55,7 @@ def draw(sections: Sequence[Section], path: Path) -> None:
     drawing, axes = pyplot.subplots(len(panels), 1, figsize=(7, 1.8 * len(panels)), squeeze=False)
     for axis, (title, samples) in zip(axes[:, 0], panels, strict=True):
         for row, (name, sample) in enumerate(samples):
-            colour, middle = OURS if name == "Windlass" else THEIRS, sample.median
+            colour, middle = OURS if name == "Ropewalk" else THEIRS, sample.median
             axis.hlines(row, sample.least, sample.greatest, color=colour, linewidth=2)
             axis.plot(middle, row, "o", color=colour)
             text = f"{middle:,.3g}" if middle < 1000 else f"{middle:,.0f}"

@@ -360,7 +360,7 @@ struct Plain {
     static Error make() { return {6, "odd numbers do not fit"}; }
 };
 
-// What Windlass's error is: one pointer to everything else.
+// What Ropewalk's error is: one pointer to everything else.
 struct Boxed {
     struct Fields {
         int code;

@@ -4,5 +4,5 @@
 fn main() {
     pyo3_build_config::use_pyo3_cfgs();
     // See src/forced_unwind.rs.
-    println!("cargo:rustc-cdylib-link-arg=-Wl,--defsym=DW.ref.rust_eh_personality=WINDLASS_PERSONALITY");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--defsym=DW.ref.rust_eh_personality=ROPEWALK_PERSONALITY");
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import windlass.zmq as zmq
-from windlass.zmq.asyncio import Context, Socket
+import ropewalk.zmq as zmq
+from ropewalk.zmq.asyncio import Context, Socket
 
 CLIENTS, REQUESTS = 5, 100
 
@@ -39,5 +39,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # Any loop serves; `windlass.run(main())` is the faster one.
+    # Any loop serves; `ropewalk.run(main())` is the faster one.
     asyncio.run(main())

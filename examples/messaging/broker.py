@@ -1,13 +1,13 @@
 """Clients and workers that do not know each other: a ROUTER for the ones, a DEALER for the others, and a proxy between.
 
-The same proxy in the background is `windlass.zmq.devices.ThreadProxy`.
+The same proxy in the background is `ropewalk.zmq.devices.ThreadProxy`.
 """
 
 from __future__ import annotations
 
 import threading
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 CLIENTS, WORKERS, REQUESTS = 3, 2, 20
 

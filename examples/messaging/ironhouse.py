@@ -9,9 +9,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import windlass.zmq as zmq
-from windlass.zmq.auth import create_certificates, load_certificate
-from windlass.zmq.auth.thread import ThreadAuthenticator
+import ropewalk.zmq as zmq
+from ropewalk.zmq.auth import create_certificates, load_certificate
+from ropewalk.zmq.auth.thread import ThreadAuthenticator
 
 
 def connect(

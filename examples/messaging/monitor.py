@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-import windlass.zmq as zmq
-from windlass.zmq.utils.monitor import recv_monitor_message
+import ropewalk.zmq as zmq
+from ropewalk.zmq.utils.monitor import recv_monitor_message
 
 
 def watch(monitor: zmq.Socket[bytes], seen: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 TASKS, WORKERS = 1000, 4
 

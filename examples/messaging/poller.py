@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 Socket = zmq.Socket[bytes]
 

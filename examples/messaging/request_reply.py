@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import threading
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 
 def serve(socket: zmq.Socket[bytes], requests: int | None) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import windlass.zmq as zmq
-from windlass.zmq.devices import ThreadProxySteerable
+import ropewalk.zmq as zmq
+from ropewalk.zmq.devices import ThreadProxySteerable
 
 LOCAL = "tcp://127.0.0.1"
 

@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| windlass_messaging::fuzzing::incoming(input));
+fuzz_target!(|input: &[u8]| ropewalk_messaging::fuzzing::incoming(input));

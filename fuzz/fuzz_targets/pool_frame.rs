@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_pool::frame::{self, Part, Table};
+use ropewalk_pool::frame::{self, Part, Table};
 
 fuzz_target!(|input: &[u8]| {
     let Ok(table) = Table::parse(input) else { return };

@@ -3,6 +3,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_pool::fuzzing;
+use ropewalk_pool::fuzzing;
 
 fuzz_target!(|program: &[u8]| fuzzing::lane(program));

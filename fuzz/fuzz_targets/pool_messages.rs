@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_pool::fuzzing;
+use ropewalk_pool::fuzzing;
 
 fuzz_target!(|input: &[u8]| match input.split_first() {
     Some((&first, rest)) if first.is_multiple_of(2) => fuzzing::zygote_message(rest),

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_os::memfd;
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::ring::{Header, RingMemory};
+use ropewalk_os::memfd;
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_shm::ring::{Header, RingMemory};
 
 const CAPACITY: usize = 512;
 const WORDS: usize = (256 + CAPACITY) / 8;
@@ -21,7 +21,7 @@ const WORDS: usize = (256 + CAPACITY) / 8;
 thread_local! {
     static MAP: Arc<Mapping> = {
         let size = RingMemory::required(CAPACITY);
-        let fd = memfd::create(c"windlass-fuzz", size as u64, true).expect("a memfd");
+        let fd = memfd::create(c"ropewalk-fuzz", size as u64, true).expect("a memfd");
         Arc::new(Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("a mapping"))
     };
 }

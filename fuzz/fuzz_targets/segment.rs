@@ -5,15 +5,15 @@
 use std::os::fd::AsFd;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_os::memfd;
-use windlass_shm::segment::{HEADER, Segment};
+use ropewalk_os::memfd;
+use ropewalk_shm::segment::{HEADER, Segment};
 
 fuzz_target!(|input: &[u8]| {
     let Some((said, header)) = input.split_at_checked(18) else { return };
     let number = |at: usize| said[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
     let size = u64::from(said[16]) * 40 + u64::from(said[17]) * HEADER as u64 / 64;
     let sealed = size % 2 == 0;
-    let fd = memfd::create(c"windlass-fuzz", size, sealed).expect("a memfd");
+    let fd = memfd::create(c"ropewalk-fuzz", size, sealed).expect("a memfd");
     let fits = header.len().min(usize::try_from(size).unwrap_or(0));
     memfd::write_at(fd.as_fd(), &header[..fits], 0).expect("it fits");
     if let Ok(segment) = Segment::attach(fd, number(0), number(8)) {

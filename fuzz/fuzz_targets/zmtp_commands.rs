@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_zmtp::{Command, Config, Handshake, Mechanism, SocketType, Status, ZapConfig, z85};
+use ropewalk_zmtp::{Command, Config, Handshake, Mechanism, SocketType, Status, ZapConfig, z85};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(command) = Command::parse(input) {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_zmtp::frame::{COMMAND, LONG, MORE, encode, parse_header};
+use ropewalk_zmtp::frame::{COMMAND, LONG, MORE, encode, parse_header};
 
 fuzz_target!(|input: &[u8]| {
     let mut rest = input;

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use windlass_zmtp::{Config, Handshake, Mechanism, SocketType, Status, ZapConfig, curve_public, frame};
+use ropewalk_zmtp::{Config, Handshake, Mechanism, SocketType, Status, ZapConfig, curve_public, frame};
 
 const SERVER: [u8; 32] = [7; 32];
 const CLIENT: [u8; 32] = [9; 32];

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use windlass_zmtp::{
+use ropewalk_zmtp::{
     Config, CurveReceiver, CurveSender, Handshake, Mechanism, Session, SocketType, Status, curve_public,
     frame,
 };

@@ -1,4 +1,4 @@
-"""`windlass.Pool` in the clothes of the standard library's two executors, for tests that were written against those.
+"""`ropewalk.Pool` in the clothes of the standard library's two executors, for tests that were written against those.
 
 An adapter takes the constructor's arguments of its model and hands on what `Pool` has too. Where CPython's tests look
 at a private attribute to see something that `Pool` tells in public (which processes run, whether the pool is broken),
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import windlass
+import ropewalk
 
 _NUMBERS = itertools.count()
 _PATIENCE = 30.0
@@ -67,7 +67,7 @@ class _Joinable:
         self.join()
 
 
-class _Adapter(windlass.Pool):
+class _Adapter(ropewalk.Pool):
     """What both adapters answer."""
 
     @property
@@ -201,7 +201,7 @@ class Futures(types.ModuleType):
     def __init__(self) -> None:
         super().__init__("concurrent.futures")
         self.process = types.SimpleNamespace(**vars(concurrent.futures.process))
-        self.process._RemoteTraceback = windlass.RemoteTraceback
+        self.process._RemoteTraceback = ropewalk.RemoteTraceback
 
     def __getattr__(self, name: str) -> Any:
         return getattr(concurrent.futures, name)

@@ -1,4 +1,4 @@
-"""The table of CPython's executor tests that are not run against `windlass.Pool`, each with the reason.
+"""The table of CPython's executor tests that are not run against `ropewalk.Pool`, each with the reason.
 
 A test is here only if it looks at a private part of the standard library's own executors, or at something that is not
 in the contract of `concurrent.futures.Executor`. `test_stdlib.py` holds the table to the installed interpreter: an

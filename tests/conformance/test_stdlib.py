@@ -1,6 +1,6 @@
-"""CPython's own tests of executors, from the installed interpreter's `test` package, run against `windlass.Pool`.
+"""CPython's own tests of executors, from the installed interpreter's `test` package, run against `ropewalk.Pool`.
 
-Nothing of them is copied: each of their classes is derived from here, with an adapter of `windlass.Pool` as its
+Nothing of them is copied: each of their classes is derived from here, with an adapter of `ropewalk.Pool` as its
 executor. What is left out stands in `exclusions.py`.
 """
 
@@ -61,7 +61,7 @@ def _adapted_script(run: Any) -> Any:
         script = script.replace("from concurrent.futures import", "from _adapters import")
         script = f"import sys; sys.path.insert(0, {_HERE!r})\n{script}"
         code, out, err = run(option, script, **settings)
-        return code, out, err.replace(b"windlass._errors.PoolClosed:", b"RuntimeError:")
+        return code, out, err.replace(b"ropewalk._errors.PoolClosed:", b"RuntimeError:")
 
     return assert_python_ok
 
@@ -90,7 +90,7 @@ def _derive(module: str, kind: str, case: type) -> type:
     body["__doc__"] = case.__doc__
     for test in _tests(case):
         reasons = [e.reason for e in EXCLUSIONS if (e.module, e.kind) == (module, kind) and e.test == test]
-        if reasons and not os.environ.get("WINDLASS_CONFORMANCE_EXCLUDED"):
+        if reasons and not os.environ.get("ROPEWALK_CONFORMANCE_EXCLUDED"):
             body[test] = unittest.skip(f"excluded: {reasons[0]}")(getattr(case, test))
     return type(case.__name__.replace("Fork", ""), (case,), body)
 

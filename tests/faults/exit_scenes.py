@@ -1,4 +1,4 @@
-"""Programs whose `main` returns while daemon threads are inside Windlass.
+"""Programs whose `main` returns while daemon threads are inside Ropewalk.
 
 Run by hand for many runs of each: ``python -m tests.faults.exit_scenes --runs 20``. It reports every run that did not
 end with the exit status 0 and nothing on its standard error, and its own exit status is 1 if there is one.
@@ -45,7 +45,7 @@ def scene(function: Callable[[], None]) -> Callable[[], None]:
 
 def forever(action: Callable[[], object], threads: int = THREADS) -> None:
     """Starts daemon threads that do it again and again, also when a pool refuses because the program is ending."""
-    from windlass import PoolClosed
+    from ropewalk import PoolClosed
 
     def run(rounds: list[int]) -> None:
         while True:
@@ -97,9 +97,9 @@ class Busy:
 
 
 def _pool(kind: Literal["process", "thread"], workers: int = 2) -> Any:
-    import windlass
+    import ropewalk
 
-    pool = windlass.Pool(workers, kind=kind)
+    pool = ropewalk.Pool(workers, kind=kind)
     pool.submit(busy).result()
     return pool
 
@@ -118,7 +118,7 @@ def thread_pool_submit_and_result() -> None:
 
 @scene
 def thread_pool_with_tasks_that_submit() -> None:
-    import windlass
+    import ropewalk
 
     pool = _pool("thread")
     rounds = [0]
@@ -127,7 +127,7 @@ def thread_pool_with_tasks_that_submit() -> None:
     def again() -> None:
         busy()
         rounds[0] += 1
-        with suppress(windlass.PoolClosed):
+        with suppress(ropewalk.PoolClosed):
             pool.submit(again)
 
     pool.submit(again)
@@ -177,11 +177,11 @@ def pool_pickling_and_unpickling() -> None:
 def pools_made_and_shut_down() -> None:
     # Not in each round: CPython 3.13t can hang in its end while daemon threads use `sys.modules`, whose lock one of
     # them takes along.
-    import windlass
+    import ropewalk
 
     def rounds() -> None:
         # From 3.12 on, no thread can be started any more.
-        with suppress(RuntimeError), windlass.Pool(1, kind="thread") as pool:
+        with suppress(RuntimeError), ropewalk.Pool(1, kind="thread") as pool:
             pool.submit(busy).result()
             pool.statistics()
 
@@ -190,12 +190,12 @@ def pools_made_and_shut_down() -> None:
 
 @scene
 def pool_arguments_that_are_python_code() -> None:
-    import windlass
+    import ropewalk
 
     pool = _pool("thread")
 
     def rounds() -> None:
-        with suppress(TypeError, windlass.TaskTimeout):
+        with suppress(TypeError, ropewalk.TaskTimeout):
             pool.submit(busy).result(timeout=Busy())
 
     forever(rounds)
@@ -224,7 +224,7 @@ def futures_dropped_by_threads_that_do_nothing_else() -> None:
 
 @scene
 def pool_events() -> None:
-    import windlass
+    import ropewalk
 
     pool = _pool("process")
     rounds = [0]
@@ -234,7 +234,7 @@ def pool_events() -> None:
         busy()
         rounds[0] += 1
 
-    windlass.events.on("pool.**")(count)
+    ropewalk.events.on("pool.**")(count)
 
     def fail() -> None:
         raise ValueError
@@ -244,7 +244,7 @@ def pool_events() -> None:
 
 @scene
 def shared_memory() -> None:
-    from windlass import shared
+    from ropewalk import shared
 
     pool = _pool("process")
 
@@ -258,20 +258,20 @@ def shared_memory() -> None:
 
 def _linger() -> None:
     """In a worker: threads that are still inside our code when the worker leaves."""
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     bus.on("it")(busy)
     forever(lambda: bus.publish("it", 1))
-    forever(lambda: windlass.Ok(1).map(busy))
+    forever(lambda: ropewalk.Ok(1).map(busy))
     _wait_until_busy()
 
 
 @scene
 def worker_with_threads_of_its_own() -> None:
-    import windlass
+    import ropewalk
 
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         pool.submit(_linger).result()
 
 
@@ -280,18 +280,18 @@ def worker_with_threads_of_its_own() -> None:
 
 @scene
 def bus_handlers() -> None:
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     bus.on("it")(busy)
     forever(lambda: bus.publish("it", Busy()))
 
 
 @scene
 def bus_subscriptions() -> None:
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("it", capacity=4)
     forever(lambda: bus.publish("it", Busy()))
     forever(subscription.recv)
@@ -302,9 +302,9 @@ def bus_subscriptions() -> None:
 
 @scene
 def bus_in_event_loops() -> None:
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     rounds = [0]
 
     async def main() -> None:
@@ -318,9 +318,9 @@ def bus_in_event_loops() -> None:
 
 @scene
 def bus_with_a_worker() -> None:
-    import windlass
+    import ropewalk
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     bus.on("it")(busy)
     pool = _pool("process")
     forever(lambda: pool.submit(_publish, bus).result())
@@ -332,18 +332,18 @@ def _publish(bus: Any) -> None:
 
 @scene
 def results() -> None:
-    import windlass
+    import ropewalk
 
-    ok, err = windlass.Ok(Busy()), windlass.Err(Busy())
+    ok, err = ropewalk.Ok(Busy()), ropewalk.Err(Busy())
 
     def rounds() -> None:
         ok.map(busy)
-        ok.and_then(lambda _: windlass.Ok(busy()))
+        ok.and_then(lambda _: ropewalk.Ok(busy()))
         err.unwrap_or_else(busy)
         err.inspect_err(busy)
-        assert ok == windlass.Ok(ok.unwrap())
+        assert ok == ropewalk.Ok(ok.unwrap())
         hash(ok)
-        windlass.Ok(Busy())
+        ropewalk.Ok(Busy())
 
     forever(rounds)
 
@@ -353,10 +353,10 @@ def results() -> None:
 
 @scene
 def loop_with_chains_of_callbacks() -> None:
-    import windlass
+    import ropewalk
 
     def run(rounds: list[int]) -> None:
-        loop = windlass.new_event_loop()
+        loop = ropewalk.new_event_loop()
 
         def again() -> None:
             busy()
@@ -378,9 +378,9 @@ def loop_with_chains_of_callbacks() -> None:
 
 @scene
 def loop_with_calls_from_other_threads() -> None:
-    import windlass
+    import ropewalk
 
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
     async def nothing() -> None:
@@ -398,7 +398,7 @@ def loop_with_calls_from_other_threads() -> None:
 
 @scene
 def loop_with_sockets() -> None:
-    import windlass
+    import ropewalk
 
     rounds, more = [0], [0]
 
@@ -429,13 +429,13 @@ def loop_with_sockets() -> None:
             await reception
             more[0] += 1
 
-    once(lambda: windlass.run(streams()), rounds)
-    once(lambda: windlass.run(operations()), more)
+    once(lambda: ropewalk.run(streams()), rounds)
+    once(lambda: ropewalk.run(operations()), more)
 
 
 @scene
 def loop_that_sleeps() -> None:
-    import windlass
+    import ropewalk
 
     async def main() -> None:
         await asyncio.sleep(0.001)
@@ -447,7 +447,7 @@ def loop_that_sleeps() -> None:
             await main()
             rounds[0] += 1
 
-    once(lambda: windlass.run(sleeping()), rounds)
+    once(lambda: ropewalk.run(sleeping()), rounds)
 
 
 # --- messaging --------------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def _pair(zmq: Any, context: Any) -> tuple[Any, Any]:
 
 @scene
 def messaging_send_and_receive() -> None:
-    import windlass.zmq as zmq
+    import ropewalk.zmq as zmq
 
     context = zmq.Context()
     for _ in range(THREADS):
@@ -476,7 +476,7 @@ def messaging_send_and_receive() -> None:
 
 @scene
 def messaging_poll_and_frames() -> None:
-    import windlass.zmq as zmq
+    import ropewalk.zmq as zmq
 
     context = zmq.Context()
     left, right = _pair(zmq, context)
@@ -496,13 +496,13 @@ def messaging_poll_and_frames() -> None:
 
 @scene
 def messaging_in_event_loops() -> None:
-    import windlass
-    import windlass.zmq as zmq
-    import windlass.zmq.asyncio
+    import ropewalk
+    import ropewalk.zmq as zmq
+    import ropewalk.zmq.asyncio
 
     def run(rounds: list[int], start: Callable[[Any], object]) -> None:
         async def main() -> None:
-            context = windlass.zmq.asyncio.Context()
+            context = ropewalk.zmq.asyncio.Context()
             left, right = _pair(zmq, context)
             while True:
                 await left.send(b"x")
@@ -514,7 +514,7 @@ def messaging_in_event_loops() -> None:
 
     rounds, more = [0], [0]
     once(lambda: run(rounds, asyncio.run), rounds)
-    once(lambda: run(more, windlass.run), more)
+    once(lambda: run(more, ropewalk.run), more)
 
 
 # --- running them -----------------------------------------------------------------------------------------------------

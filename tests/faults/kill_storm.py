@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tests.polling import is_alive
 
-import windlass
+import ropewalk
 
 #: Nothing takes so long unless it hangs.
 PATIENCE = 60.0
@@ -44,10 +44,10 @@ def work(number: int) -> tuple[int, int]:
     return number, os.getpid()
 
 
-def storm(pool: windlass.Pool, kills: int, seed: int = 1, window: int = 64) -> Report:
+def storm(pool: ropewalk.Pool, kills: int, seed: int = 1, window: int = 64) -> Report:
     """Keeps `window` tasks in flight until `kills` workers have been killed; every future is looked at."""
     chance = random.Random(seed)
-    futures: deque[tuple[int, windlass.Future[tuple[int, int]]]] = deque()
+    futures: deque[tuple[int, ropewalk.Future[tuple[int, int]]]] = deque()
     killed: set[int] = set()
     blamed: list[int] = []
     submitted = failed = wrong = 0
@@ -59,7 +59,7 @@ def storm(pool: windlass.Pool, kills: int, seed: int = 1, window: int = 64) -> R
         try:
             if future.result(PATIENCE)[0] != number:
                 wrong += 1
-        except windlass.WorkerCrashed as error:
+        except ropewalk.WorkerCrashed as error:
             failed += 1
             blamed.append(error.pid)
             if error.signal != signal.SIGKILL or error.task != future.task.id:  # type: ignore[union-attr]
@@ -101,7 +101,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    with windlass.Pool(options.workers, kind="process") as pool:
+    with ropewalk.Pool(options.workers, kind="process") as pool:
         began = time.monotonic()
         report = storm(pool, options.kills, options.seed)
         seconds = time.monotonic() - began

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.polling import until
 
-import windlass
-from windlass import Bus
+import ropewalk
+from ropewalk import Bus
 
 
 def start(program: str) -> subprocess.Popen[str]:
@@ -38,8 +38,8 @@ def start(program: str) -> subprocess.Popen[str]:
 )
 def test_an_interrupt_ends_a_wait(blocks: str) -> None:
     process = start(f"""
-        import windlass
-        bus = windlass.Bus()
+        import ropewalk
+        bus = ropewalk.Bus()
         full = bus.subscribe("full", capacity=1)
         try:
             print("ready", flush=True)
@@ -61,14 +61,14 @@ def test_an_interrupt_ends_a_wait(blocks: str) -> None:
 
 def test_threads_that_wait_do_not_hold_up_the_end() -> None:
     process = start("""
-        import threading, windlass
-        bus = windlass.Bus()
+        import threading, ropewalk
+        bus = ropewalk.Bus()
         full = bus.subscribe("full", capacity=1)
         bus.publish("full", 0)
         never = bus.subscribe("never")
         for work in (never.recv, lambda: bus.publish("full", 1), lambda: list(never)):
             threading.Thread(target=work, daemon=True).start()
-        windlass.events.subscribe("pool.**")
+        ropewalk.events.subscribe("pool.**")
         print("done")
     """)
     output, _ = process.communicate(timeout=60)
@@ -118,5 +118,5 @@ def publish_one(bus: Bus) -> None:
 def test_a_bus_that_is_closed_arrives_closed() -> None:
     bus = Bus()
     bus.close()
-    with windlass.Pool(1, kind="process") as pool, pytest.raises(windlass.BusClosed):
+    with ropewalk.Pool(1, kind="process") as pool, pytest.raises(ropewalk.BusClosed):
         pool.submit(publish_one, bus).result(60)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.polling import is_alive, until
 
-import windlass
-from windlass import Bus, _link
+import ropewalk
+from ropewalk import Bus, _link
 
 #: A worker's buses and subscriptions, kept beyond the task that made them.
 _KEPT: list[Any] = []
@@ -37,7 +37,7 @@ def receive(count: int) -> list[Any]:
     while len(taken) < count:
         try:
             taken.append(_KEPT[-1].recv(timeout=30))
-        except windlass.Lagged as gap:
+        except ropewalk.Lagged as gap:
             taken.append(f"lost {gap.count}")
     return taken
 
@@ -53,7 +53,7 @@ def publish_until_full(bus: Bus, topic: str, **options: Any) -> int:
         while sent < 1_000_000:
             bus.publish(topic, sent, **options)
             sent += 1
-    except windlass.BusFull:
+    except ropewalk.BusFull:
         return sent
     raise AssertionError("there is room for a million messages")
 
@@ -89,7 +89,7 @@ def close_and_let_go() -> None:
 
 def own_cost() -> tuple[int, int]:
     """Descriptors of shared memory, and threads of buses, that this worker has."""
-    return len(segments()), sum(thread.name.startswith("windlass-bus") for thread in threading.enumerate())
+    return len(segments()), sum(thread.name.startswith("ropewalk-bus") for thread in threading.enumerate())
 
 
 def scribble(bus: Bus, kind: str) -> None:
@@ -115,7 +115,7 @@ def segments() -> list[Path]:
     for descriptor in Path("/proc/self/fd").iterdir():
         try:
             # Others, of arguments and results, are small or come and go.
-            if "windlass-segment" in os.readlink(descriptor) and os.stat(descriptor).st_size > 32 << 20:
+            if "ropewalk-segment" in os.readlink(descriptor) and os.stat(descriptor).st_size > 32 << 20:
                 found.append(descriptor)
         except OSError:
             continue
@@ -128,7 +128,7 @@ def shared_memory() -> int:
 
 
 def bus_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("windlass-bus")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ropewalk-bus")]
 
 
 def lines(bus: Bus) -> dict[int, Any]:
@@ -167,7 +167,7 @@ def test_what_a_worker_published_before_it_died_arrives(
     for number in range(5):
         pool = make_pool(1, kind="process")
         messages = [(number, place) for place in range(300)]
-        with pytest.raises(windlass.WorkerCrashed):
+        with pytest.raises(ropewalk.WorkerCrashed):
             pool.submit(publish_and_die, bus, "last", messages, way).result(60)
         assert [last.recv(timeout=30) for _ in messages] == messages
     until(lambda: not lines(bus))
@@ -176,7 +176,7 @@ def test_what_a_worker_published_before_it_died_arrives(
 def test_what_listens_in_another_worker_gets_last_words_too(make_pool: Callable[..., Any], bus: Bus) -> None:
     listener, speaker = make_pool(1, kind="process"), make_pool(1, kind="process")
     listener.submit(listen, bus, "last").result(60)
-    with pytest.raises(windlass.WorkerCrashed):
+    with pytest.raises(ropewalk.WorkerCrashed):
         speaker.submit(publish_and_die, bus, "last", [1, 2, 3], "exit").result(60)
     assert listener.submit(receive, 3).result(60) == [1, 2, 3]
 
@@ -238,7 +238,7 @@ def test_a_stopped_worker_whose_overflow_is_error_is_told_to_the_publisher(
 ) -> None:
     stopped("strict", overflow="error", capacity=10)
     publish_until_full(bus, "strict")
-    with pytest.raises(windlass.BusFull, match="overflow"):
+    with pytest.raises(ropewalk.BusFull, match="overflow"):
         bus.publish("strict", 0)
     bus.publish("else", 1)
 
@@ -269,7 +269,7 @@ def test_what_cannot_be_given_to_a_subscription_here_ends_no_link(make_pool: Cal
         pool.submit(publish, bus, "strict", [1, 2, 3]).result(60)
         pool.submit(publish, bus, "odd", [4]).result(60)
         until(lambda: len(told) == 3)
-        assert [type(error) for error in told] == [windlass.BusFull, windlass.BusFull, SystemExit]
+        assert [type(error) for error in told] == [ropewalk.BusFull, ropewalk.BusFull, SystemExit]
         assert strict.recv(timeout=30) == 1
         pool.submit(publish, bus, "strict", [5]).result(60)
         assert strict.recv(timeout=30) == 5
@@ -307,7 +307,7 @@ def test_no_free_port_is_an_error_that_names_the_limit(
     monkeypatch.setattr(_link, "_PORTS", 1)
     one, two = make_pool(1, kind="process"), make_pool(1, kind="process")
     one.submit(keep, bus).result(60)
-    with pytest.raises(windlass.OutOfPorts, match="all 1 ports"):
+    with pytest.raises(ropewalk.OutOfPorts, match="all 1 ports"):
         two.submit(pid_of, bus).result(60)
     # The worker and its other tasks are as they were; and once the port is free, so is the bus.
     with Bus() as other:

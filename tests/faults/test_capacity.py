@@ -15,7 +15,7 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = [0, 1, 100, 4 << 10, 16 << 10, 47 << 10, 64 << 10, 65 << 10, 128 << 10, 1 << 20, 9 << 20]
@@ -82,9 +82,9 @@ def _more_than_memory() -> Any:
 def test_a_result_larger_than_memory(processes: Any) -> None:
     pytest.importorskip("numpy")
     error = processes.submit(_more_than_memory).exception(60)
-    assert isinstance(error, windlass.WindlassError)
-    assert isinstance(error, windlass.OutOfMemory | windlass.ResultEncodeError)
-    assert not isinstance(error, windlass.WorkerCrashed)
+    assert isinstance(error, ropewalk.RopewalkError)
+    assert isinstance(error, ropewalk.OutOfMemory | ropewalk.ResultEncodeError)
+    assert not isinstance(error, ropewalk.WorkerCrashed)
     assert processes.submit(tasks.square, 3).result(60) == 9
     assert processes.statistics().crashed == 0
 
@@ -94,24 +94,24 @@ import resource, signal, sys
 sys.path.insert(0, {root!r})
 # What a file may hold is what a full machine lets it hold, for a test that is to harm nobody.
 resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
-import windlass
+import ropewalk
 from tests import tasks
 
-with windlass.Pool(2, kind="process") as pool:
+with ropewalk.Pool(2, kind="process") as pool:
     futures = [pool.submit(tasks.pattern, size) for size in (100 << 20, 1 << 20, 100 << 20)]
     for future in futures:
         try:
             print(len(future.result(60)))
-        except windlass.WindlassError as error:
-            told = (windlass.SharedMemoryError, windlass.ResultEncodeError)
-            print(isinstance(error, windlass.WorkerCrashed), isinstance(error, told))
+        except ropewalk.RopewalkError as error:
+            told = (ropewalk.SharedMemoryError, ropewalk.ResultEncodeError)
+            print(isinstance(error, ropewalk.WorkerCrashed), isinstance(error, told))
     try:
         pool.submit(len, tasks.pattern(100 << 20)).result(60)
-    except windlass.SharedMemoryError as error:
+    except ropewalk.SharedMemoryError as error:
         print("argument")
     try:
-        windlass.shared.buffer(100 << 20)
-    except windlass.SharedMemoryError as error:
+        ropewalk.shared.buffer(100 << 20)
+    except ropewalk.SharedMemoryError as error:
         print("buffer")
     print(pool.submit(tasks.square, 3).result(60), pool.statistics().crashed)
 """
@@ -132,10 +132,10 @@ def test_no_room_for_data() -> None:
 FEW_DESCRIPTORS = """
 import os, resource, sys
 sys.path.insert(0, {root!r})
-import windlass
+import ropewalk
 from tests import tasks
 
-with windlass.Pool(2, kind="process") as pool:
+with ropewalk.Pool(2, kind="process") as pool:
     pool.submit(tasks.square, 2).result(60)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for size in (100 << 10, 3 << 20):
@@ -165,11 +165,11 @@ def test_a_full_queue_rejects(make_pool: Callable[..., Any], gate: Gate, kind: s
     running = pool.submit(gate.hold)
     until(gate.marks)
     accepted = []
-    with pytest.raises(windlass.QueueFull) as caught:  # noqa: PT012 -- which submission is refused is not the point
+    with pytest.raises(ropewalk.QueueFull) as caught:  # noqa: PT012 -- which submission is refused is not the point
         for n in range(100):
             accepted.append(pool.submit(tasks.square, n))  # noqa: PERF401
     assert isinstance(caught.value, queue.Full)
-    assert caught.value.code == "WL-POOL-FULL"
+    assert caught.value.code == "RW-POOL-FULL"
     assert 3 <= len(accepted) < 100
     gate.open()
     running.result(60)
@@ -205,7 +205,7 @@ def test_a_submitter_that_waits_for_room_learns_of_the_end(make_pool: Callable[.
         try:
             for n in range(100):
                 pool.submit(tasks.square, n)
-        except windlass.PoolError as error:
+        except ropewalk.PoolError as error:
             refused.append(error)
 
     submitter = threading.Thread(target=submit)
@@ -214,7 +214,7 @@ def test_a_submitter_that_waits_for_room_learns_of_the_end(make_pool: Callable[.
     pool.shutdown(wait=False, cancel_futures=True)
     submitter.join(60)
     assert not submitter.is_alive()
-    assert isinstance(refused[0], windlass.PoolClosed)
+    assert isinstance(refused[0], ropewalk.PoolClosed)
 
 
 def test_ten_thousand_queued_tasks_cancelled(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
@@ -255,10 +255,10 @@ def test_submit_after_shutdown(make_pool: Callable[..., Any], kind: str) -> None
         lambda: pool.map_unordered(tasks.square, [2]),
         lambda: pool.options(retries=1).submit(tasks.square, 2),
     ):
-        with pytest.raises(windlass.PoolClosed) as caught:
+        with pytest.raises(ropewalk.PoolClosed) as caught:
             call()
         assert isinstance(caught.value, RuntimeError)
-        assert caught.value.code == "WL-POOL-CLOSED"
+        assert caught.value.code == "RW-POOL-CLOSED"
         assert "cannot schedule new futures after shutdown" in str(caught.value)
     pool.shutdown()
 
@@ -295,7 +295,7 @@ def test_submit_after_shutdown(make_pool: Callable[..., Any], kind: str) -> None
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
-        windlass.Pool(**settings)
+        ropewalk.Pool(**settings)
     assert str(caught.value)
 
 

@@ -15,7 +15,7 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 np = pytest.importorskip("numpy")
 SIZE = 64 << 20
@@ -55,7 +55,7 @@ def test_an_array_reaches_four_workers_with_no_copy_for_each(
     pool = make_pool(4, kind="process", preload=["numpy"])
     pool.submit(tasks.identity, 0).result(60)
     array = np.ones(SIZE // 8)
-    given = windlass.share(array) if shared else array
+    given = ropewalk.share(array) if shared else array
     futures = [pool.submit(_hold, gate, given) for _ in range(4)]
     pids = until(lambda: len(set(gate.marks())) == 4 and gate.marks())
     private = [_memory(pid)["Private_Dirty"] + _memory(pid)["Private_Clean"] for pid in pids]
@@ -134,7 +134,7 @@ def _kept_sum() -> int:
 
 def test_tasks_see_what_others_write(make_pool: Callable[..., Any], gate: Gate) -> None:
     pool = make_pool(2, kind="process")
-    array = windlass.shared.array((1000, 4), dtype="int64")
+    array = ropewalk.shared.array((1000, 4), dtype="int64")
     held = pool.submit(_write_and_hold, gate, array, 0)
     until(gate.marks)
     # It was written by a task that is not even over, in another process.
@@ -165,7 +165,7 @@ def _named_memory() -> set[str]:
 def test_no_name_in_the_file_system(processes: Any) -> None:
     # Other programs may make names meanwhile: only what is mapped here or in a worker counts.
     before = _named_memory() | processes.submit(_named_memory).result(60)
-    array = windlass.shared.array(1 << 20)
+    array = ropewalk.shared.array(1 << 20)
     processes.submit(_look, array).result(60)
     assert _named_memory() | processes.submit(_named_memory).result(60) == before
     assert "memfd:" in Path("/proc/self/maps").read_text()
@@ -245,5 +245,5 @@ def test_workers_never_load_the_parents_half(processes: Any) -> None:
 
 
 def _parents_half() -> list[str]:
-    names = ("windlass._core", "windlass._pool", "windlass._future", "windlass.cli")
+    names = ("ropewalk._core", "ropewalk._pool", "ropewalk._future", "ropewalk.cli")
     return [name for name in names if name in sys.modules]

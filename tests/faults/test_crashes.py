@@ -14,7 +14,7 @@ from tests import tasks
 from tests.polling import is_alive, until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 DEATHS = {
     "sigkill": (tasks.killed_by, (signal.SIGKILL,), signal.SIGKILL, None),
@@ -42,11 +42,11 @@ def test_only_the_task_that_ran_fails(processes: Any, gate: Gate, death: str) ->
     victim = processes.submit(function, *args)
     behind = [processes.submit(tasks.square, number) for number in range(40)]
 
-    with pytest.raises(windlass.WorkerCrashed) as caught:
+    with pytest.raises(ropewalk.WorkerCrashed) as caught:
         victim.result(60)
     error = caught.value
     assert isinstance(error, BrokenProcessPool)
-    assert error.code == "WL-WORKER-CRASHED"
+    assert error.code == "RW-WORKER-CRASHED"
     assert (error.signal, error.exit_code) == (number, status)
     assert error.task == victim.task.id
     assert error.attempt == victim.task.attempt == 1
@@ -64,7 +64,7 @@ def test_the_worker_is_replaced(processes: Any) -> None:
         until(lambda: len(processes.statistics().worker_pids) == 2 and processes.statistics().worker_pids)
     )
     victim = processes.submit(tasks.killed_by, signal.SIGKILL)
-    assert isinstance(victim.exception(60), windlass.WorkerCrashed)
+    assert isinstance(victim.exception(60), ropewalk.WorkerCrashed)
     after = set(
         until(
             lambda: (
@@ -87,7 +87,7 @@ def test_a_pool_of_one_goes_on(make_pool: Callable[..., Any]) -> None:
     ]
     for n, future in enumerate(futures):
         if n % 3 == 1:
-            assert isinstance(future.exception(60), windlass.WorkerCrashed)
+            assert isinstance(future.exception(60), ropewalk.WorkerCrashed)
         else:
             assert future.result(60) == n * n
     assert pool.statistics().crashed == 4
@@ -124,7 +124,7 @@ def test_an_idempotent_task_is_run_again(processes: Any, gate: Gate) -> None:
 
 def test_retries_come_to_an_end(processes: Any, gate: Gate) -> None:
     future = processes.options(retries=2).submit(tasks.die_until, gate, 10, signal.SIGKILL)
-    with pytest.raises(windlass.WorkerCrashed) as caught:
+    with pytest.raises(ropewalk.WorkerCrashed) as caught:
         future.result(60)
     assert caught.value.attempt == future.task.attempt == 3
     assert len(gate.marks("attempt")) == 3
@@ -139,7 +139,7 @@ def test_map_goes_on_after_a_crash(processes: Any) -> None:
             seen.append(next(results))
         except StopIteration:
             break
-        except windlass.WorkerCrashed as error:
+        except ropewalk.WorkerCrashed as error:
             seen.append(error.signal)
     assert seen == inputs
 
@@ -157,7 +157,7 @@ def test_all_threads_of_a_worker_fail_together(make_pool: Callable[..., Any], ga
     assert len(set(pids)) == 1
     queued = pool.submit(tasks.square, 5)
     os.kill(pids[0], signal.SIGKILL)
-    assert [type(future.exception(60)) for future in futures] == [windlass.WorkerCrashed] * 3
+    assert [type(future.exception(60)) for future in futures] == [ropewalk.WorkerCrashed] * 3
     assert len({future.exception().task for future in futures}) == 3
     assert queued.result(60) == 25
     assert pool.statistics().crashed == 1
@@ -189,7 +189,7 @@ def test_a_crash_while_the_pool_shuts_down(make_pool: Callable[..., Any], gate: 
     pool.shutdown(wait=False)
     os.kill(pid, signal.SIGKILL)
     pool.shutdown(wait=True)
-    assert isinstance(held.exception(60), windlass.WorkerCrashed)
+    assert isinstance(held.exception(60), ropewalk.WorkerCrashed)
     assert [future.result(60) for future in queued] == [n * n for n in range(20)]
 
 
@@ -197,7 +197,7 @@ def test_a_crash_while_a_large_result_is_on_its_way(processes: Any) -> None:
     for _ in range(3):
         big = [processes.submit(tasks.pattern, 4 << 20) for _ in range(4)]
         assert isinstance(
-            processes.submit(tasks.killed_by, signal.SIGKILL).exception(60), windlass.WorkerCrashed
+            processes.submit(tasks.killed_by, signal.SIGKILL).exception(60), ropewalk.WorkerCrashed
         )
         assert [len(future.result(60)) for future in big] == [4 << 20] * 4
 
@@ -208,7 +208,7 @@ def test_a_worker_that_is_stopped_holds_up_nobody_else(make_pool: Callable[..., 
     (pid,) = until(gate.marks)
     os.kill(pid, signal.SIGSTOP)
     assert [future.result(60) for future in [pool.submit(tasks.square, n) for n in range(100)]][-1] == 99 * 99
-    with pytest.raises(windlass.TaskTimeout) as caught:
+    with pytest.raises(ropewalk.TaskTimeout) as caught:
         stuck.result(60)
     assert caught.value.phase == "running"
     until(lambda: not is_alive(pid))
@@ -234,9 +234,9 @@ class _EndsWhoeverReadsIt:
 
 def test_what_kills_a_worker_is_not_unpickled_by_its_parent(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process")
-    with pytest.raises(windlass.WorkerCrashed, match="id"):
+    with pytest.raises(ropewalk.WorkerCrashed, match="id"):
         pool.submit(id, _EndsWhoeverReadsIt()).result(60)
-    with pytest.raises(windlass.WorkerCrashed):
+    with pytest.raises(ropewalk.WorkerCrashed):
         list(pool.map(id, [_EndsWhoeverReadsIt()] * 2, chunksize=2))
     assert pool.submit(abs, -3).result(60) == 3
 
@@ -249,7 +249,7 @@ def test_a_function_that_kills_whoever_loads_it_is_loaded_as_often_as_it_may(
     future = pool.submit(functools.partial(print, _EndsWhoeverReadsIt()))
     behind = [pool.submit(tasks.square, number) for number in range(3)]
     error = future.exception(60)
-    assert isinstance(error, windlass.WorkerCrashed)
+    assert isinstance(error, ropewalk.WorkerCrashed)
     assert error.call == "functools.partial(print, ...)()"
     assert error.attempt == pool.statistics().crashed == 1 + retries
     assert [one.result(60) for one in behind] == [0, 1, 4]
@@ -257,7 +257,7 @@ def test_a_function_that_kills_whoever_loads_it_is_loaded_as_often_as_it_may(
 
 def test_what_breaks_a_pool_is_not_unpickled_by_its_parent(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process", on_crash="break")
-    with pytest.raises(windlass.WorkerCrashed):
+    with pytest.raises(ropewalk.WorkerCrashed):
         pool.submit(_ReadInWorkers().leave).result(60)
 
 

@@ -16,16 +16,16 @@ from tests import tasks
 from tests.polling import is_alive, until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 
 def test_an_overrun_ends_the_task(processes: Any, gate: Gate) -> None:
     future = processes.options(timeout=0.5).submit(gate.hold)
-    with pytest.raises(windlass.TaskTimeout) as caught:
+    with pytest.raises(ropewalk.TaskTimeout) as caught:
         future.result(60)
     error = caught.value
     assert isinstance(error, TimeoutError)
-    assert (error.code, error.limit, error.phase, error.seconds) == ("WL-TIMEOUT", "timeout", "running", 0.5)
+    assert (error.code, error.limit, error.phase, error.seconds) == ("RW-TIMEOUT", "timeout", "running", 0.5)
     (pid,) = gate.marks()
     assert future.task.worker_pid == pid
     until(lambda: not is_alive(pid))
@@ -41,7 +41,7 @@ def test_an_overrun_in_a_pool_of_one(make_pool: Callable[..., Any], gate: Gate) 
     late = pool.options(timeout=0.5).submit(gate.hold)
     until(gate.marks)
     behind = [pool.submit(tasks.square, n) for n in range(20)]
-    assert isinstance(late.exception(60), windlass.TaskTimeout)
+    assert isinstance(late.exception(60), ropewalk.TaskTimeout)
     assert [future.result(60) for future in behind] == [n * n for n in range(20)]
 
 
@@ -50,7 +50,7 @@ def test_a_deadline_covers_the_wait(make_pool: Callable[..., Any], gate: Gate, k
     held = pool.submit(gate.hold)
     until(gate.marks)
     late = pool.options(deadline=0.2).submit(gate.mark, "late")
-    with pytest.raises(windlass.TaskTimeout) as caught:
+    with pytest.raises(ropewalk.TaskTimeout) as caught:
         late.result(60)
     assert (caught.value.phase, caught.value.seconds) == ("queued", 0.2)
     assert caught.value.limit == "deadline"
@@ -64,7 +64,7 @@ def test_a_deadline_covers_the_wait(make_pool: Callable[..., Any], gate: Gate, k
 def test_an_overrun_in_a_thread_is_told_though_it_runs_on(make_pool: Callable[..., Any], gate: Gate) -> None:
     pool = make_pool(1, kind="thread")
     late = pool.options(timeout=0.3).submit(gate.hold)
-    with pytest.raises(windlass.TaskTimeout) as caught:
+    with pytest.raises(ropewalk.TaskTimeout) as caught:
         late.result(60)
     assert caught.value.phase == "running"
     behind = pool.submit(tasks.square, 3)
@@ -83,13 +83,13 @@ def test_a_budget_that_is_kept_changes_nothing(pool: Any) -> None:
 
 def test_a_budget_of_nothing(processes: Any, gate: Gate) -> None:
     future = processes.options(timeout=0).submit(gate.hold)
-    assert isinstance(future.exception(60), windlass.TaskTimeout)
+    assert isinstance(future.exception(60), ropewalk.TaskTimeout)
 
 
 def test_a_pools_own_budget_and_one_without(make_pool: Callable[..., Any], gate: Gate) -> None:
     pool = make_pool(2, kind="process", timeout=0.3)
     free = pool.options(timeout=None).submit(gate.hold, "free")
-    assert isinstance(pool.submit(gate.hold).exception(60), windlass.TaskTimeout)
+    assert isinstance(pool.submit(gate.hold).exception(60), ropewalk.TaskTimeout)
     assert not free.done()
     gate.open()
     assert free.result(60)
@@ -97,7 +97,7 @@ def test_a_pools_own_budget_and_one_without(make_pool: Callable[..., Any], gate:
 
 def test_a_late_task_is_not_tried_again(processes: Any, gate: Gate) -> None:
     future = processes.options(timeout=0.4, retries=5).submit(gate.hold)
-    assert isinstance(future.exception(60), windlass.TaskTimeout)
+    assert isinstance(future.exception(60), ropewalk.TaskTimeout)
     # One that has overrun once will do so again.
     assert len(gate.marks()) == 1
 
@@ -106,7 +106,7 @@ def test_a_late_input_of_map(processes: Any, gate: Gate) -> None:
     assert processes.submit(tasks.square, 2).result(60) == 4
     results = processes.options(timeout=2.0).map(_hold_if, [0, gate, 0])
     assert next(results) == 0
-    with pytest.raises(windlass.TaskTimeout):
+    with pytest.raises(ropewalk.TaskTimeout):
         next(results)
     assert next(results) == 0
 
@@ -200,7 +200,7 @@ def test_waiting_no_longer_leaves_the_task_alone(processes: Any, gate: Gate) -> 
     until(gate.marks)
     with pytest.raises(TimeoutError) as caught:
         future.result(timeout=0.05)
-    assert not isinstance(caught.value, windlass.WindlassError)
+    assert not isinstance(caught.value, ropewalk.RopewalkError)
     with pytest.raises(TimeoutError):
         future.exception(timeout=0)
     gate.open()
@@ -254,7 +254,7 @@ class SlowToLoad:
 def test_unpickling_does_not_count(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process", timeout=0.5)
     assert pool.submit(tasks.identity, SlowToLoad()).result(60) is None
-    with pytest.raises(windlass.TaskTimeout):
+    with pytest.raises(ropewalk.TaskTimeout):
         pool.options(deadline=0.5).submit(tasks.identity, SlowToLoad()).result(60)
 
 
@@ -266,7 +266,7 @@ def test_what_waits_behind_others_overruns_in_its_own_time(make_pool: Callable[.
     # Nobody waits for any of them: the supervisor sees to it.
     until(lambda: late.task is not None)
     error = late.exception()
-    assert isinstance(error, windlass.TaskTimeout)
+    assert isinstance(error, ropewalk.TaskTimeout)
     assert error.phase == "running"
     assert len(gate.marks()) == 1
     assert behind.result(60) == 9
@@ -278,7 +278,7 @@ def test_each_run_has_the_whole_timeout(make_pool: Callable[..., Any], gate: Gat
     # shorter of the two limits, and counts from the submission: no run can reach its timeout before.
     pool = make_pool(1, kind="process", timeout=2.5, retries=3)
     assert pool.submit(_slowly_raise_until, gate, 4).result(60) == 4
-    with pytest.raises(windlass.TaskTimeout) as caught:
+    with pytest.raises(ropewalk.TaskTimeout) as caught:
         pool.options(deadline=1.5).submit(_slowly_raise_until, gate, 100).result(60)
     assert caught.value.limit == "deadline"
 
@@ -294,7 +294,7 @@ def _claim_the_future(lie: int) -> None:
     import struct
 
     for line in Path("/proc/self/maps").read_text().splitlines():
-        if "windlass-lane" not in line:
+        if "ropewalk-lane" not in line:
             continue
         start = int(line.split("-")[0], 16)
         stride = (int(line.split()[0].split("-")[1], 16) - start) // 2
@@ -311,7 +311,7 @@ def test_a_worker_that_lies_ends_its_own_task_only(make_pool: Callable[..., Any]
     assert pool.submit(tasks.square, 2).result(60) == 4
     liar = pool.options(timeout=0.5, deadline=2).submit(_claim_the_future, lie)
     honest = [pool.options(timeout=5).submit(time.sleep, 0.3) for _ in range(3)]
-    assert isinstance(liar.exception(60), windlass.TaskTimeout)
+    assert isinstance(liar.exception(60), ropewalk.TaskTimeout)
     assert [future.result(60) for future in honest] == [None] * 3
 
 
@@ -321,7 +321,7 @@ def test_limits_that_make_no_sense(make_pool: Callable[..., Any]) -> None:
         with pytest.raises(ValueError, match="deadline"):
             pool.options(deadline=value)
     with pytest.raises(TypeError, match="deadline"):
-        windlass.Pool(1, kind="thread", deadline="soon")  # type: ignore[arg-type]
+        ropewalk.Pool(1, kind="thread", deadline="soon")  # type: ignore[arg-type]
     assert pool.options(deadline=float("inf")).submit(tasks.square, 3).result(60) == 9
 
 
@@ -335,7 +335,7 @@ def test_a_timeout_spares_the_neighbours(make_pool: Callable[..., Any], gate: Ga
     late = pool.options(timeout=0.2).submit(gate.hold)
     until(gate.marks)
     behind = [pool.submit(tasks.square, n) for n in range(50)]
-    assert isinstance(late.exception(60), windlass.TaskTimeout)
+    assert isinstance(late.exception(60), ropewalk.TaskTimeout)
     # They finish, what waits is done by another worker, and the first one leaves.
     assert len({future.result(60) for future in neighbours}) == 1
     assert [future.result(60) for future in behind] == [n * n for n in range(50)]
@@ -371,9 +371,9 @@ def test_what_cannot_be_saved_says_why_or_is_run_again(make_pool: Callable[..., 
     again = pool.options(retries=1).submit(gate.hold, "again")
     late = pool.options(timeout=0.2).submit(gate.hold, "late")
     until(lambda: gate.marks("lost") and gate.marks("again") and gate.marks("late"))
-    assert isinstance(late.exception(60), windlass.TaskTimeout)
+    assert isinstance(late.exception(60), ropewalk.TaskTimeout)
     error = lost.exception(60)
-    assert isinstance(error, windlass.WorkerCrashed)
+    assert isinstance(error, ropewalk.WorkerCrashed)
     assert "in another of its threads, overran its time" in str(error)
     assert error.pid == gate.marks("lost")[0]
     until(lambda: len(gate.marks("again")) == 2)

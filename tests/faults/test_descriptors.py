@@ -45,7 +45,7 @@ def _run(code: str, files: int) -> str:
     head = (
         f"import os, resource, sys, tempfile, time; sys.path.insert(0, {str(ROOT)!r})\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
-        "import windlass\n"
+        "import ropewalk\n"
         "from tests import tasks\n"
         "from tests.faults.test_descriptors import *\n"
     )
@@ -59,7 +59,7 @@ def _run(code: str, files: int) -> str:
 KEPT_RESULTS = """
 size = (1 << 20) + 4096
 np = __import__("numpy")
-with windlass.Pool(2, kind="process", preload=["numpy"]) as pool:
+with ropewalk.Pool(2, kind="process", preload=["numpy"]) as pool:
     kept = []
     for start in range(0, 300, 20):
         some = [pool.submit(np.full, size, n % 251, np.uint8) for n in range(start, start + 20)]
@@ -82,7 +82,7 @@ def test_more_large_results_than_descriptors() -> None:
 
 WAITING_ARGUMENTS = """
 size = (1 << 20) + 4096
-with windlass.Pool(2, kind="process") as pool:
+with ropewalk.Pool(2, kind="process") as pool:
     blockers = [pool.submit(time.sleep, 1) for _ in range(2)]
     futures = [pool.submit(tasks.identity, bytes([n % 251]) * size) for n in range(300)]
     print(len(os.listdir("/proc/self/fd")) < 150)
@@ -97,7 +97,7 @@ def test_more_large_arguments_than_descriptors() -> None:
 
 
 PARENT_AT_THE_LIMIT = """
-with windlass.Pool(2, kind="process") as pool:
+with ropewalk.Pool(2, kind="process") as pool:
     pool.submit(tasks.square, 2).result(60)
     for size in (100 << 10, 3 << 20):
         # No worker answers before the last descriptor is taken: a segment that came earlier needs none.
@@ -113,14 +113,14 @@ with windlass.Pool(2, kind="process") as pool:
         for future in lost:
             try:
                 assert len(future.result(60)) == size
-            except windlass.OutOfDescriptors as error:
+            except ropewalk.OutOfDescriptors as error:
                 assert "RLIMIT_NOFILE" in str(error), error
                 failed += 1
         assert [f.result(60) for f in small] == [n * n for n in range(20)]
         assert failed == len(lost)
         assert [future.result(60) for future in blocked] == [None, None]
         late = pool.submit(tasks.pattern, size)
-        assert isinstance(late.exception(60), windlass.OutOfDescriptors)
+        assert isinstance(late.exception(60), ropewalk.OutOfDescriptors)
         give_descriptors_back()
         assert len(pool.submit(tasks.pattern, size).result(60)) == size
         assert len(pool.submit(tasks.identity, tasks.pattern(size)).result(60)) == size
@@ -133,14 +133,14 @@ def test_a_result_that_finds_no_descriptor_fails_alone() -> None:
 
 
 WORKER_AT_THE_LIMIT = """
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     pid = pool.submit(os.getpid).result(60)
     for size in (100 << 10, 3 << 20):
         assert pool.submit(take_all_descriptors).result(60) > 0
         for _ in range(3):
             error = pool.submit(len, bytes(size)).exception(60)
-            assert isinstance(error, windlass.WindlassError), error
-            assert not isinstance(error, windlass.WorkerCrashed), error
+            assert isinstance(error, ropewalk.RopewalkError), error
+            assert not isinstance(error, ropewalk.WorkerCrashed), error
             assert "RLIMIT_NOFILE" in str(error) or "ulimit -n" in str(error), error
             assert pool.submit(tasks.square, 3).result(60) == 9
         assert pool.submit(give_descriptors_back).result(60) > 0
@@ -160,13 +160,13 @@ def shared_bytes() -> int:
     found: dict[int, int] = {}
     for name in os.listdir("/proc/self/fd"):
         try:
-            if "windlass-segment" in os.readlink(f"/proc/self/fd/{name}"):
+            if "ropewalk-segment" in os.readlink(f"/proc/self/fd/{name}"):
                 status = os.stat(f"/proc/self/fd/{name}")
                 found[status.st_ino] = status.st_blocks * 512
         except FileNotFoundError:  # That of the listing itself.
             continue
     for line in Path("/proc/self/maps").read_text().splitlines():
-        span = re.match(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+) .*windlass-segment", line)
+        span = re.match(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ (\d+) .*ropewalk-segment", line)
         if span:
             size = int(span[2], 16) - int(span[1], 16)
             found[int(span[3])] = max(found.get(int(span[3]), 0), size)
@@ -180,7 +180,7 @@ def until_less(most):
     while (held := shared_bytes()) > most:
         assert time.monotonic() < deadline, held
         time.sleep(0.05)
-with windlass.Pool(2, kind="process") as pool:
+with ropewalk.Pool(2, kind="process") as pool:
     for size in (3 << 20, 40 << 20, 200 << 10):
         for future in [pool.submit(tasks.identity, bytes(size)) for _ in range(4)]:
             assert len(future.result(60)) == size

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests import tasks
 
-import windlass
+import ropewalk
 
 
 @pytest.fixture
@@ -28,30 +28,30 @@ def still_works(processes: Any) -> Any:
 
 def test_an_argument(still_works: Any) -> None:
     future = still_works.submit(tasks.identity, tasks.Unpicklable())
-    with pytest.raises(windlass.EncodeError) as caught:
+    with pytest.raises(ropewalk.EncodeError) as caught:
         future.result(60)
     assert isinstance(caught.value, pickle.PicklingError)
-    assert not isinstance(caught.value, windlass.ResultEncodeError)
-    assert caught.value.code == "WL-ENCODE"
+    assert not isinstance(caught.value, ropewalk.ResultEncodeError)
+    assert caught.value.code == "RW-ENCODE"
     assert "this one stays at home" in str(caught.value)
 
 
 def test_an_argument_that_belongs_to_this_process(still_works: Any) -> None:
     for thing in (threading.Lock(), sys._getframe(), (n for n in range(3))):
-        with pytest.raises(windlass.EncodeError):
+        with pytest.raises(ropewalk.EncodeError):
             still_works.submit(tasks.identity, thing).result(60)
 
 
 def test_a_function(still_works: Any) -> None:
     lock = threading.Lock()
-    with pytest.raises(windlass.EncodeError):
+    with pytest.raises(ropewalk.EncodeError):
         still_works.submit(lambda: lock).result(60)
 
 
 def test_an_argument_of_map_fails_alone(still_works: Any) -> None:
     results = still_works.map(tasks.identity, [1, tasks.Unpicklable(), 3])
     assert next(results) == 1
-    with pytest.raises(windlass.EncodeError):
+    with pytest.raises(ropewalk.EncodeError):
         next(results)
     assert next(results) == 3
     with pytest.raises(StopIteration):
@@ -65,33 +65,33 @@ def test_an_argument_in_a_batch_fails_alone(still_works: Any, chunksize: int) ->
     for _ in range(4):
         try:
             seen.append(next(results))
-        except windlass.EncodeError:
+        except ropewalk.EncodeError:
             seen.append("refused")
     assert seen == [1, 2, "refused", 4]
 
 
 def test_a_result(still_works: Any) -> None:
-    with pytest.raises(windlass.ResultEncodeError) as caught:
+    with pytest.raises(ropewalk.ResultEncodeError) as caught:
         still_works.submit(tasks.make, tasks.Unpicklable).result(60)
-    assert caught.value.code == "WL-ENCODE-RESULT"
+    assert caught.value.code == "RW-ENCODE-RESULT"
     assert "this one stays at home" in str(caught.value)
 
 
 def test_a_result_that_belongs_to_its_process(still_works: Any) -> None:
-    with pytest.raises(windlass.ResultEncodeError):
+    with pytest.raises(ropewalk.ResultEncodeError):
         still_works.submit(threading.Lock).result(60)
 
 
 def test_a_result_in_a_batch_fails_alone(still_works: Any) -> None:
     results = still_works.map(tasks.make, [int, tasks.Unpicklable, str], chunksize=3)
     assert next(results) == 0
-    with pytest.raises(windlass.ResultEncodeError):
+    with pytest.raises(ropewalk.ResultEncodeError):
         next(results)
     assert next(results) == ""
 
 
 def test_an_exception(still_works: Any) -> None:
-    with pytest.raises(windlass.RemoteError) as caught:
+    with pytest.raises(ropewalk.RemoteError) as caught:
         still_works.submit(tasks.raise_unpicklable).result(60)
     assert "UnpicklableError" in str(caught.value)
     assert "the text of it" in str(caught.value)
@@ -101,14 +101,14 @@ def test_an_exception(still_works: Any) -> None:
 def test_an_exception_that_does_not_unpickle(still_works: Any) -> None:
     error = still_works.submit(tasks.raise_what_does_not_unpickle).exception(60)
     # With the standard library's executor, this one breaks the pool.
-    assert isinstance(error, windlass.WindlassError)
+    assert isinstance(error, ropewalk.RopewalkError)
     assert "the text of it" in f"{error} {error.__cause__}"
 
 
 def test_an_exception_in_a_batch_that_does_not_unpickle(still_works: Any) -> None:
     results = still_works.map(_maybe_raise, [0, 1, 0], chunksize=3)
     assert next(results) == 0
-    with pytest.raises(windlass.WindlassError):
+    with pytest.raises(ropewalk.RopewalkError):
         next(results)
     assert next(results) == 0
 
@@ -120,9 +120,9 @@ def _maybe_raise(number: int) -> int:
 
 
 def test_an_argument_that_does_not_unpickle(still_works: Any) -> None:
-    with pytest.raises(windlass.DecodeError) as caught:
+    with pytest.raises(ropewalk.DecodeError) as caught:
         still_works.submit(tasks.identity, tasks.OnlyHere()).result(60)
-    assert caught.value.code == "WL-DECODE"
+    assert caught.value.code == "RW-DECODE"
     assert isinstance(caught.value, BrokenProcessPool)
     assert "far from home" in f"{caught.value} {caught.value.__cause__}"
 
@@ -130,10 +130,10 @@ def test_an_argument_that_does_not_unpickle(still_works: Any) -> None:
 def test_a_result_that_does_not_unpickle(still_works: Any) -> None:
     future = still_works.submit(tasks.make, tasks.OnlyHere)
     for _ in range(2):
-        with pytest.raises(windlass.DecodeError) as caught:
+        with pytest.raises(ropewalk.DecodeError) as caught:
             future.result(60)
     assert "far from home" in f"{caught.value} {caught.value.__cause__}"
-    assert isinstance(future.exception(), windlass.DecodeError)
+    assert isinstance(future.exception(), ropewalk.DecodeError)
     assert future.done()
 
 
@@ -148,11 +148,11 @@ def test_a_function_whose_module_fails_to_import(
 
     pool = make_pool(2, kind="process")
     for _ in range(3):
-        with pytest.raises(windlass.FunctionLoadError) as caught:
+        with pytest.raises(ropewalk.FunctionLoadError) as caught:
             pool.submit(imports_only_at_home.f).result(60)
         assert isinstance(caught.value, ImportError)
         assert "not at home" in f"{caught.value} {caught.value.__cause__}"
-    with pytest.raises(windlass.FunctionLoadError):
+    with pytest.raises(ropewalk.FunctionLoadError):
         list(pool.map(imports_only_at_home.f, [1], chunksize=1))
     assert pool.submit(tasks.square, 12).result(60) == 144
     assert pool.statistics().crashed == 0
@@ -176,7 +176,7 @@ def test_remote_tracebacks_are_chained(still_works: Any) -> None:
     with pytest.raises(ValueError, match="what went wrong") as caught:
         future.result(60)
     cause = caught.value.__cause__
-    assert isinstance(cause, windlass.RemoteTraceback)
+    assert isinstance(cause, ropewalk.RemoteTraceback)
     assert "raise ValueError(message)" in str(cause)
     assert "in fail" in str(cause)
     assert "ValueError: what went wrong" in str(cause)
@@ -216,9 +216,9 @@ def test_an_initializer_that_fails(make_pool: Callable[..., Any], workers: int, 
         error = pool.submit(tasks.square, 2).exception(60)
     except BrokenProcessPool as refused:
         error = refused
-    assert isinstance(error, windlass.InitializerFailed)
+    assert isinstance(error, ropewalk.InitializerFailed)
     assert isinstance(error, BrokenProcessPool)
-    assert error.code == "WL-INITIALIZER"
+    assert error.code == "RW-INITIALIZER"
     assert isinstance(error.__cause__, ValueError)
     assert "no such thing" in str(error.__cause__)
     with pytest.raises(BrokenProcessPool):  # noqa: PT012 -- it is broken soon, not at once
@@ -230,7 +230,7 @@ def test_an_initializer_that_fails(make_pool: Callable[..., Any], workers: int, 
 def test_an_initializer_that_dies(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(2, kind="process", initializer=tasks.leave, initargs=(4,))
     # Forking workers without end that die without end would be no better than hanging.
-    with pytest.raises(windlass.PoolBroken):
+    with pytest.raises(ropewalk.PoolBroken):
         pool.submit(tasks.square, 2).result(60)
 
 
@@ -244,13 +244,13 @@ def test_a_few_starts_that_fail_break_nothing(make_pool: Callable[..., Any], tmp
 
 
 def test_an_initializer_that_cannot_be_sent(make_pool: Callable[..., Any]) -> None:
-    with pytest.raises(windlass.EncodeError):
+    with pytest.raises(ropewalk.EncodeError):
         make_pool(2, kind="process", initializer=tasks.identity, initargs=(tasks.Unpicklable(),))
 
 
 def test_an_initializer_that_fails_in_a_thread(make_pool: Callable[..., Any], caplog: Any) -> None:
     pool = make_pool(2, kind="thread", initializer=tasks.fail, initargs=("no such thing",))
-    with pytest.raises(windlass.PoolBroken):  # noqa: PT012 -- it is broken soon, not at once
+    with pytest.raises(ropewalk.PoolBroken):  # noqa: PT012 -- it is broken soon, not at once
         for _ in range(1000):
             pool.submit(tasks.square, 2).result(60)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.faults.exit_scenes import SCENES, failures
 
-import windlass
-from windlass import _exit
+import ropewalk
+from ropewalk import _exit
 
 #: Python before 3.14 aborted most scenes in every run, and each in most.
 RUNS = 4
@@ -31,7 +31,7 @@ def test_a_thread_pool_asks_nothing_of_the_loaded_modules() -> None:
             asked.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     def round_of_a_pool() -> None:
-        with windlass.Pool(1, kind="thread") as pool:
+        with ropewalk.Pool(1, kind="thread") as pool:
             assert pool.submit(abs, -3).result(60) == 3
             pool.statistics()
 
@@ -47,7 +47,7 @@ def test_a_thread_pool_asks_nothing_of_the_loaded_modules() -> None:
 
 _LATE = """
 import sys, threading
-from windlass import Pool  # Loaded now: the standard library's executors cannot be loaded later either.
+from ropewalk import Pool  # Loaded now: the standard library's executors cannot be loaded later either.
 
 def leave():
     threading.main_thread().join()
@@ -88,6 +88,6 @@ def test_engines_are_forgotten_while_other_threads_leave_theirs(monkeypatch: pyt
 
     ending[last := Meanwhile()] = None
     monkeypatch.setattr(_exit, "ENDING", ending)
-    with windlass.Pool(1, kind="thread") as pool:
+    with ropewalk.Pool(1, kind="thread") as pool:
         assert pool.submit(abs, -3).result(60) == 3
     assert last in ending

@@ -16,7 +16,7 @@ from tests import tasks
 from tests.polling import is_alive, until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 
 def _held(pool: Any, gate: Gate, running: int, waiting: int) -> tuple[list[Any], list[Any]]:
@@ -31,15 +31,15 @@ def test_terminate_ends_everything_now(make_pool: Callable[..., Any], gate: Gate
     held, behind = _held(pool, gate, 2, 20)
     pool._engine.terminate()
     for future in held:
-        with pytest.raises(windlass.PoolTerminated) as caught:
+        with pytest.raises(ropewalk.PoolTerminated) as caught:
             future.result(60)
         assert isinstance(caught.value, BrokenProcessPool)
-        assert caught.value.code == "WL-POOL-TERMINATED"
+        assert caught.value.code == "RW-POOL-TERMINATED"
         assert future.task.worker_pid in gate.marks()
     assert all(future.cancelled() for future in behind)
     assert pool._engine.join(60)
     assert not any(is_alive(pid) for pid in gate.marks())
-    with pytest.raises(windlass.PoolClosed):
+    with pytest.raises(ropewalk.PoolClosed):
         pool.submit(tasks.square, 2)
     now = pool.statistics()
     assert (now.failed, now.cancelled, now.crashed, now.restarted) == (2, 20, 0, 0)
@@ -50,7 +50,7 @@ def test_terminate_runs_nothing_again(make_pool: Callable[..., Any], gate: Gate)
     held = pool.options(retries=5).submit(gate.hold)
     until(gate.marks)
     pool._engine.terminate()
-    assert isinstance(held.exception(60), windlass.PoolTerminated)
+    assert isinstance(held.exception(60), ropewalk.PoolTerminated)
     assert pool._engine.join(60)
     assert len(gate.marks()) == 1
 
@@ -66,7 +66,7 @@ def test_terminate_tells_the_callers_of_threads(make_pool: Callable[..., Any], g
     pool = make_pool(1, kind="thread")
     held, behind = _held(pool, gate, 1, 3)
     pool._engine.terminate()
-    assert isinstance(held[0].exception(60), windlass.PoolTerminated)
+    assert isinstance(held[0].exception(60), ropewalk.PoolTerminated)
     assert all(future.cancelled() for future in behind)
     # The call itself cannot be ended: the pool is over when it returns.
     assert not pool._engine.join(0.05)
@@ -89,7 +89,7 @@ def test_an_end_without_grace_left(make_pool: Callable[..., Any], gate: Gate, ki
     pool = make_pool(1, kind=kind)
     held, behind = _held(pool, gate, 1, 5)
     pool._engine.end(0.05)
-    assert isinstance(held[0].exception(60), windlass.PoolTerminated)
+    assert isinstance(held[0].exception(60), ropewalk.PoolTerminated)
     assert all(future.cancelled() for future in behind)
     gate.open()
     assert pool._engine.join(60)
@@ -109,7 +109,7 @@ def test_a_signal_to_the_workers(make_pool: Callable[..., Any], gate: Gate, numb
     pool = make_pool(2, kind="process", on_crash="break")
     held, behind = _held(pool, gate, 2, 20)
     pool._engine.signal_workers(number)
-    assert all(isinstance(future.exception(60), windlass.PoolTerminated) for future in held)
+    assert all(isinstance(future.exception(60), ropewalk.PoolTerminated) for future in held)
     assert all(future.cancelled() for future in behind)
     assert pool._engine.join(60)
     assert not any(is_alive(pid) for pid in gate.marks())
@@ -134,7 +134,7 @@ def test_a_worker_may_take_the_signal_and_finish(make_pool: Callable[..., Any], 
 
 _JOINED = """
 import signal, threading, time
-import windlass
+import ropewalk
 from tests.tasks import Gate
 
 def interrupt(*_):
@@ -145,7 +145,7 @@ def interrupt(*_):
 
 if __name__ == "__main__":
     gate = Gate({folder!r})
-    pool = windlass.Pool(1, kind={kind!r})
+    pool = ropewalk.Pool(1, kind={kind!r})
     pool.submit(gate.hold)
     while not gate.marks():
         time.sleep(0.002)

@@ -17,7 +17,7 @@ import pytest
 from tests import tasks
 from tests.polling import until
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -144,17 +144,17 @@ def test_one_future_waited_for_by_many_threads(pool: Any, gate: Any) -> None:
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_a_pool_in_a_child_of_multiprocessing(method: str, tmp_path: Path) -> None:
     code = """
-        import multiprocessing, warnings, windlass
+        import multiprocessing, warnings, ropewalk
         from tests import tasks
 
         def child(queue):
-            with windlass.Pool(2, kind="process") as pool:
+            with ropewalk.Pool(2, kind="process") as pool:
                 queue.put(list(pool.map(tasks.square, range(10))))
                 queue.put(pool.submit(lambda: __name__).result(60))
 
         if __name__ == "__main__":
             warnings.simplefilter("ignore", DeprecationWarning)
-            with windlass.Pool(2, kind="process") as pool:
+            with ropewalk.Pool(2, kind="process") as pool:
                 assert pool.submit(tasks.square, 2).result(60) == 4
                 context = multiprocessing.get_context(sys.argv[1])
                 queue = context.Queue()
@@ -174,7 +174,7 @@ def test_a_pool_within_a_task(processes: Any) -> None:
 
 
 def _nested(depth: int) -> list[int]:
-    with windlass.Pool(2, kind="process") as pool:
+    with ropewalk.Pool(2, kind="process") as pool:
         if depth:
             return pool.submit(_nested, depth - 1).result(80)
         return list(pool.map(tasks.square, range(5)))
@@ -185,12 +185,12 @@ def test_a_thread_pool_within_a_task(processes: Any) -> None:
 
 
 def _nested_threads() -> list[int]:
-    with windlass.Pool(2, kind="thread") as pool:
+    with ropewalk.Pool(2, kind="thread") as pool:
         return list(pool.map(tasks.square, range(3)))
 
 
 def test_a_pool_sent_to_a_task_is_refused(processes: Any) -> None:
-    with pytest.raises(windlass.EncodeError):
+    with pytest.raises(ropewalk.EncodeError):
         processes.submit(tasks.identity, processes).result(60)
 
 
@@ -206,12 +206,12 @@ def test_a_fork_of_the_program(processes: Any, gate: Any) -> None:
         try:
             try:
                 processes.submit(tasks.square, 2)
-            except windlass.PoolError as error:
+            except ropewalk.PoolError as error:
                 status = 1 if "fork" in str(error) else 2
             running.cancel(running=True)
             processes.shutdown()
             # A pool of its own works.
-            with windlass.Pool(1, kind="process") as own:
+            with ropewalk.Pool(1, kind="process") as own:
                 if own.submit(tasks.square, 3).result(60) == 9:
                     status += 10
         finally:
@@ -227,10 +227,10 @@ def test_a_fork_of_the_program(processes: Any, gate: Any) -> None:
 
 def test_a_fork_that_leaves_by_the_front_door(tmp_path: Path) -> None:
     code = """
-        import os, warnings, windlass
+        import os, warnings, ropewalk
         from tests import tasks
         warnings.simplefilter("ignore", DeprecationWarning)
-        pool = windlass.Pool(2, kind="process")
+        pool = ropewalk.Pool(2, kind="process")
         assert pool.submit(tasks.square, 2).result(60) == 4
         child = os.fork()
         if child == 0:
@@ -243,24 +243,24 @@ def test_a_fork_that_leaves_by_the_front_door(tmp_path: Path) -> None:
 
 def test_a_main_module_without_a_guard(tmp_path: Path) -> None:
     code = """
-        import windlass
+        import ropewalk
         print("once")
         def cube(n):
             return n ** 3
-        with windlass.Pool(2, kind="process") as pool:
+        with ropewalk.Pool(2, kind="process") as pool:
             print(list(pool.map(cube, range(4))))
         """
     assert _run(code, tmp_path, file=True) == ["once", "[0, 1, 8, 27]"]
 
 
 NOTEBOOK = """
-    import code, textwrap, types, windlass
+    import code, textwrap, types, ropewalk
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     cells = [
         '''
-        import windlass, enum, dataclasses
-        pool = windlass.Pool(2, kind="process")
+        import ropewalk, enum, dataclasses
+        pool = ropewalk.Pool(2, kind="process")
         ''',
         '''
         @dataclasses.dataclass
@@ -331,8 +331,8 @@ def test_a_notebook(tmp_path: Path) -> None:
 
 def test_a_repl(tmp_path: Path) -> None:
     session = (
-        "import windlass\n"
-        "pool = windlass.Pool(2, kind='process')\n"
+        "import ropewalk\n"
+        "pool = ropewalk.Pool(2, kind='process')\n"
         "def f(n): return n + 1\n"
         "\n"
         "print(pool.submit(f, 1).result(60))\n"
@@ -354,9 +354,9 @@ def test_a_repl(tmp_path: Path) -> None:
 def test_a_program_without_standard_streams(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "import windlass\n"
+        "import ropewalk\n"
         "from tests import tasks\n"
-        "with windlass.Pool(2, kind='process') as pool:\n"
+        "with ropewalk.Pool(2, kind='process') as pool:\n"
         "    open(sys.argv[1], 'w').write(str(pool.submit(tasks.square, 7).result(60)))\n"
     )
     out = tmp_path / "out"
@@ -370,11 +370,11 @@ def test_a_program_whose_folder_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     code = """
-        import os, windlass
+        import os, ropewalk
         from tests import tasks
-        windlass.Pool  # Python 3.13.0 itself cannot import every extension from a folder that is gone.
+        ropewalk.Pool  # Python 3.13.0 itself cannot import every extension from a folder that is gone.
         os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])
-        with windlass.Pool(1, kind="process") as pool:
+        with ropewalk.Pool(1, kind="process") as pool:
             print(pool.submit(tasks.square, 7).result(60))
         """
     assert _run(code, tmp_path, str(folder)) == ["49"]
@@ -384,10 +384,10 @@ def test_a_fork_may_ask_anything_of_its_parents_pool(tmp_path: Path) -> None:
     # Other threads of the parent hold the engine's lock nearly always, and so at the moment of a fork.
     program = """
         import os, threading, time, warnings
-        import windlass
+        import ropewalk
 
         warnings.simplefilter("ignore", DeprecationWarning)  # From Python 3.12 on: of forks beside threads.
-        pool = windlass.Pool(2, kind="process")
+        pool = ropewalk.Pool(2, kind="process")
         futures = [pool.submit(time.sleep, 0.3) for _ in range(4)]
         stop = threading.Event()
 
@@ -405,7 +405,7 @@ def test_a_fork_may_ask_anything_of_its_parents_pool(tmp_path: Path) -> None:
                     future.running(), future.done(), future.cancel(), repr(future)
                 try:
                     pool.statistics()
-                except windlass.PoolError:
+                except ropewalk.PoolError:
                     repr(pool)
                     pool.shutdown()
                     os._exit(7)
@@ -439,18 +439,18 @@ lock = threading.RLock()
 
 def _forked_from(_: object) -> tuple[list[str], int, bool, int]:
     """What a worker sees of the fork that made it, and what a child of its own sees, which has a held lock to mend."""
-    import windlass_handlers  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+    import ropewalk_handlers  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
-    seen = list(windlass_handlers.calls)
+    seen = list(ropewalk_handlers.calls)
     held, stop = threading.Event(), threading.Event()
-    beside = threading.Thread(target=_hold, args=(windlass_handlers.handler, held, stop))
+    beside = threading.Thread(target=_hold, args=(ropewalk_handlers.handler, held, stop))
     beside.start()
     held.wait(30)
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         # Without the handlers of `logging` and `threading` the lock would be held for ever, and the thread be alive.
-        free = windlass_handlers.handler.lock.acquire(timeout=10)
+        free = ropewalk_handlers.handler.lock.acquire(timeout=10)
         os.write(writing, bytes([free, threading.active_count()]))
         os._exit(0)
     os.close(writing)
@@ -459,7 +459,7 @@ def _forked_from(_: object) -> tuple[list[str], int, bool, int]:
     os.close(reading)
     stop.set()
     beside.join()
-    logging.getLogger("windlass.test").debug("the module's own lock is free")
+    logging.getLogger("ropewalk.test").debug("the module's own lock is free")
     return seen, threading.active_count(), bool(free), count
 
 
@@ -472,9 +472,9 @@ def _hold(handler: Any, held: threading.Event, stop: threading.Event) -> None:
 def test_handlers_around_a_fork_work_in_the_zygote_and_in_a_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "windlass_handlers.py").write_text(HANDLERS)
+    (tmp_path / "ropewalk_handlers.py").write_text(HANDLERS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with windlass.Pool(1, kind="process", preload=["windlass_handlers"]) as pool:
+    with ropewalk.Pool(1, kind="process", preload=["ropewalk_handlers"]) as pool:
         assert pool.submit(_forked_from, None).result(60) == (["before", "child"], 1, True, 1)
 
 
@@ -483,7 +483,7 @@ def test_the_lock_of_logging_is_free_in_a_worker(processes: Any) -> None:
 
 
 def _log_from_a_thread() -> bool:
-    thread = threading.Thread(target=logging.getLogger, args=("windlass.test.a_new_one",), daemon=True)
+    thread = threading.Thread(target=logging.getLogger, args=("ropewalk.test.a_new_one",), daemon=True)
     thread.start()
     thread.join(20)
     return not thread.is_alive()

@@ -15,8 +15,8 @@ import pytest
 from tests import tasks
 from tests.polling import until
 
-import windlass
-from windlass._core import private_bytes
+import ropewalk
+from ropewalk._core import private_bytes
 
 MB = 1 << 20
 #: What a test may leave, of the hundreds of megabytes that it sends.
@@ -27,13 +27,13 @@ MOST = 48 * MB
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
-def _worker(pool: windlass.Pool) -> int:
+def _worker(pool: ropewalk.Pool) -> int:
     pids = [worker.pid for worker in pool.statistics().workers_detail]
     assert len(pids) == 1
     return pids[0]
 
 
-def _held(pool: windlass.Pool) -> tuple[int, int]:
+def _held(pool: ropewalk.Pool) -> tuple[int, int]:
     """Bytes that the parent and the worker have."""
     gc.collect()
     if FREE_THREADED:
@@ -41,7 +41,7 @@ def _held(pool: windlass.Pool) -> tuple[int, int]:
     return private_bytes(os.getpid()), _held_by_worker(pool)
 
 
-def _held_by_worker(pool: windlass.Pool) -> int:
+def _held_by_worker(pool: ropewalk.Pool) -> int:
     if FREE_THREADED:
         return pool.submit(tracemalloc.get_traced_memory).result(60)[0]
     return private_bytes(_worker(pool))
@@ -57,7 +57,7 @@ def pool(make_pool: Callable[..., Any]) -> Iterator[Any]:
     tracemalloc.stop()
 
 
-def _shrinks(pool: windlass.Pool, before: tuple[int, int]) -> None:
+def _shrinks(pool: ropewalk.Pool, before: tuple[int, int]) -> None:
     def small() -> bool:
         now = _held(pool)
         return now[0] - before[0] < MOST and now[1] - before[1] < MOST
@@ -65,7 +65,7 @@ def _shrinks(pool: windlass.Pool, before: tuple[int, int]) -> None:
     until(small, 60)
 
 
-def test_partials_that_carry_data(pool: windlass.Pool) -> None:
+def test_partials_that_carry_data(pool: ropewalk.Pool) -> None:
     before = _held(pool)
     futures = [pool.submit(functools.partial(len, bytes(MB))) for _ in range(300)]
     assert {future.result(60) for future in futures} == {MB}
@@ -74,7 +74,7 @@ def test_partials_that_carry_data(pool: windlass.Pool) -> None:
     assert len(futures) == 300
 
 
-def test_closures_over_data(pool: windlass.Pool) -> None:
+def test_closures_over_data(pool: ropewalk.Pool) -> None:
     def over(data: bytes) -> Callable[[], int]:
         return lambda: len(data)
 
@@ -85,7 +85,7 @@ def test_closures_over_data(pool: windlass.Pool) -> None:
     assert len(futures) == 300
 
 
-def test_closures_over_data_one_by_one(pool: windlass.Pool) -> None:
+def test_closures_over_data_one_by_one(pool: ropewalk.Pool) -> None:
     def over(data: bytes) -> Callable[[], int]:
         return lambda: len(data)
 
@@ -96,7 +96,7 @@ def test_closures_over_data_one_by_one(pool: windlass.Pool) -> None:
     _shrinks(pool, before)
 
 
-def test_many_small_functions(pool: windlass.Pool) -> None:
+def test_many_small_functions(pool: ropewalk.Pool) -> None:
     before = _held(pool)
     for start in range(0, 20_000, 1000):
         futures = [pool.submit(lambda n=n: n) for n in range(start, start + 1000)]
@@ -106,7 +106,7 @@ def test_many_small_functions(pool: windlass.Pool) -> None:
     assert now[1] - before[1] < 16 * MB
 
 
-def test_functions_that_the_program_keeps_are_bounded(pool: windlass.Pool) -> None:
+def test_functions_that_the_program_keeps_are_bounded(pool: ropewalk.Pool) -> None:
     kept = [eval(f"lambda: {n}") for n in range(5000)]
     before = _held(pool)
     for function in kept:
@@ -117,7 +117,7 @@ def test_functions_that_the_program_keeps_are_bounded(pool: windlass.Pool) -> No
     assert [pool.submit(function).result(60) for function in kept[-3:]] == [4997, 4998, 4999]
 
 
-def test_a_kept_function_with_data_goes_with_its_last_reference(pool: windlass.Pool) -> None:
+def test_a_kept_function_with_data_goes_with_its_last_reference(pool: ropewalk.Pool) -> None:
     def over(data: bytes) -> Callable[[], int]:
         return lambda: len(data)
 
@@ -130,7 +130,7 @@ def test_a_kept_function_with_data_goes_with_its_last_reference(pool: windlass.P
     _shrinks(pool, before)
 
 
-def test_a_redefined_global_replaces_the_old_one(pool: windlass.Pool) -> None:
+def test_a_redefined_global_replaces_the_old_one(pool: ropewalk.Pool) -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
     exec("def f(): return len(data)", space)
     before = _held(pool)
@@ -140,7 +140,7 @@ def test_a_redefined_global_replaces_the_old_one(pool: windlass.Pool) -> None:
         assert _held_by_worker(pool) - before[1] < MOST
 
 
-def test_classes_come_and_go(pool: windlass.Pool) -> None:
+def test_classes_come_and_go(pool: ropewalk.Pool) -> None:
     before = _held(pool)
     for n in range(300):
         kind = type(f"Made{n}", (), {"data": bytes(MB // 4), "size": lambda self: len(self.data)})
@@ -176,7 +176,7 @@ def _referring_to_itself(data: bytes, stone: Tombstone | None = None) -> Callabl
     return run
 
 
-def test_functions_that_refer_to_themselves(pool: windlass.Pool) -> None:
+def test_functions_that_refer_to_themselves(pool: ropewalk.Pool) -> None:
     before = _held(pool)
     for _ in range(40):
         assert pool.submit(_referring_to_itself(bytes(8 * MB)), 2).result(60) == 8 * MB
@@ -186,7 +186,7 @@ def test_functions_that_refer_to_themselves(pool: windlass.Pool) -> None:
 
 
 def test_an_idle_worker_lets_go_of_a_function_that_refers_to_itself(
-    pool: windlass.Pool, tmp_path: Path
+    pool: ropewalk.Pool, tmp_path: Path
 ) -> None:
     stone = tmp_path / "stone"
     function = _referring_to_itself(bytes(2 * MB), Tombstone(stone))

@@ -18,13 +18,13 @@ from tests import tasks
 from tests.polling import descendants, is_alive, until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).parents[2]
 
 HEAD = """
 import asyncio, sys, threading, time
-import windlass
+import ropewalk
 from tests.tasks import Gate
 
 gate = Gate({folder!r})
@@ -51,25 +51,25 @@ threading.Thread(target=soon, daemon=True).start()
 
 #: Where the main thread is when the interrupt comes.
 PLACES = {
-    "a result": "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)[0].result()\n",
+    "a result": "with ropewalk.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)[0].result()\n",
     "a map": (
-        "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "with ropewalk.Pool(2, kind=KIND, grace=0.2) as pool:\n"
         "    list(pool.map(lambda _: gate.hold(), range(100)))\n"
     ),
-    "the end of the block": "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)\n",
-    "other work": "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)\n    time.sleep(900)\n",
-    "a shutdown": "pool = windlass.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\npool.shutdown()\n",
-    "other work without a block": "pool = windlass.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\ntime.sleep(900)\n",
-    "the end of the program": "pool = windlass.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\n",
+    "the end of the block": "with ropewalk.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)\n",
+    "other work": "with ropewalk.Pool(2, kind=KIND, grace=0.2) as pool:\n    long(pool)\n    time.sleep(900)\n",
+    "a shutdown": "pool = ropewalk.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\npool.shutdown()\n",
+    "other work without a block": "pool = ropewalk.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\ntime.sleep(900)\n",
+    "the end of the program": "pool = ropewalk.Pool(2, kind=KIND, grace=0.2)\nlong(pool)\n",
     "an await": (
         "async def main():\n"
-        "    async with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "    async with ropewalk.Pool(2, kind=KIND, grace=0.2) as pool:\n"
         "        await asyncio.wrap_future(long(pool)[0])\n"
         "asyncio.run(main())\n"
     ),
     "the end of an asynchronous block": (
         "async def main():\n"
-        "    async with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "    async with ropewalk.Pool(2, kind=KIND, grace=0.2) as pool:\n"
         "        long(pool)\n"
         "asyncio.run(main())\n"
     ),
@@ -109,7 +109,7 @@ def test_one_interrupt_is_enough(place: str, tmp_path: Path, kind: str) -> None:
 
 def test_an_exception_ends_the_program_now(tmp_path: Path, kind: str) -> None:
     code = (
-        "with windlass.Pool(2, kind=KIND, grace=0.2) as pool:\n"
+        "with ropewalk.Pool(2, kind=KIND, grace=0.2) as pool:\n"
         "    long(pool)\n"
         "    while len(gate.marks()) < 2:\n        time.sleep(0.01)\n"
         "    raise LookupError('no more of this')\n"
@@ -153,7 +153,7 @@ def test_a_failing_map_ends_the_block(gate: Gate) -> None:
 
     with (
         pytest.raises(ValueError, match="the first one"),
-        windlass.Pool(2, kind="process", grace=0.1) as pool,
+        ropewalk.Pool(2, kind="process", grace=0.1) as pool,
     ):
         list(pool.map(fail_first, range(8), chunksize=1))
     assert pool.statistics().worker_pids == ()
@@ -161,7 +161,7 @@ def test_a_failing_map_ends_the_block(gate: Gate) -> None:
 
 def test_the_grace_lets_what_runs_finish(gate: Gate, kind: str) -> None:
     opener = threading.Timer(0.0, lambda: (until(lambda: pool._engine.closed), gate.open()))
-    with pytest.raises(KeyError), windlass.Pool(1, kind=kind, grace=60) as pool:  # noqa: PT012
+    with pytest.raises(KeyError), ropewalk.Pool(1, kind=kind, grace=60) as pool:  # noqa: PT012
         held = pool.submit(gate.hold)
         until(gate.marks)
         behind = [pool.submit(tasks.square, n) for n in range(5)]
@@ -191,7 +191,7 @@ def test_an_interrupted_program_gives_the_grace_to_pools_that_are_ending(
         "    time.sleep(0.3)\n"
         "    open(sys.argv[1], 'w').close()\n"
         "sys.excepthook = lambda *_: tell('leaving')\n"
-        "pool = windlass.Pool(2, kind=KIND, grace=60)\n"
+        "pool = ropewalk.Pool(2, kind=KIND, grace=60)\n"
         f"pool.submit(work); pool.submit(gate.hold)\n{LEFT[left]}\n"
     )
     finished = tmp_path / "finished"
@@ -213,9 +213,9 @@ def test_terminate(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None
     until(gate.marks)
     behind = pool.submit(tasks.square, 3)
     pool.terminate()
-    assert isinstance(held.exception(60), windlass.PoolTerminated)
+    assert isinstance(held.exception(60), ropewalk.PoolTerminated)
     assert behind.cancelled()
-    with pytest.raises(windlass.PoolClosed):
+    with pytest.raises(ropewalk.PoolClosed):
         pool.submit(tasks.square, 3)
     if kind == "process":
         assert not is_alive(gate.marks()[0])
@@ -232,7 +232,7 @@ def test_ending_workers_as_the_standard_library_does(
     until(lambda: len(gate.marks()) == 2)
     behind = [pool.submit(tasks.square, n) for n in range(5)]
     getattr(pool, method)()
-    assert all(isinstance(future.exception(60), windlass.PoolTerminated) for future in held)
+    assert all(isinstance(future.exception(60), ropewalk.PoolTerminated) for future in held)
     assert all(future.cancelled() for future in behind)
     if kind == "process":
         until(lambda: not any(is_alive(pid) for pid in gate.marks()))
@@ -244,7 +244,7 @@ def test_a_cancelled_leave_ends_the_pool(gate: Gate, kind: str) -> None:
         ticks = 0
 
         async def work() -> None:
-            async with windlass.Pool(1, kind=kind, grace=0.1) as pool:
+            async with ropewalk.Pool(1, kind=kind, grace=0.1) as pool:
                 futures.append(pool.submit(gate.hold))
 
         futures: list[Any] = []
@@ -256,7 +256,7 @@ def test_a_cancelled_leave_ends_the_pool(gate: Gate, kind: str) -> None:
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        assert isinstance(futures[0].exception(60), windlass.PoolTerminated)
+        assert isinstance(futures[0].exception(60), ropewalk.PoolTerminated)
 
     asyncio.run(main())
     gate.open()
@@ -264,6 +264,6 @@ def test_a_cancelled_leave_ends_the_pool(gate: Gate, kind: str) -> None:
 
 def test_a_grace_that_makes_no_sense() -> None:
     with pytest.raises(TypeError, match="grace"):
-        windlass.Pool(1, grace="soon")  # type: ignore[arg-type]
+        ropewalk.Pool(1, grace="soon")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="grace"):
-        windlass.Pool(1, grace=-1)
+        ropewalk.Pool(1, grace=-1)

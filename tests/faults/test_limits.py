@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from tests import tasks
 
-import windlass
-from windlass import _logs
+import ropewalk
+from ropewalk import _logs
 
 ROOT = Path(__file__).parents[2]
 
 DESCRIPTORS = """
 import os
 import resource
-import windlass
-from windlass import Pool, shared
+import ropewalk
+from ropewalk import Pool, shared
 
 open_now = len(os.listdir("/proc/self/fd"))
 resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 3, open_now + 3))
@@ -35,21 +35,21 @@ except OSError:
 for attempt in (lambda: Pool(1, kind="process"), lambda: shared.buffer(1 << 20)):
     try:
         attempt()
-    except windlass.OutOfDescriptors as error:
-        print(type(error).__name__, error.code, error.errno, "ulimit -n" in str(error), "/windlass/" in str(error))
+    except ropewalk.OutOfDescriptors as error:
+        print(type(error).__name__, error.code, error.errno, "ulimit -n" in str(error), "/ropewalk/" in str(error))
 """
 
 FILE_SIZE = """
 import resource
-import windlass
-from windlass import Pool, shared
+import ropewalk
+from ropewalk import Pool, shared
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 with Pool(1, kind="process") as pool:
     for attempt in (lambda: shared.buffer(8 << 20), lambda: pool.submit(len, bytes(8 << 20)).result(60)):
         try:
             print(attempt())
-        except windlass.FileSizeExceeded as error:
+        except ropewalk.FileSizeExceeded as error:
             print(type(error).__name__, error.code, error.errno, "ulimit -f" in str(error))
 """
 
@@ -60,8 +60,8 @@ import errno
 import platform
 import struct
 
-import windlass
-from windlass import Pool
+import ropewalk
+from ropewalk import Pool
 
 PIDFD_SEND_SIGNAL, PIDFD_OPEN, CLONE3 = 424, 434, 435
 code = b""
@@ -76,7 +76,7 @@ if libc.prctl(22, 2, program, 0, 0) != 0:
     raise SystemExit("no seccomp")
 try:
     Pool(1, kind="process")
-except windlass.Unsupported as error:
+except ropewalk.Unsupported as error:
     print(type(error).__name__, error.code, error.errno == errno.ENOSYS, "pidfd" in str(error), "5.3" in str(error))
 with Pool(1, kind="thread") as pool:
     print(pool.submit(abs, -3).result(60))
@@ -94,15 +94,15 @@ def _run(code: str) -> list[str]:
 
 
 def test_out_of_descriptors_is_one_error_everywhere() -> None:
-    assert _run(DESCRIPTORS) == ["OutOfDescriptors WL-FILES 24 True False"] * 2
+    assert _run(DESCRIPTORS) == ["OutOfDescriptors RW-FILES 24 True False"] * 2
 
 
 def test_the_limit_of_file_sizes_is_named() -> None:
-    assert _run(FILE_SIZE) == ["FileSizeExceeded WL-FILE-SIZE 27 True"] * 2
+    assert _run(FILE_SIZE) == ["FileSizeExceeded RW-FILE-SIZE 27 True"] * 2
 
 
 def test_without_pidfds_a_pool_says_what_it_needs() -> None:
-    assert _run(WITHOUT_PIDFD) == ["Unsupported WL-UNSUPPORTED True True True", "3"]
+    assert _run(WITHOUT_PIDFD) == ["Unsupported RW-UNSUPPORTED True True True", "3"]
 
 
 @pytest.fixture
@@ -125,10 +125,10 @@ def test_a_pool_without_a_thread_for_its_workers_logs(
 ) -> None:
     monkeypatch.setattr(_logs, "_the_collector", None)
     no_threads()
-    with pytest.raises(windlass.OutOfProcesses, match=r"windlass-logs.*ulimit -u"):
-        windlass.Pool(1, kind="process")
+    with pytest.raises(ropewalk.OutOfProcesses, match=r"ropewalk-logs.*ulimit -u"):
+        ropewalk.Pool(1, kind="process")
     no_threads()
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         assert pool.submit(tasks.square, 3).result(60) == 9
 
 
@@ -139,20 +139,20 @@ def test_a_pool_without_a_descriptor_for_its_workers_logs(monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(_logs, "_the_collector", None)
         patched.setattr("_socket.socketpair", refuse)
-        with pytest.raises(windlass.OutOfDescriptors, match="ulimit -n") as caught:
-            windlass.Pool(1, kind="process")
+        with pytest.raises(ropewalk.OutOfDescriptors, match="ulimit -n") as caught:
+            ropewalk.Pool(1, kind="process")
     assert caught.value.errno == errno.EMFILE
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         assert pool.submit(tasks.square, 3).result(60) == 9
 
 
 def test_a_thread_pool_without_threads_to_be_had(no_threads: Callable[[], None]) -> None:
     no_threads()
-    with pytest.raises(windlass.OutOfProcesses, match="ulimit -u") as caught:
-        windlass.Pool(2, kind="thread")
-    assert caught.value.code == "WL-PROCESSES"
+    with pytest.raises(ropewalk.OutOfProcesses, match="ulimit -u") as caught:
+        ropewalk.Pool(2, kind="thread")
+    assert caught.value.code == "RW-PROCESSES"
     no_threads()
-    with windlass.Pool(2, kind="thread") as pool:
+    with ropewalk.Pool(2, kind="thread") as pool:
         assert pool.submit(tasks.square, 3).result(60) == 9
 
 
@@ -162,7 +162,7 @@ def test_a_collector_that_cannot_start_is_tried_again(
     pool = make_pool(1, kind=kind)
     future = pool.submit(gate.hold)
     no_threads()
-    with pytest.raises(windlass.OutOfProcesses):
+    with pytest.raises(ropewalk.OutOfProcesses):
         future.add_done_callback(lambda _: None)
     no_threads()
     called = threading.Event()

@@ -21,7 +21,7 @@ def _run(code: str, files: int, seconds: float = 100) -> subprocess.CompletedPro
         f"import resource, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         f"hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, hard))\n"
-        "import windlass\nfrom tests import tasks\n"
+        "import ropewalk\nfrom tests import tasks\n"
     )
     return subprocess.run(
         [sys.executable, "-c", head + code], capture_output=True, text=True, check=False, timeout=seconds
@@ -29,7 +29,7 @@ def _run(code: str, files: int, seconds: float = 100) -> subprocess.CompletedPro
 
 
 LARGE = """
-with windlass.Pool(300, kind="process") as pool:
+with ropewalk.Pool(300, kind="process") as pool:
     assert pool.submit(tasks.square, 3).result(60) == 9
     import time
     deadline = time.monotonic() + 80
@@ -50,7 +50,7 @@ def test_a_pool_of_hundreds_of_workers() -> None:
 
 def test_a_pool_of_seven_hundred_workers_runs_a_task_before_it_is_complete() -> None:
     code = """
-with windlass.Pool(700, kind="process") as pool:
+with ropewalk.Pool(700, kind="process") as pool:
     print(pool.submit(tasks.square, 3).result(90))
 """
     done = _run(code, 8192)
@@ -60,10 +60,10 @@ with windlass.Pool(700, kind="process") as pool:
 def test_too_few_descriptors_are_told_at_once() -> None:
     code = """
 try:
-    windlass.Pool(600, kind="process")
-except windlass.WindlassError as error:
+    ropewalk.Pool(600, kind="process")
+except ropewalk.RopewalkError as error:
     print("RLIMIT_NOFILE" in str(error), "256" in str(error), "600" in str(error))
-with windlass.Pool(2, kind="process") as pool:
+with ropewalk.Pool(2, kind="process") as pool:
     print(pool.submit(tasks.square, 3).result(60))
 """
     done = _run(code, 256, 60)
@@ -72,7 +72,7 @@ with windlass.Pool(2, kind="process") as pool:
 
 SHORT = """
 import os, time
-with windlass.Pool(50, kind="process") as pool:
+with ropewalk.Pool(50, kind="process") as pool:
     # Below the number from which a pool counts before it starts: it finds out on the way, and does with what it has.
     futures = [pool.submit(tasks.square, n) for n in range(200)]
     assert [future.result(60) for future in futures] == [n * n for n in range(200)]
@@ -101,7 +101,7 @@ import os, threading, time
 print("ready", flush=True)
 try:
     while True:
-        pool = windlass.Pool(300, kind="process")
+        pool = ropewalk.Pool(300, kind="process")
         pool.shutdown(wait=False, cancel_futures=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -109,7 +109,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_while_a_large_pool_is_made() -> None:
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport windlass\n{INTERRUPTED}"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport ropewalk\n{INTERRUPTED}"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout is not None
@@ -124,7 +124,7 @@ def test_ctrl_c_while_a_large_pool_is_made() -> None:
 
 SCARCE = """
 import os
-windlass.Pool(1, kind="process").shutdown()
+ropewalk.Pool(1, kind="process").shutdown()
 kept = []
 try:
     while True:
@@ -134,9 +134,9 @@ except OSError:
 made = refused = 0
 for _ in range(40):
     try:
-        windlass.Pool(1, kind="process").shutdown()
+        ropewalk.Pool(1, kind="process").shutdown()
         made += 1
-    except windlass.OutOfDescriptors:
+    except ropewalk.OutOfDescriptors:
         refused += 1
         os.close(kept.pop())
 print(made > 0, refused > 3)

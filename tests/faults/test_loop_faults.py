@@ -18,8 +18,8 @@ from tests.unit.loop.loops import ROOT, descriptors, fresh_loop, left_open
 from tests.unit.loop.recording import Recording, until
 
 Loop = asyncio.AbstractEventLoop
-only_windlass = pytest.mark.skipif(
-    loops.MODULE != "windlass", reason="asyncio fails otherwise, or cleans up less"
+only_ropewalk = pytest.mark.skipif(
+    loops.MODULE != "ropewalk", reason="asyncio fails otherwise, or cleans up less"
 )
 
 
@@ -114,7 +114,7 @@ def test_accepting_without_descriptors_backs_off_and_recovers() -> None:
     assert said == "recovered\n"
 
 
-@only_windlass
+@only_ropewalk
 def test_a_loop_without_descriptors_is_an_error_that_leaks_nothing() -> None:
     said = _program(
         """

@@ -12,12 +12,12 @@ from typing import Literal
 
 import pytest
 
-import windlass
-from windlass import Pool
+import ropewalk
+from ropewalk import Pool
 
 LOOP = """
-import itertools, sys, windlass
-with windlass.Pool(2, kind=sys.argv[1]) as pool:
+import itertools, sys, ropewalk
+with ropewalk.Pool(2, kind=sys.argv[1]) as pool:
     print("ready", flush=True)
     try:
         for _ in itertools.count():
@@ -26,8 +26,8 @@ with windlass.Pool(2, kind=sys.argv[1]) as pool:
         print("heard", flush=True)
 """
 EARLY = """
-import time, windlass
-with windlass.Pool(2, kind="process") as pool:
+import time, ropewalk
+with ropewalk.Pool(2, kind="process") as pool:
     print("ready", flush=True)
     try:
         pool.submit(time.sleep, 60).result()
@@ -36,8 +36,8 @@ with windlass.Pool(2, kind="process") as pool:
         pool.terminate()
 """
 UNSEEN = """
-import time, windlass
-pool = windlass.Pool(2, kind="process", max_queue=2)
+import time, ropewalk
+pool = ropewalk.Pool(2, kind="process", max_queue=2)
 pool.submit(time.sleep, 0).result()
 print("ready", flush=True)
 try:
@@ -109,7 +109,7 @@ def test_the_result_of_a_parents_task_says_so_in_a_forked_child() -> None:
         if child == 0:
             try:
                 pending.result()
-            except windlass.PoolError:
+            except ropewalk.PoolError:
                 os._exit(7)
             finally:
                 os._exit(1)
@@ -118,8 +118,8 @@ def test_the_result_of_a_parents_task_says_so_in_a_forked_child() -> None:
 
 
 CONSUMED_IN_C = """
-import sys, time, windlass
-with windlass.Pool(2, kind=sys.argv[1]) as pool:
+import sys, time, ropewalk
+with ropewalk.Pool(2, kind=sys.argv[1]) as pool:
     pool.submit(len, "").result()
     print("ready", flush=True)
     try:
@@ -139,7 +139,7 @@ def test_an_interrupt_is_heard_though_no_code_of_pythons_runs(kind: str, way: st
 
 
 LEFT = """
-import signal, threading, time, windlass
+import signal, threading, time, ropewalk
 heard = 0
 def hear(number, frame):
     global heard
@@ -147,7 +147,7 @@ def hear(number, frame):
     raise KeyboardInterrupt("mine")
 signal.signal(signal.SIGINT, hear)
 try:
-    with windlass.Pool(2, kind="process", max_queue=4) as pool:
+    with ropewalk.Pool(2, kind="process", max_queue=4) as pool:
         pool.submit(len, "").result()
         print("ready", flush=True)
         pool.map(time.sleep, [0.005] * 20_000)
@@ -165,7 +165,7 @@ def test_an_interrupt_while_an_unseen_map_submits_ends_its_block() -> None:
         assert (said, errors) == ("heard 1 mine\n", "")
 
 
-class Leaving(windlass.Pool):
+class Leaving(ropewalk.Pool):
     """An interrupt comes as the block is left, before anything has been done about it."""
 
     interrupts = 1

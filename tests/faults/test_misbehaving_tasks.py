@@ -13,7 +13,7 @@ from typing import Any
 from tests import tasks
 from tests.polling import descendants, is_alive, until
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,9 +56,9 @@ def test_a_task_that_starts_a_program(processes: Any) -> None:
 def test_what_a_task_prints_is_the_programs_output(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "import windlass\n"
+        "import ropewalk\n"
         "from tests import tasks\n"
-        "with windlass.Pool(1, kind='process') as pool:\n"
+        "with ropewalk.Pool(1, kind='process') as pool:\n"
         "    assert pool.submit(tasks.write_to_both, 'from the worker').result(60) == 15\n"
         "    pool.submit(tasks.write_to_both, 'again').result(60)\n"
     )
@@ -103,7 +103,7 @@ def test_a_task_that_leaves_by_sys_exit(processes: Any) -> None:
 def test_a_task_that_closes_every_descriptor(processes: Any) -> None:
     future = processes.submit(os.closerange, 0, 4096)
     # Whether the worker survives that is not promised; that it harms nobody else is.
-    assert future.exception(60) is None or isinstance(future.exception(60), windlass.WorkerCrashed)
+    assert future.exception(60) is None or isinstance(future.exception(60), ropewalk.WorkerCrashed)
     assert [processes.submit(tasks.square, n).result(60) for n in range(50)] == [n * n for n in range(50)]
 
 
@@ -111,9 +111,9 @@ def test_a_task_that_changes_its_surroundings(processes: Any, tmp_path: Path) ->
     here = os.getcwd()
     processes.submit(os.chdir, tmp_path).result(60)
     processes.submit(os.umask, 0o077).result(60)
-    processes.submit(os.environ.__setitem__, "WINDLASS_TEST", "1").result(60)
+    processes.submit(os.environ.__setitem__, "ROPEWALK_TEST", "1").result(60)
     assert os.getcwd() == here
-    assert "WINDLASS_TEST" not in os.environ
+    assert "ROPEWALK_TEST" not in os.environ
     assert processes.submit(tasks.square, 3).result(60) == 9
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests import tasks
 from tests.polling import descendants, is_alive, until
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,8 +40,8 @@ def _program(tmp_path: Path, module: str, main: str) -> list[str]:
 
 def test_a_pool_made_by_an_import_starts_nothing_in_the_workers(tmp_path: Path) -> None:
     module = """
-        import windlass
-        pool = windlass.Pool(8, kind="process")
+        import ropewalk
+        pool = ropewalk.Pool(8, kind="process")
         def task(number):
             return number + 1
     """
@@ -59,19 +59,19 @@ def test_a_pool_made_by_an_import_starts_nothing_in_the_workers(tmp_path: Path) 
 
 def test_work_at_import_is_refused_in_a_worker(tmp_path: Path) -> None:
     module = """
-        import windlass
-        pool = windlass.Pool(4, kind="process")
+        import ropewalk
+        pool = ropewalk.Pool(4, kind="process")
         def task(number):
             return number + 1
         values = list(pool.map(task, range(4)))
     """
     main = """
         import os
-        import windlass
+        import ropewalk
         from tests.polling import descendants
         try:
             import nested_module
-        except windlass.FunctionLoadError as error:
+        except ropewalk.FunctionLoadError as error:
             text = []
             while error is not None:
                 text.append(str(error))
@@ -87,7 +87,7 @@ def test_work_at_import_is_refused_in_a_worker(tmp_path: Path) -> None:
 def _deeper(levels: int) -> Any:
     if not levels:
         return os.getpid()
-    with windlass.Pool(8, kind="process") as pool:
+    with ropewalk.Pool(8, kind="process") as pool:
         return pool.submit(_deeper, levels - 1).result(60)
 
 
@@ -98,7 +98,7 @@ def test_pools_in_tasks(processes: Any, levels: int) -> None:
 
 def test_pools_in_tasks_without_end(processes: Any) -> None:
     future = processes.submit(_deeper, 1000)
-    with pytest.raises(windlass.PoolNested, match="would be the 5th inside"):
+    with pytest.raises(ropewalk.PoolNested, match="would be the 5th inside"):
         future.result(90)
 
 
@@ -109,7 +109,7 @@ def test_a_pool_in_a_task_starts_what_it_needs(processes: Any) -> None:
 
 def _count_workers(count: int) -> int:
     before = descendants(os.getpid())
-    with windlass.Pool(8, kind="process") as pool:
+    with ropewalk.Pool(8, kind="process") as pool:
         assert descendants(os.getpid()) == before
         assert list(pool.map(tasks.square, range(count), chunksize=1)) == [n * n for n in range(count)]
         return len(pool.statistics().worker_pids)
@@ -120,7 +120,7 @@ def test_a_pool_in_a_task_that_is_never_used(processes: Any) -> None:
 
 
 def _unused() -> int:
-    with windlass.Pool(8, kind="process") as pool:
+    with ropewalk.Pool(8, kind="process") as pool:
         assert pool.statistics().queued == 0
     return len(descendants(os.getpid()))
 
@@ -149,7 +149,7 @@ def test_a_submit_inside_of_anothers_pickling(processes: Any) -> None:
     assert got[0][1] == 100_000
     assert numpy.array_equal(got[0][2], after)
     assert all(future.result(60) == 100_000 for future in Submits.inner)
-    shared = windlass.share(numpy.arange(1000))
+    shared = ropewalk.share(numpy.arange(1000))
     got = processes.submit(tasks.capture, shared, Submits(), shared).result(60)
     assert numpy.array_equal(got[0][0], shared)
     assert numpy.array_equal(got[0][2], shared)
@@ -166,7 +166,7 @@ def test_nothing_of_this_is_left(processes: Any) -> None:
 
 
 def _hold_in_a_pool(gate: tasks.Gate, levels: int) -> None:
-    with windlass.Pool(2, kind="process") as pool:
+    with ropewalk.Pool(2, kind="process") as pool:
         inner = [pool.submit(gate.with_child)]
         if levels > 1:
             inner.append(pool.submit(_hold_in_a_pool, gate, levels - 1))
@@ -185,5 +185,5 @@ def test_all_below_a_killed_worker_ends(make_pool: Callable[..., Any], gate: tas
     assert len(below) >= 3 * levels, "zygotes, workers, and what their tasks have started"
     os.kill(outer, signal.SIGKILL)
     until(lambda: not any(is_alive(pid) for pid in below), seconds=10)
-    with pytest.raises(windlass.WorkerCrashed):
+    with pytest.raises(ropewalk.WorkerCrashed):
         future.result(60)

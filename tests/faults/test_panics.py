@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-import windlass
-from windlass._load import foundation
+import ropewalk
+from ropewalk._load import foundation
 
 Panics: Any = vars(foundation)["_Panics"]
 
@@ -59,14 +59,14 @@ CALLS: dict[str, Callable[[Any], object]] = {
 def test_a_panic_is_an_exception(place: str, capfd: pytest.CaptureFixture[str]) -> None:
     panics = Panics(place, None)
     for _ in range(2):
-        with pytest.raises(windlass.InternalError, match=f"told to panic in {place}"):
+        with pytest.raises(ropewalk.InternalError, match=f"told to panic in {place}"):
             CALLS[place](panics)
     # And nowhere else.
     told: list[tuple[str, str]] = []
     for other, call in CALLS.items():
         try:
             call(panics)
-        except windlass.InternalError as error:
+        except ropewalk.InternalError as error:
             told.append((other, str(error).rpartition(" ")[2]))
         except (TypeError, RuntimeError, StopIteration):
             pass  # A slot that gives nothing useful.
@@ -75,7 +75,7 @@ def test_a_panic_is_an_exception(place: str, capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_panic_of_a_constructor() -> None:
-    with pytest.raises(windlass.InternalError, match="told to panic in new"):
+    with pytest.raises(ropewalk.InternalError, match="told to panic in new"):
         Panics("new", None)
 
 
@@ -86,7 +86,7 @@ def test_a_panic_of_a_coroutine_step() -> None:
     async def wait() -> None:
         await asyncio.get_running_loop().create_task(Panics("send", None))
 
-    with pytest.raises(windlass.InternalError, match="told to panic in send"):
+    with pytest.raises(ropewalk.InternalError, match="told to panic in send"):
         asyncio.run(wait())
 
 
@@ -102,7 +102,7 @@ def test_a_panic_of_a_destructor_is_reported() -> None:
         panics = [Panics("dealloc", None)]
         with pytest.raises(KeyError, match="on its way"):
             _drop_and_raise(panics)
-    assert [type(error) for error in found] == [windlass.InternalError]
+    assert [type(error) for error in found] == [ropewalk.InternalError]
     assert "told to panic in dealloc" in str(found[0])
 
 
@@ -130,7 +130,7 @@ def test_a_panic_while_a_cycle_is_broken_is_reported(capfd: pytest.CaptureFixtur
         gc.collect()
     assert all("told to panic in clear" in str(error) for error in found)
     if sys.version_info < (3, 14) and not sysconfig.get_config_var("Py_GIL_DISABLED"):
-        assert [type(error) for error in found] == [windlass.InternalError]
+        assert [type(error) for error in found] == [ropewalk.InternalError]
     capfd.readouterr()
 
 

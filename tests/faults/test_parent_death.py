@@ -16,12 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PARENT = """
 import sys, time
 sys.path.insert(0, {root!r})
-import windlass
+import ropewalk
 from pathlib import Path
 from tests import tasks
 gate = tasks.Gate(Path({folder!r}))
-pool = windlass.Pool(3, kind="process", threads={threads})
-shared = windlass.shared.buffer(8 << 20)
+pool = ropewalk.Pool(3, kind="process", threads={threads})
+shared = ropewalk.shared.buffer(8 << 20)
 memoryview(shared)[:] = bytes(8 << 20)
 running = [pool.submit(gate.hold, "running", shared), pool.submit(gate.with_child, "running")]
 busy = pool.submit(tasks.spin)
@@ -112,8 +112,8 @@ def test_workers_that_are_stopped_go_too(parent: subprocess.Popen[bytes]) -> Non
 
 def test_a_parent_that_leaves_in_a_hurry(tmp_path: Path) -> None:
     code = (
-        "import os, windlass, time\n"
-        "pool = windlass.Pool(2, kind='process')\n"
+        "import os, ropewalk, time\n"
+        "pool = ropewalk.Pool(2, kind='process')\n"
         "fs = [pool.submit(time.sleep, 100) for _ in range(5)]\n"
         "while len(pool.statistics().worker_pids) < 2: time.sleep(0.002)\n"
         "print(*pool.statistics().worker_pids, flush=True)\n"
@@ -131,9 +131,9 @@ def test_a_parent_that_leaves_in_a_hurry(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["process", "thread"])
 def test_a_program_that_forgets_to_shut_down_finishes_its_tasks(kind: str, tmp_path: Path) -> None:
     code = (
-        f"import windlass, sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        f"import ropewalk, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from tests import tasks\n"
-        f"pool = windlass.Pool(2, kind={kind!r})\n"
+        f"pool = ropewalk.Pool(2, kind={kind!r})\n"
         "for n in range(20): pool.submit(tasks.write_line, n)\n"
     )
     done = subprocess.run(
@@ -146,8 +146,8 @@ def test_a_program_that_forgets_to_shut_down_finishes_its_tasks(kind: str, tmp_p
 @pytest.mark.parametrize("kind", ["process", "thread"])
 def test_shutdown_without_waiting_does_not_hang_at_exit(kind: str, tmp_path: Path) -> None:
     code = (
-        "import windlass, time\n"
-        f"pool = windlass.Pool(2, kind={kind!r})\n"
+        "import ropewalk, time\n"
+        f"pool = ropewalk.Pool(2, kind={kind!r})\n"
         "pool.submit(time.sleep, 0.3); pool.submit(print, 'apple', flush=True)\n"
         "pool.shutdown(wait=False)\n"
     )

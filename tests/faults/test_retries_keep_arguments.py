@@ -10,7 +10,7 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 np = pytest.importorskip("numpy")
 SIZES = [64 << 10, 512 << 10, 3 << 20]
@@ -112,7 +112,7 @@ def test_a_task_that_ran_once_has_one_attempt(make_pool: Callable[..., Any], gat
     victims = [pool.options(retries=0).submit(tasks.leave, 3) for _ in range(10)]
     for victim in victims:
         error = victim.exception(60)
-        assert isinstance(error, windlass.WorkerCrashed)
+        assert isinstance(error, ropewalk.WorkerCrashed)
         assert error.attempt == 1
     gate.open()
     held.exception(60)

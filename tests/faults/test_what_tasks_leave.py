@@ -17,7 +17,7 @@ import pytest
 from tests import tasks
 from tests.polling import is_alive, until
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,9 +35,9 @@ def _noted(path: Path) -> int:
 @pytest.mark.parametrize(
     ("how", "raised"),
     [
-        ("timeout", windlass.TaskTimeout),
+        ("timeout", ropewalk.TaskTimeout),
         ("cancel", CancelledError),
-        ("terminate", windlass.PoolTerminated),
+        ("terminate", ropewalk.PoolTerminated),
         ("leave", KeyboardInterrupt),
     ],
 )
@@ -86,14 +86,14 @@ def test_a_worker_whose_descriptors_a_task_has_closed_is_replaced(make_pool: Cal
 
 
 def test_leaving_does_not_wait_for_a_preload(tmp_path: Path) -> None:
-    (tmp_path / "windlass_slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(300)\n")
+    (tmp_path / "ropewalk_slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(300)\n")
     code = (
-        "import os, signal, sys, threading, time, windlass\n"
+        "import os, signal, sys, threading, time, ropewalk\n"
         "def interrupt():\n"
         "    while not os.path.exists('begun'): time.sleep(0.01)\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "threading.Thread(target=interrupt, daemon=True).start()\n"
-        "with windlass.Pool(2, kind='process', preload=['windlass_slow']) as pool:\n"
+        "with ropewalk.Pool(2, kind='process', preload=['ropewalk_slow']) as pool:\n"
         "    pool.submit(abs, 1).result()\n"
     )
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
@@ -128,9 +128,9 @@ def test_what_belongs_to_a_process_is_refused(processes: Any, make: Callable[[],
             lambda: processes.submit(lambda: thing),
             lambda: list(processes.map(id, [thing])),
         ):
-            with pytest.raises(windlass.EncodeError, match=r"cannot pickle '.*' object"):
+            with pytest.raises(ropewalk.EncodeError, match=r"cannot pickle '.*' object"):
                 submit().result(60)  # type: ignore[attr-defined]
-    with pytest.raises(windlass.ResultEncodeError, match=r"cannot pickle '.*' object"):
+    with pytest.raises(ropewalk.ResultEncodeError, match=r"cannot pickle '.*' object"):
         processes.submit(make).result(60)
     assert processes.submit(tasks.square, 3).result(60) == 9
 
@@ -146,10 +146,10 @@ def _touch(memory: Any) -> int:
 
 
 SHARED = """
-import windlass
+import ropewalk
 from tests.faults.test_what_tasks_leave import _touch
 from tests.polling import is_alive, until
-first = windlass.Pool(1, kind="process")
+first = ropewalk.Pool(1, kind="process")
 pid = first.submit(os.getpid).result(60)
 from multiprocessing.shared_memory import SharedMemory
 memory = SharedMemory(create=True, size=100)
@@ -158,7 +158,7 @@ trackers = first.submit(tracker).result(60)
 first.shutdown()
 until(lambda: not is_alive(pid))
 until(lambda: trackers is None or not is_alive(trackers))
-with windlass.Pool(1, kind="process") as second:
+with ropewalk.Pool(1, kind="process") as second:
     assert second.submit(_touch, memory).result(60) == 2
 memory.close()
 memory.unlink()

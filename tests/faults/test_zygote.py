@@ -16,7 +16,7 @@ from tests import tasks
 from tests.polling import children, is_alive, until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,10 +42,10 @@ def test_a_killed_zygote_costs_running_tasks_at_most(make_pool: Callable[..., An
     os.kill(_zygote(pid), signal.SIGKILL)
     # Its workers die with it, and with them what they were running: one task each.
     until(lambda: not is_alive(pid))
-    assert isinstance(running.exception(60), windlass.WorkerCrashed)
+    assert isinstance(running.exception(60), ropewalk.WorkerCrashed)
     errors = [error for future in queued if (error := future.exception(60))]
     assert len(errors) <= 1
-    assert all(isinstance(error, windlass.WorkerCrashed) for error in errors)
+    assert all(isinstance(error, ropewalk.WorkerCrashed) for error in errors)
     assert [future.result(60) for future in [pool.submit(tasks.square, n) for n in range(100)]][-1] == 99 * 99
     until(lambda: len(pool.statistics().worker_pids) == 2)
 
@@ -79,9 +79,9 @@ def test_a_stopped_zygote_holds_up_only_new_workers(make_pool: Callable[..., Any
 def test_an_interrupt_from_the_terminal_reaches_the_parent_only(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "import os, signal, windlass\n"
+        "import os, signal, ropewalk\n"
         "from tests import tasks\n"
-        "pool = windlass.Pool(2, kind='process')\n"
+        "pool = ropewalk.Pool(2, kind='process')\n"
         "first = set(pool.submit(os.getpid).result(60) for _ in range(4))\n"
         "try:\n"
         "    os.killpg(os.getpgrp(), signal.SIGINT)\n"
@@ -113,7 +113,7 @@ def test_pools_that_come_and_go_leave_no_process(make_pool: Callable[..., Any]) 
 
 def test_pools_that_come_and_go_leave_no_descriptor(make_pool: Callable[..., Any]) -> None:
     def once() -> None:
-        with windlass.Pool(2, kind="process") as pool:
+        with ropewalk.Pool(2, kind="process") as pool:
             assert pool.submit(tasks.pattern, 1 << 18).result(60)
             assert pool.submit(len, bytes(1 << 20)).result(60)
 

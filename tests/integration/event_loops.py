@@ -1,6 +1,6 @@
-"""The loop under test: Windlass's, unless `WINDLASS_TEST_LOOP` names another module that makes loops.
+"""The loop under test: Ropewalk's, unless `ROPEWALK_TEST_LOOP` names another module that makes loops.
 
-`WINDLASS_TEST_LOOP=asyncio pytest tests/integration` tells whether a test or the loop is wrong.
+`ROPEWALK_TEST_LOOP=asyncio pytest tests/integration` tells whether a test or the loop is wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 #: The module that makes the loops.
-MODULE = os.environ.get("WINDLASS_TEST_LOOP", "windlass")
+MODULE = os.environ.get("ROPEWALK_TEST_LOOP", "ropewalk")
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -29,7 +29,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
-    """`windlass.run`, or its like."""
+    """`ropewalk.run`, or its like."""
     result: T = importlib.import_module(MODULE).run(main, debug=debug)
     return result
 

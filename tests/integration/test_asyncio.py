@@ -11,7 +11,7 @@ from tests import tasks
 from tests.polling import is_alive, until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 
 def test_run_in_executor(pool: Any) -> None:
@@ -65,7 +65,7 @@ def test_a_crash_is_an_exception_like_any(processes: Any) -> None:
         return await asyncio.gather(*calls, return_exceptions=True)
 
     results = asyncio.run(main())
-    assert isinstance(results.pop(7), windlass.WorkerCrashed)
+    assert isinstance(results.pop(7), ropewalk.WorkerCrashed)
     assert results == [n * n for n in range(20)]
 
 

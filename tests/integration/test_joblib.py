@@ -1,4 +1,4 @@
-"""joblib with ``backend="windlass"``."""
+"""joblib with ``backend="ropewalk"``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from tests import tasks
 from tests.polling import until
 
-import windlass
+import ropewalk
 
 joblib = pytest.importorskip("joblib")
-warm_pools = pytest.importorskip("windlass.joblib")
+warm_pools = pytest.importorskip("ropewalk.joblib")
 
 
 @pytest.fixture(autouse=True)
@@ -29,22 +29,22 @@ def _square(number: int) -> int:
 
 @pytest.mark.parametrize("n_jobs", [1, 2, -1])
 def test_results_are_in_order(n_jobs: int) -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=n_jobs):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=n_jobs):
         assert joblib.Parallel()(joblib.delayed(_square)(n) for n in range(300)) == [
             n * n for n in range(300)
         ]
 
 
 def test_it_runs_in_workers() -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2):
         pids = set(joblib.Parallel()(joblib.delayed(os.getpid)() for _ in range(20)))
-    if windlass.Pool(1).kind == "process":
+    if ropewalk.Pool(1).kind == "process":
         assert os.getpid() not in pids
     assert 1 <= len(pids) <= 2
 
 
 def test_by_name_in_parallel_itself() -> None:
-    assert joblib.Parallel(n_jobs=2, backend="windlass")(
+    assert joblib.Parallel(n_jobs=2, backend="ropewalk")(
         joblib.delayed(lambda n: n + 1)(n) for n in range(9)
     ) == list(range(1, 10))
 
@@ -52,7 +52,7 @@ def test_by_name_in_parallel_itself() -> None:
 def test_what_parallel_itself_is_given(make_pool: Callable[..., Any]) -> None:
     def pids(**settings: Any) -> set[int]:
         parallel = joblib.Parallel(
-            n_jobs=2, backend="windlass", max_nbytes="1M", prefer="processes", **settings
+            n_jobs=2, backend="ropewalk", max_nbytes="1M", prefer="processes", **settings
         )
         return set(parallel(joblib.delayed(os.getpid)() for _ in range(20)))
 
@@ -65,7 +65,7 @@ def test_what_parallel_itself_is_given(make_pool: Callable[..., Any]) -> None:
 
 
 def test_settings_of_a_parallel_outlast_a_failure_and_bind_no_other() -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="thread"):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2, kind="thread"):
         with joblib.Parallel(kind="process") as parallel:
             with pytest.raises(ValueError, match="told"):
                 parallel(joblib.delayed(tasks.fail)("told") for _ in range(5))
@@ -74,27 +74,27 @@ def test_settings_of_a_parallel_outlast_a_failure_and_bind_no_other() -> None:
 
 
 def test_a_reused_parallel() -> None:
-    with joblib.Parallel(n_jobs=2, backend="windlass") as parallel:
+    with joblib.Parallel(n_jobs=2, backend="ropewalk") as parallel:
         for _ in range(3):
             assert parallel(joblib.delayed(_square)(n) for n in range(20)) == [n * n for n in range(20)]
 
 
 @pytest.mark.parametrize("kind", ["generator", "generator_unordered"])
 def test_generators(kind: str) -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2):
         results = joblib.Parallel(return_as=kind)(joblib.delayed(_square)(n) for n in range(50))
         assert sorted(results) == [n * n for n in range(50)]
 
 
 def test_an_exception() -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2), pytest.raises(ValueError, match="told"):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2), pytest.raises(ValueError, match="told"):
         joblib.Parallel()(joblib.delayed(tasks.fail)("told") for _ in range(5))
 
 
 def test_a_crash() -> None:
     with (
-        joblib.parallel_config(backend="windlass", n_jobs=2, kind="process"),
-        pytest.raises(windlass.WorkerCrashed),
+        joblib.parallel_config(backend="ropewalk", n_jobs=2, kind="process"),
+        pytest.raises(ropewalk.WorkerCrashed),
     ):
         joblib.Parallel()(joblib.delayed(tasks.leave)(3) for _ in range(3))
 
@@ -102,19 +102,19 @@ def test_a_crash() -> None:
 def test_a_given_pool_is_left_open(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(2, kind="process")
     for _ in range(2):
-        with joblib.parallel_config(backend="windlass", pool=pool):
+        with joblib.parallel_config(backend="ropewalk", pool=pool):
             pids = set(joblib.Parallel(n_jobs=2)(joblib.delayed(os.getpid)() for _ in range(20)))
             assert pids <= set(pool.statistics().worker_pids)
     assert pool.submit(tasks.square, 3).result(60) == 9
 
 
 def test_nested_calls() -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2):
         assert joblib.Parallel()(joblib.delayed(_nested)(n) for n in range(4)) == [n * 3 for n in range(4)]
 
 
 def _in(backend: str, numbers: int) -> int:
-    import windlass.joblib  # noqa: F401  # Where a worker of another backend is to know ours.
+    import ropewalk.joblib  # noqa: F401  # Where a worker of another backend is to know ours.
 
     return sum(joblib.Parallel(n_jobs=2, backend=backend)(joblib.delayed(_square)(n) for n in range(numbers)))
 
@@ -122,21 +122,21 @@ def _in(backend: str, numbers: int) -> int:
 @pytest.mark.parametrize(
     ("outer", "inner"),
     [
-        ("windlass", "windlass"),
-        ("windlass", "loky"),
-        ("loky", "windlass"),
-        ("windlass", "threading"),
-        ("threading", "windlass"),
-        ("windlass", "sequential"),
+        ("ropewalk", "ropewalk"),
+        ("ropewalk", "loky"),
+        ("loky", "ropewalk"),
+        ("ropewalk", "threading"),
+        ("threading", "ropewalk"),
+        ("ropewalk", "sequential"),
     ],
 )
 def test_backends_within_each_other(outer: str, inner: str) -> None:
     # Below threads, which a free-threaded Python gets, joblib refuses loky: it warns, and runs the calls in sequence.
-    settings = {"kind": "process"} if outer == "windlass" else {}
+    settings = {"kind": "process"} if outer == "ropewalk" else {}
     try:
         parallel = joblib.Parallel(n_jobs=2, backend=outer, **settings)
         assert parallel(joblib.delayed(_in)(inner, n) for n in (3, 4)) == [5, 14]
-        if outer == "windlass":
+        if outer == "ropewalk":
             # The workers that have other workers end with them.
             warm_pools.shutdown()
     finally:
@@ -145,7 +145,7 @@ def test_backends_within_each_other(outer: str, inner: str) -> None:
 
 
 def test_a_parallel_inside_a_task_runs_on_threads_and_then_in_sequence() -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process"):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2, kind="process"):
         deep = joblib.Parallel()(joblib.delayed(_two_deep)(2) for _ in range(2))
     assert deep == [("ThreadingBackend", "SequentialBackend")] * 2
 
@@ -162,19 +162,19 @@ def test_the_pool_stays_warm() -> None:
     def pids() -> set[int]:
         return set(joblib.Parallel()(joblib.delayed(_pid)() for _ in range(20)))
 
-    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process"):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2, kind="process"):
         first = pids()
         known = first | pids() | pids()
         assert len(known) <= 2, "three calls, the same two workers"
         warm_pools.shutdown()
         assert not pids() & known
-    with joblib.parallel_config(backend="windlass", n_jobs=1, kind="process"):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=1, kind="process"):
         assert not pids() & known, "other settings, another pool"
 
 
 def test_a_warm_pool_ends_when_it_has_rested_long_enough() -> None:
     warm_pools.shutdown()
-    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process", idle_worker_timeout=0.05):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2, kind="process", idle_worker_timeout=0.05):
         pids = set(joblib.Parallel()(joblib.delayed(_pid)() for _ in range(20)))
     until(lambda: not warm_pools._RESTING)
     until(lambda: not any(_is_there(pid) for pid in pids))
@@ -182,7 +182,7 @@ def test_a_warm_pool_ends_when_it_has_rested_long_enough() -> None:
 
 def test_threads_do_not_share_a_warm_pool_at_the_same_time() -> None:
     def call() -> list[int]:
-        with joblib.parallel_config(backend="windlass", n_jobs=2):
+        with joblib.parallel_config(backend="ropewalk", n_jobs=2):
             return list(joblib.Parallel()(joblib.delayed(_square)(n) for n in range(50)))
 
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
@@ -192,9 +192,9 @@ def test_threads_do_not_share_a_warm_pool_at_the_same_time() -> None:
 
 
 def test_a_pool_that_failed_is_not_used_again() -> None:
-    with joblib.parallel_config(backend="windlass", n_jobs=2, kind="process", on_crash="break"):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2, kind="process", on_crash="break"):
         for _ in range(2):
-            with pytest.raises(windlass.PoolError):
+            with pytest.raises(ropewalk.PoolError):
                 joblib.Parallel()(joblib.delayed(tasks.leave)(3) for _ in range(3))
         assert joblib.Parallel()(joblib.delayed(_square)(n) for n in range(4)) == [0, 1, 4, 9]
 
@@ -209,7 +209,7 @@ def test_scikit_learn() -> None:
     model = LogisticRegression()
     expected = cross_val_score(model, features, classes, cv=4)
     search = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2, n_jobs=2)
-    with joblib.parallel_config(backend="windlass"):
+    with joblib.parallel_config(backend="ropewalk"):
         assert list(cross_val_score(model, features, classes, cv=4, n_jobs=2)) == list(expected)
         assert search.fit(features, classes).best_params_["C"] in (0.1, 1.0)
 
@@ -233,6 +233,6 @@ def _nested(number: int) -> int:
 def test_large_arrays() -> None:
     np = pytest.importorskip("numpy")
     array = np.arange(1 << 20)
-    with joblib.parallel_config(backend="windlass", n_jobs=2):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2):
         sums = joblib.Parallel()(joblib.delayed(np.sum)(array[n:]) for n in range(4))
     assert sums == [int(array[n:].sum()) for n in range(4)]

@@ -61,14 +61,14 @@ def test_an_example(name: str) -> None:
 def test_an_example_of_pyzmq_s(name: str, tmp_path: Path) -> None:
     text = (EXAMPLES / f"{name}.py").read_text()
     for ours, theirs in (
-        ("import windlass.zmq as zmq", "import zmq"),
-        ("from windlass.zmq", "from zmq"),
+        ("import ropewalk.zmq as zmq", "import zmq"),
+        ("from ropewalk.zmq", "from zmq"),
     ):
         text = text.replace(ours, theirs)
     program = tmp_path / f"{name}.py"
     program.write_text(text.replace('if __name__ == "__main__":', f'{_ASKED}\nif __name__ == "__main__":', 1))
-    assert run(program, PYZMQ_BACKEND="windlass.zmq.backend") == PRINTED[name]
+    assert run(program, PYZMQ_BACKEND="ropewalk.zmq.backend") == PRINTED[name]
 
 
 #: Makes sure that it is our core which it runs on.
-_ASKED = "assert zmq.backend.Socket.__module__.startswith('windlass.'), zmq.backend.Socket\n"
+_ASKED = "assert zmq.backend.Socket.__module__.startswith('ropewalk.'), zmq.backend.Socket\n"

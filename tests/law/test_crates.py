@@ -12,8 +12,8 @@ import pytest
 from tests.law._tree import ROOT, text, with_suffix
 
 #: The one crate that knows Python, and the one that makes system calls.
-PYTHON_HOME = "windlass-python"
-OS_HOME = "windlass-os"
+PYTHON_HOME = "ropewalk-python"
+OS_HOME = "ropewalk-os"
 
 PYTHON_CRATES = {"pyo3", "pyo3-ffi", "pyo3-build-config", "numpy"}
 SYSTEM_CRATES = {"libc", "rustix", "nix", "linux-raw-sys", "syscalls"}
@@ -36,13 +36,13 @@ def crates() -> dict[str, dict[str, Any]]:
 def test_every_crate_has_a_layer(crates: dict[str, dict[str, Any]]) -> None:
     assert crates
     for name, package in crates.items():
-        layer = ((package["metadata"] or {}).get("windlass") or {}).get("layer")
-        assert isinstance(layer, int), f"{name}: no [package.metadata.windlass] layer"
-        assert name == "windlass-" + package["manifest_path"].split("/")[-2]
+        layer = ((package["metadata"] or {}).get("ropewalk") or {}).get("layer")
+        assert isinstance(layer, int), f"{name}: no [package.metadata.ropewalk] layer"
+        assert name == "ropewalk-" + package["manifest_path"].split("/")[-2]
 
 
 def test_dependencies_run_downward(crates: dict[str, dict[str, Any]]) -> None:
-    layers = {name: package["metadata"]["windlass"]["layer"] for name, package in crates.items()}
+    layers = {name: package["metadata"]["ropewalk"]["layer"] for name, package in crates.items()}
     wrong = [
         f"{name} (layer {layers[name]}) depends on {wanted['name']} (layer {layers[wanted['name']]})"
         for name, package in crates.items()

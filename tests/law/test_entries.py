@@ -65,7 +65,7 @@ def test_every_native_type_is_shown_to_the_collector() -> None:
             if methods is None or "fn __traverse__" not in methods[0]:
                 silent.add(name)
         for name, rest in re.findall(
-            r'name: c"windlass\.[\w.]*?(\w+)"(?:\.as_ptr\(\))?,(.{0,400})', code, re.DOTALL
+            r'name: c"ropewalk\.[\w.]*?(\w+)"(?:\.as_ptr\(\))?,(.{0,400})', code, re.DOTALL
         ):
             seen += 1
             if "Py_TPFLAGS_HAVE_GC" not in rest and "flags," not in rest:

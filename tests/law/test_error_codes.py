@@ -11,21 +11,21 @@ from pathlib import Path
 
 from tests.law._tree import text
 
-from windlass import _errors
-from windlass.zmq import error as _zmq_errors
+from ropewalk import _errors
+from ropewalk.zmq import error as _zmq_errors
 
 #: A paragraph: its code, its class, what it means and what to try.
-_PARAGRAPH = re.compile(r"^\*\*`(WL-[A-Z-]+)`\*\*, `(\w+)`: (.+?) \*What to try:\* (.+?)$", re.MULTILINE)
+_PARAGRAPH = re.compile(r"^\*\*`(RW-[A-Z-]+)`\*\*, `(\w+)`: (.+?) \*What to try:\* (.+?)$", re.MULTILINE)
 #: A line of the table in Rust: its code and its remedy.
-_RUST = re.compile(r'= "(WL-[A-Z-]+)",\s*"((?:[^"\\]|\\.)*)";')
-_ROW = re.compile(r"^\| `(\w+)` \| `(WL-[A-Z-]+)` \| ([^|]+) \|", re.MULTILINE)
+_RUST = re.compile(r'= "(RW-[A-Z-]+)",\s*"((?:[^"\\]|\\.)*)";')
+_ROW = re.compile(r"^\| `(\w+)` \| `(RW-[A-Z-]+)` \| ([^|]+) \|", re.MULTILINE)
 
 
-def _classes() -> dict[str, type[_errors.WindlassError]]:
+def _classes() -> dict[str, type[_errors.RopewalkError]]:
     return {
         name: value
         for name, value in {**vars(_errors), **vars(_zmq_errors)}.items()
-        if isinstance(value, type) and issubclass(value, _errors.WindlassError)
+        if isinstance(value, type) and issubclass(value, _errors.RopewalkError)
     }
 
 
@@ -68,7 +68,7 @@ def test_every_code_has_its_paragraph() -> None:
 
 def test_what_fails_in_rust_is_in_the_table() -> None:
     rows = _RUST.findall(text(Path("crates/base/src/code.rs")))
-    variants = re.findall(r"^    (\w+) = \"WL-", text(Path("crates/base/src/code.rs")), re.MULTILINE)
+    variants = re.findall(r"^    (\w+) = \"RW-", text(Path("crates/base/src/code.rs")), re.MULTILINE)
     assert len(rows) == len(variants) >= 12
     for code, remedy in rows:
         made = _errors.of_code(code, "it failed", 5)

@@ -71,7 +71,7 @@ def test_every_crate_and_module_is_on_the_map() -> None:
     crates = {path.parts[1] for path in with_suffix(".toml", under="crates") if len(path.parts) == 3}
     modules = {
         path.parts[2]
-        for path in with_suffix(".py", under="python/windlass")
+        for path in with_suffix(".py", under="python/ropewalk")
         if path.parts[2] != "__init__.py"
     }
     missing = [f"crates/{crate}" for crate in sorted(crates) if f"`crates/{crate}`" not in shown]

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from tests.law._tree import ROOT, text, with_suffix
 
-PACKAGE = Path("python/windlass")
+PACKAGE = Path("python/ropewalk")
 #: A worker's modules, and what they may not import: the extension's parent half refuses to load where they run.
 WORKER = ("_worker_main", "_zygote", "_serialize")
 PARENT = {
-    "windlass._core",
-    "windlass._pool",
-    "windlass._future",
-    "windlass.cli",
-    "windlass.zmq",
-    "windlass._zmq",
+    "ropewalk._core",
+    "ropewalk._pool",
+    "ropewalk._future",
+    "ropewalk.cli",
+    "ropewalk.zmq",
+    "ropewalk._zmq",
 }
 
 
@@ -48,7 +48,7 @@ def imported(statements: list[ast.stmt]) -> set[str]:
         elif isinstance(statement, ast.ImportFrom):
             base = statement.module or ""
             if statement.level:
-                base = "windlass" + (f".{base}" if base else "")
+                base = "ropewalk" + (f".{base}" if base else "")
             names.add(base)
             names.update(f"{base}.{alias.name}" for alias in statement.names)
     return names
@@ -64,30 +64,30 @@ def test_a_worker_never_imports_the_parents_half(module: str) -> None:
 
 def test_the_loop_stands_on_its_own_door_alone() -> None:
     # Asked of the source, since import-linter knows no compiled modules.
-    allowed = {"windlass", "windlass._load", "windlass._load.loop"}
+    allowed = {"ropewalk", "ropewalk._load", "ropewalk._load.loop"}
     for source in with_suffix(".py", under=str(PACKAGE / "loop")):
         everything = [node for node in ast.walk(ast.parse(text(source))) if isinstance(node, ast.stmt)]
-        named = {name for name in imported(everything) if name.split(".")[0] == "windlass"}
-        assert not {name for name in named if name.split(".")[:2] != ["windlass", "loop"]} - allowed, source
+        named = {name for name in imported(everything) if name.split(".")[0] == "ropewalk"}
+        assert not {name for name in named if name.split(".")[:2] != ["ropewalk", "loop"]} - allowed, source
 
 
 def test_messaging_stands_on_its_own_door_and_the_errors_alone() -> None:
     allowed = {
-        "windlass",
-        "windlass._load",
-        "windlass._load.zmq",
-        "windlass._errors",
-        "windlass._errors.WindlassError",
+        "ropewalk",
+        "ropewalk._load",
+        "ropewalk._load.zmq",
+        "ropewalk._errors",
+        "ropewalk._errors.RopewalkError",
     }
     for source in with_suffix(".py", under=str(PACKAGE / "zmq")):
         everything = [node for node in ast.walk(ast.parse(text(source))) if isinstance(node, ast.stmt)]
-        named = {name for name in imported(everything) if name.split(".")[0] == "windlass"}
-        assert not {name for name in named if name.split(".")[:2] != ["windlass", "zmq"]} - allowed, source
+        named = {name for name in imported(everything) if name.split(".")[0] == "ropewalk"}
+        assert not {name for name in named if name.split(".")[:2] != ["ropewalk", "zmq"]} - allowed, source
 
 
 def test_the_package_itself_imports_nothing_of_its_own_when_imported() -> None:
     statements = _top_level(ast.parse(text(PACKAGE / "__init__.py")))
-    assert not {name for name in imported(statements) if name.startswith("windlass")}
+    assert not {name for name in imported(statements) if name.startswith("ropewalk")}
 
 
 def test_only_the_command_line_knows_the_command_line() -> None:
@@ -96,5 +96,5 @@ def test_only_the_command_line_knows_the_command_line() -> None:
         if source in allowed or source.is_relative_to(PACKAGE / "cli"):
             continue
         everything = [node for node in ast.walk(ast.parse(text(source))) if isinstance(node, ast.stmt)]
-        wrong = {name for name in imported(everything) if name.split(".")[:2] == ["windlass", "cli"]}
+        wrong = {name for name in imported(everything) if name.split(".")[:2] == ["ropewalk", "cli"]}
         assert not wrong, source

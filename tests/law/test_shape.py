@@ -11,7 +11,7 @@ SOURCES = with_suffix(".rs", ".py", ".pyi")
 #: Names that say nothing: a thing lives with its idea.
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "misc"}
 #: pyzmq's programs import it under this name.
-NAMED_BY_OTHERS = "python/windlass/zmq/utils"
+NAMED_BY_OTHERS = "python/ropewalk/zmq/utils"
 #: The formatters wrap code at 110; prose in comments may go a little further.
 COLUMNS = 120
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests import tasks
 
-import windlass
+import ropewalk
 
 
 @pytest.mark.parametrize("way", ["map", "map_unordered"])
@@ -49,13 +49,13 @@ def test_a_submission_without_a_function_names_the_pool(pool: Any) -> None:
 @pytest.mark.parametrize("initargs", ["db", b"db", bytearray(b"db")])
 def test_arguments_of_an_initializer_are_no_text(initargs: Any, kind: Any) -> None:
     with pytest.raises(TypeError, match="initargs must be a tuple of the initializer's arguments, not "):
-        windlass.Pool(1, kind=kind, initializer=tasks.identity, initargs=initargs)
+        ropewalk.Pool(1, kind=kind, initializer=tasks.identity, initargs=initargs)
 
 
 def test_the_error_of_a_file_ends_its_sentences_once(processes: Any) -> None:
     with open(os.devnull) as file:
         error = processes.submit(tasks.identity, file).exception(60)
-    assert isinstance(error, windlass.EncodeError)
+    assert isinstance(error, ropewalk.EncodeError)
     # From 3.14 on, pickle adds where it was.
     assert re.search(r"open it in the task\.( when serializing [^.]*\.)* Send something", str(error))
     assert ".." not in str(error).replace("...", "")

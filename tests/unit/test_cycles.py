@@ -250,12 +250,12 @@ def test_batches_of_map_iterators(processes: Any) -> None:
 
 
 def test_pools_that_their_functions_hold(make_pool: Callable[..., Any]) -> None:
-    import windlass
+    import ropewalk
 
     gone: list[weakref.ref[Any]] = []
 
     def one(kind: str) -> None:
-        pool = windlass.Pool(1, kind=kind)  # type: ignore[arg-type]
+        pool = ropewalk.Pool(1, kind=kind)  # type: ignore[arg-type]
         box: list[Any] = []
 
         def function(number: int) -> int:

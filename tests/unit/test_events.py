@@ -11,17 +11,17 @@ import pytest
 from tests import tasks
 from tests.polling import until
 
-import windlass
+import ropewalk
 
 
 @pytest.fixture
-def heard() -> Iterator[Callable[[str, str], windlass.PoolEvent]]:
+def heard() -> Iterator[Callable[[str, str], ropewalk.PoolEvent]]:
     """The next event of a pool on a topic; others are passed over."""
-    with windlass.events.subscribe("pool.**") as subscription:
+    with ropewalk.events.subscribe("pool.**") as subscription:
 
-        def next_of(pool: str, topic: str) -> windlass.PoolEvent:
+        def next_of(pool: str, topic: str) -> ropewalk.PoolEvent:
             while True:
-                event: windlass.PoolEvent = subscription.recv(timeout=30)
+                event: ropewalk.PoolEvent = subscription.recv(timeout=30)
                 if (event.pool, event.topic) == (pool, topic):
                     return event
 
@@ -33,7 +33,7 @@ def test_a_worker_s_life(make_pool: Callable[..., Any], heard: Any) -> None:
     started = heard("lives", "pool.worker.started")
     assert started.pid == until(lambda: pool.statistics().worker_pids)[0]
     future = pool.submit(tasks.killed_by, signal.SIGKILL)
-    with pytest.raises(windlass.WorkerCrashed):
+    with pytest.raises(ropewalk.WorkerCrashed):
         future.result(60)
     failed = heard("lives", "pool.task.failed")
     assert (failed.task, failed.reason, failed.pid) == (future.task.id, "crashed", started.pid)
@@ -41,7 +41,7 @@ def test_a_worker_s_life(make_pool: Callable[..., Any], heard: Any) -> None:
     assert (crashed.pid, crashed.signal, crashed.exit_code) == (started.pid, signal.SIGKILL, None)
     again = heard("lives", "pool.worker.started")
     assert again.pid != started.pid
-    with pytest.raises(windlass.TaskTimeout):
+    with pytest.raises(ropewalk.TaskTimeout):
         pool.options(timeout=0.05).submit(tasks.spin).result(60)
     assert heard("lives", "pool.task.failed").reason == "timed out"
     assert heard("lives", "pool.worker.recycled").pid == again.pid
@@ -51,7 +51,7 @@ def test_a_worker_s_life(make_pool: Callable[..., Any], heard: Any) -> None:
 
 def test_a_worker_that_leaves(make_pool: Callable[..., Any], heard: Any) -> None:
     pool = make_pool(1, kind="process", name="leaves")
-    with pytest.raises(windlass.WorkerCrashed):
+    with pytest.raises(ropewalk.WorkerCrashed):
         pool.submit(tasks.leave, 7).result(60)
     assert heard("leaves", "pool.worker.crashed").exit_code == 7
 
@@ -71,7 +71,7 @@ def test_failed_tasks(make_pool: Callable[..., Any], heard: Any, kind: str) -> N
 def test_a_full_queue(make_pool: Callable[..., Any], heard: Any, gate: tasks.Gate) -> None:
     pool = make_pool(1, kind="process", name="full", max_queue=1, on_full="reject")
     taken = 0
-    with pytest.raises(windlass.QueueFull):  # noqa: PT012 -- how many it takes is its own affair
+    with pytest.raises(ropewalk.QueueFull):  # noqa: PT012 -- how many it takes is its own affair
         while taken < 1000:
             pool.submit(gate.hold)
             taken += 1
@@ -80,6 +80,6 @@ def test_a_full_queue(make_pool: Callable[..., Any], heard: Any, gate: tasks.Gat
 
 def test_a_broken_pool(make_pool: Callable[..., Any], heard: Any) -> None:
     pool = make_pool(1, kind="process", name="breaks", initializer=tasks.fail, initargs=("no",))
-    with pytest.raises(windlass.InitializerFailed):
+    with pytest.raises(ropewalk.InitializerFailed):
         pool.submit(tasks.square, 2).result(60)
     assert heard("breaks", "pool.broken").reason == "an initializer failed"

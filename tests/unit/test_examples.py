@@ -50,5 +50,5 @@ def test_image_filter_is_right() -> None:
 
 def test_echo_server_answers_rightly() -> None:
     text = _run(str(EXAMPLES / "echo_server.py"), "--connections", "5", "--requests", "20", "--size", "3000")
-    assert text.startswith("windlass.")
+    assert text.startswith("ropewalk.")
     assert "100 right answers" in text

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests import raising, tasks
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,7 +79,7 @@ def test_a_group_keeps_what_can_be_sent(processes: Any) -> None:
     assert same(first, "keyword")
     assert type(inner) is ExceptionGroup
     locked, frozen = inner.exceptions
-    assert isinstance(locked, windlass.RemoteError)
+    assert isinstance(locked, ropewalk.RemoteError)
     assert "Locked" in str(locked)
     assert "lock" in str(locked)
     assert isinstance(frozen, raising.Frozen)
@@ -88,7 +88,7 @@ def test_a_group_keeps_what_can_be_sent(processes: Any) -> None:
 
 def test_one_that_cannot_be_sent_is_named(processes: Any) -> None:
     error = processes.submit(raising.throw_locked).exception(60)
-    assert isinstance(error, windlass.RemoteError)
+    assert isinstance(error, ropewalk.RemoteError)
     assert "tests.raising.Locked" in str(error)
     assert "cannot pickle '_thread.lock' object" in str(error)
     assert "raise Locked(7)" in str(error.__cause__)
@@ -110,9 +110,9 @@ def test_those_of_the_program_s_own_module(tmp_path: Path) -> None:
         (ROOT / "tests" / "raising.py").read_text()
         + textwrap.dedent(
             """
-            import windlass
+            import ropewalk
             def identity(value): return value
-            with windlass.Pool(1, kind="process") as pool:
+            with ropewalk.Pool(1, kind="process") as pool:
                 for name in MAKERS:
                     raised = pool.submit(throw, name).exception(60)
                     made = pool.submit(make, name).result(60)

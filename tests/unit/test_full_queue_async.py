@@ -16,7 +16,7 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 SECONDS = 60
 
@@ -153,7 +153,7 @@ def test_a_wait_for_room_learns_of_the_end(make_pool: Callable[..., Any], gate: 
         await turns()
         pool.shutdown(wait=False, cancel_futures=True)
         for task in [*waiting, mapping]:
-            with pytest.raises(windlass.PoolClosed):
+            with pytest.raises(ropewalk.PoolClosed):
                 await asyncio.wait_for(task, SECONDS)
         open_gate()
 
@@ -164,9 +164,9 @@ def test_a_wait_for_room_learns_of_the_end(make_pool: Callable[..., Any], gate: 
 
 def test_a_pool_that_refuses_does_so_at_once(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
     async def main() -> None:
-        with pytest.raises(windlass.QueueFull):
+        with pytest.raises(ropewalk.QueueFull):
             await pool.run(tasks.square, 1)
-        with pytest.raises(windlass.QueueFull):
+        with pytest.raises(ropewalk.QueueFull):
             async for _ in pool.map(tasks.square, range(3)):
                 pass
 

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import pytest
 from tests import tasks
 
-import windlass
-from windlass import _core, _functions
+import ropewalk
+from ropewalk import _core, _functions
 
 LIMIT = 10
 TABLE = [1, 2, 3]
@@ -100,7 +100,7 @@ def test_a_name_that_means_another_function_is_not_used() -> None:
 
 def test_a_function_that_cannot_be_sent() -> None:
     frame = sys._getframe()
-    with pytest.raises(windlass.EncodeError, match="Define it at the top of a module"):
+    with pytest.raises(ropewalk.EncodeError, match="Define it at the top of a module"):
         _functions.encode(functools.partial(tasks.add, frame))
 
 

@@ -14,13 +14,13 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 
 def test_it_is_one_of_the_standard_librarys(pool: Any) -> None:
     future = pool.submit(tasks.square, 3)
     assert isinstance(future, concurrent.futures.Future)
-    assert isinstance(future, windlass.Future)
+    assert isinstance(future, ropewalk.Future)
     assert isinstance(pool, concurrent.futures.Executor)
 
 
@@ -241,7 +241,7 @@ def test_its_record(make_pool: Callable[..., Any], kind: str) -> None:
     for future in futures:
         pid, _ = future.result(60)
         record = future.task
-        assert isinstance(record, windlass.TaskRecord)
+        assert isinstance(record, ropewalk.TaskRecord)
         assert (record.kind, record.worker_pid, record.attempt) == (kind, pid, 1)
         assert record.queued_seconds >= 0
         assert record.busy_seconds >= 0
@@ -265,7 +265,7 @@ def test_only_its_pool_moves_it_on(pool: Any) -> None:
 
 def test_one_made_by_hand_says_so() -> None:
     with pytest.raises(RuntimeError, match="pool"):
-        windlass.Future().result()
+        ropewalk.Future().result()
 
 
 def test_it_is_collected_with_its_result(pool: Any) -> None:

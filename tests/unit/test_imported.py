@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import windlass
+import ropewalk
 
 
 def _said(code: str) -> str:
@@ -20,7 +20,7 @@ def test_errors_become_the_standard_librarys_once_that_isloaded() -> None:
     assert (
         _said(
             "import sys\n"
-            "from windlass import DecodeError, PoolBroken, WorkerCrashed\n"
+            "from ropewalk import DecodeError, PoolBroken, WorkerCrashed\n"
             "class Own(WorkerCrashed): pass\n"
             "before = Own('it died')\n"
             "assert 'concurrent.futures.process' not in sys.modules\n"
@@ -40,13 +40,13 @@ def test_a_look_for_the_module_does_not_take_it_forloaded() -> None:
     assert (
         _said(
             "import importlib.util\n"
-            "from windlass import WorkerCrashed\n"
+            "from ropewalk import WorkerCrashed\n"
             "assert importlib.util.find_spec('concurrent.futures.process')\n"
             "assert importlib.util.find_spec('concurrent.futures.process')\n"
             "import concurrent.futures, sys\n"
             "concurrent.futures.ProcessPoolExecutor\n"
             "print(issubclass(WorkerCrashed, sys.modules['concurrent.futures.process'].BrokenProcessPool))\n"
-            "print(any(type(one).__module__.startswith('windlass') for one in sys.meta_path))"
+            "print(any(type(one).__module__.startswith('ropewalk') for one in sys.meta_path))"
         )
         == "True\nFalse"
     )
@@ -56,7 +56,7 @@ def test_errors_are_the_standard_librarys_if_that_wasloaded_before() -> None:
     assert (
         _said(
             "from concurrent.futures.process import BrokenProcessPool\n"
-            "from windlass import WorkerCrashed\n"
+            "from ropewalk import WorkerCrashed\n"
             "print(issubclass(WorkerCrashed, BrokenProcessPool))"
         )
         == "True"
@@ -71,20 +71,20 @@ def test_workers_load_no_pool_of_the_standard_librarys() -> None:
     costly = ("concurrent.futures.process", "multiprocessing", "multiprocessing.connection")
     assert (
         _said(
-            "import windlass\n"
+            "import ropewalk\n"
             "from tests.unit.test_imported import loaded\n"
             "if __name__ == '__main__':\n"
-            f"    with windlass.Pool(1) as pool: print(pool.submit(loaded, {costly!r}).result(60))"
+            f"    with ropewalk.Pool(1) as pool: print(pool.submit(loaded, {costly!r}).result(60))"
         )
         == "[]"
     )
 
 
 def _raise_broken() -> None:
-    raise windlass.WorkerCrashed("of its own")
+    raise ropewalk.WorkerCrashed("of its own")
 
 
 def test_a_worker_sends_such_an_error_as_itself() -> None:
-    with windlass.Pool(1) as pool:
+    with ropewalk.Pool(1) as pool:
         error = pool.submit(_raise_broken).exception(60)
-    assert type(error) is windlass.WorkerCrashed
+    assert type(error) is ropewalk.WorkerCrashed

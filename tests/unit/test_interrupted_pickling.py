@@ -16,7 +16,7 @@ import pytest
 from tests import tasks
 from tests.polling import until
 
-import windlass
+import ropewalk
 
 ENDINGS = [KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError(), GeneratorExit(), MemoryError()]
 
@@ -77,7 +77,7 @@ WAYS: dict[str, Callable[[Any, Ending], object]] = {
         pool.map(tasks.identity, iter([*range(200), it]), chunksize=1)
     ),
     "a map's function": lambda pool, it: list(pool.map(functools.partial(tasks.capture, it), [1])),
-    "initargs": lambda pool, it: windlass.Pool(1, kind="process", initializer=tasks.identity, initargs=(it,)),
+    "initargs": lambda pool, it: ropewalk.Pool(1, kind="process", initializer=tasks.identity, initargs=(it,)),
 }
 
 
@@ -105,7 +105,7 @@ def test_an_interrupt_in_a_chunk_ends_the_map(pool: Any, error: BaseException, w
 def test_what_cannot_be_shared_for_want_of_memory_says_so(error: BaseException) -> None:
     it = Ending(error)
     with _ended(error):
-        windlass.share(it)
+        ropewalk.share(it)
     assert it.asked == 1
 
 
@@ -134,7 +134,7 @@ def _files_of_memory() -> int:
 
 def test_nothing_is_left_of_a_call_that_was_interrupted(pool: Any) -> None:
     def interrupted() -> None:
-        lent = windlass.shared.buffer(1 << 20)
+        lent = ropewalk.shared.buffer(1 << 20)
         for send in (
             lambda: pool.submit(tasks.capture, lent, Bulky(Ending(KeyboardInterrupt()))),
             lambda: list(pool.map(tasks.capture, [[lent, Bulky(Ending(KeyboardInterrupt()))]])),
@@ -226,5 +226,5 @@ def test_a_result_whose_unpickling_was_interrupted_is_still_there(
 
 def test_a_result_that_asks_for_an_exit_when_it_is_unpickled(pool: Any) -> None:
     Arriving.times = 0
-    with pytest.raises(windlass.DecodeError, match="SystemExit"):
+    with pytest.raises(ropewalk.DecodeError, match="SystemExit"):
         pool.submit(Arriving, os.getpid(), SystemExit, 0).result(60)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests import tasks
 
-from windlass import _serialize, shared
+from ropewalk import _serialize, shared
 
 hypothesis: Any = pytest.importorskip("hypothesis")
 np: Any = pytest.importorskip("numpy")

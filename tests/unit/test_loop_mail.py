@@ -13,20 +13,20 @@ import pytest
 from tests import tasks
 from tests.polling import until
 
-import windlass
-from windlass._future import LoopMail, by_mail, mail_of
+import ropewalk
+from ropewalk._future import LoopMail, by_mail, mail_of
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
 def test_asyncios_own_way_brings_results_and_errors(kind: str) -> None:
-    async def main(pool: windlass.Pool) -> None:
+    async def main(pool: ropewalk.Pool) -> None:
         loop = asyncio.get_running_loop()
         many = await asyncio.gather(*(loop.run_in_executor(pool, tasks.square, n) for n in range(300)))
         assert many == [n * n for n in range(300)]
         with pytest.raises(TypeError):
             await asyncio.wrap_future(pool.submit(len, 3))  # type: ignore[arg-type] # pyright: ignore
 
-    with windlass.Pool(2, kind=kind) as pool:  # type: ignore[arg-type] # pyright: ignore
+    with ropewalk.Pool(2, kind=kind) as pool:  # type: ignore[arg-type] # pyright: ignore
         asyncio.run(main(pool))
 
 
@@ -38,7 +38,7 @@ def test_a_burst_wakes_the_loop_once() -> None:
             calls.append(callback)
             return super().call_soon_threadsafe(callback, *args, context=context)
 
-    async def main(pool: windlass.Pool, gate: threading.Event) -> None:
+    async def main(pool: ropewalk.Pool, gate: threading.Event) -> None:
         loop = asyncio.get_running_loop()
         first = loop.run_in_executor(pool, gate.wait, 60)
         rest = [loop.run_in_executor(pool, abs, -n) for n in range(100)]
@@ -48,7 +48,7 @@ def test_a_burst_wakes_the_loop_once() -> None:
         until(lambda: len(mail_of(loop)._box) == 101)
         assert await asyncio.gather(first, *rest) == [True, *range(100)]
 
-    with windlass.Pool(1, kind="thread") as pool, asyncio.Runner(loop_factory=Counting) as runner:
+    with ropewalk.Pool(1, kind="thread") as pool, asyncio.Runner(loop_factory=Counting) as runner:
         runner.run(main(pool, threading.Event()))
     assert len(calls) == 1
 

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import abc, collections, dataclasses, enum, fractions, functools, json, threading, typing, weakref
-import windlass
+import ropewalk
 {source}
 NAMES = [name for name, value in list(globals().items()) if isinstance(value, type) and value.__module__ == "__main__"]
 
@@ -23,7 +23,7 @@ def made():
 def give(item):
     return has(item), isinstance(item, type(made())), item
 
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     expected = has({made})
     # The argument comes first: nothing has brought the class to the worker before.
     seen, one_class, back = pool.submit(give, {made}).result(60)
@@ -31,7 +31,7 @@ with windlass.Pool(1, kind="process") as pool:
     assert one_class, "the worker has two classes"
     assert type(back) is type({made}), "it came back as another class"
     assert has(back) == expected, ("back", has(back), expected)
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     result = pool.submit(made).result(60)
     assert type(result) is type({made}), "a result of another class"
     assert has(result) == expected, ("result", has(result), expected)
@@ -468,13 +468,13 @@ def test_a_class_is_what_it_is_in_the_program(tmp_path: Path, name: str) -> None
 
 def test_an_exception_with_slots_arrives_whole(tmp_path: Path) -> None:
     program = """
-import dataclasses, windlass
+import dataclasses, ropewalk
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused(Exception):
     code: int
     why: str = "so"
 def refuse(code): raise Refused(code)
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     try:
         pool.submit(refuse, 4).result(60)
     except Refused as error:
@@ -485,14 +485,14 @@ with windlass.Pool(1, kind="process") as pool:
 
 def test_slots_that_were_given_as_an_iterator(tmp_path: Path) -> None:
     program = """
-import windlass
+import ropewalk
 class Point:
     __slots__ = iter(["x"])
 def make():
     point = Point()
     point.x = 1
     return point.x, hasattr(point, "__dict__")
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     print(pool.submit(make).result(60))
 """
     assert run_program(tmp_path, program) == ["(1, False)"]
@@ -500,13 +500,13 @@ with windlass.Pool(1, kind="process") as pool:
 
 def test_a_class_that_a_function_makes_comes_back(tmp_path: Path) -> None:
     program = """
-import windlass
+import ropewalk
 def make():
     class Local:
         __slots__ = ("x",)
         def __init__(self): self.x = 3
     return Local()
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     has = lambda one: (one.x, hasattr(one, "__dict__"))
     print(has(pool.submit(make).result(60)), pool.submit(has, make()).result(60))
 """

@@ -78,7 +78,7 @@ def test_what_a_worker_has_set_stays_when_the_program_deletes_other_names(tmp_pa
         def use():
             return count, added, getattr(Config, "added", "gone"), getattr(Config, "other", "gone"), globals().get("K")
         K = 1
-        with windlass.Pool(1, kind="process", initializer=init) as pool:
+        with ropewalk.Pool(1, kind="process", initializer=init) as pool:
             print(pool.submit(use).result(60))
             del K, Config.other
             print(pool.submit(use).result(60))
@@ -128,7 +128,7 @@ def test_a_module_that_only_the_program_has_is_imported_in_a_body(tmp_path: Path
         def read_own():
             import own
             return own.x
-        with windlass.Pool(1, kind="process", initializer=init) as pool:
+        with ropewalk.Pool(1, kind="process", initializer=init) as pool:
             for made.x in range(3):
                 print(pool.submit(read).result(60), pool.submit(lambda job: job.run(), Job()).result(60))
             print(pool.submit(read_own).result(60))

@@ -11,10 +11,10 @@ import pytest
 
 BEFORE = """
 import contextvars, dataclasses, enum, functools, logging, sys, threading
-import windlass
+import ropewalk
 """
 POOL = """
-pool = windlass.Pool(1, kind="process")
+pool = ropewalk.Pool(1, kind="process")
 def run(function, *args): return pool.submit(function, *args).result(60)
 """
 
@@ -38,7 +38,7 @@ def test_a_task_reads_what_the_initializer_has_set(tmp_path: Path) -> None:
             return G
         def ask():
             return read(), (lambda: G)()
-        with windlass.Pool(2, kind="process", threads=2, initializer=init, initargs=("set",)) as pool:
+        with ropewalk.Pool(2, kind="process", threads=2, initializer=init, initargs=("set",)) as pool:
             print({pool.submit(read).result(60) for _ in range(20)})
             print(set(pool.map(lambda _: G, range(20), chunksize=1)))
             print(pool.submit(ask).result(60))
@@ -52,7 +52,7 @@ def test_an_initializer_that_has_no_name_in_the_program(tmp_path: Path) -> None:
     source = """
         def init(x):
             globals()["later"] = x
-        with windlass.Pool(1, kind="process", initializer=init, initargs=(3,)) as pool:
+        with ropewalk.Pool(1, kind="process", initializer=init, initargs=(3,)) as pool:
             print(pool.submit(lambda: later).result(60))
         """
     assert _program(tmp_path, source, BEFORE) == ["3"]
@@ -261,7 +261,7 @@ def test_what_cannot_be_sent_is_named(tmp_path: Path) -> None:
         for function in (outer, lambda: stack):
             try:
                 run(function)
-            except windlass.EncodeError as error:
+            except ropewalk.EncodeError as error:
                 print(error)
         """
     first, second = _program(tmp_path, source)
@@ -316,7 +316,7 @@ def test_the_value_of_an_enumeration_changed_in_place(tmp_path: Path) -> None:
         def found():
             return [Kind(list(Kind.ROWS.value)) is Kind.ROWS, Kind(dict(Kind.NAMES.value)) is Kind.NAMES,
                     Kind(Kind.HELD.value) is Kind.HELD, Kind(3) is Kind.FIXED]
-        with windlass.Pool(1, kind="process") as one:
+        with ropewalk.Pool(1, kind="process") as one:
             for _ in range(2):
                 print(one.submit(look).result(60), one.submit(lambda member: member.value, Kind.ROWS).result(60))
                 print(all(one.submit(found).result(60)))
@@ -338,7 +338,7 @@ def test_a_function_that_many_threads_submit(tmp_path: Path, threads: int) -> No
         from concurrent.futures import ThreadPoolExecutor
         rate = 3
         def scaled(x): return x * rate
-        with windlass.Pool(2, kind="process", threads={threads}) as pool, ThreadPoolExecutor(8) as submitters:
+        with ropewalk.Pool(2, kind="process", threads={threads}) as pool, ThreadPoolExecutor(8) as submitters:
             def batch(start):
                 futures = [pool.submit(scaled, start + n) for n in range(200)]
                 futures += [pool.submit(lambda x, n=n: x + n, start) for n in range(20)]
@@ -354,7 +354,7 @@ def test_a_main_module_in_a_worker_s_own_pool(tmp_path: Path) -> None:
         rate = 3
         def scaled(x): return x * rate
         def nested():
-            with windlass.Pool(1, kind="process") as inner:
+            with ropewalk.Pool(1, kind="process") as inner:
                 return inner.submit(scaled, 4).result(60)
         print(run(nested))
         """
@@ -450,7 +450,7 @@ def test_a_change_in_place_behind_a_class_arrives(tmp_path: Path) -> None:
 def test_a_class_with_nothing_that_changes_unseen_is_known_by_its_version(tmp_path: Path) -> None:
     source = """
         import abc, typing
-        from windlass import _core, _watch
+        from ropewalk import _core, _watch
         @dataclasses.dataclass
         class Point:
             x: int
@@ -529,7 +529,7 @@ def test_the_program_s_first_value_replaces_what_a_task_assigned_before(tmp_path
             setattr(sys.modules["__main__"], "seen", "initializer's")
         def use(): return model, connection
         def use_dynamic(): return dynamic, seen
-        with windlass.Pool(1, kind="process", initializer=init) as pool:
+        with ropewalk.Pool(1, kind="process", initializer=init) as pool:
             print(pool.submit(learn).result(60), pool.submit(lambda: (model, connection)).result(60))
             print(pool.submit(use_dynamic).result(60))
             model = connection = "program's"

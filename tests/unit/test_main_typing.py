@@ -10,17 +10,17 @@ from tests.unit.test_main_classes import run_program
 
 PROGRAM = """
 import ctypes, dataclasses, inspect, sys, typing
-import windlass
+import ropewalk
 {source}
 def seen(*given):
     return {seen}
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     expected = seen({given})
     for turn in range(2):
         result = pool.submit(seen, {given}).result(60)
         assert repr(result) == repr(expected), (turn, result, expected)
     assert repr(pool.submit(lambda: seen({given})).result(60)) == repr(expected)
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     assert repr(list(pool.map(seen, {mapped}))) == repr([seen(one) for one in {mapped}])
 print("done")
 """
@@ -194,12 +194,12 @@ def test_type_aliases_and_parameters_by_syntax(tmp_path: Path) -> None:
 
 def test_what_stands_for_itself_comes_back_as_itself(tmp_path: Path) -> None:
     program = """
-import windlass
+import ropewalk
 class Missing:
     def __reduce__(self): return "MISSING"
 MISSING = Missing()
 def same(value): return [value, MISSING]
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     print([one is MISSING for one in pool.submit(same, MISSING).result(60)])
 """
     assert run_program(tmp_path, program) == ["[True, True]"]
@@ -208,7 +208,7 @@ with windlass.Pool(1, kind="process") as pool:
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated when they are defined")
 def test_annotations_that_mean_nothing_yet(tmp_path: Path) -> None:
     program = """
-import windlass
+import ropewalk
 class Plain:
     a: int
     b: Later
@@ -218,7 +218,7 @@ def make():
     x = 1
     def inner(a: Nowhere): return x, inner.__annotations__
     return inner
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     print(pool.submit(use, None, 1).result(60))
     print(pool.submit(make(), 1).result(60))
     print("__annotations_cache__" in vars(Plain))
@@ -236,7 +236,7 @@ with windlass.Pool(1, kind="process") as pool:
 
 def test_an_error_about_the_main_module_names_its_cure(tmp_path: Path) -> None:
     program = """
-import windlass
+import ropewalk
 class Named:
     def __reduce__(self): return find, ("absent",)
 def find(name):
@@ -244,10 +244,10 @@ def find(name):
     return pickle.loads(b"c__main__\\n" + name.encode() + b"\\n.")
 named = Named()
 named.note = 1
-with windlass.Pool(1, kind="process") as pool:
+with ropewalk.Pool(1, kind="process") as pool:
     try:
         pool.submit(lambda: named).result(60)
-    except windlass.FunctionLoadError as error:
+    except ropewalk.FunctionLoadError as error:
         print("preload" in str(error), "Refer to it by its name" in str(error))
 """
     assert run_program(tmp_path, program) == ["False True"]

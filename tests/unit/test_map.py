@@ -15,7 +15,7 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 
 class Counted:
@@ -262,7 +262,7 @@ def test_slow_inputs_are_not_piled_up_in_one_worker(make_pool: Callable[..., Any
 def test_map_of_a_function_that_cannot_be_sent(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process")
     lock = threading.Lock()
-    with pytest.raises(windlass.EncodeError):
+    with pytest.raises(ropewalk.EncodeError):
         list(pool.map(lambda n: lock, [1]))
 
 
@@ -358,7 +358,7 @@ def test_a_queue_that_others_fill_refuses_a_map(make_pool: Callable[..., Any], g
     pool.submit(gate.hold)
     until(gate.marks)
     waiting = pool.submit(tasks.square, 4)
-    with pytest.raises(windlass.QueueFull):
+    with pytest.raises(ropewalk.QueueFull):
         pool.map(tasks.square, range(10))
     gate.open()
     assert waiting.result(60) == 16
@@ -403,7 +403,7 @@ def test_a_failure_is_told_before_the_rest_of_its_batch(processes: Any, gate: Ga
 
 
 def test_failures_of_slow_batches_cost_no_input(processes: Any) -> None:
-    from windlass import Err
+    from ropewalk import Err
 
     for inputs in ([None] * 5, [1, None, 2, None, None, 3]):
         got = list(processes.map(_fail_or_hold, inputs, chunksize=4, results=True))

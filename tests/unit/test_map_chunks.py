@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, cast
 import pytest
 from tests import tasks
 
-import windlass
-from windlass import Ok
+import ropewalk
+from ropewalk import Ok
 
 COUNT = 2000
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Any]:
-    with windlass.Pool(2, kind="process") as made:
+    with ropewalk.Pool(2, kind="process") as made:
         yield made
 
 
@@ -104,7 +104,7 @@ def test_nor_have_several_iterables(pool: Any) -> None:
 def test_instances_of_the_programs_own_classes(tmp_path: Any) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import windlass\n"
+        "import ropewalk\n"
         "class Job:\n"
         "    def __init__(self, number, seen): self.number, self.seen = number, seen\n"
         "def run(job):\n"
@@ -112,7 +112,7 @@ def test_instances_of_the_programs_own_classes(tmp_path: Any) -> None:
         "    return len(job.seen), type(job) is Job\n"
         "if __name__ == '__main__':\n"
         "    seen = []\n"
-        "    with windlass.Pool(2, kind='process') as pool:\n"
+        "    with ropewalk.Pool(2, kind='process') as pool:\n"
         "        print(set(pool.map(run, [Job(n, seen) for n in range(2000)])))\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
@@ -142,7 +142,7 @@ def test_arrays_come_whole_and_apart(pool: Any, length: int) -> None:
 
 
 def test_a_chunk_that_was_asked_for_is_sent_as_one() -> None:
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         inputs: list[list[int]] = [[]] * 4
         assert list(pool.map(append, inputs, chunksize=2)) == [1, 2, 1, 2]
 
@@ -214,7 +214,7 @@ def test_an_array_that_is_returned_again_and_again(pool: Any, length: int) -> No
 def test_what_cannot_be_pickled_is_one_result_of_many(pool: Any) -> None:
     came = list(pool.map(unpicklable_at, range(COUNT), results=True))
     assert [at for at, one in enumerate(came) if one.is_err()] == [777, 1500]
-    assert all(isinstance(came[at].err(), windlass.ResultEncodeError) for at in (777, 1500))
+    assert all(isinstance(came[at].err(), ropewalk.ResultEncodeError) for at in (777, 1500))
     assert came[1].ok() == 1
 
 
@@ -224,7 +224,7 @@ def unpicklable_at(number: int) -> Any:
 
 def test_results_that_refer_to_many_segments(pool: Any) -> None:
     pytest.importorskip("numpy")
-    arrays = [windlass.shared.array(1 << 20, "u1") for _ in range(40)]
+    arrays = [ropewalk.shared.array(1 << 20, "u1") for _ in range(40)]
     for number, array in enumerate(arrays):
         array[0] = number
     came = pool.map(operator.itemgetter(0), [(array,) for array in arrays * 5], chunksize=100)
@@ -273,7 +273,7 @@ def test_threads_get_each_input_s_error_once(pool: Any) -> None:
                 came.append(next(results))
             except StopIteration:
                 return
-            except windlass.WorkerCrashed as error:
+            except ropewalk.WorkerCrashed as error:
                 came.append(error)
 
     threads = [threading.Thread(target=take) for _ in range(4)]
@@ -282,4 +282,4 @@ def test_threads_get_each_input_s_error_once(pool: Any) -> None:
     for thread in threads:
         thread.join(60)
     assert len(came) == count
-    assert sum(isinstance(one, windlass.WorkerCrashed) for one in came) == 120
+    assert sum(isinstance(one, ropewalk.WorkerCrashed) for one in came) == 120

@@ -21,14 +21,14 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_its_length_is_what_is_to_come(pool: Any) -> None:
     results = pool.map(tasks.square, range(100))
-    assert isinstance(results, windlass.MapIterator)
+    assert isinstance(results, ropewalk.MapIterator)
     assert len(results) == operator.length_hint(results) == 100
     for left in range(99, -1, -1):
         next(results)
@@ -72,7 +72,7 @@ def test_async_for(pool: Any) -> None:
         unordered = [value async for value in pool.map_unordered(tasks.square, iter(range(1000)))]
         assert sorted(unordered) == [n * n for n in range(1000)]
         told = [it async for it in pool.options(retries=1).map(int, ["1", "x"], results=True)]
-        assert told[0] == windlass.Ok(1)
+        assert told[0] == ropewalk.Ok(1)
         assert isinstance(told[1].error, ValueError)
 
     asyncio.run(main())
@@ -163,7 +163,7 @@ def test_leaving_asynchronously_finishes_what_was_taken(gate: Gate, kind: str) -
         futures = []
 
         async def work() -> None:
-            async with windlass.Pool(1, kind=kind) as pool:
+            async with ropewalk.Pool(1, kind=kind) as pool:
                 futures.extend(pool.submit(gate.hold) for _ in range(3))
 
         leaving = asyncio.create_task(work())
@@ -180,7 +180,7 @@ def test_leaving_asynchronously_finishes_what_was_taken(gate: Gate, kind: str) -
 
 def test_leaving_a_pool_that_is_the_loops_own_executor(kind: str) -> None:
     async def main() -> None:
-        async with windlass.Pool(1, kind=kind) as pool:
+        async with ropewalk.Pool(1, kind=kind) as pool:
             loop = asyncio.get_running_loop()
             assert await loop.run_in_executor(pool, tasks.square, 3) == 9
             assert await loop.run_in_executor(pool.options(timeout=60), tasks.square, 4) == 16
@@ -189,10 +189,10 @@ def test_leaving_a_pool_that_is_the_loops_own_executor(kind: str) -> None:
 
 
 PROGRESS = """
-import windlass
+import ropewalk
 from tests import tasks
 
-with windlass.Pool(2, kind="thread") as pool:
+with ropewalk.Pool(2, kind="thread") as pool:
     print(sum(pool.map(tasks.square, range(50), progress=True)))
     results = pool.map_unordered(tasks.square, iter(range(50)), progress=True)
     print(next(results) + sum(results))
@@ -250,21 +250,21 @@ def test_progress_on_a_terminal() -> None:
 )
 def test_other_libraries_names_are_answered_with_ours(name: str, told: str) -> None:
     with pytest.raises(TypeError, match=f"{name}.*({told})"):
-        windlass.Pool(**{name: 3})  # type: ignore[arg-type]
+        ropewalk.Pool(**{name: 3})  # type: ignore[arg-type]
 
 
 def test_public_objects_say_what_they_are(pool: Any) -> None:
     future = pool.submit(tasks.square, 3)
     future.result(60)
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     view = pool.options(timeout=3)
     for thing in (
         *(pool, future, future.task, view, pool.statistics(), pool.map(tasks.square, [1])),
-        *(bus, bus.subscribe("a.*"), bus.statistics(), windlass.shared.buffer(64)),
-        *(windlass.Ok(1), windlass.Err("no"), windlass.OutOfDescriptors("none left")),
+        *(bus, bus.subscribe("a.*"), bus.statistics(), ropewalk.shared.buffer(64)),
+        *(ropewalk.Ok(1), ropewalk.Err("no"), ropewalk.OutOfDescriptors("none left")),
     ):
         assert "object at 0x" not in repr(thing)
-    assert repr(view).startswith("<windlass.PoolOptions of windlass-")
+    assert repr(view).startswith("<ropewalk.PoolOptions of ropewalk-")
     assert "timeout=3.0" in repr(view)
     assert "1 results to come" in repr(pool.map(tasks.square, [1]))
 
@@ -282,6 +282,6 @@ def test_views_offer_what_a_pool_offers(pool: Any) -> None:
     asyncio.run(main())
     with view as again:
         assert again is view
-    with pytest.raises(windlass.PoolClosed):
+    with pytest.raises(ropewalk.PoolClosed):
         pool.submit(tasks.square, 3)
     until(lambda: pool.statistics().worker_pids == (), seconds=60)

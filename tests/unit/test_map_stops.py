@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import windlass
+import ropewalk
 
 
 def stop(number: int) -> int:
@@ -67,5 +67,5 @@ def test_nor_an_awaited_call(pool: Any) -> None:
 
 def test_a_stop_iteration_as_a_result_is_itself(pool: Any) -> None:
     told = list(pool.map(stop, range(3), results=True))
-    assert [windlass.Ok(0), windlass.Ok(2)] == [told[0], told[2]]
+    assert [ropewalk.Ok(0), ropewalk.Ok(2)] == [told[0], told[2]]
     assert isinstance(told[1].error, StopIteration)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import windlass
+import ropewalk
 
 COUNT = 100
 
@@ -59,25 +59,25 @@ def kind(request: pytest.FixtureRequest) -> Any:
 def test_every_input_runs_of_a_map_that_is_dropped_unread(
     kind: Any, source: str, name: str, tmp_path: Path
 ) -> None:
-    with windlass.Pool(2, kind=kind) as pool:
+    with ropewalk.Pool(2, kind=kind) as pool:
         getattr(pool, name)(Touch(tmp_path), SOURCES[source]())
     assert len(list(tmp_path.iterdir())) == COUNT
 
 
 def test_a_map_that_is_read_after_the_block_has_every_result(kind: Any) -> None:
-    with windlass.Pool(2, kind=kind) as pool:
+    with ropewalk.Pool(2, kind=kind) as pool:
         kept = pool.map(abs, generated())
     assert list(kept) == list(range(COUNT))
 
 
 def test_with_a_bar_too(tmp_path: Path) -> None:
-    with windlass.Pool(2, kind="thread") as pool:
+    with ropewalk.Pool(2, kind="thread") as pool:
         pool.map(Touch(tmp_path), generated(), progress=True)
     assert len(list(tmp_path.iterdir())) == COUNT
 
 
 def test_a_task_that_fails_stops_no_other(kind: Any, tmp_path: Path) -> None:
-    with windlass.Pool(2, kind=kind) as pool:
+    with ropewalk.Pool(2, kind=kind) as pool:
         pool.map(Touch(tmp_path), itertools.chain(range(50), ["bad/name"], range(50, COUNT)))
     assert len(list(tmp_path.iterdir())) == COUNT
 
@@ -87,7 +87,7 @@ def test_inputs_that_fail_are_an_error_of_the_shutdown() -> None:
         yield from range(50)
         raise LookupError("no more")
 
-    pool = windlass.Pool(2, kind="thread")
+    pool = ropewalk.Pool(2, kind="thread")
     pool.map(abs, failing())
     with pytest.raises(LookupError, match="no more"):
         pool.shutdown()
@@ -95,7 +95,7 @@ def test_inputs_that_fail_are_an_error_of_the_shutdown() -> None:
 
 
 def test_a_pool_that_is_dropped_runs_them(kind: Any, tmp_path: Path) -> None:
-    pool = windlass.Pool(2, kind=kind)
+    pool = ropewalk.Pool(2, kind=kind)
     engine = pool._engine
     pool.map(Touch(tmp_path), generated())
     del pool
@@ -106,8 +106,8 @@ def test_a_pool_that_is_dropped_runs_them(kind: Any, tmp_path: Path) -> None:
 
 def test_so_does_a_program_that_ends(tmp_path: Path) -> None:
     code = f"""
-import windlass
-pool = windlass.Pool(2)
+import ropewalk
+pool = ropewalk.Pool(2)
 def touch(number):
     open({str(tmp_path)!r} + f"/{{number}}", "w").close()
 pool.map(touch, (number for number in range({COUNT})))
@@ -118,7 +118,7 @@ pool.map(touch, (number for number in range({COUNT})))
 
 def test_no_more_than_the_buffer_is_taken(tmp_path: Path) -> None:
     source = iter(range(COUNT))
-    with windlass.Pool(2, kind="thread") as pool:
+    with ropewalk.Pool(2, kind="thread") as pool:
         pool.map(Touch(tmp_path), source, buffersize=3)
     assert len(list(tmp_path.iterdir())) == 3
     assert next(source) == 3
@@ -126,7 +126,7 @@ def test_no_more_than_the_buffer_is_taken(tmp_path: Path) -> None:
 
 def test_cancelled_futures_are_not_run(tmp_path: Path) -> None:
     source = iter(range(COUNT))
-    pool = windlass.Pool(2, kind="thread")
+    pool = ropewalk.Pool(2, kind="thread")
     pool.map(Touch(tmp_path), source)
     pool.shutdown(cancel_futures=True)
     assert next(source) < COUNT
@@ -136,7 +136,7 @@ def test_an_exception_that_leaves_the_block_takes_no_more_inputs() -> None:
     source = itertools.count()
 
     def fails() -> None:
-        with windlass.Pool(2, kind="thread") as pool:
+        with ropewalk.Pool(2, kind="thread") as pool:
             pool.map(abs, source)
             raise LookupError
 
@@ -146,7 +146,7 @@ def test_an_exception_that_leaves_the_block_takes_no_more_inputs() -> None:
 
 
 ENDLESS = """
-import itertools, threading, windlass
+import itertools, threading, ropewalk
 taken = threading.Event()
 def source():
     for number in {inputs}:
@@ -154,7 +154,7 @@ def source():
             print("shutting down", flush=True)
         yield number
 try:
-    with windlass.Pool(2, kind={kind!r}) as pool:
+    with ropewalk.Pool(2, kind={kind!r}) as pool:
         {keep}pool.map(abs, source())
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -177,7 +177,7 @@ def test_interrupts_end_inputs_without_end(kind: Any, keep: str) -> None:
 
 
 def test_a_map_that_was_read_in_part_warns(kind: Any) -> None:
-    pool = windlass.Pool(2, kind=kind)
+    pool = ropewalk.Pool(2, kind=kind)
     results = pool.map(abs, generated())
     assert next(results) == 0
     with pytest.warns(
@@ -185,13 +185,13 @@ def test_a_map_that_was_read_in_part_warns(kind: Any) -> None:
     ) as told:
         pool.shutdown()
     assert told[0].filename == __file__
-    with pytest.raises(windlass.PoolClosed, match=r"this map had run all its inputs: it had taken \d+"):
+    with pytest.raises(ropewalk.PoolClosed, match=r"this map had run all its inputs: it had taken \d+"):
         list(results)
 
 
 def test_leaving_the_block_warns_where_it_is_left() -> None:
     def leaves() -> None:
-        with windlass.Pool(2, kind="thread") as pool:
+        with ropewalk.Pool(2, kind="thread") as pool:
             results = pool.map(abs, generated())
             next(results)
 
@@ -204,7 +204,7 @@ def test_leaving_the_block_warns_where_it_is_left() -> None:
 def test_nothing_warns_about_a_map_that_is_done_with(how: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with windlass.Pool(2, kind="thread") as pool:
+        with ropewalk.Pool(2, kind="thread") as pool:
             results: Any = pool.map(abs, list(generated()) if how == "list" else generated())
             next(results)
             if how == "close":

@@ -21,7 +21,7 @@ from tests import tasks
 from tests.polling import until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 #: Seconds that anything here may take.
 _LONG = 60
@@ -264,7 +264,7 @@ def test_workers_that_come_later_get_them_too(context: Any, make_pool: Callable[
     for turn in range(3):
         pool.submit(_do, lambda value, end, turn: end.send((value.value, turn)), turn).result(_LONG)
         assert here.recv() == (5, turn)
-        with pytest.raises(windlass.WorkerCrashed):
+        with pytest.raises(ropewalk.WorkerCrashed):
             pool.submit(tasks.killed_by, signal.SIGKILL).result(_LONG)
     assert all(other.value == 1 for other in others)
 
@@ -275,12 +275,12 @@ def test_descriptors_go_with_the_pool(context: Any) -> None:
 
     def turn() -> None:
         queue = context.Queue()
-        with windlass.Pool(
+        with ropewalk.Pool(
             2, kind="process", initializer=_start, initargs=(queue, context.Value("i"))
         ) as pool:
             pool.submit(os.getpid).result(_LONG)
-        with pytest.raises(windlass.EncodeError):
-            windlass.Pool(2, kind="process", initializer=_start, initargs=(queue, tasks.Unpicklable()))
+        with pytest.raises(ropewalk.EncodeError):
+            ropewalk.Pool(2, kind="process", initializer=_start, initargs=(queue, tasks.Unpicklable()))
         queue.close()
         queue.join_thread()
 
@@ -311,7 +311,7 @@ def test_workers_have_the_tracker_of_this_process(context: Any, make_pool: Calla
             assert tracker is None
             assert memory.buf[0] == turn
             # A tracker of the worker's own would take the memory away at the worker's end.
-            with pytest.raises(windlass.WorkerCrashed):
+            with pytest.raises(ropewalk.WorkerCrashed):
                 pool.submit(tasks.killed_by, signal.SIGKILL).result(_LONG)
             assert os.path.exists(f"/dev/shm/{memory.name}")
             assert pid != os.getpid()
@@ -344,11 +344,11 @@ def test_objects_of_the_fork_context_are_named_with_the_cure(
     made = _FORK[name](multiprocessing.get_context("fork"))
     cure = f'multiprocessing.get_context("spawn").{name}('
     for at, args in ((1, (own, made)), (0, ({"deep": [lambda: 1, made]}, own))):
-        with pytest.raises(windlass.EncodeError) as raised:
+        with pytest.raises(ropewalk.EncodeError) as raised:
             make_pool(1, kind="process", initializer=_start, initargs=args)
         assert f"initargs[{at}]" in str(raised.value)
         assert cure in str(raised.value)
-    with pytest.raises(windlass.EncodeError) as raised:
+    with pytest.raises(ropewalk.EncodeError) as raised:
         make_pool(1, kind="process", initializer=functools.partial(_start, made))
     assert "the initializer" in str(raised.value)
     assert cure in str(raised.value)
@@ -367,7 +367,7 @@ def test_memory_of_the_fork_context_needs_no_name(give: Any) -> None:
 def test_too_many_descriptors_are_refused(context: Any, make_pool: Callable[..., Any]) -> None:
     ends = [socket.socketpair() for _ in range(120)]
     try:
-        with pytest.raises(windlass.EncodeError, match="file descriptors"):
+        with pytest.raises(ropewalk.EncodeError, match="file descriptors"):
             make_pool(1, kind="process", initializer=_start, initargs=(ends,))
         pool = make_pool(1, kind="process", initializer=_start, initargs=(ends[:100],))
         pool.submit(_do, lambda ends: ends[99][1].sendall(b"there")).result(_LONG)
@@ -379,7 +379,7 @@ def test_too_many_descriptors_are_refused(context: Any, make_pool: Callable[...,
 
 
 def test_a_bus(make_pool: Callable[..., Any]) -> None:
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     with bus.subscribe("up.*") as up:
         pool = make_pool(2, kind="process", initializer=_start, initargs=(bus, {"deep": [bus]}))
         told = [pool.submit(_do, lambda bus, deep, at: bus.publish(f"up.{at}", at), at) for at in range(4)]
@@ -397,7 +397,7 @@ def test_a_bus(make_pool: Callable[..., Any]) -> None:
         bus.publish("down", "message")
         assert heard.result(_LONG) == "message"
         # And in a worker that comes later.
-        with pytest.raises(windlass.WorkerCrashed):
+        with pytest.raises(ropewalk.WorkerCrashed):
             pool.submit(tasks.killed_by, signal.SIGKILL).result(_LONG)
         for at in range(4):
             pool.submit(_do, lambda bus, deep, at: bus.publish(f"up.{at}", at), at).result(_LONG)
@@ -409,7 +409,7 @@ def test_the_program_ends_cleanly(end: str) -> None:
     # From Python 3.13 on the resource tracker is waited for, which ends when nobody has its descriptor.
     code = f"""
         import multiprocessing
-        import windlass
+        import ropewalk
 
 
         def start(queue):
@@ -423,7 +423,7 @@ def test_the_program_ends_cleanly(end: str) -> None:
 
         if __name__ == "__main__":
             queue = multiprocessing.get_context("spawn").Queue()
-            pool = windlass.Pool(2, kind="process", initializer=start, initargs=(queue,))
+            pool = ropewalk.Pool(2, kind="process", initializer=start, initargs=(queue,))
             pool.submit(put, 1).result()
             print(queue.get())
             {end}

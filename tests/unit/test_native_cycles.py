@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-import windlass
+import ropewalk
 
 #: Loops and sockets that are not closed say so; here that is the point.
 pytestmark = [
@@ -80,24 +80,24 @@ LETS_GO_BY_ITSELF = (
 
 @through("Ok")
 def _(link: Link) -> object:
-    return windlass.Ok(link)
+    return ropewalk.Ok(link)
 
 
 @through("Err")
 def _(link: Link) -> object:
-    return windlass.Err(windlass.Ok(link))
+    return ropewalk.Err(ropewalk.Ok(link))
 
 
 @through("Bus: a handler")
 def _(link: Link) -> object:
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     bus.on("it")(link.call)
     return bus
 
 
 @through("Bus: a handler and its route")
 def _(link: Link) -> object:
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     bus.on("*")(link.call)
     bus.on("it", where=lambda _: bool(link.held))(link.call)
     bus.publish("it", 1)
@@ -106,12 +106,12 @@ def _(link: Link) -> object:
 
 @through("Bus: on_error")
 def _(link: Link) -> object:
-    return windlass.Bus(on_error=link.call)
+    return ropewalk.Bus(on_error=link.call)
 
 
 @through("Bus: a route with one handler")
 def _(link: Link) -> object:
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     bus.on("it")(link.call)
     bus.publish("it", 1)
     return bus
@@ -119,7 +119,7 @@ def _(link: Link) -> object:
 
 @through("Subscription: its messages")
 def _(link: Link) -> object:
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("it")
     bus.publish("it", link)
     return subscription
@@ -127,7 +127,7 @@ def _(link: Link) -> object:
 
 @through("Subscription: a filter")
 def _(link: Link) -> object:
-    return windlass.Bus().subscribe("it", where=link.call)
+    return ropewalk.Bus().subscribe("it", where=link.call)
 
 
 @through("a reception that waits")
@@ -135,7 +135,7 @@ def _(link: Link) -> object:
     async def wait() -> None:
         await subscription.recv_async()
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("it")
     loop: Any = asyncio.new_event_loop()
     loop.link = link
@@ -147,7 +147,7 @@ def _(link: Link) -> object:
 
 @through("a reception that was not started")
 def _(link: Link) -> object:
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("it")
     bus.publish("it", link)
     return subscription.recv_async()
@@ -158,7 +158,7 @@ def _(link: Link) -> object:
     async def wait() -> None:
         await bus.publish_async("it", link)
 
-    bus = windlass.Bus()
+    bus = ropewalk.Bus()
     subscription = bus.subscribe("it", capacity=1)
     bus.publish("it", 1)
     loop: Any = asyncio.new_event_loop()
@@ -179,14 +179,14 @@ def _turn(loop: Any) -> None:
 
 @through("Loop: a callback")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     loop.call_soon(link.call)
     return loop
 
 
 @through("Loop: a callback from another thread, while it ran")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
 
     def stop() -> None:
         # What arrives in the turn that is the last stays where it arrived.
@@ -202,14 +202,14 @@ def _(link: Link) -> object:
 
 @through("Loop: a timer")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     loop.call_later(3600, link.call)
     return loop
 
 
 @through("Loop: a reader and a writer")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     left, right = socket.socketpair()
     loop.add_reader(left, link.call)
     loop.add_writer(right, link.call)
@@ -218,14 +218,14 @@ def _(link: Link) -> object:
 
 @through("Loop: a task factory")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     loop.set_task_factory(lambda *_, **__: link.call())  # type: ignore[arg-type,func-returns-value]
     return loop
 
 
 @through("Loop: an exception handler")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     loop.set_exception_handler(link.call)
     return loop
 
@@ -233,7 +233,7 @@ def _(link: Link) -> object:
 @through("Loop: the values that callbacks shared")
 def _(link: Link) -> object:
     variable: contextvars.ContextVar[Link] = contextvars.ContextVar("variable")
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
 
     def schedule() -> None:
         variable.set(link)
@@ -248,17 +248,17 @@ def _(link: Link) -> object:
 
 @through("Handle")
 def _(link: Link) -> object:
-    return windlass.new_event_loop().call_soon(link.call)
+    return ropewalk.new_event_loop().call_soon(link.call)
 
 
 @through("TimerHandle")
 def _(link: Link) -> object:
-    return windlass.new_event_loop().call_later(3600, link.call)
+    return ropewalk.new_event_loop().call_later(3600, link.call)
 
 
 @through("a timer of a loop that ran")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     made: list[object] = []
     loop.call_soon(lambda: made.append(loop.call_later(3600, link.call)))
     _turn(loop)
@@ -267,7 +267,7 @@ def _(link: Link) -> object:
 
 @through("a handle of a loop that is closed")
 def _(link: Link) -> object:
-    loop = windlass.new_event_loop()
+    loop = ropewalk.new_event_loop()
     handle = loop.call_soon(link.call, link)
     loop.close()
     return handle
@@ -280,7 +280,7 @@ class Buffer(bytearray):
 
 
 def _operation(start: Callable[[Any, socket.socket], Any], link: Link) -> object:
-    loop: Any = windlass.new_event_loop()
+    loop: Any = ropewalk.new_event_loop()
     left, right = socket.socketpair()
     left.setblocking(False)
 
@@ -307,7 +307,7 @@ def _(link: Link) -> object:
 
 @through("sock_recv_into, whose memory holds it")
 def _(link: Link) -> object:
-    loop: Any = windlass.new_event_loop()
+    loop: Any = ropewalk.new_event_loop()
     left, right = socket.socketpair()
     left.setblocking(False)
     memory = Buffer(10)
@@ -330,7 +330,7 @@ def _(link: Link) -> object:
     class Protocol(asyncio.Protocol):
         held: Any = None
 
-    loop: Any = windlass.new_event_loop()
+    loop: Any = ropewalk.new_event_loop()
     left, right = socket.socketpair()
     protocol = Protocol()
     protocol.held = link
@@ -341,7 +341,7 @@ def _(link: Link) -> object:
 
 @through("a stream reader that waits")
 def _(link: Link) -> object:
-    loop: Any = windlass.new_event_loop()
+    loop: Any = ropewalk.new_event_loop()
     left, right = socket.socketpair()
 
     async def wait() -> None:
@@ -361,7 +361,7 @@ def _(link: Link) -> object:
 
 @through("zmq: a context")
 def _(link: Link) -> object:
-    import windlass.zmq as zmq
+    import ropewalk.zmq as zmq
 
     class Context(zmq.Context):  # type: ignore[type-arg]
         link: Any
@@ -373,7 +373,7 @@ def _(link: Link) -> object:
 
 @through("zmq: a socket")
 def _(link: Link) -> object:
-    import windlass.zmq as zmq
+    import ropewalk.zmq as zmq
 
     class Context(zmq.Context):  # type: ignore[type-arg]
         link: Any
@@ -387,7 +387,7 @@ def _(link: Link) -> object:
 
 @through("zmq: a frame's tracker")
 def _(link: Link) -> object:
-    import windlass.zmq as zmq
+    import ropewalk.zmq as zmq
 
     frame: Any = zmq.Frame(b"x")
     frame.tracker = link
@@ -396,11 +396,11 @@ def _(link: Link) -> object:
 
 @through("zmq: an awaited reception")
 def _(link: Link) -> object:
-    import windlass.zmq as zmq
-    import windlass.zmq.asyncio
+    import ropewalk.zmq as zmq
+    import ropewalk.zmq.asyncio
 
-    loop: Any = windlass.new_event_loop()
-    context = windlass.zmq.asyncio.Context()
+    loop: Any = ropewalk.new_event_loop()
+    context = ropewalk.zmq.asyncio.Context()
 
     async def wait() -> None:
         receiver = context.socket(zmq.PULL)

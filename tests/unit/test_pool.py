@@ -18,7 +18,7 @@ from tests import tasks
 from tests.polling import descendants, is_alive, until
 from tests.tasks import Gate
 
-import windlass
+import ropewalk
 
 
 def test_arguments_go_as_they_are(pool: Any) -> None:
@@ -109,7 +109,7 @@ def test_the_context_manager_shuts_down_on_an_error(make_pool: Callable[..., Any
         assert pool.submit(tasks.square, 3).result(60) == 9
         raise KeyError
     assert pool.statistics().worker_pids == ()
-    with pytest.raises(windlass.PoolClosed):
+    with pytest.raises(ropewalk.PoolClosed):
         pool.submit(tasks.square, 3)
 
 
@@ -140,7 +140,7 @@ def test_a_pool_that_nobody_has_any_more_finishes_and_goes(kind: str) -> None:
     before = set(descendants(os.getpid()))
     threads = threading.active_count()
     deadline = time.monotonic() + 30
-    pool = windlass.Pool(2, kind=kind)
+    pool = ropewalk.Pool(2, kind=kind)
     futures = [pool.submit(tasks.square, n) for n in range(50)]
     expected = 2 if kind == "process" else 0
     while len(pids := pool.statistics().worker_pids) != expected:
@@ -317,7 +317,7 @@ def test_an_initializer_of_each_thread(make_pool: Callable[..., Any], gate: Gate
 def test_statistics(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
     pool = make_pool(1, kind=kind)
     empty = pool.statistics()
-    assert isinstance(empty, windlass.PoolStatistics)
+    assert isinstance(empty, ropewalk.PoolStatistics)
     assert (empty.kind, empty.workers, empty.threads) == (kind, 1, 1)
     assert (empty.submitted, empty.completed, empty.failed, empty.cancelled, empty.queued) == (0, 0, 0, 0, 0)
     held = pool.submit(gate.hold)
@@ -339,7 +339,7 @@ def test_statistics(make_pool: Callable[..., Any], gate: Gate, kind: str) -> Non
         after.completed = 1
     if kind == "process":
         (worker,) = after.workers_detail
-        assert isinstance(worker, windlass.WorkerStatistics)
+        assert isinstance(worker, ropewalk.WorkerStatistics)
         assert worker.pid == after.worker_pids[0] == held.task.worker_pid
         assert (worker.state, worker.completed) == ("idle", 6)
         assert worker.private_bytes > 0
@@ -384,12 +384,12 @@ def test_environment_and_path_reach_the_workers(
 ) -> None:
     make_pool(1, kind="process").submit(tasks.square, 2).result(60)
     # Whatever zygote there is already: a pool's workers see what is so when the pool is made.
-    monkeypatch.setenv("WINDLASS_TEST_VALUE", "seen")
+    monkeypatch.setenv("ROPEWALK_TEST_VALUE", "seen")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "only_in_tmp_path.py").write_text("def f():\n    return 'imported'\n")
     pool = make_pool(1, kind="process")
-    assert pool.submit(os.getenv, "WINDLASS_TEST_VALUE").result(60) == "seen"
+    assert pool.submit(os.getenv, "ROPEWALK_TEST_VALUE").result(60) == "seen"
     assert pool.submit(os.getcwd).result(60) == str(tmp_path)
     import only_in_tmp_path  # type: ignore[import-not-found]
 
@@ -397,8 +397,8 @@ def test_environment_and_path_reach_the_workers(
         assert pool.submit(only_in_tmp_path.f).result(60) == "imported"
     finally:
         del sys.modules["only_in_tmp_path"]
-    monkeypatch.delenv("WINDLASS_TEST_VALUE")
-    assert make_pool(1, kind="process").submit(os.getenv, "WINDLASS_TEST_VALUE").result(60) is None
+    monkeypatch.delenv("ROPEWALK_TEST_VALUE")
+    assert make_pool(1, kind="process").submit(os.getenv, "ROPEWALK_TEST_VALUE").result(60) is None
 
 
 def test_workers_have_random_numbers_of_their_own(make_pool: Callable[..., Any], gate: Gate) -> None:
@@ -423,7 +423,7 @@ def test_many_pools_at_once(make_pool: Callable[..., Any], kind: str) -> None:
 
 
 def test_subclasses(kind: str) -> None:
-    class Mine(windlass.Pool):
+    class Mine(ropewalk.Pool):
         def twice(self, n: int) -> int:
             return 2 * self.submit(tasks.square, n).result(60)
 
@@ -441,11 +441,11 @@ def test_a_task_of_a_thread_pool_cannot_wait_for_its_own_end(make_pool: Callable
 
     future = pool.submit(leave if how == "leave" else getattr(pool, how))
     if how == "terminate":
-        assert isinstance(future.exception(60), windlass.PoolTerminated)
+        assert isinstance(future.exception(60), ropewalk.PoolTerminated)
     else:
         with pytest.raises(RuntimeError, match="cannot join current thread"):
             future.result(60)
-    with pytest.raises(windlass.PoolClosed):
+    with pytest.raises(ropewalk.PoolClosed):
         pool.submit(abs, 1)
     pool.shutdown()
 

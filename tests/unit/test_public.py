@@ -9,24 +9,24 @@ from typing import Any, get_origin
 
 import pytest
 
-import windlass
+import ropewalk
 
 MODULES = [
-    "windlass",
-    "windlass.result",
-    "windlass.shared",
-    "windlass.loop",
-    "windlass.joblib",
-    "windlass.zmq",
-    "windlass.zmq.asyncio",
-    "windlass.zmq.auth",
-    "windlass.zmq.devices",
-    "windlass.zmq.decorators",
+    "ropewalk",
+    "ropewalk.result",
+    "ropewalk.shared",
+    "ropewalk.loop",
+    "ropewalk.joblib",
+    "ropewalk.zmq",
+    "ropewalk.zmq.asyncio",
+    "ropewalk.zmq.auth",
+    "ropewalk.zmq.devices",
+    "ropewalk.zmq.decorators",
 ]
 
 
 def _is_ours(thing: Any) -> bool:
-    return (getattr(thing, "__module__", None) or "").startswith("windlass")
+    return (getattr(thing, "__module__", None) or "").startswith("ropewalk")
 
 
 def _names(module: Any) -> list[str]:
@@ -84,8 +84,8 @@ def test_it_has_a_signature(name: str) -> None:
 
 
 def test_help_of_submit_tells_what_it_does() -> None:
-    said = inspect.getdoc(windlass.Pool.submit) or ""
+    said = inspect.getdoc(ropewalk.Pool.submit) or ""
     assert "future" in said
     assert "PoolClosed" in said
-    assert "see `windlass.Pool.submit`" not in said
-    assert list(inspect.signature(windlass.Pool.submit).parameters) == ["self", "fn", "args", "kwargs"]
+    assert "see `ropewalk.Pool.submit`" not in said
+    assert list(inspect.signature(ropewalk.Pool.submit).parameters) == ["self", "fn", "args", "kwargs"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from windlass import _random
+from ropewalk import _random
 
 np: Any = pytest.importorskip("numpy")
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-import windlass
-from windlass import Err, Ok, result
+import ropewalk
+from ropewalk import Err, Ok, result
 
 
 def fails(message: str) -> None:
@@ -37,7 +37,7 @@ def test_what_is_held() -> None:
 
 
 def test_a_match_takes_them_apart() -> None:
-    def told(it: windlass.Result[int, str]) -> str:
+    def told(it: ropewalk.Result[int, str]) -> str:
         match it:
             case Ok(value):
                 return f"value {value}"
@@ -106,20 +106,20 @@ def test_unwrapping_an_exception_raises_it_with_its_traceback() -> None:
 
 
 def test_unwrapping_anything_else_raises_unwrap_error() -> None:
-    with pytest.raises(windlass.UnwrapError, match=r"unwrap\(\) of Err\('no'\)") as caught:
+    with pytest.raises(ropewalk.UnwrapError, match=r"unwrap\(\) of Err\('no'\)") as caught:
         Err("no").unwrap()
     assert caught.value.error == "no"
-    assert caught.value.code == "WL-UNWRAP"
-    with pytest.raises(windlass.UnwrapError, match=r"unwrap_err\(\) of Ok\(3\)"):
+    assert caught.value.code == "RW-UNWRAP"
+    with pytest.raises(ropewalk.UnwrapError, match=r"unwrap_err\(\) of Ok\(3\)"):
         Ok(3).unwrap_err()
 
 
 def test_expecting_says_what_was_expected() -> None:
     cause = KeyError("port")
-    with pytest.raises(windlass.UnwrapError, match="a port: KeyError") as caught:
+    with pytest.raises(ropewalk.UnwrapError, match="a port: KeyError") as caught:
         Err(cause).expect("a port")
     assert caught.value.__cause__ is cause
-    with pytest.raises(windlass.UnwrapError, match="a port: 'none'") as caught:
+    with pytest.raises(ropewalk.UnwrapError, match="a port: 'none'") as caught:
         Err("none").expect("a port")
     assert caught.value.__cause__ is None
 
@@ -176,8 +176,8 @@ def test_representations() -> None:
     ring: list[Any] = []
     ring.append(Ok(ring))
     assert repr(ring) == "[Ok([...])]"
-    assert str(Ok[int]) == "windlass.Ok[int]"
-    assert windlass.Result[int, str] == Ok[int] | Err[str]
+    assert str(Ok[int]) == "ropewalk.Ok[int]"
+    assert ropewalk.Result[int, str] == Ok[int] | Err[str]
     assert isinstance(Ok(1), Ok | Err)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests import tasks
 
-import windlass
-from windlass import Err, Ok, result
+import ropewalk
+from ropewalk import Err, Ok, result
 
 
 def reciprocal(number: int) -> float:
@@ -100,7 +100,7 @@ def test_a_time_out_is_its_own_input_s(make_pool: Callable[..., Any]) -> None:
     assert list(pool.map(tasks.spin_if, [False] * 20, chunksize=1)) == [None] * 20
     came = list(pool.options(timeout=3).map(tasks.spin_if, [False, True, False], results=True))
     assert [it.is_ok() for it in came] == [True, False, True]
-    assert isinstance(came[1].err(), windlass.TaskTimeout)
+    assert isinstance(came[1].err(), ropewalk.TaskTimeout)
 
 
 @pytest.mark.parametrize("chunksize", [1, 5])
@@ -109,7 +109,7 @@ def test_what_cannot_be_sent_is_its_own_input_s(make_pool: Callable[..., Any], c
     inputs = [1, 2, tasks.Unpicklable(), 4, 5, 6]
     came = list(pool.map(tasks.identity, inputs, chunksize=chunksize, results=True))
     assert [it.is_ok() for it in came] == [True, True, False, True, True, True]
-    assert isinstance(came[2].err(), windlass.EncodeError)
+    assert isinstance(came[2].err(), ropewalk.EncodeError)
 
 
 @pytest.mark.parametrize("chunksize", [1, 5])
@@ -117,14 +117,14 @@ def test_what_cannot_be_sent_back_is_its_own_input_s(make_pool: Callable[..., An
     pool = make_pool(2, kind="process")
     came = list(pool.map(unpicklable_at, range(6), chunksize=chunksize, results=True))
     assert [it.is_ok() for it in came] == [True, True, True, False, True, True]
-    assert isinstance(came[3].err(), windlass.ResultEncodeError)
+    assert isinstance(came[3].err(), ropewalk.ResultEncodeError)
 
 
 def test_a_worker_that_dies_costs_its_chunk(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(2, kind="process")
     alone = list(pool.map(die_at, range(20), [11] * 20, chunksize=1, results=True))
     assert [n for n, it in enumerate(alone) if it.is_err()] == [11]
-    assert isinstance(alone[11].err(), windlass.WorkerCrashed)
+    assert isinstance(alone[11].err(), ropewalk.WorkerCrashed)
     chunks = list(pool.map(die_at, range(20), [11] * 20, chunksize=5, results=True))
     assert [n for n, it in enumerate(chunks) if it.is_err()] == [10, 11, 12, 13, 14]
 
@@ -136,7 +136,7 @@ def test_what_does_not_arrive_costs_no_other_of_its_chunk(make_pool: Callable[..
     came = list(getattr(pool, way)(tasks.identity, inputs, chunksize=5, results=True))
     values, errors = result.partition(came)
     assert sorted(values) == [number for number in range(15) if number not in (3, 11)]
-    assert [type(error) for error in errors] == [windlass.DecodeError] * 2
+    assert [type(error) for error in errors] == [ropewalk.DecodeError] * 2
     if way == "map":
         assert [at for at, it in enumerate(came) if it.is_err()] == [3, 11]
 

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 RIGHT = """
 from typing import assert_never, assert_type
 
-import windlass
-from windlass import Err, Ok, Result
-from windlass.result import as_result, collect, from_call, partition
+import ropewalk
+from ropewalk import Err, Ok, Result
+from ropewalk.result import as_result, collect, from_call, partition
 
 
 def half(number: int) -> Result[int, str]:
@@ -79,11 +79,11 @@ def sorted_out(them: list[Result[int, str]]) -> None:
     assert_type(partition(them), tuple[list[int], list[str]])
 
 
-def mapped(pool: windlass.Pool) -> None:
-    assert_type(pool.map(half, [1]), windlass.MapIterator[Ok[int] | Err[str]])
-    assert_type(pool.map(len, ["a"], results=True), windlass.MapIterator[Ok[int] | Err[Exception]])
-    assert_type(pool.map_unordered(len, ["a"], results=True), windlass.MapIterator[Ok[int] | Err[Exception]])
-    assert_type(pool.options(retries=1).map(len, ["a"], results=True), windlass.MapIterator[Ok[int] | Err[Exception]])
+def mapped(pool: ropewalk.Pool) -> None:
+    assert_type(pool.map(half, [1]), ropewalk.MapIterator[Ok[int] | Err[str]])
+    assert_type(pool.map(len, ["a"], results=True), ropewalk.MapIterator[Ok[int] | Err[Exception]])
+    assert_type(pool.map_unordered(len, ["a"], results=True), ropewalk.MapIterator[Ok[int] | Err[Exception]])
+    assert_type(pool.options(retries=1).map(len, ["a"], results=True), ropewalk.MapIterator[Ok[int] | Err[Exception]])
 """
 
 #: Each is one mistake, and what is said about it.
@@ -101,7 +101,7 @@ WRONG = {
     ),
     "a field that changes": ("Ok(1).value = 2\n", "read-only"),
 }
-HEAD = "from typing import assert_never\n\nfrom windlass import Err, Ok, Result\n\n"
+HEAD = "from typing import assert_never\n\nfrom ropewalk import Err, Ok, Result\n\n"
 
 
 def run_mypy(path: Path) -> tuple[int, str]:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests import raising, tasks
 
-import windlass
-from windlass import _serialize
+import ropewalk
+from ropewalk import _serialize
 
 LIMIT = 10
 TABLE = [1, 2, 3]
@@ -36,14 +36,14 @@ def test_an_instance_of_a_class_of_main_carries_its_class() -> None:
 
 def test_what_cannot_be_pickled_is_named() -> None:
     call = ((1, [2]), {"key": tasks.Unpicklable()})
-    with pytest.raises(windlass.EncodeError, match="argument key"):
+    with pytest.raises(ropewalk.EncodeError, match="argument key"):
         _serialize.encode_object(call, [])
-    with pytest.raises(windlass.EncodeError, match="argument 2"):
+    with pytest.raises(ropewalk.EncodeError, match="argument 2"):
         _serialize.encode_object(((1, sys._getframe()), {}), [])
 
 
 def test_a_message_does_not_write_out_a_long_value() -> None:
-    with pytest.raises(windlass.ResultEncodeError) as caught:
+    with pytest.raises(ropewalk.ResultEncodeError) as caught:
         _serialize.encode_result([tasks.Unpicklable()] + ["x" * 1000] * 1000, [])
     assert len(str(caught.value)) < 1000
 
@@ -104,7 +104,7 @@ def test_exceptions_come_back_as_themselves(error: BaseException) -> None:
     back = _round_trip(error)
     assert type(back) is type(error)
     assert back.args == error.args
-    assert isinstance(back.__cause__, windlass.RemoteTraceback)
+    assert isinstance(back.__cause__, ropewalk.RemoteTraceback)
     assert "in _raised" in str(back.__cause__)
 
 
@@ -119,7 +119,7 @@ def test_notes_come_along() -> None:
 @pytest.mark.parametrize("error", [raising.Locked(7), Leaves("gone")], ids=lambda e: type(e).__name__)
 def test_an_exception_that_does_not_survive_is_stood_in_for(error: Exception) -> None:
     back = _round_trip(error)
-    assert isinstance(back, windlass.RemoteError)
+    assert isinstance(back, ropewalk.RemoteError)
     assert type(error).__name__ in str(back)
     assert str(error) in str(back)
     assert type(error).__name__ in str(back.__cause__)
@@ -135,17 +135,17 @@ def test_an_error_can_be_shortened() -> None:
     stream = _serialize.encode_error(_raised(ValueError("x" * 100_000)), most=32 * 1024)
     assert len(stream) < 32 * 1024
     back = _serialize.decode_error(stream, False)
-    assert isinstance(back, windlass.RemoteError)
+    assert isinstance(back, ropewalk.RemoteError)
     assert "ValueError: xxx" in str(back)
 
 
 def test_an_error_that_is_not_there() -> None:
-    assert isinstance(_serialize.decode_error(b"", False), windlass.RemoteError)
-    assert isinstance(_serialize.decode_error(b"nonsense", False), windlass.DecodeError)
+    assert isinstance(_serialize.decode_error(b"", False), ropewalk.RemoteError)
+    assert isinstance(_serialize.decode_error(b"nonsense", False), ropewalk.DecodeError)
 
 
 def test_an_initializer_that_says_too_much(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process", initializer=tasks.fail, initargs=("x" * 200_000,))
-    with pytest.raises(windlass.InitializerFailed) as caught:
+    with pytest.raises(ropewalk.InitializerFailed) as caught:
         pool.submit(tasks.square, 2).result(60)
     assert "ValueError" in f"{caught.value} {caught.value.__cause__!r}"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests import tasks
 
-import windlass
-from windlass import shared
+import ropewalk
+from ropewalk import shared
 
 np: Any = pytest.importorskip("numpy")
 
@@ -79,9 +79,9 @@ def test_what_cannot_be_shared() -> None:
     with pytest.raises(TypeError, match="objects"):
         shared.array(3, object)
     with pytest.raises(TypeError, match="objects"):
-        windlass.share(np.array([{}]))
+        ropewalk.share(np.array([{}]))
     with pytest.raises(TypeError):
-        windlass.share(3)  # type: ignore[call-overload]
+        ropewalk.share(3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="negative"):
         shared.array((2, -1))
     with pytest.raises(ValueError, match="negative"):
@@ -89,29 +89,29 @@ def test_what_cannot_be_shared() -> None:
 
 
 def test_more_than_the_machine_has() -> None:
-    with pytest.raises(windlass.OutOfMemory) as caught:
+    with pytest.raises(ropewalk.OutOfMemory) as caught:
         shared.array(1 << 50, "u1")
     assert isinstance(caught.value, MemoryError)
-    assert caught.value.code == "WL-NOMEM"
+    assert caught.value.code == "RW-NOMEM"
 
 
 def test_a_copy_is_shared_and_what_is_shared_is_not_copied() -> None:
     plain = np.arange(12.0).reshape(3, 4)
-    copy = windlass.share(plain)
+    copy = ropewalk.share(plain)
     assert np.array_equal(copy, plain)
     plain[:] = 0
     assert copy[2, 3] == 11
-    assert windlass.share(copy) is copy
-    assert np.shares_memory(windlass.share(copy[1:]), copy)
-    fortran = windlass.share(np.asfortranarray(np.arange(6).reshape(2, 3)))
+    assert ropewalk.share(copy) is copy
+    assert np.shares_memory(ropewalk.share(copy[1:]), copy)
+    fortran = ropewalk.share(np.asfortranarray(np.arange(6).reshape(2, 3)))
     assert fortran.tolist() == [[0, 1, 2], [3, 4, 5]]
     # A copy of a shared array is private, and can be shared anew.
     private = copy.copy()
-    assert not np.shares_memory(windlass.share(private), private)
+    assert not np.shares_memory(ropewalk.share(private), private)
 
 
 def test_results_are_plain_arrays() -> None:
-    a = windlass.share(np.arange(6.0).reshape(2, 3))
+    a = ropewalk.share(np.arange(6.0).reshape(2, 3))
     for made in (a + 1, -a, a @ a.T, np.sqrt(a), a.sum(axis=0), a > 2):
         assert type(made) is np.ndarray
     assert isinstance(a.sum(), np.floating)
@@ -130,7 +130,7 @@ def test_a_buffer_is_a_buffer() -> None:
     assert not memory.readonly
     memory[3] = 7
     assert bytes(made) == b"\0\0\0\7" + bytes(6)
-    assert bytes(windlass.share(b"abc")) == b"abc"
+    assert bytes(ropewalk.share(b"abc")) == b"abc"
     assert len(shared.buffer(0)) == 0
     assert "10 bytes" in repr(made)
     with pytest.raises(TypeError):
@@ -138,7 +138,7 @@ def test_a_buffer_is_a_buffer() -> None:
 
 
 def test_memory_lives_as_long_as_a_view_of_it() -> None:
-    memory = memoryview(windlass.share(b"still here"))
+    memory = memoryview(ropewalk.share(b"still here"))
     row = shared.array((3, 3))[1]
     gc.collect()
     assert bytes(memory) == b"still here"
@@ -149,7 +149,7 @@ def test_memory_lives_as_long_as_a_view_of_it() -> None:
 def test_memory_is_given_back() -> None:
     def mapped() -> int:
         with open("/proc/self/maps") as maps:
-            return sum("windlass" in line for line in maps)
+            return sum("ropewalk" in line for line in maps)
 
     before = mapped()
     some = [shared.array(1 << 22) for _ in range(20)]
@@ -164,17 +164,17 @@ def test_memory_is_given_back() -> None:
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_outside_of_a_pool_they_are_pickled_by_value(protocol: int) -> None:
-    array = windlass.share(np.arange(5))
+    array = ropewalk.share(np.arange(5))
     back = pickle.loads(pickle.dumps(array, protocol))
     assert type(back) is np.ndarray
     assert np.array_equal(back, array)
     assert not np.shares_memory(back, array)
-    buffer = pickle.loads(pickle.dumps(windlass.share(b"abc"), protocol))
+    buffer = pickle.loads(pickle.dumps(ropewalk.share(b"abc"), protocol))
     assert bytes(buffer) == b"abc"
 
 
 def test_a_pickle_is_read_by_a_fresh_process() -> None:
-    stream = pickle.dumps(windlass.share(b"abc"))
+    stream = pickle.dumps(ropewalk.share(b"abc"))
     code = "import pickle, sys; print(bytes(pickle.load(sys.stdin.buffer)))"
     run = subprocess.run(
         [sys.executable, "-c", code], input=stream, capture_output=True, check=True, timeout=60
@@ -183,9 +183,9 @@ def test_a_pickle_is_read_by_a_fresh_process() -> None:
 
 
 def test_a_handle_of_memory_that_is_gone() -> None:
-    from windlass._load import worker
+    from ropewalk._load import worker
 
-    with pytest.raises(windlass.StaleHandle):
+    with pytest.raises(ropewalk.StaleHandle):
         worker.shared_attach(12345, 1, 0, 1)
 
 
@@ -226,7 +226,7 @@ def test_one_that_is_sent_twice_is_sent_once(processes: Any) -> None:
 
 def test_a_worker_may_keep_one(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process")
-    array = windlass.share(np.arange(3.0))
+    array = ropewalk.share(np.arange(3.0))
     pool.submit(_keep, array).result(60)
     array[0] = 5
     assert pool.submit(_read_kept).result(60).tolist() == [5, 1, 2]
@@ -236,10 +236,10 @@ def test_a_worker_may_keep_one(make_pool: Callable[..., Any]) -> None:
 
 
 def test_more_than_one_record_can_name(processes: Any) -> None:
-    with pytest.raises(windlass.ResultEncodeError, match="128 pieces"):
+    with pytest.raises(ropewalk.ResultEncodeError, match="128 pieces"):
         processes.submit(_make_many, 129).result(60)
     assert len(processes.submit(_make_many, 128).result(60)) == 128
-    with pytest.raises(windlass.EncodeError, match="128 pieces"):
+    with pytest.raises(ropewalk.EncodeError, match="128 pieces"):
         processes.submit(tasks.identity, _make_many(129)).result(60)
     several = [_make_many(20) for _ in range(20)]
     for future in [processes.submit(len, some) for some in several]:
@@ -264,10 +264,10 @@ def test_threads_share_anything(make_pool: Callable[..., Any]) -> None:
 
 def test_numpy_is_imported_for_arrays_only() -> None:
     code = (
-        "import sys, windlass.shared\n"
-        "windlass.shared.buffer(3); windlass.share(b'x')\n"
+        "import sys, ropewalk.shared\n"
+        "ropewalk.shared.buffer(3); ropewalk.share(b'x')\n"
         "assert 'numpy' not in sys.modules\n"
-        "windlass.shared.SharedArray\n"
+        "ropewalk.shared.SharedArray\n"
         "assert 'numpy' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

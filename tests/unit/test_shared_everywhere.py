@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests import tasks
 
-import windlass
-from windlass import shared
-from windlass._load import worker
+import ropewalk
+from ropewalk import shared
+from ropewalk._load import worker
 
 np: Any = pytest.importorskip("numpy")
 
@@ -67,7 +67,7 @@ def test_in_the_arguments_of_an_initializer(make_pool: Callable[..., Any]) -> No
     del array
     gc.collect()
     others = [shared.array(4) for _ in range(100)]
-    with pytest.raises(windlass.WorkerCrashed):
+    with pytest.raises(ropewalk.WorkerCrashed):
         pool.submit(tasks.killed_by, 9).result(60)
     pool.submit(tasks.identity, 0).result(60)
     assert all(not other.any() for other in others)
@@ -100,9 +100,9 @@ def test_a_function_keeps_what_it_refers_to(processes: Any) -> None:
 
 def test_in_joblibs_calls() -> None:
     joblib = pytest.importorskip("joblib")
-    pytest.importorskip("windlass.joblib")
+    pytest.importorskip("ropewalk.joblib")
     array = shared.array(3)
-    with joblib.parallel_config(backend="windlass", n_jobs=2):
+    with joblib.parallel_config(backend="ropewalk", n_jobs=2):
         joblib.Parallel()(joblib.delayed(_fill)(array[n : n + 1], n + 1) for n in range(3))
     assert array.tolist() == [1, 2, 3]
 
@@ -122,7 +122,7 @@ def test_a_plain_view_of_it(processes: Any) -> None:
     rows = [np.asarray(array)[n % 6 : n % 6 + 1] for n in range(600)]
     processes.submit(_fill_each, rows[:300]).result(60)
     assert array.tolist() == [294, 295, 296, 297, 298, 299]
-    with pytest.raises(windlass.EncodeError, match="512 plain arrays"):
+    with pytest.raises(ropewalk.EncodeError, match="512 plain arrays"):
         processes.submit(len, rows).result(60)
 
 
@@ -224,7 +224,7 @@ def _shared_and_not(array: Any) -> tuple[list[Any], list[Any]]:
 
 
 def test_only_what_lies_in_shared_memory_is_called_shared() -> None:
-    array = windlass.share(np.arange(12.0).reshape(3, 4))
+    array = ropewalk.share(np.arange(12.0).reshape(3, 4))
     views, copies = _shared_and_not(array)
     for at, view in enumerate(views):
         assert type(view) is shared.SharedArray, at
@@ -237,7 +237,7 @@ def test_only_what_lies_in_shared_memory_is_called_shared() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(dir(np.ndarray)) - {"dump", "tofile", "setfield", "resize"}))
 def test_no_method_calls_a_copy_shared(name: str) -> None:
-    array = windlass.share(np.arange(6.0).reshape(2, 3))
+    array = ropewalk.share(np.arange(6.0).reshape(2, 3))
     value = getattr(array, name)
     calls: list[Callable[[], Any]] = [lambda: value]
     if callable(value) and not name.startswith("__"):
@@ -252,7 +252,7 @@ def test_no_method_calls_a_copy_shared(name: str) -> None:
 
 
 def test_parts_of_complex_numbers_are_written_in_place() -> None:
-    array = windlass.share(np.arange(3) + 1j)
+    array = ropewalk.share(np.arange(3) + 1j)
     array.imag[0] = 5
     assert array[0] == 5j
     array.imag = 2
@@ -280,7 +280,7 @@ def test_parts_of_complex_numbers_are_written_in_place() -> None:
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
 def test_any_array_keeps_its_layout_and_its_type(plain: Any, processes: Any) -> None:
-    copy = windlass.share(plain)
+    copy = ropewalk.share(plain)
     assert type(copy) is shared.SharedArray
     assert (copy.dtype, copy.shape) == (plain.dtype, plain.shape)
     assert copy.strides == plain.copy(order="K").strides or not plain.nbytes
@@ -310,14 +310,14 @@ def test_elements_without_bytes() -> None:
 )
 def test_arrays_that_are_more_than_their_elements(special: Any, cure: str) -> None:
     with pytest.raises(TypeError, match=cure):
-        windlass.share(special)
+        ropewalk.share(special)
 
 
 # --- objects ------------------------------------------------------------------------------------------------------
 
 
 def test_an_object_whose_parts_pickle_out_of_band(processes: Any) -> None:
-    pair = windlass.share(_Pair(np.arange(5.0), {"text": "x", "more": [np.ones((2, 3), order="F")]}))
+    pair = ropewalk.share(_Pair(np.arange(5.0), {"text": "x", "more": [np.ones((2, 3), order="F")]}))
     assert pair.right["text"] == "x"
     more = pair.right["more"][0]
     assert more.flags.f_contiguous
@@ -331,12 +331,12 @@ def test_an_object_whose_parts_pickle_out_of_band(processes: Any) -> None:
 def test_an_object_without_parts() -> None:
     for value in (3, "text", {"a": [1]}, np.random):
         with pytest.raises(TypeError, match="share"):
-            windlass.share(value)
+            ropewalk.share(value)
 
 
 def test_a_data_frame(processes: Any) -> None:
     pandas = pytest.importorskip("pandas")
-    frame = windlass.share(pandas.DataFrame({"a": np.arange(1000.0), "b": np.arange(1000)}))
+    frame = ropewalk.share(pandas.DataFrame({"a": np.arange(1000.0), "b": np.arange(1000)}))
     back = processes.submit(tasks.identity, frame).result(60)
     assert np.shares_memory(back["a"].to_numpy(), frame["a"].to_numpy())
     assert back.equals(frame)
@@ -374,7 +374,7 @@ def test_a_buffer_is_a_context_manager(processes: Any) -> None:
     with pytest.raises(ValueError, match="released"):
         len(memory)
     future = processes.submit(len, memory)
-    with pytest.raises(windlass.EncodeError, match="released"):
+    with pytest.raises(ropewalk.EncodeError, match="released"):
         future.result(60)
 
 

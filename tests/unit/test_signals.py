@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.polling import until
 
-import windlass
-from windlass import Bus
+import ropewalk
+from ropewalk import Bus
 
 
 class Message:
@@ -49,7 +49,7 @@ def test_patterns(bus: Bus, pattern: str, heard: list[str], not_heard: list[str]
 
 @pytest.mark.parametrize("topic", ["", ".", "a.", ".a", "a..b", "a.*", "**"])
 def test_malformed_topics(bus: Bus, topic: str) -> None:
-    with pytest.raises(windlass.InvalidTopic, match="malformed at byte"):
+    with pytest.raises(ropewalk.InvalidTopic, match="malformed at byte"):
         bus.publish(topic, 1)
 
 
@@ -57,7 +57,7 @@ def test_malformed_topics(bus: Bus, topic: str) -> None:
 def test_malformed_patterns(bus: Bus, pattern: str) -> None:
     with pytest.raises(ValueError, match="malformed at byte"):
         bus.subscribe(pattern)
-    with pytest.raises(windlass.InvalidTopic):
+    with pytest.raises(ropewalk.InvalidTopic):
         bus.on(pattern)(print)
 
 
@@ -139,7 +139,7 @@ def test_what_a_handler_or_a_filter_raises_is_told_and_stops_nobody(
 
     plain = Bus()
     plain.on("t")(bad)
-    with caplog.at_level(logging.ERROR, "windlass.bus"):
+    with caplog.at_level(logging.ERROR, "ropewalk.bus"):
         plain.publish("t", 8)
     assert "a handler of 't' failed" in caplog.text
     assert "ValueError: 8" in caplog.text
@@ -225,7 +225,7 @@ def test_handlers_that_publish_without_end_are_stopped() -> None:
 
     bus.publish("t", 0)
     assert depth == 10
-    assert [type(error) for error in told] == [windlass.PublishTooDeep]
+    assert [type(error) for error in told] == [ropewalk.PublishTooDeep]
     assert isinstance(told[0], RecursionError)
     bus.publish("t", 0)
     assert depth == 20
@@ -263,7 +263,7 @@ def test_topics_are_told_apart_however_they_are_named(bus: Bus) -> None:
         some.close()
     bus.close()
     for name in names:
-        with pytest.raises(windlass.BusClosed):
+        with pytest.raises(ropewalk.BusClosed):
             bus.publish(name, 0)
 
 
@@ -283,7 +283,7 @@ def test_nothing_to_receive(bus: Bus) -> None:
         lambda: subscription.recv(timeout=0.01),
         lambda: subscription.recv_many(3, timeout=0),
     ):
-        with pytest.raises(windlass.BusEmpty) as caught:
+        with pytest.raises(ropewalk.BusEmpty) as caught:
             receive()
         assert isinstance(caught.value, TimeoutError)
 
@@ -291,12 +291,12 @@ def test_nothing_to_receive(bus: Bus) -> None:
 def test_dropping_the_oldest_tells_the_gap_where_it_is(bus: Bus) -> None:
     subscription = bus.subscribe("t", capacity=3, overflow="drop_oldest")
     bus.publish_many("t", range(5))
-    with pytest.raises(windlass.Lagged) as caught:
+    with pytest.raises(ropewalk.Lagged) as caught:
         subscription.recv()
     assert caught.value.count == 2
     assert subscription.recv_many(9) == [2, 3, 4]
     assert len(subscription) == 0
-    assert subscription.statistics() == windlass.SubscriptionStatistics(0, 3, 5, 3, 2, 0)
+    assert subscription.statistics() == ropewalk.SubscriptionStatistics(0, 3, 5, 3, 2, 0)
 
 
 def test_dropping_the_newest_tells_the_gap_where_it_is(bus: Bus) -> None:
@@ -306,14 +306,14 @@ def test_dropping_the_newest_tells_the_gap_where_it_is(bus: Bus) -> None:
     bus.publish("t", 4)
     bus.publish("t", 5)
     assert subscription.recv_many(9) == [1]
-    with pytest.raises(windlass.Lagged) as caught:
+    with pytest.raises(ropewalk.Lagged) as caught:
         subscription.recv_nowait()
     assert caught.value.count == 2
     assert subscription.recv_many(9) == [4]
-    with pytest.raises(windlass.Lagged) as caught:
+    with pytest.raises(ropewalk.Lagged) as caught:
         subscription.recv_many(9)
     assert caught.value.count == 1
-    with pytest.raises(windlass.BusEmpty):
+    with pytest.raises(ropewalk.BusEmpty):
         subscription.recv_nowait()
     counted = subscription.statistics()
     assert (counted.accepted, counted.received, counted.dropped) == (3, 3, 3)
@@ -328,7 +328,7 @@ def test_an_iteration_goes_on_after_a_lag(bus: Bus) -> None:
         try:
             taken.extend(subscription)
             break
-        except windlass.Lagged as lag:
+        except ropewalk.Lagged as lag:
             taken.append(f"lost {lag.count}")
     assert taken == ["lost 2", 2]
 
@@ -337,7 +337,7 @@ def test_an_error_comes_after_everybody_else_was_served(bus: Bus) -> None:
     refusing = bus.subscribe("t", capacity=1, overflow="error", priority=5)
     other = bus.subscribe("t")
     bus.publish("t", 1)
-    with pytest.raises(windlass.BusFull):
+    with pytest.raises(ropewalk.BusFull):
         bus.publish("t", 2)
     assert (len(refusing), other.recv_many(9)) == (1, [1, 2])
     assert refusing.statistics().refused == 1
@@ -351,7 +351,7 @@ def test_blocking_waits_for_room_and_loses_nothing(bus: Bus) -> None:
     publisher.join()
     assert subscription.statistics().peak <= 3
     bus.publish_many("t", range(3))
-    with pytest.raises(windlass.BusFull):
+    with pytest.raises(ropewalk.BusFull):
         bus.publish("t", 3, timeout=0.01)
     assert subscription.recv_many(9) == [0, 1, 2]
 
@@ -365,7 +365,7 @@ def test_closing_ends_those_who_wait_at_either_end() -> None:
     def run(name: str, work: Any) -> None:
         try:
             ends.append(f"{name} {work()}")
-        except windlass.BusClosed:
+        except ropewalk.BusClosed:
             ends.append(f"{name} closed")
 
     works = {
@@ -382,10 +382,10 @@ def test_closing_ends_those_who_wait_at_either_end() -> None:
         thread.join(30)
     assert sorted(ends) == ["iterate []", "many closed", "publish closed", "recv closed"]
     assert list(full) == [1]
-    with pytest.raises(windlass.BusClosed):
+    with pytest.raises(ropewalk.BusClosed):
         full.recv()
     for call in (lambda: bus.publish("t", 1), lambda: bus.subscribe("t"), lambda: bus.on("t")(print)):
-        with pytest.raises(windlass.BusClosed):
+        with pytest.raises(ropewalk.BusClosed):
             call()
     assert full.closed
     assert bus.closed
@@ -427,14 +427,14 @@ def test_no_message_is_kept_or_lost_from_memory(bus: Bus, overflow: Any) -> None
         alive.add(message)
         try:
             bus.publish("t", message, timeout=0)
-        except windlass.BusFull:
+        except ropewalk.BusFull:
             assert overflow in ("block", "error")
         del message
         if number % 150 == 149:
             while len(subscription):
                 try:
                     assert all(type(m) is Message for m in subscription.recv_many(7))
-                except windlass.Lagged:
+                except ropewalk.Lagged:
                     continue
     gc.collect()
     assert len(seen) == 5000

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import windlass
-from windlass import Bus
+import ropewalk
+from ropewalk import Bus
 
 
 def test_a_loop_receives_what_a_thread_publishes() -> None:
@@ -41,7 +41,7 @@ def test_every_way_to_receive() -> None:
         with pytest.raises(ValueError, match="at least 1"):
             subscription.recv_many_async(0)
         subscription.close()
-        with pytest.raises(windlass.BusClosed):
+        with pytest.raises(ropewalk.BusClosed):
             await subscription.recv_async()
         assert [message async for message in subscription] == []
 
@@ -56,7 +56,7 @@ def test_lag_is_told() -> None:
     async def main() -> None:
         subscription = (bus := Bus()).subscribe("t", capacity=1, overflow="drop_oldest")
         bus.publish_many("t", range(3))
-        with pytest.raises(windlass.Lagged) as caught:
+        with pytest.raises(ropewalk.Lagged) as caught:
             await subscription.recv_async()
         assert caught.value.count == 2
         assert await subscription.recv_async() == 2
@@ -168,7 +168,7 @@ def test_publishing_never_stops_its_own_loop() -> None:
         bus = Bus()
         subscription = bus.subscribe("t", capacity=2)
         bus.publish_many("t", range(2))
-        with pytest.raises(windlass.BusFull, match="publish_async"):
+        with pytest.raises(ropewalk.BusFull, match="publish_async"):
             bus.publish("t", 2)
         publisher = asyncio.create_task(publish_all(bus, range(2, 500)))
         taken = [await subscription.recv_async() for _ in range(500)]

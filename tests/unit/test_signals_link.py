@@ -13,8 +13,8 @@ import pytest
 from tests import tasks
 from tests.polling import until
 
-import windlass
-from windlass import Bus
+import ropewalk
+from ropewalk import Bus
 
 #: A worker's subscriptions, kept beyond the task that made them.
 _KEPT: list[Any] = []
@@ -124,7 +124,7 @@ def test_closing_it_closes_the_workers_ends(make_pool: Callable[..., Any]) -> No
     ready.recv(timeout=60)
     bus.close()
     assert future.result(60) == 0
-    with pytest.raises(windlass.BusClosed):
+    with pytest.raises(ropewalk.BusClosed):
         pool.submit(publish, bus, "t", [1]).result(60)
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_pickled_is_told(make_pool: Callable[..., Any]) -> None:
     bus.publish("down", threading.Lock())
     bus.publish("down", 2)
     assert pool.submit(receive, 1).result(60) == [2]
-    assert [(type(error), topic) for error, topic in told] == [(windlass.EncodeError, "down")]
+    assert [(type(error), topic) for error, topic in told] == [(ropewalk.EncodeError, "down")]
     bus.close()
 
 

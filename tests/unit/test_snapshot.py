@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from windlass import _core
+from ropewalk import _core
 
 pytestmark = pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="without a global lock nothing is looked into"
@@ -155,8 +155,8 @@ def test_a_large_global_is_pickled_once(tmp_path: Path) -> None:
     program.write_text(
         textwrap.dedent(
             """
-            import windlass
-            from windlass import _spaces
+            import ropewalk
+            from ropewalk import _spaces
 
             table = {n: [str(n), (n, float(n))] for n in range(2000)}
             encodings = 0
@@ -175,7 +175,7 @@ def test_a_large_global_is_pickled_once(tmp_path: Path) -> None:
             def later(n, seen=[0]):
                 return table[n][1], seen[0]
 
-            with windlass.Pool(1, kind="process") as pool:
+            with ropewalk.Pool(1, kind="process") as pool:
                 assert [pool.submit(look, n).result(60) for n in range(50)] == [str(n) for n in range(50)]
                 print(encodings)
                 table[7][0] = "changed"

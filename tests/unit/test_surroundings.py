@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import windlass
+import ropewalk
 
 
 def look() -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _mask() -> int:
 
 
 def test_what_changed_since_the_zygote_started_reaches_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         before = pool.submit(look).result()
     core = resource.getrlimit(resource.RLIMIT_CORE)
     mask = _mask()
@@ -60,7 +60,7 @@ def test_what_changed_since_the_zygote_started_reaches_the_workers(monkeypatch: 
         os.umask(0o27)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))
-        with decimal.localcontext(prec=17), windlass.Pool(1, kind="process") as pool:
+        with decimal.localcontext(prec=17), ropewalk.Pool(1, kind="process") as pool:
             now = pool.submit(look).result()
     finally:
         sys.setrecursionlimit(recursion)
@@ -88,49 +88,49 @@ def test_what_changed_since_the_zygote_started_reaches_the_workers(monkeypatch: 
 def test_a_preloaded_module_that_was_edited_is_imported_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = tmp_path / "windlass_edited.py"
-    other = tmp_path / "windlass_edited_too.py"
+    module = tmp_path / "ropewalk_edited.py"
+    other = tmp_path / "ropewalk_edited_too.py"
     other.write_text("VALUE = 'first'\n")
-    module.write_text("import windlass_edited_too\ndef value(): return 'first', windlass_edited_too.VALUE\n")
+    module.write_text("import ropewalk_edited_too\ndef value(): return 'first', ropewalk_edited_too.VALUE\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    call = "__import__('windlass_edited').value()"
-    with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as old:
+    call = "__import__('ropewalk_edited').value()"
+    with ropewalk.Pool(1, kind="process", preload=["ropewalk_edited"]) as old:
         assert old.submit(eval, call).result() == ("first", "first")
         assert "edited since" not in old.explain()
         module.write_text(
-            "import windlass_edited_too\ndef value(): return 'second!', windlass_edited_too.VALUE\n"
+            "import ropewalk_edited_too\ndef value(): return 'second!', ropewalk_edited_too.VALUE\n"
         )
-        assert "windlass_edited has been edited since" in old.explain()
-        with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as new:
+        assert "ropewalk_edited has been edited since" in old.explain()
+        with ropewalk.Pool(1, kind="process", preload=["ropewalk_edited"]) as new:
             assert new.submit(eval, call).result() == ("second!", "first")
         other.write_text("VALUE = 'changed'\n")
-        with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as new:
+        with ropewalk.Pool(1, kind="process", preload=["ropewalk_edited"]) as new:
             assert new.submit(eval, call).result() == ("second!", "first")
-        windlass.restart_preloads()
-        with windlass.Pool(1, kind="process", preload=["windlass_edited"]) as new:
+        ropewalk.restart_preloads()
+        with ropewalk.Pool(1, kind="process", preload=["ropewalk_edited"]) as new:
             assert new.submit(eval, call).result() == ("second!", "changed")
         assert old.submit(eval, call).result() == ("first", "first")
 
 
 def test_a_path_that_came_later_reaches_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "windlass_later.py").write_text("def go(n): return n + 1\n")
-    with windlass.Pool(2, kind="process") as pool:
+    (tmp_path / "ropewalk_later.py").write_text("def go(n): return n + 1\n")
+    with ropewalk.Pool(2, kind="process") as pool:
         pool.submit(int).result()
         monkeypatch.syspath_prepend(str(tmp_path))
-        import windlass_later  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+        import ropewalk_later  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
-        assert pool.submit(windlass_later.go, 1).result() == 2
+        assert pool.submit(ropewalk_later.go, 1).result() == 2
 
 
 def test_the_number_of_cores_can_be_set_as_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.flags.ignore_environment:
         pytest.skip("this Python ignores its environment")
     monkeypatch.setenv("PYTHON_CPU_COUNT", "3")
-    with windlass.Pool(kind="thread") as pool:
+    with ropewalk.Pool(kind="thread") as pool:
         assert pool.statistics().workers == 3
     monkeypatch.setenv("PYTHON_CPU_COUNT", "default")
-    with windlass.Pool(kind="thread") as pool:
+    with ropewalk.Pool(kind="thread") as pool:
         assert pool.statistics().workers >= 1
 
 
@@ -148,33 +148,33 @@ def imported(_): return list(seen)
 
 
 def test_a_worker_imports_nothing_for_a_usual_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "windlass_watcher.py").write_text(WATCHER)
+    (tmp_path / "ropewalk_watcher.py").write_text(WATCHER)
     monkeypatch.syspath_prepend(str(tmp_path))
-    import windlass_watcher  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
+    import ropewalk_watcher  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
-    with windlass.Pool(1, kind="process", preload=["windlass_watcher"]) as pool:
-        pool.submit(windlass_watcher.imported, (1, "a", {2.5: None})).result()
-        assert pool.submit(windlass_watcher.imported, None).result() == []
+    with ropewalk.Pool(1, kind="process", preload=["ropewalk_watcher"]) as pool:
+        pool.submit(ropewalk_watcher.imported, (1, "a", {2.5: None})).result()
+        assert pool.submit(ropewalk_watcher.imported, None).result() == []
 
 
 def test_pools_of_one_zygote_take_over_each_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the zygote prepared for the workers of one pool is not left to those of the next, nor to replacements."""
-    root, named = logging.getLogger(), logging.getLogger("windlass.test.level")
+    root, named = logging.getLogger(), logging.getLogger("ropewalk.test.level")
     was = root.level
-    with windlass.Pool(1, kind="process", log=False) as plain:
+    with ropewalk.Pool(1, kind="process", log=False) as plain:
         before = plain.submit(_own).result()
-        monkeypatch.setenv("WINDLASS_TEST_OWN", "loud")
+        monkeypatch.setenv("ROPEWALK_TEST_OWN", "loud")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["loud"])
         try:
             root.setLevel(logging.DEBUG)
             named.setLevel(logging.ERROR)
-            with windlass.Pool(1, kind="process") as loud:
+            with ropewalk.Pool(1, kind="process") as loud:
                 told = loud.submit(_own).result()
-                with pytest.raises(windlass.WorkerCrashed):
+                with pytest.raises(ropewalk.WorkerCrashed):
                     plain.submit(os._exit, 3).result()
                 assert plain.submit(_own).result() == before
-                with pytest.raises(windlass.WorkerCrashed):
+                with pytest.raises(ropewalk.WorkerCrashed):
                     loud.submit(os._exit, 3).result()
                 assert loud.submit(_own).result() == told
         finally:
@@ -186,9 +186,9 @@ def test_pools_of_one_zygote_take_over_each_its_own(tmp_path: Path, monkeypatch:
 
 
 def _own() -> tuple[object, ...]:
-    levels = logging.getLogger().level, logging.getLogger("windlass.test.level").level
+    levels = logging.getLogger().level, logging.getLogger("ropewalk.test.level").level
     return (
-        os.environ.get("WINDLASS_TEST_OWN"),
+        os.environ.get("ROPEWALK_TEST_OWN"),
         os.getcwd(),
         sys.argv,
         *levels,
@@ -199,16 +199,16 @@ def _own() -> tuple[object, ...]:
 def test_warning_filters_of_the_command_line(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import warnings, windlass\n"
+        "import warnings, ropewalk\n"
         "def warn():\n"
         "    try:\n"
         "        warnings.warn('old', DeprecationWarning)\n"
         "    except DeprecationWarning:\n"
         "        return 'raised'\n"
         "    return 'warned'\n"
-        "with windlass.Pool(1, kind='process') as pool:\n"
+        "with ropewalk.Pool(1, kind='process') as pool:\n"
         "    print(pool.submit(warn).result(60))\n"
-        "with windlass.Pool(1, kind='process', initializer=warnings.simplefilter, initargs=('error',)) as pool:\n"
+        "with ropewalk.Pool(1, kind='process', initializer=warnings.simplefilter, initargs=('error',)) as pool:\n"
         "    print(pool.submit(warn).result(60))\n"
     )
 

@@ -17,8 +17,8 @@ import asyncio
 import concurrent.futures
 from typing import assert_type
 
-import windlass
-import windlass.zmq.asyncio
+import ropewalk
+import ropewalk.zmq.asyncio
 
 
 def area(width: int, height: float = 1.0, *, scale: float = 1.0) -> float:
@@ -33,21 +33,21 @@ def box(a: int, b: int, c: int) -> int:
     return a * b * c
 
 
-def submitted(pool: windlass.Pool) -> None:
+def submitted(pool: ropewalk.Pool) -> None:
     future = pool.submit(area, 3, height=2.0, scale=0.5)
-    assert_type(future, windlass.Future[float])
+    assert_type(future, ropewalk.Future[float])
     assert_type(future.result(), float)
     assert_type(future.result(timeout=1), float)
     assert_type(future.exception(), BaseException | None)
     assert_type(future.cancel(), bool)
     assert_type(future.cancel(running=True), bool)
-    assert_type(future.task, windlass.TaskRecord | None)
+    assert_type(future.task, ropewalk.TaskRecord | None)
     assert_type(pool.submit(text, 3).result(), str)
     assert_type(pool.submit(lambda: [1]).result(), list[int])
     future.add_done_callback(lambda done: print(done.result()))
 
 
-def waited_for(pool: windlass.Pool) -> None:
+def waited_for(pool: ropewalk.Pool) -> None:
     futures = [pool.submit(text, number) for number in range(3)]
     for future in concurrent.futures.as_completed(futures):
         assert_type(future.result(), str)
@@ -59,19 +59,19 @@ def waited_for(pool: windlass.Pool) -> None:
     assert_type(waiting, set[concurrent.futures.Future[str]])
 
 
-def viewed(pool: windlass.Pool) -> None:
+def viewed(pool: ropewalk.Pool) -> None:
     view = pool.options(timeout=3, retries=1)
-    assert_type(view, windlass.PoolOptions)
-    assert_type(view.options(priority=2).submit(area, 3), windlass.Future[float])
-    assert_type(view.map(text, [1]), windlass.MapIterator[str])
-    assert_type(view.statistics(), windlass.PoolStatistics)
+    assert_type(view, ropewalk.PoolOptions)
+    assert_type(view.options(priority=2).submit(area, 3), ropewalk.Future[float])
+    assert_type(view.map(text, [1]), ropewalk.MapIterator[str])
+    assert_type(view.statistics(), ropewalk.PoolStatistics)
 
 
-def mapped(pool: windlass.Pool, both: bool) -> None:
-    assert_type(pool.map(text, range(3)), windlass.MapIterator[str])
-    assert_type(pool.map_unordered(text, range(3), chunksize=2), windlass.MapIterator[str])
-    assert_type(pool.map_unordered(area, [1, 2], [0.5, 1.5]), windlass.MapIterator[float])
-    assert_type(pool.map(box, [1], [2], [3]), windlass.MapIterator[int])
+def mapped(pool: ropewalk.Pool, both: bool) -> None:
+    assert_type(pool.map(text, range(3)), ropewalk.MapIterator[str])
+    assert_type(pool.map_unordered(text, range(3), chunksize=2), ropewalk.MapIterator[str])
+    assert_type(pool.map_unordered(area, [1, 2], [0.5, 1.5]), ropewalk.MapIterator[float])
+    assert_type(pool.map(box, [1], [2], [3]), ropewalk.MapIterator[int])
     assert_type(list(pool.map(lambda n: n * 2, [1, 2])), list[int])
     for name in pool.map(text, [1], progress=True):
         assert_type(name, str)
@@ -79,15 +79,15 @@ def mapped(pool: windlass.Pool, both: bool) -> None:
     pool.map(text, [1], results=both)
 
 
-def made() -> windlass.Pool:
-    with windlass.Pool(2, kind="process", preload=["json"], on_full="reject", max_queue=3) as pool:
-        assert_type(pool, windlass.Pool)
-    return windlass.Pool(max_workers=2)
+def made() -> ropewalk.Pool:
+    with ropewalk.Pool(2, kind="process", preload=["json"], on_full="reject", max_queue=3) as pool:
+        assert_type(pool, ropewalk.Pool)
+    return ropewalk.Pool(max_workers=2)
 
 
 async def awaited() -> None:
-    async with windlass.Pool(2) as pool:
-        assert_type(pool, windlass.Pool)
+    async with ropewalk.Pool(2) as pool:
+        assert_type(pool, ropewalk.Pool)
         assert_type(await pool.run(area, 3, scale=2.0), float)
         assert_type(await pool.options(timeout=1).run(text, 3), str)
         assert_type(await asyncio.wrap_future(pool.submit(text, 3)), str)
@@ -98,9 +98,9 @@ async def awaited() -> None:
 
 
 async def messaging() -> None:
-    context = windlass.zmq.asyncio.Context()
-    with windlass.zmq.asyncio.Context(2) as other, other.socket(windlass.zmq.PUB) as socket:
-        assert_type(socket, windlass.zmq.asyncio.Socket)
+    context = ropewalk.zmq.asyncio.Context()
+    with ropewalk.zmq.asyncio.Context(2) as other, other.socket(ropewalk.zmq.PUB) as socket:
+        assert_type(socket, ropewalk.zmq.asyncio.Socket)
     context.term()
 """
 
@@ -111,10 +111,10 @@ WRONG = {
     "an argument by an unknown name": "pool.submit(area, 3, depth=4)",
     "a result of another type": "word: str = pool.submit(area, 3).result()",
     "what is no function": "pool.submit(3)",
-    "an unknown setting": "windlass.Pool(nonsense=3)",
-    "another library's setting": "windlass.Pool(processes=3)",
-    "a kind that does not exist": 'windlass.Pool(kind="fork")',
-    "a number as text": 'windlass.Pool("two")',
+    "an unknown setting": "ropewalk.Pool(nonsense=3)",
+    "another library's setting": "ropewalk.Pool(processes=3)",
+    "a kind that does not exist": 'ropewalk.Pool(kind="fork")',
+    "a number as text": 'ropewalk.Pool("two")',
     "an unknown option": "pool.options(patience=3)",
     "an option of another type": 'pool.options(retries="twice")',
     "inputs of another type": 'pool.map(text, ["one"])',
@@ -125,10 +125,10 @@ WRONG = {
     "cancel by position": "pool.submit(text, 1).cancel(True)",
     "a view's argument of another type": 'pool.options(retries=1).submit(text, "one")',
     "an argument of run": 'pool.run(text, "one")',
-    "a context's argument": 'windlass.zmq.asyncio.Context("two")',
+    "a context's argument": 'ropewalk.zmq.asyncio.Context("two")',
 }
-HEAD = """import windlass
-import windlass.zmq.asyncio
+HEAD = """import ropewalk
+import ropewalk.zmq.asyncio
 
 
 def area(width: int, height: float = 1.0, *, scale: float = 1.0) -> float:
@@ -139,7 +139,7 @@ def text(number: int) -> str:
     return str(number)
 
 
-async def main(pool: windlass.Pool) -> None:
+async def main(pool: ropewalk.Pool) -> None:
 """
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.polling import until
 
-import windlass
+import ropewalk
 
 
 def program(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -28,11 +28,11 @@ def program(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_a_line_is_whole_whoever_prints_beside_it(unbuffered: str) -> None:
     done = program(
         """
-        import windlass
+        import ropewalk
         def talk(n):
             for _ in range(200):
                 print("abc", n, "def", n, "ghi", n, "x" * 100)
-        with windlass.Pool(4, kind="process") as pool:
+        with ropewalk.Pool(4, kind="process") as pool:
             list(pool.map(talk, range(8), chunksize=1))
         """,
         PYTHONUNBUFFERED=unbuffered,
@@ -45,11 +45,11 @@ def test_a_line_is_whole_whoever_prints_beside_it(unbuffered: str) -> None:
 def test_what_was_printed_before_a_kill_is_out() -> None:
     done = program(
         """
-        import os, signal, windlass
+        import os, signal, ropewalk
         def last(_):
             print("last words")
             os.kill(os.getpid(), signal.SIGKILL)
-        with windlass.Pool(1, kind="process") as pool:
+        with ropewalk.Pool(1, kind="process") as pool:
             print(type(pool.submit(last, 0).exception()).__name__)
         """,
         PYTHONUNBUFFERED="1",
@@ -58,14 +58,14 @@ def test_what_was_printed_before_a_kill_is_out() -> None:
 
 
 def warn(text: str) -> int:
-    logging.getLogger("windlass.tests.worker").warning("said %s", text, extra={"mark": 7})
+    logging.getLogger("ropewalk.tests.worker").warning("said %s", text, extra={"mark": 7})
     return os.getpid()
 
 
 def test_log_records_reach_the_parents_logging(caplog: pytest.LogCaptureFixture) -> None:
-    with windlass.Pool(2, kind="process", name="speaking") as pool:
+    with ropewalk.Pool(2, kind="process", name="speaking") as pool:
         pid = pool.submit(warn, "hello").result()
-    (record,) = [record for record in caplog.records if record.name == "windlass.tests.worker"]
+    (record,) = [record for record in caplog.records if record.name == "ropewalk.tests.worker"]
     assert record.getMessage() == "said hello"
     assert record.processName is not None
     assert record.processName.startswith("speaking-worker-")
@@ -77,48 +77,48 @@ def fail_and_tell(_: int) -> None:
     try:
         raise KeyError("gone")
     except KeyError:
-        logging.getLogger("windlass.tests.worker").exception("it failed")
+        logging.getLogger("ropewalk.tests.worker").exception("it failed")
 
 
 def test_the_traceback_of_a_record_comes_as_text(caplog: pytest.LogCaptureFixture) -> None:
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         pool.submit(fail_and_tell, 0).result()
     assert "in fail_and_tell" in caplog.text
     assert "KeyError: 'gone'" in caplog.text
 
 
 def tell_levels(_: int) -> None:
-    for name in ("windlass.tests.loud", "windlass.tests.quiet", "windlass.tests.null"):
+    for name in ("ropewalk.tests.loud", "ropewalk.tests.quiet", "ropewalk.tests.null"):
         logging.getLogger(name).debug("debug of %s", name)
         logging.getLogger(name).error("error of %s", name)
 
 
 def test_levels_are_the_parents(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    caplog.set_level(logging.DEBUG, "windlass.tests.loud")
-    with windlass.Pool(1, kind="process", initializer=add_null_handler) as pool:
+    caplog.set_level(logging.DEBUG, "ropewalk.tests.loud")
+    with ropewalk.Pool(1, kind="process", initializer=add_null_handler) as pool:
         pool.submit(tell_levels, 0).result()
-    assert [r.getMessage() for r in caplog.records if r.name.startswith("windlass.tests")] == [
-        "debug of windlass.tests.loud",
-        "error of windlass.tests.loud",
-        "error of windlass.tests.quiet",
-        "error of windlass.tests.null",
+    assert [r.getMessage() for r in caplog.records if r.name.startswith("ropewalk.tests")] == [
+        "debug of ropewalk.tests.loud",
+        "error of ropewalk.tests.loud",
+        "error of ropewalk.tests.quiet",
+        "error of ropewalk.tests.null",
     ]
 
 
 def add_null_handler() -> None:
-    logging.getLogger("windlass.tests.null").addHandler(logging.NullHandler())
+    logging.getLogger("ropewalk.tests.null").addHandler(logging.NullHandler())
 
 
 def log_and_die(_: int) -> None:
-    logging.getLogger("windlass.tests.worker").error("about to die")
+    logging.getLogger("ropewalk.tests.worker").error("about to die")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_record_right_before_a_crash_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         for _ in range(5):
-            assert isinstance(pool.submit(log_and_die, 0).exception(), windlass.WorkerCrashed)
+            assert isinstance(pool.submit(log_and_die, 0).exception(), ropewalk.WorkerCrashed)
     assert caplog.text.count("about to die") == 5
 
 
@@ -129,20 +129,20 @@ def configure(path: str) -> None:
 def test_a_program_that_configures_logging_in_its_workers_is_let_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with windlass.Pool(1, kind="process", initializer=configure, initargs=(str(tmp_path / "log"),)) as pool:
+    with ropewalk.Pool(1, kind="process", initializer=configure, initargs=(str(tmp_path / "log"),)) as pool:
         pool.submit(warn, "to the file").result()
     assert "to the file" in (tmp_path / "log").read_text()
     assert "to the file" not in caplog.text
 
 
 def test_forwarding_can_be_turned_off(caplog: pytest.LogCaptureFixture) -> None:
-    with windlass.Pool(1, kind="process", log=False) as pool:
+    with ropewalk.Pool(1, kind="process", log=False) as pool:
         pool.submit(warn, "hello").result()
     assert "hello" not in caplog.text
 
 
 def flood(count: int) -> int:
-    log = logging.getLogger("windlass.tests.worker")
+    log = logging.getLogger("ropewalk.tests.worker")
     for n in range(count):
         log.warning("%d %s", n, "x" * 2000)
     return count
@@ -152,14 +152,14 @@ def test_a_parent_that_does_not_take_records_holds_no_worker_up(caplog: pytest.L
     class Stuck(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             # The last one is sent when there is room again, and says how many were not.
-            if record.name == "windlass.tests.worker":
+            if record.name == "ropewalk.tests.worker":
                 until(lambda: done)
 
     done = False
     handler = Stuck()
     logging.getLogger().addHandler(handler)
     try:
-        with windlass.Pool(1, kind="process") as pool:
+        with ropewalk.Pool(1, kind="process") as pool:
             assert pool.submit(flood, 20_000).result(timeout=100) == 20_000
             done = True
             until(lambda: pool.submit(flood, 1).result() == 1 and "were dropped" in caplog.text)
@@ -177,10 +177,10 @@ def inner_of_fault() -> None:
 
 
 def test_a_crash_tells_function_arguments_and_stack() -> None:
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         for _ in range(2):
             error = pool.submit(fault, "a text", times=3).exception()
-            assert isinstance(error, windlass.WorkerCrashed)
+            assert isinstance(error, ropewalk.WorkerCrashed)
             assert error.signal == signal.SIGSEGV
             assert error.call is not None
             assert error.call.endswith("fault('a text', times=3)")
@@ -190,14 +190,14 @@ def test_a_crash_tells_function_arguments_and_stack() -> None:
             assert error.stack in str(error)
         # What a predecessor left is not told of another.
         error = pool.submit(os._exit, 3).exception()
-        assert isinstance(error, windlass.WorkerCrashed)
+        assert isinstance(error, ropewalk.WorkerCrashed)
         assert (error.stack, error.call) == (None, "posix._exit(3)")
 
 
 def test_a_crash_of_a_long_call_keeps_nothing_of_it() -> None:
-    with windlass.Pool(1, kind="process") as pool:
+    with ropewalk.Pool(1, kind="process") as pool:
         error = pool.submit(_die_with, b"x" * 100_000).exception()
-        assert isinstance(error, windlass.WorkerCrashed)
+        assert isinstance(error, ropewalk.WorkerCrashed)
         assert error.call is not None
         assert error.call.endswith("_die_with(...)")
 
@@ -207,7 +207,7 @@ def _die_with(_: bytes) -> None:
 
 
 def test_a_preload_that_cannot_be_imported_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    with windlass.Pool(1, kind="process", preload=["windlass_has_no_such_module"]) as pool:
+    with ropewalk.Pool(1, kind="process", preload=["ropewalk_has_no_such_module"]) as pool:
         pool.submit(int).result()
-        assert "windlass_has_no_such_module" in pool.explain()
-    assert "windlass_has_no_such_module" in caplog.text
+        assert "ropewalk_has_no_such_module" in pool.explain()
+    assert "ropewalk_has_no_such_module" in caplog.text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests import tasks
 
-import windlass
+import ropewalk
 
 np: Any = pytest.importorskip("numpy")
 
@@ -31,7 +31,7 @@ def _write_all(arrays: list[Any]) -> list[bool]:
 
 def _add_one_and_fail_once(array: Any) -> float:
     array += 1
-    if windlass_attempt():
+    if ropewalk_attempt():
         raise OSError("once more")
     return float(array.sum())
 
@@ -39,7 +39,7 @@ def _add_one_and_fail_once(array: Any) -> float:
 ATTEMPTS: list[int] = []
 
 
-def windlass_attempt() -> bool:
+def ropewalk_attempt() -> bool:
     ATTEMPTS.append(1)
     return len(ATTEMPTS) == 1
 
@@ -115,7 +115,7 @@ def test_what_a_worker_keeps_stays_its_own(make_pool: Callable[..., Any]) -> Non
 @pytest.mark.parametrize("size", SIZES)
 def test_a_slice_of_an_argument_is_the_callers_to_write(processes: Any, size: int) -> None:
     array = np.arange(float(size))
-    shared = windlass.share(array)
+    shared = ropewalk.share(array)
     half = processes.submit(_first_half, array).result(60)
     half[...] = -1
     again = processes.submit(_first_half, array).result(60)
@@ -125,15 +125,15 @@ def test_a_slice_of_an_argument_is_the_callers_to_write(processes: Any, size: in
 
 
 def test_a_shared_array_stays_shared(processes: Any) -> None:
-    array = windlass.share(np.zeros(4))
+    array = ropewalk.share(np.zeros(4))
     processes.options(writable=True).submit(_add_one, array).result(60)
     assert array.tolist() == [1] * 4
 
 
 def test_it_is_a_switch() -> None:
     with pytest.raises(TypeError, match="writable"):
-        windlass.Pool(1, writable=1)  # type: ignore[arg-type]
-    with windlass.Pool(1, kind="thread") as pool, pytest.raises(TypeError, match="writable"):
+        ropewalk.Pool(1, writable=1)  # type: ignore[arg-type]
+    with ropewalk.Pool(1, kind="thread") as pool, pytest.raises(TypeError, match="writable"):
         pool.options(writable="yes")  # type: ignore[arg-type]
 
 
@@ -147,12 +147,12 @@ def _sum_when_open(gate: Any, array: Any) -> tuple[float, float]:
 
 def _segments() -> int:
     with open("/proc/self/maps") as maps, suppress(FileNotFoundError):
-        mapped = {line.split()[4] for line in maps if "windlass-segment" in line}
+        mapped = {line.split()[4] for line in maps if "ropewalk-segment" in line}
     links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
     held = set()
     for link in links:
         with suppress(FileNotFoundError):
-            if "windlass-segment" in os.readlink(link):
+            if "ropewalk-segment" in os.readlink(link):
                 held.add(str(os.stat(link).st_ino))
     return len(mapped | held)
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.polling import until
 
-import windlass
+import ropewalk
 
 
 @pytest.fixture(scope="module")
 def pool() -> Any:
-    with windlass.Pool(1, kind="thread") as pool:
+    with ropewalk.Pool(1, kind="thread") as pool:
         yield pool
 
 
@@ -39,7 +39,7 @@ def pool() -> Any:
 def test_methods_of_multiprocessing_pools_are_answered_with_ours(pool: Any, name: str, ours: str) -> None:
     for owner in (pool, pool.options(retries=1)):
         assert not hasattr(owner, name)
-        with pytest.raises(AttributeError, match=f"no attribute '{name}': Windlass has .*{ours}") as raised:
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': Ropewalk has .*{ours}") as raised:
             getattr(owner, name)
         assert (raised.value.name, raised.value.obj) == (name, owner)
 
@@ -51,7 +51,7 @@ def test_methods_of_asynchronous_results_too(pool: Any, name: str, ours: str) ->
     future = pool.submit(abs, -1)
     assert not hasattr(future, name)
     with pytest.raises(
-        AttributeError, match=f"'Future' object has no attribute '{name}': Windlass has .*{ours}"
+        AttributeError, match=f"'Future' object has no attribute '{name}': Ropewalk has .*{ours}"
     ):
         getattr(future, name)
 
@@ -66,9 +66,9 @@ def test_other_attributes_are_missing_as_ever(pool: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("n_jobs", "Windlass has workers= of Pool"),
-        ("progress_bar", "Windlass has progress=$"),
-        ("batch_size", "Windlass has chunksize=$"),
+        ("n_jobs", "Ropewalk has workers= of Pool"),
+        ("progress_bar", "Ropewalk has progress=$"),
+        ("batch_size", "Ropewalk has chunksize=$"),
         ("chunk_size", r"did you mean chunksize=\?"),
         ("nonsense", "It has timeout, chunksize"),
     ],
@@ -81,7 +81,7 @@ def test_arguments_that_map_does_not_have(pool: Any, method: str, name: str, tol
 def test_initargs_that_are_none() -> None:
     wrong: Any = 5
     with pytest.raises(TypeError, match=r"initargs must be a tuple .* not 5"):
-        windlass.Pool(1, initializer=print, initargs=wrong)
+        ropewalk.Pool(1, initializer=print, initargs=wrong)
 
 
 def dies() -> None:
@@ -93,27 +93,27 @@ def raises() -> None:
 
 
 def test_an_initializer_that_ends_its_worker_is_named() -> None:
-    with windlass.Pool(1, kind="process", initializer=dies, on_crash="break") as pool:
+    with ropewalk.Pool(1, kind="process", initializer=dies, on_crash="break") as pool:
         error = pool.submit(len, "a").exception(60)
-    assert isinstance(error, windlass.WorkerCrashed)
+    assert isinstance(error, ropewalk.WorkerCrashed)
     assert "exit status 3 before it was ready for tasks: in the pool's initializer" in str(error)
     assert "while it ran" not in str(error)
     assert error.exit_code == 3
 
 
 def test_an_initializer_that_raises_is_quoted() -> None:
-    with windlass.Pool(1, kind="process", initializer=raises) as pool:
+    with ropewalk.Pool(1, kind="process", initializer=raises) as pool:
         error = pool.submit(len, "a").exception(60)
-    assert isinstance(error, windlass.InitializerFailed)
+    assert isinstance(error, ropewalk.InitializerFailed)
     assert str(error).endswith(": LookupError: no such table")
 
 
 BAR = """
-import windlass
+import ropewalk
 def fail(number):
     if number == 30:
         raise ValueError("at thirty")
-with windlass.Pool(2, kind="thread") as pool:
+with ropewalk.Pool(2, kind="thread") as pool:
     for _ in pool.map(fail, range(50), progress=True):
         pass
 """

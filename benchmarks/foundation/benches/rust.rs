@@ -6,12 +6,12 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use windlass_foundation_bench::countdown::Countdown;
-use windlass_foundation_bench::frames::{Bottom, ByHand, Made, through_ten};
-use windlass_foundation_bench::pools::{Pool, Rayon, Windlass};
-use windlass_foundation_bench::publish::fill;
-use windlass_foundation_bench::topics::{
-    Alone, Event, Mutexed, Publish, SwappedHandle, SwappedName, WindlassHandle, WindlassName,
+use ropewalk_foundation_bench::countdown::Countdown;
+use ropewalk_foundation_bench::frames::{Bottom, ByHand, Made, through_ten};
+use ropewalk_foundation_bench::pools::{Pool, Rayon, Ropewalk};
+use ropewalk_foundation_bench::publish::fill;
+use ropewalk_foundation_bench::topics::{
+    Alone, Event, Mutexed, Publish, SwappedHandle, SwappedName, RopewalkHandle, RopewalkName,
 };
 
 /// Tasks of a batch: enough that its one wake-up does not show.
@@ -30,8 +30,8 @@ fn submit(criterion: &mut Criterion) {
         });
         group.finish();
     }
-    contender(criterion, "windlass, fixed", &Windlass::fixed());
-    contender(criterion, "windlass, dynamic", &Windlass::dynamic());
+    contender(criterion, "ropewalk, fixed", &Ropewalk::fixed());
+    contender(criterion, "ropewalk, dynamic", &Ropewalk::dynamic());
     contender(criterion, "rayon", &Rayon::new());
 }
 
@@ -47,8 +47,8 @@ fn publish(criterion: &mut Criterion) {
         }
         group.finish();
     }
-    contender::<WindlassHandle>(criterion, "windlass, handle");
-    contender::<WindlassName>(criterion, "windlass, name");
+    contender::<RopewalkHandle>(criterion, "ropewalk, handle");
+    contender::<RopewalkName>(criterion, "ropewalk, name");
     contender::<Alone>(criterion, "handlers alone");
     contender::<SwappedHandle>(criterion, "arc-swap, handle");
     contender::<SwappedName>(criterion, "arc-swap, name");
@@ -65,7 +65,7 @@ fn frames(criterion: &mut Criterion) {
         }
         group.finish();
     }
-    contender(criterion, "windlass", Made);
+    contender(criterion, "ropewalk", Made);
     contender(criterion, "two fields by hand", ByHand);
 }
 

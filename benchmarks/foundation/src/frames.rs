@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use windlass_base::{Code, Error, error};
+use ropewalk_base::{Code, Error, error};
 
 use crate::clock::per_call;
 
@@ -18,7 +18,7 @@ pub trait Bottom {
     fn ask(&mut self, number: u64) -> Result<u64, Self::Error>;
 }
 
-/// Makes Windlass's error when it is asked, as a program does that fails.
+/// Makes Ropewalk's error when it is asked, as a program does that fails.
 pub struct Made;
 
 impl Bottom for Made {
@@ -30,7 +30,7 @@ impl Bottom for Made {
     }
 }
 
-/// Has Windlass's error at hand: the frames alone.
+/// Has Ropewalk's error at hand: the frames alone.
 pub struct AtHand(pub Option<Error>);
 
 impl Bottom for AtHand {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Topics by name; Windlass's bus hashes names by the same.
+/// Topics by name; Ropewalk's bus hashes names by the same.
 type Topics<T> = HashMap<String, T, foldhash::fast::RandomState>;
 
 type Handler<E> = Box<dyn Fn(&E) + Send + Sync>;

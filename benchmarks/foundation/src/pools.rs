@@ -4,7 +4,7 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
-use windlass_executor::{Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Submit};
+use ropewalk_executor::{Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Submit};
 
 /// What every contender can do.
 pub trait Pool: Sync {
@@ -53,10 +53,10 @@ impl Pool for Rayon {
     }
 }
 
-/// One of Windlass's executors.
-pub struct Windlass<E>(E);
+/// One of Ropewalk's executors.
+pub struct Ropewalk<E>(E);
 
-impl Windlass<FixedExecutor> {
+impl Ropewalk<FixedExecutor> {
     /// A worker for each core.
     ///
     /// # Panics
@@ -67,7 +67,7 @@ impl Windlass<FixedExecutor> {
     }
 }
 
-impl Windlass<DynamicExecutor> {
+impl Ropewalk<DynamicExecutor> {
     /// As many workers as there are cores, and up to four times as many while they are blocked.
     ///
     /// # Panics
@@ -79,7 +79,7 @@ impl Windlass<DynamicExecutor> {
     }
 }
 
-impl<E: Executor> Pool for Windlass<E> {
+impl<E: Executor> Pool for Ropewalk<E> {
     #[inline]
     fn spawn(&self, task: impl FnOnce() + Send + 'static) {
         assert!(self.0.execute(Job::new(task)).is_ok(), "an open pool without a bound refuses nothing");

@@ -73,7 +73,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::topics::{Alone, Mutexed, SwappedHandle, SwappedName, WindlassHandle, WindlassName};
+    use crate::topics::{Alone, Mutexed, SwappedHandle, SwappedName, RopewalkHandle, RopewalkName};
 
     fn delivers_to_all(bus: &mut impl Publish) {
         let seen = Arc::new(AtomicUsize::new(0));
@@ -93,8 +93,8 @@ mod tests {
         delivers_to_all(&mut Mutexed::default());
         delivers_to_all(&mut SwappedHandle::default());
         delivers_to_all(&mut SwappedName::default());
-        delivers_to_all(&mut WindlassHandle::default());
-        delivers_to_all(&mut WindlassName::default());
+        delivers_to_all(&mut RopewalkHandle::default());
+        delivers_to_all(&mut RopewalkName::default());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Pairs of functions, of which ours may cost no instruction more than the one written by hand.
 //!
-//! `ours_*` uses [`windlass_base::Result`] and its methods; `hand_*` is the `match` that one would write over an
+//! `ours_*` uses [`ropewalk_base::Result`] and its methods; `hand_*` is the `match` that one would write over an
 //! [`Outcome`] of one's own. `_assembly.py` compares what the compiler makes of them, instruction by instruction.
 
-use windlass_base::{Error, Result};
+use ropewalk_base::{Error, Result};
 
 /// A value or an error, without a method.
 pub enum Outcome {
@@ -120,7 +120,7 @@ pub fn hand_unwrap_or(outcome: Outcome, other: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use windlass_base::Code;
+    use ropewalk_base::Code;
 
     use super::*;
 

@@ -40,7 +40,7 @@ pub fn and_join(pool: &impl Pool, tasks: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pools::{Rayon, Windlass};
+    use crate::pools::{Rayon, Ropewalk};
 
     /// The countdown ends a batch, so returning at all says that every task ran.
     fn runs_every_task<P: Pool + Send + 'static>(pool: P) {
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn every_contender_runs_every_task() {
         runs_every_task(Rayon::new());
-        runs_every_task(Windlass::fixed());
-        runs_every_task(Windlass::dynamic());
+        runs_every_task(Ropewalk::fixed());
+        runs_every_task(Ropewalk::dynamic());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// Topics by name; Windlass's bus hashes names by the same.
+/// Topics by name; Ropewalk's bus hashes names by the same.
 type Topics<T> = HashMap<String, T, foldhash::fast::RandomState>;
 
 type Handler<E> = Arc<dyn Fn(&E) + Send + Sync>;

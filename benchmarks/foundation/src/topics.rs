@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_bus::{Bus, Topic};
+use ropewalk_bus::{Bus, Topic};
 
 use crate::{mutexed, swapped};
 
@@ -97,13 +97,13 @@ impl Publish for SwappedName {
     }
 }
 
-/// Windlass's bus, through a topic's handle.
-pub struct WindlassHandle {
+/// Ropewalk's bus, through a topic's handle.
+pub struct RopewalkHandle {
     bus: Bus,
     topic: Topic<Event>,
 }
 
-impl Default for WindlassHandle {
+impl Default for RopewalkHandle {
     fn default() -> Self {
         let bus = Bus::new();
         let topic = bus.topic(TOPIC).expect("the name is well-formed");
@@ -111,7 +111,7 @@ impl Default for WindlassHandle {
     }
 }
 
-impl Publish for WindlassHandle {
+impl Publish for RopewalkHandle {
     fn subscribe(&mut self, handler: impl Fn(&Event) + Send + Sync + 'static) {
         self.bus.subscribe(TOPIC, handler).expect("the bus is open").detach();
     }
@@ -122,11 +122,11 @@ impl Publish for WindlassHandle {
     }
 }
 
-/// Windlass's bus, by the topic's name.
+/// Ropewalk's bus, by the topic's name.
 #[derive(Default)]
-pub struct WindlassName(Bus);
+pub struct RopewalkName(Bus);
 
-impl Publish for WindlassName {
+impl Publish for RopewalkName {
     fn subscribe(&mut self, handler: impl Fn(&Event) + Send + Sync + 'static) {
         self.0.subscribe(TOPIC, handler).expect("the bus is open").detach();
     }

@@ -53,7 +53,7 @@ impl Transport {
         Ok(match self {
             Transport::Tcp => TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string(),
             Transport::Ipc | Transport::Shm => {
-                let name = format!("windlass-bench-{}.sock", std::process::id());
+                let name = format!("ropewalk-bench-{}.sock", std::process::id());
                 std::env::temp_dir().join(name).to_string_lossy().into_owned()
             }
             Transport::Inproc => "bench".to_owned(),

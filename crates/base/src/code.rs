@@ -32,39 +32,39 @@ macro_rules! codes {
 
 codes! {
     /// The operating system refused a call.
-    Os = "WL-OS",
-        "Check the limits of this process: `windlass doctor` prints them.";
+    Os = "RW-OS",
+        "Check the limits of this process: `ropewalk doctor` prints them.";
     /// The operating system does not know a call.
-    Unsupported = "WL-UNSUPPORTED",
+    Unsupported = "RW-UNSUPPORTED",
         "Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind=\"thread\"`.";
     /// There is no room for a buffer.
-    NoMemory = "WL-NOMEM",
+    NoMemory = "RW-NOMEM",
         "Free memory, send less at once, or raise the memory limit.";
     /// The process, or the machine, has as many files open as it may.
-    Files = "WL-FILES",
+    Files = "RW-FILES",
         "Raise the limit of open files (`ulimit -n`), keep fewer large results at once, or run fewer workers.";
     /// The user, or the control group, has as many processes and threads as it may.
-    Processes = "WL-PROCESSES",
+    Processes = "RW-PROCESSES",
         "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers.";
     /// A file, and shared memory is one, would be larger than the process may make it.
-    FileSize = "WL-FILE-SIZE",
+    FileSize = "RW-FILE-SIZE",
         "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once.";
     /// Every port of a bus between processes is taken.
-    Ports = "WL-PORTS",
+    Ports = "RW-PORTS",
         "Close buses in workers that need them no more, or use another bus.";
     /// Shared memory holds numbers that make no sense: its peer is faulty or hostile.
-    ShmCorrupt = "WL-SHM-CORRUPT",
+    ShmCorrupt = "RW-SHM-CORRUPT",
         "Look for native code in a task that writes where it must not; the worker is replaced.";
     /// A handle names memory that has been given back.
-    ShmStale = "WL-SHM-STALE",
+    ShmStale = "RW-SHM-STALE",
         "Keep the shared object alive for as long as its handle is used.";
     /// A record does not fit where it should go.
-    TooLarge = "WL-TOO-LARGE",
-        "Send it in parts, or put it into shared memory (`windlass.share`) and send that.";
+    TooLarge = "RW-TOO-LARGE",
+        "Send it in parts, or put it into shared memory (`ropewalk.share`) and send that.";
     /// The pool takes no more tasks.
-    PoolClosed = "WL-POOL-CLOSED",
+    PoolClosed = "RW-POOL-CLOSED",
         "Make a new pool.";
     /// The process that forks workers failed.
-    Zygote = "WL-ZYGOTE",
+    Zygote = "RW-ZYGOTE",
         "Make a new pool; if it fails again, look at standard error for what the zygote said.";
 }

@@ -7,7 +7,7 @@ use crate::{Code, Error, Result};
 /// Says what was being done when something failed.
 ///
 /// ```
-/// use windlass_base::{Code, ResultExt};
+/// use ropewalk_base::{Code, ResultExt};
 ///
 /// let failed = std::fs::File::open("/no/such/file").context("could not read the settings");
 /// let error = failed.unwrap_err();

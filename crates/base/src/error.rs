@@ -182,7 +182,7 @@ impl std::error::Error for Error {
 /// come after the literal, for names inside of it would be taken as text, which does not compile.
 ///
 /// ```
-/// use windlass_base::{Code, Result, error};
+/// use ropewalk_base::{Code, Result, error};
 ///
 /// fn check(bytes: usize) -> Result<()> {
 ///     match bytes {

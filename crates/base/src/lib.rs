@@ -82,7 +82,7 @@ mod tests {
         let missing = None::<u8>.or_error(Code::ShmStale, "it is not there").expect_err("nothing");
         assert_eq!(
             format!("{missing:?}").split(" [").nth(1),
-            Some(&*format!("WL-SHM-STALE in {}]", file!()))
+            Some(&*format!("RW-SHM-STALE in {}]", file!()))
         );
     }
 

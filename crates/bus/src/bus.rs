@@ -34,7 +34,7 @@ struct Shared {
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use windlass_bus::Bus;
+/// use ropewalk_bus::Bus;
 ///
 /// struct Order { id: u64 }
 ///
@@ -135,13 +135,13 @@ impl Bus {
     /// The same with a priority and a filter:
     ///
     /// ```
-    /// # let bus = windlass_bus::Bus::new();
+    /// # let bus = ropewalk_bus::Bus::new();
     /// let subscription = bus
     ///     .listen::<u64>("numbers.**")
     ///     .priority(10)
     ///     .filter(|number| number % 2 == 0)
     ///     .call(|number| println!("{number} is even"))?;
-    /// # Ok::<(), windlass_bus::SubscribeError>(())
+    /// # Ok::<(), ropewalk_bus::SubscribeError>(())
     /// ```
     pub fn listen<'a, E: ?Sized + 'static>(&'a self, pattern: &'a str) -> Listen<'a, E> {
         Listen { bus: self, pattern, priority: 0, filter: None, event: PhantomData }

@@ -98,8 +98,8 @@ fn find_fault(text: &str, wildcards: bool) -> Option<(Fault, usize)> {
 /// When it is empty, has an empty segment or a wildcard.
 ///
 /// ```
-/// assert!(windlass_bus::check_topic("orders.new").is_ok());
-/// assert_eq!(windlass_bus::check_topic("orders..new").unwrap_err().offset(), 7);
+/// assert!(ropewalk_bus::check_topic("orders.new").is_ok());
+/// assert_eq!(ropewalk_bus::check_topic("orders..new").unwrap_err().offset(), 7);
 /// ```
 pub fn check_topic(topic: &str) -> Result<(), TopicError> {
     match find_fault(topic, false) {
@@ -111,13 +111,13 @@ pub fn check_topic(topic: &str) -> Result<(), TopicError> {
 /// Which topics somebody listens to.
 ///
 /// ```
-/// use windlass_bus::Pattern;
+/// use ropewalk_bus::Pattern;
 ///
 /// let pattern = Pattern::parse("orders.*.eu")?;
 /// assert!(pattern.matches("orders.new.eu"));
 /// assert!(!pattern.matches("orders.eu"));
 /// assert!(Pattern::parse("orders.**")?.matches("orders"));
-/// # Ok::<(), windlass_bus::PatternError>(())
+/// # Ok::<(), ropewalk_bus::PatternError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {

@@ -40,7 +40,7 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
 pub(crate) mod barrier {
     use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
-    use windlass_os::membarrier;
+    use ropewalk_os::membarrier;
 
     const UNKNOWN: u8 = 0;
     const ASYMMETRIC: u8 = 1;

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
 
-use windlass_bus::Bus;
+use ropewalk_bus::Bus;
 
 struct Counting;
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use windlass_bus::{Bus, Config, PublishError, SubscribeError, Subscription};
+use ropewalk_bus::{Bus, Config, PublishError, SubscribeError, Subscription};
 
 type Seen = Arc<Mutex<Vec<String>>>;
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use windlass_bus::{Bus, Config, PanicReport, PublishError};
+use ropewalk_bus::{Bus, Config, PanicReport, PublishError};
 
 #[test]
 fn the_last_bus_closes_behind_itself() {

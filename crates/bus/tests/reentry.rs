@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use windlass_bus::{Bus, Config, PublishError, Subscription};
+use ropewalk_bus::{Bus, Config, PublishError, Subscription};
 
 /// A place for a subscription that its own handler shall end.
 type Slot = Arc<Mutex<Vec<Subscription>>>;

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use windlass_bus::Bus;
+use ropewalk_bus::Bus;
 
-/// Subscribers that come and go; `WINDLASS_ROUNDS` asks for more.
+/// Subscribers that come and go; `ROPEWALK_ROUNDS` asks for more.
 fn rounds() -> u64 {
-    let asked = std::env::var("WINDLASS_ROUNDS").ok();
+    let asked = std::env::var("ROPEWALK_ROUNDS").ok();
     let most = if cfg!(miri) { 5 } else { 1000 };
-    asked.map_or(most, |asked| asked.parse().expect("WINDLASS_ROUNDS is a number"))
+    asked.map_or(most, |asked| asked.parse().expect("ROPEWALK_ROUNDS is a number"))
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
 
-use windlass_os::process;
+use ropewalk_os::process;
 
 use crate::config::Config;
 use crate::dynamic::{Bounds, DynamicExecutor};
@@ -27,14 +27,14 @@ const BOUNDS: Bounds = Bounds { min: 1, max: 512, keep_alive: Duration::from_sec
 /// # Examples
 ///
 /// ```
-/// use windlass_executor::{Submit, background};
+/// use ropewalk_executor::{Submit, background};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// assert_eq!(background()?.submit(|| 6 * 7)?.join()?, 42);
 /// # Ok(())
 /// # }
 /// ```
-pub fn background() -> windlass_base::Result<&'static DynamicExecutor> {
+pub fn background() -> ropewalk_base::Result<&'static DynamicExecutor> {
     let generation = process::fork_generation();
     let found = CURRENT.load(Ordering::Acquire);
     // SAFETY: it is null or was published below, and what was published is neither freed nor changed.

@@ -42,7 +42,7 @@ impl DynamicExecutor {
     /// # Errors
     ///
     /// When the system refuses a thread.
-    pub fn new(bounds: Bounds, config: Config) -> windlass_base::Result<Self> {
+    pub fn new(bounds: Bounds, config: Config) -> ropewalk_base::Result<Self> {
         let min = bounds.min.max(1);
         let size = Size { min, max: bounds.max.max(min), keep_alive: bounds.keep_alive, helps: false };
         Core::start(config, size).map(Self)

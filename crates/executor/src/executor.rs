@@ -103,7 +103,7 @@ pub trait Submit: Executor {
     /// # Examples
     ///
     /// ```
-    /// use windlass_executor::{Config, Executor, FixedExecutor, Submit};
+    /// use ropewalk_executor::{Config, Executor, FixedExecutor, Submit};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = FixedExecutor::new(2, Config::named("sums"))?;

@@ -28,7 +28,7 @@ impl FixedExecutor {
     /// # Errors
     ///
     /// When the system refuses a thread.
-    pub fn new(workers: usize, config: Config) -> windlass_base::Result<Self> {
+    pub fn new(workers: usize, config: Config) -> ropewalk_base::Result<Self> {
         let workers = workers.max(1);
         let size = Size { min: workers, max: workers, keep_alive: Duration::MAX, helps: true };
         Core::start(config, size).map(Self)

@@ -38,14 +38,14 @@ impl Parker {
         if self.word.fetch_sub(1, Ordering::Acquire) == TOKEN {
             return;
         }
-        let _ = windlass_os::futex::wait(&self.word, PARKED, timeout, windlass_os::futex::Scope::Private);
+        let _ = ropewalk_os::futex::wait(&self.word, PARKED, timeout, ropewalk_os::futex::Scope::Private);
         self.word.swap(EMPTY, Ordering::Acquire);
     }
 
     /// Leaves a token, and wakes the owner if it sleeps.
     pub(crate) fn unpark(&self) {
         if self.word.swap(TOKEN, Ordering::Release) == PARKED {
-            windlass_os::futex::wake(&self.word, 1, windlass_os::futex::Scope::Private);
+            ropewalk_os::futex::wake(&self.word, 1, ropewalk_os::futex::Scope::Private);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use windlass_os::process;
+use ropewalk_os::process;
 
 use crate::config::{Config, WhenFull};
 use crate::delayed::{Delayed, Keeper, Key};
@@ -65,7 +65,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// Starts the pool with its least number of workers.
-    pub(crate) fn start(config: Config, size: Size) -> windlass_base::Result<Arc<Self>> {
+    pub(crate) fn start(config: Config, size: Size) -> ropewalk_base::Result<Arc<Self>> {
         let generation = process::fork_generation();
         let search_limit = (size.max.min(crate::spin::cores()) / 2).max(1);
         let core = Arc::new_cyclic(|me| Self {
@@ -86,8 +86,8 @@ impl Core {
         for _ in 0..size.min {
             if let Err(error) = core.roster.add(&core) {
                 core.shutdown();
-                return Err(windlass_base::Error::caused(
-                    windlass_base::Code::Os,
+                return Err(ropewalk_base::Error::caused(
+                    ropewalk_base::Code::Os,
                     "could not start a worker thread",
                     error,
                 ));

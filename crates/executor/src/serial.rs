@@ -35,7 +35,7 @@ const JOBS_A_TURN: usize = 64;
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
-/// use windlass_executor::{Config, FixedExecutor, Serial, Submit};
+/// use ropewalk_executor::{Config, FixedExecutor, Serial, Submit};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let events = Serial::new(Arc::new(FixedExecutor::new(2, Config::named("events"))?));

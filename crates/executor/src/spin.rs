@@ -2,7 +2,7 @@
 //!
 //! Waking a core costs tens of microseconds, looking again costs nothing but the core. So an idle worker, and
 //! a thread that waits for a job, look for a moment first: as long as that has paid lately, and not at all
-//! where there is one core only. `windlass-shm` has the same idea for rings; this one also counts what else
+//! where there is one core only. `ropewalk-shm` has the same idea for rings; this one also counts what else
 //! wants the cores.
 //!
 //! Source: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning for a shared-memory
@@ -20,7 +20,7 @@ const LOOKS: u32 = 16;
 /// Cores that this process may use, asked once: the answer is read from files.
 pub(crate) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(windlass_os::cpu::usable_cores)
+    *CORES.get_or_init(ropewalk_os::cpu::usable_cores)
 }
 
 /// A waiter's memory of how long looking has paid.
@@ -157,6 +157,6 @@ mod tests {
 
     #[test]
     fn the_cores_are_those_that_this_process_may_use() {
-        assert_eq!(cores(), windlass_os::cpu::usable_cores());
+        assert_eq!(cores(), ropewalk_os::cpu::usable_cores());
     }
 }

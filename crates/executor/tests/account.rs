@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use waiting::{Door, counting, eventually, fixed, soon};
-use windlass_executor::{
+use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, InlineExecutor, Job, JobError, PanicHook,
     Reason, Serial, Submit, background,
 };
+use waiting::{Door, counting, eventually, fixed, soon};
 
 fn dynamic(config: Config) -> DynamicExecutor {
     let bounds = Bounds { min: 1, max: 3, keep_alive: waiting::LONG };

@@ -8,8 +8,8 @@ mod waiting;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ropewalk_executor::{Executor, Job, Priority, Submit};
 use waiting::{fixed, soon};
-use windlass_executor::{Executor, Job, Priority, Submit};
 
 struct Counting;
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use waiting::{Door, counting, eventually, soon};
-use windlass_executor::{
+use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Submit, WhenFull,
 };
+use waiting::{Door, counting, eventually, soon};
 
 fn bounded(workers: usize, max_queue: usize, when_full: WhenFull) -> FixedExecutor {
     let config = Config { max_queue: Some(max_queue), when_full, ..Config::named("bounded") };

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use waiting::{counting, eventually, fixed, soon};
-use windlass_executor::{
+use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, InlineExecutor, Job, JobError, Reason, Serial,
     Submit,
 };
+use waiting::{counting, eventually, fixed, soon};
 
 /// Moves time on, for executors whose clock does not go by itself.
 type Clock = Box<dyn Fn()>;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use ropewalk_executor::{Config, Executor, InlineExecutor, Job, Submit};
 use waiting::{fixed, soon};
-use windlass_executor::{Config, Executor, InlineExecutor, Job, Submit};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 16 }))]

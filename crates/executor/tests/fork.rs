@@ -6,16 +6,16 @@
 
 use std::time::Duration;
 
-use windlass_executor::{Config, Executor, FixedExecutor, Job, Reason, Submit, background};
+use ropewalk_executor::{Config, Executor, FixedExecutor, Job, Reason, Submit, background};
 
 /// Runs `child` in a forked child; its result says whether all was well.
 fn in_child(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child uses no lock that another thread of this process may hold: the pools' threads are
     // idle or blocked in a job when it is made. It leaves by _exit, even when `child` panics.
-    let pid = unsafe { windlass_os::process::fork() }.expect("a process");
+    let pid = unsafe { ropewalk_os::process::fork() }.expect("a process");
     if pid == 0 {
         let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
-        windlass_os::process::exit_now(i32::from(!fine));
+        ropewalk_os::process::exit_now(i32::from(!fine));
     }
     let mut status = -1;
     // SAFETY: the status is a live integer.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use ropewalk_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Submit};
 use waiting::{Door, LONG, fixed, soon};
-use windlass_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Submit};
 
 fn dynamic(max: usize) -> Arc<dyn Executor> {
     let bounds = Bounds { min: 1, max, keep_alive: LONG };

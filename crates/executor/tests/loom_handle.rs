@@ -1,13 +1,13 @@
 //! A job's end against those who wait for it, cancel it or drop it, on every schedule that loom finds.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-executor --release --test 'loom*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-executor --release --test 'loom*'`
 
 #![cfg(loom)]
 
 use std::sync::Arc;
 
 use loom::thread;
-use windlass_executor::{Job, JobError};
+use ropewalk_executor::{Job, JobError};
 
 #[test]
 fn the_result_reaches_whoever_waits() {

@@ -1,14 +1,14 @@
 //! The sleep protocol, and shutdown against execute, on every schedule that loom finds. A lost wake-up is a
 //! deadlock, which loom reports.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-executor --release --test 'loom*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-executor --release --test 'loom*'`
 
 #![cfg(loom)]
 
 use std::sync::Arc;
 
 use loom::thread;
-use windlass_executor::model::{Jobs, Pool};
+use ropewalk_executor::model::{Jobs, Pool};
 
 /// All schedules with at most so many forced switches of threads.
 fn bounded(switches: usize, model: impl Fn() + Sync + Send + 'static) {

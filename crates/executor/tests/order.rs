@@ -7,8 +7,8 @@ mod waiting;
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use ropewalk_executor::{Executor, Job, Priority};
 use waiting::{Door, eventually, fixed, soon};
-use windlass_executor::{Executor, Job, Priority};
 
 /// The starts that one worker makes of jobs queued in this order, as their places in it.
 fn starts(priorities: &[Priority]) -> Vec<usize> {
@@ -88,7 +88,7 @@ fn a_high_job_overtakes_what_is_queued_already() {
 
 #[test]
 fn jobs_that_hand_in_jobs_for_ever_do_not_shut_others_out() {
-    fn again(pool: &Arc<windlass_executor::FixedExecutor>) {
+    fn again(pool: &Arc<ropewalk_executor::FixedExecutor>) {
         let inner = Arc::clone(pool);
         // Refused when the pool closes, which ends it.
         drop(pool.execute(Job::new(move || again(&inner))));

@@ -6,10 +6,10 @@ mod waiting;
 
 use std::sync::{Arc, Mutex};
 
-use waiting::{eventually, soon};
-use windlass_executor::{
+use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, InlineExecutor, Job, PanicHook, Serial, Submit,
 };
+use waiting::{eventually, soon};
 
 type Told = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
 

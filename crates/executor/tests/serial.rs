@@ -7,11 +7,11 @@ mod waiting;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use waiting::{Door, counting, fixed, soon};
-use windlass_executor::{
+use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Serial, Submit, WhenFull,
     background,
 };
+use waiting::{Door, counting, fixed, soon};
 
 fn serial(pool: &Arc<FixedExecutor>) -> Serial {
     Serial::new(Arc::clone(pool) as Arc<dyn Executor>)

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ropewalk_executor::{Executor, Job, Reason, Serial, Submit};
 use waiting::{Door, counting, eventually, fixed, soon};
-use windlass_executor::{Executor, Job, Reason, Serial, Submit};
 
 /// A deadline that is over.
 fn now() -> Option<Instant> {

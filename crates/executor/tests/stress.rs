@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ropewalk_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Priority, Submit};
 use waiting::{counting, fixed, soon};
-use windlass_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Priority, Submit};
 
 const THREADS: usize = 4;
 const JOBS: usize = if cfg!(miri) { 40 } else { 25_000 };
-/// How often a test whose interleavings differ is repeated; `WINDLASS_ROUNDS` asks for more.
+/// How often a test whose interleavings differ is repeated; `ROPEWALK_ROUNDS` asks for more.
 fn rounds() -> usize {
-    let asked = std::env::var("WINDLASS_ROUNDS").ok();
+    let asked = std::env::var("ROPEWALK_ROUNDS").ok();
     let most = if cfg!(miri) { 3 } else { 25 };
-    asked.map_or(most, |asked| asked.parse().expect("WINDLASS_ROUNDS is a number"))
+    asked.map_or(most, |asked| asked.parse().expect("ROPEWALK_ROUNDS is a number"))
 }
 
 fn dynamic() -> DynamicExecutor {

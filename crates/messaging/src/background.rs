@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use windlass_os::epoll::{Epoll, Interest};
-use windlass_os::eventfd::EventFd;
+use ropewalk_os::epoll::{Epoll, Interest};
+use ropewalk_os::eventfd::EventFd;
 
 use crate::shared::Shared;
 
@@ -92,7 +92,7 @@ impl Background {
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         if self.started.set(()).is_ok() {
             let this = Arc::clone(self);
-            std::thread::Builder::new().name("windlass-zmq".to_owned()).spawn(move || this.run())?;
+            std::thread::Builder::new().name("ropewalk-zmq".to_owned()).spawn(move || this.run())?;
         }
         Ok(())
     }

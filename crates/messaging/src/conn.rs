@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_os::net;
-use windlass_zmtp::{Handshake, Session, SocketType};
+use ropewalk_os::net;
+use ropewalk_zmtp::{Handshake, Session, SocketType};
 
 use crate::frame::{Frame, Properties};
 use crate::incoming::Incoming;

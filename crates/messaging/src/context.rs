@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use windlass_os::cpu;
-use windlass_zmtp::SocketType;
+use ropewalk_os::cpu;
+use ropewalk_zmtp::SocketType;
 
 use crate::background::{Background, Notice};
 use crate::error::{Error, Result, errno};

@@ -22,8 +22,8 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use windlass_os::epoll::Event;
-use windlass_zmtp::SocketType;
+use ropewalk_os::epoll::Event;
+use ropewalk_zmtp::SocketType;
 
 use self::deadlines::Due;
 use self::endpoints::{Bound, Dial, LISTENER};

@@ -12,7 +12,7 @@ mod tests;
 
 use std::fmt;
 
-use windlass_os::net::{Address, UnixName};
+use ropewalk_os::net::{Address, UnixName};
 
 pub use ipc::{IpcEndpoint, IpcName};
 pub use tcp::{Host, Port, Target, TcpEndpoint, TcpSource, resolve};

@@ -11,8 +11,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use bytes::{Buf, BytesMut};
-use windlass_zmtp::CurveSession;
-use windlass_zmtp::frame::{self, COMMAND, MORE};
+use ropewalk_zmtp::CurveSession;
+use ropewalk_zmtp::frame::{self, COMMAND, MORE};
 
 use crate::frame::{Frame, INLINE};
 use crate::wire::Wire;

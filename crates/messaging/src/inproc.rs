@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use windlass_zmtp::SocketType;
+use ropewalk_zmtp::SocketType;
 
 use crate::frame::Frame;
 use crate::mailbox::{ConnRef, Mail};

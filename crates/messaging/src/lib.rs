@@ -5,7 +5,7 @@
 //! two share a socket, and why nothing is stranded, stands in the crate's `README.md`.
 //!
 //! ```
-//! use windlass_messaging::{Context, Frame, SocketType};
+//! use ropewalk_messaging::{Context, Frame, SocketType};
 //!
 //! let context = Context::new();
 //! let (push, pull) = (context.socket(SocketType::Push)?, context.socket(SocketType::Pull)?);
@@ -15,7 +15,7 @@
 //! assert_eq!(pull.recv(None)?.bytes(), b"a message");
 //! push.close(None);
 //! pull.close(None);
-//! # Ok::<(), windlass_messaging::Error>(())
+//! # Ok::<(), ropewalk_messaging::Error>(())
 //! ```
 
 mod background;
@@ -55,10 +55,10 @@ pub use monitor::event;
 pub use options::{Options, Value, option};
 pub use poll::{PollItem, PollWoken, Target, poll};
 pub use proxy::proxy;
+pub use ropewalk_zmtp::SocketType;
 pub use socket::{Socket, Unsent};
-pub use windlass_zmtp::SocketType;
 
-use windlass_zmtp::z85;
+use ropewalk_zmtp::z85;
 
 /// A new pair of keys for CURVE: public and secret, each of 40 characters (RFC 32).
 ///
@@ -66,7 +66,7 @@ use windlass_zmtp::z85;
 ///
 /// If the system has no random bytes.
 pub fn curve_keypair() -> (String, String) {
-    let (public, secret) = windlass_zmtp::curve_keypair();
+    let (public, secret) = ropewalk_zmtp::curve_keypair();
     let text = |key: [u8; 32]| z85::encode(&key).unwrap_or_default();
     (text(public), text(secret))
 }
@@ -80,7 +80,7 @@ pub fn curve_public(secret: &str) -> Result<String> {
     let key = z85::decode(secret)
         .and_then(|key| <[u8; 32]>::try_from(key).ok())
         .ok_or_else(|| Error::invalid("a CURVE key is 40 characters of Z85"))?;
-    z85::encode(&windlass_zmtp::curve_public(&key)).ok_or_else(|| Error::invalid("no such key"))
+    z85::encode(&ropewalk_zmtp::curve_public(&key)).ok_or_else(|| Error::invalid("no such key"))
 }
 
 /// Whether there is something that not every ZeroMQ has: `ipc`, `shm`, `curve` and `draft` are here.

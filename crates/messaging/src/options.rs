@@ -18,8 +18,8 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
-use windlass_os::net::TcpOptions;
-use windlass_zmtp::SocketType;
+use ropewalk_os::net::TcpOptions;
+use ropewalk_zmtp::SocketType;
 
 use crate::error::Error;
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::Bytes;
-use windlass_zmtp::frame::{self, COMMAND, MORE};
+use ropewalk_zmtp::frame::{self, COMMAND, MORE};
 
 use crate::frame::Out;
 use crate::wire::Wire;

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Instant;
 
-use windlass_os::poll::{self, Polled};
+use ropewalk_os::poll::{self, Polled};
 
 use crate::error::Result;
 use crate::events::Events;

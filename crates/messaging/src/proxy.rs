@@ -132,7 +132,7 @@ fn send(to: &Socket, parts: &mut Vec<Frame>, interrupted: &mut dyn FnMut() -> bo
 
 /// A REP socket must answer; others need not.
 fn reply(control: &Socket) -> Result<()> {
-    if control.kind() == windlass_zmtp::SocketType::Rep {
+    if control.kind() == ropewalk_zmtp::SocketType::Rep {
         control.try_send_bytes(b"", false)?;
     }
     Ok(())

@@ -5,12 +5,12 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use windlass_os::{socket, stream};
-use windlass_shm::pipe::{Ear, End};
-use windlass_shm::ring::Corrupt;
+use ropewalk_os::{socket, stream};
+use ropewalk_shm::pipe::{Ear, End};
+use ropewalk_shm::ring::Corrupt;
 
 /// What the accepting end says, with the memory: a name, a version, the capacity of a pipe.
-const OFFER: &[u8; 12] = b"windlass\0shm";
+const OFFER: &[u8; 12] = b"ropewalk\0shm";
 const VERSION: u16 = 1;
 const OFFER_SIZE: usize = OFFER.len() + 2 + 4;
 /// Bytes of each pipe. Less of it is faster only as long as it is in the nearest caches; more holds up the writer less

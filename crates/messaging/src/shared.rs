@@ -8,9 +8,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use windlass_os::epoll::{Epoll, Event, Interest, Woken as Slept};
-use windlass_os::eventfd::EventFd;
-use windlass_zmtp::SocketType;
+use ropewalk_os::epoll::{Epoll, Event, Interest, Woken as Slept};
+use ropewalk_os::eventfd::EventFd;
+use ropewalk_zmtp::SocketType;
 
 use crate::context::Inner;
 use crate::core::{Core, hears};

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
-use windlass_zmtp::SocketType;
+use ropewalk_zmtp::SocketType;
 
 use crate::context::Context;
 use crate::core::Core;

@@ -4,7 +4,7 @@ use std::io;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-use windlass_os::stream;
+use ropewalk_os::stream;
 
 use crate::ring::Ring;
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use windlass_messaging::SocketType::{self, *};
-use windlass_messaging::{Context, Error, Events, Frame, Result, Socket, Value, errno, option};
+use ropewalk_messaging::SocketType::{self, *};
+use ropewalk_messaging::{Context, Error, Events, Frame, Result, Socket, Value, errno, option};
 
 fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(30))

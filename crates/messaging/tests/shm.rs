@@ -5,10 +5,10 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use windlass_messaging::SocketType::{Pair, Pull, Push, Rep, Req, Stream};
-use windlass_messaging::{Context, Frame, Socket, SocketType, errno, option};
-use windlass_os::socket;
-use windlass_shm::pipe::End;
+use ropewalk_messaging::SocketType::{Pair, Pull, Push, Rep, Req, Stream};
+use ropewalk_messaging::{Context, Frame, Socket, SocketType, errno, option};
+use ropewalk_os::socket;
+use ropewalk_shm::pipe::End;
 
 /// How long anything may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ fn bound(context: &Context, kind: SocketType) -> (Socket, String) {
     let socket = context.socket(kind).expect("a socket");
     socket.bind("shm://*").expect("bound");
     let endpoint = match socket.get(option::LAST_ENDPOINT).expect("bound") {
-        windlass_messaging::Value::Bytes(bytes) => String::from_utf8(bytes).expect("text"),
+        ropewalk_messaging::Value::Bytes(bytes) => String::from_utf8(bytes).expect("text"),
         _ => unreachable!("an endpoint is text"),
     };
     assert!(endpoint.starts_with("shm:///"), "{endpoint}");
@@ -105,7 +105,7 @@ fn positions_that_make_no_sense_end_the_connection_and_nothing_else() {
         // The words of the two pipes are 128 bytes apart.
         for value in [u64::MAX, 1 << 40] {
             let bytes = value.to_le_bytes();
-            windlass_os::memfd::write_at(given[0].as_fd(), &bytes, word * 128).expect("written");
+            ropewalk_os::memfd::write_at(given[0].as_fd(), &bytes, word * 128).expect("written");
             let _ = peer.write_all(b"!");
         }
         drop(given);
@@ -121,7 +121,7 @@ fn positions_that_make_no_sense_end_the_connection_and_nothing_else() {
 
 #[test]
 fn an_offer_that_is_none_is_refused_and_tried_again() {
-    let folder = std::env::temp_dir().join(format!("windlass-shm-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("ropewalk-shm-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("socket");
     let listener = UnixListener::bind(&file).expect("bound");
@@ -129,10 +129,10 @@ fn an_offer_that_is_none_is_refused_and_tried_again() {
     let pair = context.socket(Pair).expect("a socket");
     pair.set(option::RECONNECT_IVL, &1_i32.to_ne_bytes()).expect("set");
     pair.connect(&format!("shm://{}", file.display())).expect("an endpoint");
-    let mut good = b"windlass\0shm".to_vec();
+    let mut good = b"ropewalk\0shm".to_vec();
     good.extend_from_slice(&[1, 0]);
     good.extend_from_slice(&8192_u32.to_le_bytes());
-    let memfd = |size: u64, is_sealed| windlass_os::memfd::create(c"test", size, is_sealed).expect("memory");
+    let memfd = |size: u64, is_sealed| ropewalk_os::memfd::create(c"test", size, is_sealed).expect("memory");
     let (small, open) = (memfd(4096 + 2 * 4096, true), memfd(4096 + 2 * 8192, false));
     // An ipc peer's greeting; no descriptor; memory that is too small; memory that could be taken away; a wrong name.
     let offers: [(&[u8], Option<&std::os::fd::OwnedFd>); 5] = [
@@ -140,7 +140,7 @@ fn an_offer_that_is_none_is_refused_and_tried_again() {
         (&good, None),
         (&good, Some(&small)),
         (&good, Some(&open)),
-        (b"windlass\0xxx\x01\0\0\x20\0\0", Some(&small)),
+        (b"ropewalk\0xxx\x01\0\0\x20\0\0", Some(&small)),
     ];
     for (said, given) in offers {
         let (mut peer, _) = listener.accept().expect("it connects again");

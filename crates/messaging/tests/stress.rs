@@ -5,11 +5,11 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use windlass_messaging::SocketType::{self, *};
-use windlass_messaging::{
+use ropewalk_messaging::SocketType::{self, *};
+use ropewalk_messaging::{
     Context, Error, Events, Frame, PollItem, PollWoken, Socket, Target, Value, errno, option, poll,
 };
-use windlass_os::poll::{Polled, READ, poll as poll_fds};
+use ropewalk_os::poll::{Polled, READ, poll as poll_fds};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

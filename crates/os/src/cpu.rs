@@ -90,7 +90,7 @@ mod tests {
 
     impl Tree {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("windlass-cgroup-{}-{name}", std::process::id()));
+            let root = std::env::temp_dir().join(format!("ropewalk-cgroup-{}-{name}", std::process::id()));
             for (path, text) in files {
                 let path = root.join(path);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();

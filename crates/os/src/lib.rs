@@ -1,4 +1,4 @@
-//! Every raw system call that Windlass makes, one mechanism a file.
+//! Every raw system call that Ropewalk makes, one mechanism a file.
 //!
 //! Linux only, on x86-64 and aarch64. Interrupted calls are retried here unless the name says otherwise.
 

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use windlass_os::epoll::{Epoll, Interest};
-use windlass_os::net::{self, Address, TcpOptions, UnixName};
-use windlass_os::stream;
+use ropewalk_os::epoll::{Epoll, Interest};
+use ropewalk_os::net::{self, Address, TcpOptions, UnixName};
+use ropewalk_os::stream;
 
 fn local(fd: &OwnedFd) -> SocketAddr {
     match net::local_address(fd.as_fd()).expect("an address") {
@@ -179,10 +179,10 @@ fn ipv6_speaks_ipv4_if_it_shall() {
 
 #[test]
 fn a_path_and_an_abstract_name_can_be_met_at() {
-    let directory = std::env::temp_dir().join(format!("windlass-net-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("ropewalk-net-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     let path = UnixName::Path(directory.join("socket"));
-    let hidden = UnixName::Abstract(format!("windlass-net-{}\0with a zero", std::process::id()).into_bytes());
+    let hidden = UnixName::Abstract(format!("ropewalk-net-{}\0with a zero", std::process::id()).into_bytes());
     for name in [&path, &hidden] {
         assert!(net::connect_unix(name).is_err(), "nobody is there yet");
         let listener = net::listen_unix(name, 4).expect("a listener");

@@ -4,8 +4,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_shm::block::Block;
-use windlass_shm::segment::Segment;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
 
 use crate::zygote::ZygoteCommand;
 

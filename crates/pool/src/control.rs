@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use windlass_base::{Result, ResultExt};
-use windlass_os::eventfd::EventFd;
-use windlass_os::memfd;
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::attention::{Attention, Wake};
+use ropewalk_base::{Result, ResultExt};
+use ropewalk_os::eventfd::EventFd;
+use ropewalk_os::memfd;
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_shm::attention::{Attention, Wake};
 
 /// Bytes of a control page.
 pub const SIZE: usize = 4096;
@@ -52,7 +52,7 @@ impl Control {
     ///
     /// When the machine is out of memory or descriptors.
     pub fn create(cores: u32) -> Result<(Arc<Self>, OwnedFd)> {
-        let fd = memfd::create(c"windlass-control", SIZE as u64, true)
+        let fd = memfd::create(c"ropewalk-control", SIZE as u64, true)
             .context("could not make a pool's control page")?;
         let map =
             Mapping::map(fd.as_fd(), SIZE, Protection::ReadWrite).context("could not map a control page")?;
@@ -109,7 +109,7 @@ impl Control {
         }
     }
 
-    /// Parent: says how it wants to be woken, as a mode of [`windlass_shm::attention`]. Look at the rings once more
+    /// Parent: says how it wants to be woken, as a mode of [`ropewalk_shm::attention`]. Look at the rings once more
     /// after this, before sleeping.
     pub fn arm(&self, mode: u32) {
         self.attention().arm(mode);
@@ -171,8 +171,8 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    use windlass_os::poll;
-    use windlass_shm::attention;
+    use ropewalk_os::poll;
+    use ropewalk_shm::attention;
 
     use super::*;
 

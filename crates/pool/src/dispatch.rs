@@ -4,10 +4,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_base::{Code, Error, Result, error};
-use windlass_shm::arena::Arena;
-use windlass_shm::ring::{Header, Position, PushError, Retract};
-use windlass_shm::segment::Segment;
+use ropewalk_base::{Code, Error, Result, error};
+use ropewalk_shm::arena::Arena;
+use ropewalk_shm::ring::{Header, Position, PushError, Retract};
+use ropewalk_shm::segment::Segment;
 
 use crate::clock;
 use crate::engine::{Core, Engine, lock};

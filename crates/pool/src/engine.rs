@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use windlass_base::Result;
-use windlass_shm::arena::Arena;
-use windlass_shm::ring::{AdaptiveSpin, Retract};
+use ropewalk_base::Result;
+use ropewalk_shm::arena::Arena;
+use ropewalk_shm::ring::{AdaptiveSpin, Retract};
 
 use crate::config::{Config, OnCrash, OnFull};
 use crate::control::{Control, WATCH};
@@ -253,7 +253,7 @@ impl Engine {
 
     /// An engine that nothing drives yet, and the descriptor of its control page.
     fn assemble(config: Config) -> Result<(Arc<Self>, OwnedFd)> {
-        let cores = u32::try_from(windlass_os::cpu::usable_cores()).unwrap_or(u32::MAX);
+        let cores = u32::try_from(ropewalk_os::cpu::usable_cores()).unwrap_or(u32::MAX);
         let (control, control_fd) = Control::create(cores)?;
         let core = Core {
             state: State::Open,
@@ -303,7 +303,7 @@ impl Engine {
             local_told: AtomicU32::new(0),
             ended_word: AtomicU32::new(0),
             collecting: AtomicBool::new(false),
-            fork_generation: windlass_os::process::fork_generation(),
+            fork_generation: ropewalk_os::process::fork_generation(),
             asleep: AtomicBool::new(false),
             unstarted: Mutex::new(None),
             spawning: Mutex::new(None),
@@ -335,7 +335,7 @@ impl Engine {
 
     /// Whether this process has forked off the one that made the pool: its workers and threads are not here.
     pub fn is_forked(&self) -> bool {
-        self.fork_generation != windlass_os::process::fork_generation()
+        self.fork_generation != ropewalk_os::process::fork_generation()
     }
 
     /// The arena for large arguments.

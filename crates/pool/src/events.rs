@@ -7,9 +7,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use windlass_bus::{Bus, Topic};
-use windlass_executor::{Executor, Job, Serial, background};
-use windlass_os::process;
+use ropewalk_bus::{Bus, Topic};
+use ropewalk_executor::{Executor, Job, Serial, background};
+use ropewalk_os::process;
 
 /// Something happened in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn teller() -> &'static Teller {
 
 /// The bus that the pools of this process tell their events on, as [`Event`]s on [`TOPICS`].
 ///
-/// Handlers are called one at a time, in a thread of [`windlass_executor::background`]. One that blocks delays the
+/// Handlers are called one at a time, in a thread of [`ropewalk_executor::background`]. One that blocks delays the
 /// events behind it, and no pool. A forked child has the handlers of its parent.
 pub fn bus() -> &'static Bus {
     &teller().bus

@@ -12,7 +12,7 @@
 //!
 //! Source: [PEP 574](https://peps.python.org/pep-0574/) for out-of-band buffers.
 
-use windlass_base::{Code, Error, Result};
+use ropewalk_base::{Code, Error, Result};
 
 const HEAD: usize = 16;
 const ENTRY: usize = 32;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_os::{memfd, socket};
-use windlass_shm::arena::Arena;
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_os::{memfd, socket};
+use ropewalk_shm::arena::Arena;
 
 use crate::clock;
 use crate::config::{Config, OnCrash, OnFull, Spawn};
@@ -31,7 +31,7 @@ pub fn zygote_message(bytes: &[u8]) {
 pub fn passed(input: &[u8]) {
     let Some((&count, bytes)) = input.split_first() else { return };
     let (ours, theirs) = socket::seqpacket_pair().expect("a socket");
-    let memory = memfd::create(c"windlass-fuzz", 4096, true).expect("a memfd");
+    let memory = memfd::create(c"ropewalk-fuzz", 4096, true).expect("a memfd");
     let fds = vec![memory.as_fd(); usize::from(count % 3)];
     if socket::send(theirs.as_fd(), &[bytes], &fds, false).is_ok() {
         let _ = passing::receive(&ours, Some(Arena::global()));

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
-use windlass_shm::segment::Segment;
+use ropewalk_shm::segment::Segment;
 
 use crate::engine::{Core, Engine, lock};
 use crate::lane::send_plain;
@@ -141,7 +141,7 @@ impl crate::workers::Worker {
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
-    use windlass_os::socket;
+    use ropewalk_os::socket;
 
     use super::*;
     use crate::config::{Config, Spawn};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use windlass_base::{Code, Result, ResultExt, error};
-use windlass_os::clock::monotonic_nanos;
-use windlass_os::memfd;
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::ring::{Consumer, Header, Position, Producer, RingMemory};
+use ropewalk_base::{Code, Result, ResultExt, error};
+use ropewalk_os::clock::monotonic_nanos;
+use ropewalk_os::memfd;
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_shm::ring::{Consumer, Header, Position, Producer, RingMemory};
 
 use crate::clock;
 use crate::task::Task;
@@ -208,7 +208,7 @@ impl Lane {
     pub(crate) fn create(worker: usize) -> Result<(Self, OwnedFd)> {
         let layout = LaneLayout::DEFAULT;
         let fd =
-            memfd::create(c"windlass-lane", layout.size() as u64, true).context("could not make a lane")?;
+            memfd::create(c"ropewalk-lane", layout.size() as u64, true).context("could not make a lane")?;
         let map =
             Mapping::map(fd.as_fd(), layout.size(), Protection::ReadWrite).context("could not map a lane")?;
         let map = Arc::new(map);

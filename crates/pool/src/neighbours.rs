@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_shm::ring::Retract;
+use ropewalk_shm::ring::Retract;
 
 use crate::clock;
 use crate::engine::{Core, Engine};

@@ -5,8 +5,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use windlass_base::{Result, ResultExt};
-use windlass_os::memfd;
+use ropewalk_base::{Result, ResultExt};
+use ropewalk_os::memfd;
 
 /// Bytes of a part. A writer that goes beyond it spoils the words of a neighbour, and nothing else.
 pub(crate) const PART: u64 = 64 * 1024;
@@ -24,7 +24,7 @@ impl Notes {
     pub(crate) fn create(workers: usize) -> Result<Self> {
         let size = PART.saturating_mul(workers as u64);
         let memory =
-            memfd::create_sparse(c"windlass-notes", size).context("could not make a pool's notes")?;
+            memfd::create_sparse(c"ropewalk-notes", size).context("could not make a pool's notes")?;
         Ok(Self { memory })
     }
 

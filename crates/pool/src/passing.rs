@@ -6,10 +6,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use windlass_base::{Code, Error, Result, ResultExt, error};
-use windlass_os::socket;
-use windlass_shm::arena::Arena;
-use windlass_shm::segment::Segment;
+use ropewalk_base::{Code, Error, Result, ResultExt, error};
+use ropewalk_os::socket;
+use ropewalk_shm::arena::Arena;
+use ropewalk_shm::segment::Segment;
 
 const MESSAGE: usize = 32;
 /// The segment whose descriptor comes along, for as long as the sender keeps it.
@@ -135,12 +135,12 @@ pub(crate) fn receive(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Op
 /// The kernel leaves out descriptors for which the receiver has no number left, and says no more than that.
 fn no_descriptors() -> Error {
     let limit =
-        windlass_os::limits::open_files().map_or_else(String::new, |limit| format!(", which is {limit}"));
+        ropewalk_os::limits::open_files().map_or_else(String::new, |limit| format!(", which is {limit}"));
     error!(
         Code::Files,
         "a descriptor of shared memory did not fit into process {}: the limit of open files (RLIMIT_NOFILE{limit}) \
          is reached",
-        windlass_os::process::current_pid(),
+        ropewalk_os::process::current_pid(),
     )
 }
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn who_gets_a_segment_with_an_arena_looks_at_its_generation() {
-        let arena = Arena::new(windlass_shm::arena::ArenaConfig { keep: 0 });
+        let arena = Arena::new(ropewalk_shm::arena::ArenaConfig { keep: 0 });
         let one = segment();
         for op in [LENT, GIVEN] {
             for (generation, good) in [(one.generation(), true), (one.generation() + 1, false)] {

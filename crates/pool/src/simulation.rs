@@ -11,7 +11,7 @@
 //!   its value;
 //! - no lease is left.
 //!
-//! `WINDLASS_SEED=n` plays one world and prints its story; `WINDLASS_SEEDS=n` plays so many.
+//! `ROPEWALK_SEED=n` plays one world and prints its story; `ROPEWALK_SEEDS=n` plays so many.
 //!
 //! Source: the method is that of FoundationDB (Zhou et al., "FoundationDB: A distributed unbundled transactional key
 //! value store", SIGMOD 2021, section 4).
@@ -32,11 +32,11 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn every_task_ends_once_with_its_own_arguments() {
-    if let Some(seed) = number("WINDLASS_SEED") {
+    if let Some(seed) = number("ROPEWALK_SEED") {
         World::new(seed, true).play();
         return;
     }
-    let seeds = number("WINDLASS_SEEDS").unwrap_or(SEEDS);
+    let seeds = number("ROPEWALK_SEEDS").unwrap_or(SEEDS);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let play = |first: u64| -> Vec<u64> {
         let plays = |seed: &u64| std::panic::catch_unwind(|| World::new(*seed, false).play()).is_ok();
@@ -47,5 +47,5 @@ fn every_task_ends_once_with_its_own_arguments() {
         running.into_iter().flat_map(|thread| thread.join().expect("it catches panics")).collect()
     });
     failed.sort_unstable();
-    assert!(failed.is_empty(), "seeds {failed:?} failed: WINDLASS_SEED=n tells the story of one");
+    assert!(failed.is_empty(), "seeds {failed:?} failed: ROPEWALK_SEED=n tells the story of one");
 }

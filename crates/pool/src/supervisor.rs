@@ -10,12 +10,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Error, Result, ResultExt, error};
-use windlass_executor::{Executor, Job, background};
-use windlass_os::epoll::{Epoll, Interest};
-use windlass_os::eventfd::EventFd;
-use windlass_os::process;
-use windlass_shm::arena::Arena;
+use ropewalk_base::{Code, Error, Result, ResultExt, error};
+use ropewalk_executor::{Executor, Job, background};
+use ropewalk_os::epoll::{Epoll, Interest};
+use ropewalk_os::eventfd::EventFd;
+use ropewalk_os::process;
+use ropewalk_shm::arena::Arena;
 
 use crate::engine::{Engine, lock};
 use crate::zygote::{Message, Zygote, ZygoteCommand};
@@ -292,7 +292,7 @@ impl Supervisor {
                             engine.worker_spawned(worker, pid, pidfd.as_ref());
                         }
                         (None, Some(pidfd)) => {
-                            let _ = windlass_os::pidfd::send_signal(pidfd.as_fd(), 9);
+                            let _ = ropewalk_os::pidfd::send_signal(pidfd.as_fd(), 9);
                         }
                         (None, None) => {}
                     }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use windlass_base::Code;
-use windlass_os::futex::{self, Scope};
-use windlass_shm::arena::Lease;
-use windlass_shm::block::Block;
-use windlass_shm::segment::Segment;
+use ropewalk_base::Code;
+use ropewalk_os::futex::{self, Scope};
+use ropewalk_shm::arena::Lease;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
 
 use crate::clock;
 use crate::control::Control;
@@ -634,7 +634,7 @@ mod tests {
 
     #[test]
     fn a_function_s_size_has_what_lies_in_shared_memory() {
-        use windlass_shm::arena::{Arena, ArenaConfig};
+        use ropewalk_shm::arena::{Arena, ArenaConfig};
         let arena = Arena::new(ArenaConfig { keep: 0 });
         let mut lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
         // What is large lies by itself, and other leases may share it.
@@ -648,7 +648,7 @@ mod tests {
 
     #[test]
     fn memory_that_a_worker_keeps_is_not_used_again() {
-        use windlass_shm::arena::{Arena, ArenaConfig};
+        use ropewalk_shm::arena::{Arena, ArenaConfig};
         let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
         let segment = arena.whole(&[1; 2 << 20]).expect("room");
         let id = segment.id();

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Error, Result, ResultExt, error};
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError};
-use windlass_shm::segment::Segment;
+use ropewalk_base::{Code, Error, Result, ResultExt, error};
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError};
+use ropewalk_shm::segment::Segment;
 
 use crate::control::Control;
 use crate::lane::{Begun, LaneLayout, Reached};
@@ -161,7 +161,7 @@ impl WorkerEnd {
     ///
     /// As [`try_reply`](Self::try_reply).
     pub fn ready(&mut self) -> Result<()> {
-        let pid = u64::from(windlass_os::process::current_pid().unsigned_abs());
+        let pid = u64::from(ropewalk_os::process::current_pid().unsigned_abs());
         self.reply(kind::READY, crate::wire::flags::EMPTY, 0, pid, &[])
     }
 }
@@ -233,7 +233,7 @@ impl FdChannel {
             if Instant::now() > deadline {
                 return Err(error!(Code::ShmStale, "a segment was named but its descriptor never came"));
             }
-            windlass_os::process::wait_readable(self.socket.as_fd(), Duration::from_millis(100));
+            ropewalk_os::process::wait_readable(self.socket.as_fd(), Duration::from_millis(100));
         }
     }
 
@@ -275,7 +275,7 @@ impl FdChannel {
 
 #[cfg(test)]
 mod tests {
-    use windlass_os::socket;
+    use ropewalk_os::socket;
 
     use super::*;
     use crate::lane::{Lane, send_plain};
@@ -366,10 +366,10 @@ mod tests {
     fn a_begin_is_read_for_its_own_task() {
         let (lane, end) = ends();
         assert_eq!(lane.begun.read(7), None);
-        let before = windlass_os::clock::monotonic_nanos();
+        let before = ropewalk_os::clock::monotonic_nanos();
         end.begin(7);
         let begun = lane.begun.read(7).expect("it has begun");
-        assert!((before..=windlass_os::clock::monotonic_nanos()).contains(&begun));
+        assert!((before..=ropewalk_os::clock::monotonic_nanos()).contains(&begun));
         assert_eq!(lane.begun.read(8), None);
         end.begin(8);
         assert_eq!(lane.begun.read(7), None);

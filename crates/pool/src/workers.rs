@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_base::Result;
-use windlass_os::pidfd;
-use windlass_shm::arena::Lease;
-use windlass_shm::segment::Segment;
+use ropewalk_base::Result;
+use ropewalk_os::pidfd;
+use ropewalk_shm::arena::Lease;
+use ropewalk_shm::segment::Segment;
 
 use crate::clock;
 use crate::engine::{Core, Engine, State, lock};

@@ -12,8 +12,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use windlass_base::{Code, Result, ResultExt, error};
-use windlass_os::{pidfd, socket};
+use ropewalk_base::{Code, Result, ResultExt, error};
+use ropewalk_os::{pidfd, socket};
 
 use crate::control::Control;
 use crate::notes::Notes;

@@ -5,12 +5,12 @@ mod rust_workers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rust_workers::{Pool, config};
-use windlass_pool::frame::{self, Part, Table};
-use windlass_pool::wire::{flags, kind};
-use windlass_pool::{
+use ropewalk_pool::frame::{self, Part, Table};
+use ropewalk_pool::wire::{flags, kind};
+use ropewalk_pool::{
     Config, Failure, OnCrash, OnFull, Options, Outcome, Refused, Sleeper, Task, Waited, WorkerState,
 };
+use rust_workers::{Pool, config};
 
 /// Not a test of its own: what a zygote runs.
 #[test]

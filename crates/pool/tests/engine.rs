@@ -4,8 +4,8 @@ mod rust_workers;
 
 use std::time::{Duration, Instant};
 
+use ropewalk_pool::{Config, Failure, Limit, OnFull, Options, Outcome, Phase, Refused};
 use rust_workers::{Pool, config, config_of_forks};
-use windlass_pool::{Config, Failure, Limit, OnFull, Options, Outcome, Phase, Refused};
 
 /// Not a test of its own: what a zygote runs.
 #[test]

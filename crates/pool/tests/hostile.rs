@@ -5,10 +5,10 @@ mod rust_workers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ropewalk_pool::frame::{self, Entry, Part};
+use ropewalk_pool::wire::{flags, kind};
+use ropewalk_pool::{Failure, LaneLayout, Options, Outcome, Sleeper, Task, Waited};
 use rust_workers::{Pool, config, hex};
-use windlass_pool::frame::{self, Entry, Part};
-use windlass_pool::wire::{flags, kind};
-use windlass_pool::{Failure, LaneLayout, Options, Outcome, Sleeper, Task, Waited};
 
 /// Not a test of its own: what a zygote runs.
 #[test]

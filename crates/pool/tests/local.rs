@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use windlass_pool::{
+use ropewalk_pool::{
     Call, Config, Engine, Failure, Finished, Limit, OnCrash, OnFull, Opaque, Options, Outcome, Phase,
     Refused, Sleeper, Stage, Taken, Task, Waited,
 };
-use windlass_shm::ring::AdaptiveSpin;
+use ropewalk_shm::ring::AdaptiveSpin;
 
 fn config() -> Config {
     Config {

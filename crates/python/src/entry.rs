@@ -2,7 +2,7 @@
 //!
 //! A panic that leaves an `extern "C"` function aborts the process. Every function of that kind in this crate carries
 //! `#[entry]`, which runs its body here; a law test finds those that do not, and pyo3 does the same for what is written
-//! with it. The caller gets `windlass.InternalError` with what the panic said. In a destructor, which cannot raise,
+//! with it. The caller gets `ropewalk.InternalError` with what the panic said. In a destructor, which cannot raise,
 //! that goes to `sys.unraisablehook`; the object's memory is not given back, for nobody knows how far it was taken
 //! apart. In the garbage collector, where no Python code may run, what was seen so far is the answer: an object whose
 //! references the collector does not see is kept.
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
-pub(crate) use windlass_entry::entry;
+pub(crate) use ropewalk_entry::entry;
 
 use crate::object::{Kept, Raised, raise_class, text};
 
@@ -82,7 +82,7 @@ fn raise(payload: &(dyn Any + Send)) {
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let message = format!(
-        "a defect in windlass, please report it with this text: {}",
+        "a defect in ropewalk, please report it with this text: {}",
         said.unwrap_or("a panic that says nothing")
     );
     if let Ok(message) = text(&message) {
@@ -91,7 +91,7 @@ fn raise(payload: &(dyn Any + Send)) {
     // SAFETY: the thread is attached, for a body that lets the interpreter go takes it back when it panics.
     unsafe {
         if ffi::PyErr_Occurred().is_null() {
-            ffi::PyErr_SetString(ffi::PyExc_SystemError, c"a defect in windlass: it panicked".as_ptr());
+            ffi::PyErr_SetString(ffi::PyExc_SystemError, c"a defect in ropewalk: it panicked".as_ptr());
         }
     }
 }

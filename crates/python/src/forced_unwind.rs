@@ -52,7 +52,7 @@ unsafe extern "C" {
 /// The pointer that `build.rs` names to the linker.
 #[used]
 #[unsafe(no_mangle)]
-static WINDLASS_PERSONALITY: Routine = personality;
+static ROPEWALK_PERSONALITY: Routine = personality;
 
 /// The unwinder's call, for each frame that has something to be done.
 ///
@@ -81,7 +81,7 @@ fn stay() -> ! {
 }
 
 /// What a module says that finds another routine in use.
-pub(crate) const NOT_IN_PLACE: &CStr = c"this build of windlass is unsafe: the linker has ignored \
+pub(crate) const NOT_IN_PLACE: &CStr = c"this build of ropewalk is unsafe: the linker has ignored \
     --defsym=DW.ref.rust_eh_personality. Build it again with GNU ld or LLVM's lld.";
 
 /// Whether the linker has taken our routine. Every module asks when it is loaded: an extension that was linked without

@@ -155,7 +155,7 @@ pub(crate) unsafe fn visit_type(
 
 /// What a heap type is made of.
 pub(crate) struct Type<'a> {
-    /// With its module: `windlass._foundation.Bus`.
+    /// With its module: `ropewalk._foundation.Bus`.
     pub(crate) name: &'static CStr,
     pub(crate) doc: &'static CStr,
     /// Beside the defaults.

@@ -12,8 +12,8 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use windlass_shm::block::Block;
-use windlass_shm::segment::Segment;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
 
 use crate::shared;
 

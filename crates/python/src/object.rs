@@ -154,7 +154,7 @@ impl Kept {
 }
 
 /// Raises what a Rust error says: the class is the one of its code.
-pub(crate) fn raise(error: &windlass_base::Error) -> Raised {
+pub(crate) fn raise(error: &ropewalk_base::Error) -> Raised {
     let made = || -> Result<Object, Raised> {
         let (code, report) = (text(error.code().as_str())?, text(&error.report())?);
         let number = match error.os_error() {
@@ -174,15 +174,15 @@ pub(crate) fn fail(text: &CStr) -> Raised {
     Raised
 }
 
-/// Raises an exception of a class of `windlass._errors`, made with these arguments.
+/// Raises an exception of a class of `ropewalk._errors`, made with these arguments.
 pub(crate) fn raise_class(class: &CStr, arguments: &[*mut ffi::PyObject]) -> Raised {
     set(of_errors(class, arguments))
 }
 
-/// What a class, or a function, of `windlass._errors` makes of these arguments.
+/// What a class, or a function, of `ropewalk._errors` makes of these arguments.
 fn of_errors(name: &CStr, arguments: &[*mut ffi::PyObject]) -> Result<Object, Raised> {
     // SAFETY: a C string.
-    let module = unsafe { Object::own(ffi::PyImport_ImportModule(c"windlass._errors".as_ptr()))? };
+    let module = unsafe { Object::own(ffi::PyImport_ImportModule(c"ropewalk._errors".as_ptr()))? };
     module.attribute(name)?.call(arguments)
 }
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_pool::frame::{Entry, Part};
-use windlass_shm::block::Block;
-use windlass_shm::segment::Segment;
+use ropewalk_pool::frame::{Entry, Part};
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
 
 use crate::lending::Loans;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
-use windlass_os::epoll::{Epoll, Event, Interest, Woken};
+use ropewalk_os::epoll::{Epoll, Event, Interest, Woken};
 
 use crate::wake::Wake;
 

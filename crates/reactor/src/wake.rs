@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use windlass_os::eventfd::EventFd;
+use ropewalk_os::eventfd::EventFd;
 
 use crate::sync::{AtomicU32, Ordering, fence};
 

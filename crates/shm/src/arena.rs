@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Result, error};
-use windlass_os::process;
+use ropewalk_base::{Code, Result, error};
+use ropewalk_os::process;
 
 use crate::once::Latest;
 use crate::per_process::PerProcess;
@@ -42,7 +42,7 @@ pub struct ArenaConfig {
 impl Default for ArenaConfig {
     /// An eighth of the machine's memory, 1 GiB at most.
     fn default() -> Self {
-        let eighth = usize::try_from(windlass_os::memory::total() / 8).unwrap_or(usize::MAX);
+        let eighth = usize::try_from(ropewalk_os::memory::total() / 8).unwrap_or(usize::MAX);
         Self { keep: eighth.min(1 << 30) }
     }
 }

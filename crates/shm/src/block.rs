@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use windlass_base::Result;
-use windlass_os::process;
+use ropewalk_base::Result;
+use ropewalk_os::process;
 
 use crate::arena::Arena;
 use crate::per_process::PerProcess;

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use windlass_base::Result;
+use ropewalk_base::Result;
 
 use crate::arena::{Arena, Lease};
 use crate::wide;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use windlass_os::process;
+use ropewalk_os::process;
 
 /// A value of each process, made at its first use there.
 pub(crate) struct PerProcess<T: 'static> {

@@ -16,9 +16,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 #[cfg(not(loom))]
-use windlass_os::memfd;
+use ropewalk_os::memfd;
 #[cfg(not(loom))]
-use windlass_os::mmap::{Mapping, Protection};
+use ropewalk_os::mmap::{Mapping, Protection};
 
 use crate::ring::Corrupt;
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -176,7 +176,7 @@ impl End {
         if !is_capacity(capacity) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        let fd = memfd::create(c"windlass-pipe", (PAGE + 2 * capacity) as u64, true)?;
+        let fd = memfd::create(c"ropewalk-pipe", (PAGE + 2 * capacity) as u64, true)?;
         Ok((Self::over(fd.as_fd(), capacity, true)?, fd))
     }
 

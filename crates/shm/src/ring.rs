@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(loom))]
-use windlass_base::error;
-use windlass_base::{Code, Error, Result};
+use ropewalk_base::error;
+use ropewalk_base::{Code, Error, Result};
 #[cfg(not(loom))]
-use windlass_os::mmap::Mapping;
+use ropewalk_os::mmap::Mapping;
 
 #[cfg(not(loom))]
 use crate::segment::Segment;

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use windlass_base::{Code, Error, Result, ResultExt, error};
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_os::{memfd, process};
+use ropewalk_base::{Code, Error, Result, ResultExt, error};
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_os::{memfd, process};
 
 use crate::arena::Arena;
 use crate::per_process::PerProcess;
@@ -20,7 +20,7 @@ use crate::wide;
 
 /// Bytes before the data.
 pub const HEADER: usize = 4096;
-const MAGIC: u64 = 0x5749_4E44_4C41_5353;
+const MAGIC: u64 = 0x524F_5045_5741_4C4B;
 const VERSION: u64 = 1;
 /// Bytes from which on a segment is asked to be of huge pages.
 const WORTH_HUGE: usize = 8 << 20;
@@ -133,7 +133,7 @@ fn fresh_id() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     // RandomState's keys differ in each thread, the count in each call; forked children are told apart by
     // their pid.
-    let pid = windlass_os::process::current_pid();
+    let pid = ropewalk_os::process::current_pid();
     let seed = (COUNT.fetch_add(1, Ordering::Relaxed), pid, std::time::Instant::now());
     RandomState::new().hash_one(seed) | 1
 }
@@ -151,9 +151,9 @@ impl Segment {
             bytes.ok_or_else(|| error!(Code::NoMemory, "a segment would be larger than any memory"))? as u64;
         let huge = size >= WORTH_HUGE;
         let make = if zeroed && !huge {
-            memfd::create(c"windlass-segment", bytes, true)
+            memfd::create(c"ropewalk-segment", bytes, true)
         } else {
-            memfd::create_sparse(c"windlass-segment", bytes)
+            memfd::create_sparse(c"ropewalk-segment", bytes)
         };
         let fd = make.context("could not make a segment of shared memory")?;
         let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)

@@ -16,7 +16,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_base::{Code, Result, error};
+use ropewalk_base::{Code, Result, error};
 
 use crate::ring::{Consumer, Corrupt, Header, Producer, PushError, RingMemory};
 use crate::segment::Segment;
@@ -25,7 +25,7 @@ use crate::sync::{AtomicU32, Futex};
 pub use hub::{Heard, Switchboard};
 pub use port::{Port, Received};
 
-const MAGIC: u32 = 0x574C_5332;
+const MAGIC: u32 = 0x5257_5332;
 /// Record kinds: the last piece of a message, and one that others follow.
 const LAST: u16 = 1;
 const MORE: u16 = 2;

@@ -26,14 +26,14 @@ impl Futex {
 
     /// Sleeps while the word is this; may return early. True when a signal handler has to run first.
     pub(crate) fn sleep_while(&self, value: u32, timeout: Option<Duration>) -> bool {
-        let waited = windlass_os::futex::wait(&self.0, value, timeout, windlass_os::futex::Scope::Shared);
-        matches!(waited, windlass_os::futex::Wait::Interrupted)
+        let waited = ropewalk_os::futex::wait(&self.0, value, timeout, ropewalk_os::futex::Scope::Shared);
+        matches!(waited, ropewalk_os::futex::Wait::Interrupted)
     }
 
     /// Wakes who sleeps here, if anybody does.
     #[cold]
     pub(crate) fn wake(&self) {
-        windlass_os::futex::wake(&self.0, 1, windlass_os::futex::Scope::Shared);
+        ropewalk_os::futex::wake(&self.0, 1, ropewalk_os::futex::Scope::Shared);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::thread::Builder;
 
-use windlass_os::cpu::usable_cores;
+use ropewalk_os::cpu::usable_cores;
 
 /// Below this a thread takes longer to start than it saves.
 pub(crate) const WORTH: usize = 16 << 20;
@@ -23,7 +23,7 @@ pub(crate) fn all(length: usize, work: impl Fn(Range<usize>) -> bool + Sync) -> 
         let count = length.div_ceil(step.max(1));
         let others: Vec<_> = (1..count)
             .map(|number| {
-                let name = format!("windlass-copy-{number}");
+                let name = format!("ropewalk-copy-{number}");
                 let helper = Builder::new().name(name).spawn_scoped(scope, move || work(part(number)));
                 (number, helper)
             })

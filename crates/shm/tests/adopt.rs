@@ -4,9 +4,9 @@
 
 use std::os::fd::AsFd;
 
-use windlass_base::Code;
-use windlass_shm::arena::{Arena, ArenaConfig};
-use windlass_shm::segment::Segment;
+use ropewalk_base::Code;
+use ropewalk_shm::arena::{Arena, ArenaConfig};
+use ropewalk_shm::segment::Segment;
 
 /// One test after the other: the descriptors of a process are counted.
 #[test]

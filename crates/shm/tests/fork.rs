@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use windlass_shm::arena::{Arena, ArenaConfig, Lease};
-use windlass_shm::segment::Segment;
+use ropewalk_shm::arena::{Arena, ArenaConfig, Lease};
+use ropewalk_shm::segment::Segment;
 
 fn bytes(lease: &Lease) -> Vec<u8> {
     let (offset, length) = lease.ranges()[0];
@@ -17,14 +17,14 @@ fn bytes(lease: &Lease) -> Vec<u8> {
 /// Runs `child` in a forked child; its result says whether all was well.
 fn in_child(child: impl FnOnce() -> bool) -> bool {
     // The first call counts from here on.
-    windlass_os::process::fork_generation();
+    ropewalk_os::process::fork_generation();
     // SAFETY: this test binary has one test, so that no other thread of it can hold a lock that the child
     // wants but the harness's, which the child does not use: it leaves by _exit, even when `child` panics.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
         let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
-        windlass_os::process::exit_now(i32::from(!fine));
+        ropewalk_os::process::exit_now(i32::from(!fine));
     }
     let mut status = -1;
     // SAFETY: the status is a live integer.

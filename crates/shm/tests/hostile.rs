@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass_base::Code;
-use windlass_os::memfd;
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::ring::{Consumer, Header, Producer, PushError, RingMemory};
-use windlass_shm::segment::{HEADER, Segment};
+use ropewalk_base::Code;
+use ropewalk_os::memfd;
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_shm::ring::{Consumer, Header, Producer, PushError, RingMemory};
+use ropewalk_shm::segment::{HEADER, Segment};
 
 const CAPACITY: usize = 1024;
 const SHARED: usize = 256;
@@ -52,7 +52,7 @@ impl Random {
 
 fn memory() -> (Arc<Mapping>, RingMemory) {
     let size = RingMemory::required(CAPACITY);
-    let fd = memfd::create(c"windlass-test", size as u64, true).expect("a memfd");
+    let fd = memfd::create(c"ropewalk-test", size as u64, true).expect("a memfd");
     let map = Arc::new(Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("a mapping"));
     let memory = RingMemory::new(Arc::clone(&map), 0, CAPACITY).expect("it fits");
     memory.initialise();
@@ -80,7 +80,7 @@ fn read(consumer: &mut Consumer) -> Option<usize> {
             }
             Ok(None) => return Some(count),
             Err(corrupt) => {
-                assert_eq!(windlass_base::Error::from(corrupt).code(), Code::ShmCorrupt);
+                assert_eq!(ropewalk_base::Error::from(corrupt).code(), Code::ShmCorrupt);
                 return None;
             }
         }
@@ -277,7 +277,7 @@ fn a_segment_with_a_corrupt_header_is_refused() {
 #[test]
 fn a_segment_that_could_be_shrunk_is_refused() {
     let segment = Segment::create(8192, true).expect("a segment").publish(None);
-    let copy = memfd::create(c"windlass-test", 4096 + 8192, false).expect("a memfd");
+    let copy = memfd::create(c"ropewalk-test", 4096 + 8192, false).expect("a memfd");
     let from = Mapping::map(segment.fd().expect("open"), HEADER, Protection::Read).expect("a mapping");
     // SAFETY: the header page is mapped, and nobody writes to it here.
     let page = unsafe { std::slice::from_raw_parts(from.as_ptr(), HEADER) };

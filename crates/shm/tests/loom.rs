@@ -1,11 +1,11 @@
 //! Every interleaving of the ring's protocols that the memory model allows, by loom.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-shm --release --test loom`
+//! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-shm --release --test loom`
 
 #![cfg(loom)]
 
 use loom::thread;
-use windlass_shm::ring::{
+use ropewalk_shm::ring::{
     AdaptiveSpin, Consumer, Header, Position, Producer, PushError, Retract, RingMemory,
 };
 

@@ -1,15 +1,15 @@
 //! The owner of result rings and their producers on every schedule that loom finds: nobody sleeps for ever. The word is
 //! the real one; the leader and its followers are the steps of the engine in their order.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-shm --release --test loom_attention`
+//! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-shm --release --test loom_attention`
 
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
-use windlass_shm::attention::{ANY, AWAKE, Attention, HUNGRY, QUIET, SLEEPING, Wake};
-use windlass_shm::ring::{Consumer, Header, Producer, RingMemory};
+use ropewalk_shm::attention::{ANY, AWAKE, Attention, HUNGRY, QUIET, SLEEPING, Wake};
+use ropewalk_shm::ring::{Consumer, Header, Producer, RingMemory};
 
 fn ring() -> (Producer, Consumer) {
     let memory = RingMemory::model(128);

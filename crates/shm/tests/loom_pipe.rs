@@ -1,12 +1,12 @@
 //! Every interleaving of a pipe's protocols that the memory model allows, by loom.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-shm --release --test loom_pipe`
+//! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-shm --release --test loom_pipe`
 
 #![cfg(loom)]
 
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use windlass_shm::pipe::{self, Reader, Writer};
+use ropewalk_shm::pipe::{self, Reader, Writer};
 
 /// What rings: a descriptor that can be read until it is drained. A thread that sleeps for ever is a deadlock, which
 /// loom reports.

@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use windlass_os::memfd;
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::ring::{Header, Position, PushError, Retract, RingMemory};
+use ropewalk_os::memfd;
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_shm::ring::{Header, Position, PushError, Retract, RingMemory};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -37,7 +37,7 @@ proptest! {
     fn a_ring_is_a_queue(capacity in prop_oneof![Just(256_usize), Just(512), Just(2048)],
                          steps in proptest::collection::vec(step(), 1..300)) {
         let size = RingMemory::required(capacity);
-        let fd = memfd::create(c"windlass-test", size as u64, true).expect("a memfd");
+        let fd = memfd::create(c"ropewalk-test", size as u64, true).expect("a memfd");
         let map = Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("a mapping");
         let memory = RingMemory::new(Arc::new(map), 0, capacity).expect("it fits");
         memory.initialise();

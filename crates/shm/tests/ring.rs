@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_os::memfd;
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError, Retract, RingMemory};
+use ropewalk_os::memfd;
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError, Retract, RingMemory};
 
 fn mapping(size: usize) -> Arc<Mapping> {
-    let fd = memfd::create(c"windlass-test", size as u64, true).expect("a memfd");
+    let fd = memfd::create(c"ropewalk-test", size as u64, true).expect("a memfd");
     Arc::new(Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("a mapping"))
 }
 

@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use windlass_base::Code;
-use windlass_shm::arena::{Arena, ArenaConfig};
-use windlass_shm::segment::{HEADER, Segment};
+use ropewalk_base::Code;
+use ropewalk_shm::arena::{Arena, ArenaConfig};
+use ropewalk_shm::segment::{HEADER, Segment};
 
 /// Bytes of memory that a segment has.
 fn memory(segment: &Segment) -> u64 {

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use windlass_zmtp::{
+use ropewalk_zmtp::{
     Command, Config, Handshake, Mechanism, Peer, Session, SocketType, Status, ZapConfig, frame, z85,
 };
 

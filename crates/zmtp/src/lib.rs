@@ -4,7 +4,7 @@
 //! stand in the crate's `README.md`.
 //!
 //! ```
-//! use windlass_zmtp::{Config, Handshake, Mechanism, SocketType, Status};
+//! use ropewalk_zmtp::{Config, Handshake, Mechanism, SocketType, Status};
 //!
 //! let mut push = Handshake::new(Config::new(SocketType::Push, Mechanism::Null));
 //! let mut pull = Handshake::new(Config::new(SocketType::Pull, Mechanism::Null));
@@ -18,7 +18,7 @@
 //!     pull.input(&sent, &mut to_push)?;
 //! }
 //! assert_eq!(push.finish().socket_type, SocketType::Pull);
-//! # Ok::<(), windlass_zmtp::HandshakeError>(())
+//! # Ok::<(), ropewalk_zmtp::HandshakeError>(())
 //! ```
 //!
 //! Source: RFC 37/ZMTP 3.1, 23/ZMTP 3.0, 24/ZMTP-PLAIN, 25/ZMTP-CURVE, 26/CurveZMQ, 27/ZAP, 32/Z85.

@@ -3,7 +3,7 @@
 mod conversation;
 
 use conversation::{configs, ends, reply, talk};
-use windlass_zmtp::{
+use ropewalk_zmtp::{
     Config, ErrorKind, Handshake, HandshakeError, Mechanism, Peer, Session, SocketType, Status, code,
     curve_keypair, frame,
 };

@@ -3,7 +3,7 @@
 mod conversation;
 
 use conversation::configs;
-use windlass_zmtp::{
+use ropewalk_zmtp::{
     CommandError, CurveSession, FrameError, Handshake, HandshakeError, Session, SessionError, Status, Step,
     frame,
 };

@@ -5,7 +5,7 @@ mod conversation;
 use conversation::{configs, talk};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use windlass_zmtp::{Command, CurveSession, Handshake, HandshakeError, Peer, Session, Status, frame, z85};
+use ropewalk_zmtp::{Command, CurveSession, Handshake, HandshakeError, Peer, Session, Status, frame, z85};
 
 fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..=most)

@@ -1,6 +1,6 @@
 """The table of CPython's asyncio tests: how many pass on which loop.
 
-python -m tests.conformance.asyncio_suite --loop asyncio --loop uvloop --loop windlass
+python -m tests.conformance.asyncio_suite --loop asyncio --loop uvloop --loop ropewalk
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name the tests that did not pass")
     arguments = parser.parse_args()
     table, everything, listed, wrong = [], {}, [], []
-    for loop in arguments.loop or ["windlass"]:
+    for loop in arguments.loop or ["ropewalk"]:
 
         def run(module: str, loop: str = loop) -> Report:
             return run_module(module, loop, arguments.patience)
@@ -63,7 +63,7 @@ def main() -> int:
         for report in reports:
             if arguments.list:
                 listed += [f"{loop}: {r.test} {r.outcome}" for r in report.results if r.outcome in BAD]
-            if loop == "windlass":
+            if loop == "ropewalk":
                 wrong += complaints(report, EXCLUSIONS)
             elif report.trouble:
                 wrong.append(f"{loop}: {report.module}: {report.trouble}")

@@ -1,4 +1,4 @@
-"""Says at the end of a run how many of CPython's asyncio tests passed on Windlass's loop."""
+"""Says at the end of a run how many of CPython's asyncio tests passed on Ropewalk's loop."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def pytest_terminal_summary(
     results = [result for report in config.stash.get(REPORTS, []) for result in report.results]
     if results:
         excluded = {entry.test for entry in EXCLUSIONS if entry.applies}
-        terminalreporter.section(f"CPython {platform.python_version()}'s asyncio tests on windlass.Loop")
+        terminalreporter.section(f"CPython {platform.python_version()}'s asyncio tests on ropewalk.Loop")
         terminalreporter.line(_line("all", results, excluded))
         terminalreporter.line(_line("loop mixins", [r for r in results if r.is_mixin], excluded))

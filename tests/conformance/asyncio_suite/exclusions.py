@@ -1,4 +1,4 @@
-"""The table of what of CPython's asyncio tests is not held against `windlass.Loop`, each with the reason.
+"""The table of what of CPython's asyncio tests is not held against `ropewalk.Loop`, each with the reason.
 
 A test is excluded only if it looks at a private part of the standard library's own loop. It is run all the same: an
 entry for a test that passes, or for one that the interpreter does not have, is a failure. Only where it is left to

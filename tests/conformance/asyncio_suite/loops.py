@@ -18,14 +18,14 @@ def _uvloop() -> type[Any]:
     return uvloop.Loop
 
 
-def _windlass() -> type[Any]:
-    import windlass
+def _ropewalk() -> type[Any]:
+    import ropewalk
 
-    return windlass.Loop
+    return ropewalk.Loop
 
 
-#: Windlass's loop, and those that it is compared with; a peer is imported only if it is asked for.
-LOOPS: dict[str, Callable[[], type[Any]]] = {"asyncio": _asyncio, "uvloop": _uvloop, "windlass": _windlass}
+#: Ropewalk's loop, and those that it is compared with; a peer is imported only if it is asked for.
+LOOPS: dict[str, Callable[[], type[Any]]] = {"asyncio": _asyncio, "uvloop": _uvloop, "ropewalk": _ropewalk}
 
 
 class Replacement:
@@ -39,7 +39,7 @@ class Replacement:
     def __init__(self, name: str) -> None:
         #: How many loops were made so far.
         self.made = 0
-        self.is_ours = name == "windlass"
+        self.is_ours = name == "ropewalk"
         replacement = self
         base = LOOPS[name]()
         takes_a_selector = name == "asyncio"

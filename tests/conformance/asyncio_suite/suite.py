@@ -126,7 +126,7 @@ def run_module(module: str, loop: str, patience: float = 60.0, package: str = PA
 
 
 def complaints(report: Report, exclusions: Iterable[Exclusion]) -> list[str]:
-    """What is not as it should be in a module that ran on Windlass's loop.
+    """What is not as it should be in a module that ran on Ropewalk's loop.
 
     A test that fails and is not excluded; one that is excluded and passes though its entry does not leave that to
     chance, skips itself, or does not exist; a case of the loop

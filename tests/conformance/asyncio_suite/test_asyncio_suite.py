@@ -1,6 +1,6 @@
-"""CPython's own tests of asyncio, from the installed interpreter's `test` package, run on `windlass.Loop`.
+"""CPython's own tests of asyncio, from the installed interpreter's `test` package, run on `ropewalk.Loop`.
 
-Nothing of them is copied: Windlass's loop takes the place of asyncio's, and each module runs in a process of its own.
+Nothing of them is copied: Ropewalk's loop takes the place of asyncio's, and each module runs in a process of its own.
 What is not held against it stands in `exclusions.py`; `python -m tests.conformance.asyncio_suite` prints the numbers,
 for other loops, too.
 """
@@ -36,7 +36,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Report]]
     wanted = [spec.params["module"] for spec in tests if spec is not None and "module" in spec.params]
     with ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0)))) as executor:
         reports: dict[str, Future[Report]] = {
-            name: executor.submit(run_module, name, "windlass") for name in MODULES if name in wanted
+            name: executor.submit(run_module, name, "ropewalk") for name in MODULES if name in wanted
         }
         try:
             yield lambda name: reports[name].result()

@@ -2,7 +2,7 @@
 
 The reference is libzmq by pyzmq (the extra `messaging`); what it does is right. A test takes `subject`, the side of
 which it asserts something, and `peer`, the side that it talks to; they are ours and libzmq, libzmq and ours, ours and
-ours. `WINDLASS_TEST_ZMQ=zmq pytest tests/conformance/messaging tests/faults/messaging` puts libzmq at both ends, which
+ours. `ROPEWALK_TEST_ZMQ=zmq pytest tests/conformance/messaging tests/faults/messaging` puts libzmq at both ends, which
 tests the tests.
 
 - `lab.py`: sides, links, monitors, a ZAP handler; every socket of it fails by EAGAIN instead of hanging.

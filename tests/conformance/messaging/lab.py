@@ -17,9 +17,9 @@ import pytest
 from tests.polling import until
 
 #: `zmq` here runs every suite with libzmq at both ends, which tells whether the tests are right about libzmq.
-SUBJECT = os.environ.get("WINDLASS_TEST_ZMQ", "windlass.zmq")
+SUBJECT = os.environ.get("ROPEWALK_TEST_ZMQ", "ropewalk.zmq")
 #: How long one operation may take on a loaded machine, in milliseconds; nothing waits for it in vain.
-PATIENCE = int(os.environ.get("WINDLASS_TEST_PATIENCE", "25000"))
+PATIENCE = int(os.environ.get("ROPEWALK_TEST_PATIENCE", "25000"))
 #: For what libzmq does otherwise than its own specification says.
 only_ours = pytest.mark.skipif(SUBJECT == "zmq", reason="libzmq does otherwise")
 TRANSPORTS = ("tcp", "ipc")

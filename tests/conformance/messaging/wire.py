@@ -12,7 +12,7 @@ from typing import Self
 
 MORE, LONG, COMMAND = 1, 2, 4
 #: Seconds that a read may take; nothing waits for it in vain.
-PATIENCE = float(__import__("os").environ.get("WINDLASS_TEST_PATIENCE", "25000")) / 1000
+PATIENCE = float(__import__("os").environ.get("ROPEWALK_TEST_PATIENCE", "25000")) / 1000
 
 
 def greeting(minor: int = 1, mechanism: bytes = b"NULL", *, major: int = 3, as_server: bool = False) -> bytes:

@@ -17,7 +17,7 @@ from tests.polling import until
 
 PREAMBLE = """
 import os, sys
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 context = zmq.Context()
 endpoint = sys.argv[1]
 """
@@ -163,7 +163,7 @@ def test_many_connections_come_and_go(ours: Side, endpoint: str) -> None:
         for push in pushes:
             push.close()
         until(lambda: ours.try_receive(pull) or connections() == before)
-    assert "windlass-pipe" not in Path("/proc/self/maps").read_text()
+    assert "ropewalk-pipe" not in Path("/proc/self/maps").read_text()
 
 
 def test_a_forked_child_leaves_the_connection_alone(ours: Side, endpoint: str) -> None:

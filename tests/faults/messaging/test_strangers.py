@@ -16,7 +16,7 @@ from tests.polling import until
 
 #: What a process may grow by; allocators keep some of it, and so do two kernels' buffers.
 MEGABYTES = 1 << 20
-RECONNECTS = int(os.environ.get("WINDLASS_TEST_RECONNECTS", "1000"))
+RECONNECTS = int(os.environ.get("ROPEWALK_TEST_RECONNECTS", "1000"))
 
 
 def resident() -> int:

@@ -103,7 +103,7 @@ def folder(tmp_path: Path) -> Path:
 
 def command(*arguments: str) -> list[str]:
     """The command's words."""
-    return [sys.executable, "-m", "windlass", *arguments]
+    return [sys.executable, "-m", "ropewalk", *arguments]
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import json
 import queue
 
 import pytest
-import windlass
-from windlass.cli._chunk import Runner
-from windlass.cli._dispatch import Chunk, Dispatch, Item
-from windlass.cli._target import Place
+
+import ropewalk
+from ropewalk.cli._chunk import Runner
+from ropewalk.cli._dispatch import Chunk, Dispatch, Item
+from ropewalk.cli._target import Place
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [10, 20, 12], [7], [4, 3, 6], [2, 0, 1, 9, 6]])
@@ -17,7 +18,7 @@ def test_each_record_names_its_own_input(order: list[int]) -> None:
     place = Place("operator", None, "abs", "operator:abs", "operator:abs")
     runner = Runner(place, "jsonl", or_repr=False, star=False, keywords=False, retries=0, most_failures=None)
     events: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
-    with windlass.Pool(1, kind="thread") as pool:
+    with ropewalk.Pool(1, kind="thread") as pool:
         dispatch = Dispatch(pool, runner, events, window=4, longest=100)
         dispatch.hand_over([Item(number, -100 * number) for number in order])
         chunk = events.get(timeout=60)

@@ -1,4 +1,4 @@
-"""`windlass doctor`, and the program around the commands."""
+"""`ropewalk doctor`, and the program around the commands."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tests.unit.cli.conftest import Run
 
-import windlass
-from windlass.cli import _cgroup
+import ropewalk
+from ropewalk.cli import _cgroup
 
 
 def test_it_tells_what_auto_would_choose(run: Run) -> None:
     done = run("doctor", "--json")
     found = {(finding["section"], finding["name"]): finding for finding in json.loads(done.stdout)}
-    with windlass.Pool(1) as pool:
+    with ropewalk.Pool(1) as pool:
         assert found["pool", 'kind="auto" would be']["value"].startswith(pool.kind)
     for key in [
         ("cores", "usable"),
@@ -38,7 +38,7 @@ def test_a_low_limit_is_told_with_what_to_try(run: Run) -> None:
 
 
 def test_version_and_help(run: Run) -> None:
-    assert run("--version").stdout.startswith("windlass ")
+    assert run("--version").stdout.startswith("ropewalk ")
     text = run("map", "--help").stdout
     for flag in (
         "--glob",

@@ -1,4 +1,4 @@
-"""`windlass map` as a user runs it: a process of its own, with inputs, results, signals and full disks."""
+"""`ropewalk map` as a user runs it: a process of its own, with inputs, results, signals and full disks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.polling import until
 from tests.unit.cli.conftest import Run, command
 
-from windlass.cli._report import Tally, show_summary
+from ropewalk.cli._report import Tally, show_summary
 
 FILE = "tasks_of_cli.py"
 
@@ -146,7 +146,7 @@ def test_a_reader_that_has_stopped_reading_does_not_hold_us(folder: Path) -> Non
 def test_a_dead_worker_costs_its_input_or_is_tried_again(run: Run) -> None:
     lost = run("map", f"{FILE}:die_once", "flag-a", "--kind", "process")
     assert lost.returncode == 1
-    assert records(lost.stdout)[0]["error"]["code"] == "WL-WORKER-CRASHED"
+    assert records(lost.stdout)[0]["error"]["code"] == "RW-WORKER-CRASHED"
     kept = run("map", f"{FILE}:die_once", "flag-b", "--retries", "1", "--kind", "process")
     assert kept.returncode == 0
     assert records(kept.stdout)[0]["attempt"] == 2
@@ -155,7 +155,7 @@ def test_a_dead_worker_costs_its_input_or_is_tried_again(run: Run) -> None:
 def test_an_input_that_takes_too_long_is_ended(run: Run) -> None:
     done = run("map", f"{FILE}:touch_and_wait", "never", "--timeout", "0.5", "--kind", "process")
     assert done.returncode == 1
-    assert records(done.stdout)[0]["error"]["code"] == "WL-TIMEOUT"
+    assert records(done.stdout)[0]["error"]["code"] == "RW-TIMEOUT"
 
 
 def test_a_result_that_json_cannot_hold(run: Run) -> None:
@@ -243,13 +243,13 @@ def test_a_full_disk_is_told_and_what_was_written_stays_whole(folder: Path, run:
     # 2 KiB is room for some of the lines; memory files are made before the limit and are not under it.
     script = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "import windlass.cli._output as o; real = o._write_all\n"
+        "import ropewalk.cli._output as o; real = o._write_all\n"
         "def limited(fd, data):\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))\n"
         "    try: real(fd, data)\n"
         "    finally: resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
         "o._write_all = limited\n"
-        "from windlass.cli import main; sys.exit(main())"
+        "from ropewalk.cli import main; sys.exit(main())"
     )
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     assert limit[1] == resource.RLIM_INFINITY
@@ -285,13 +285,13 @@ def test_no_inputs_are_told_wherever_they_would_come_from(
     (folder / "empty").touch()
     done = run("map", f"{FILE}:double", *source)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("windlass: there are no inputs\n")
+    assert done.stderr.startswith("ropewalk: there are no inputs\n")
 
 
 def test_errors_of_ours_are_called_by_their_public_names(run: Run) -> None:
     done = run("map", "time:sleep", "--jsonl", "-", "--timeout", "0.1", stdin="30\n")
     assert done.returncode == 1
-    assert [record["error"]["type"] for record in records(done.stdout)] == ["windlass.TaskTimeout"]
+    assert [record["error"]["type"] for record in records(done.stdout)] == ["ropewalk.TaskTimeout"]
     assert "_errors" not in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""What `windlass map` writes: every kind of result, tables, order, and what a chunk must not lose."""
+"""What `ropewalk map` writes: every kind of result, tables, order, and what a chunk must not lose."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_traceback_shows_the_users_frames_only(run: Run, kind: str) -> None:
     text = records(done.stdout)[0]["error"]["traceback"]
     assert "in outer" in text
     assert "in inner" in text
-    assert "windlass" not in text
+    assert "ropewalk" not in text
     assert text.count("File ") == 2
 
 

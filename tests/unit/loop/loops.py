@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 #: The module whose `new_event_loop` is tested. These tests state asyncio's contract, so its own loop passes
-#: them too: `WINDLASS_TEST_LOOP=asyncio` shows that a test asks for nothing else.
-MODULE = os.environ.get("WINDLASS_TEST_LOOP", "windlass")
+#: them too: `ROPEWALK_TEST_LOOP=asyncio` shows that a test asks for nothing else.
+MODULE = os.environ.get("ROPEWALK_TEST_LOOP", "ropewalk")
 ROOT = Path(__file__).resolve().parents[3]
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 

@@ -77,25 +77,25 @@ async def test_a_coroutine_is_refused_in_debug_mode(loop: Loop) -> None:
 @pytest.fixture(scope="module")
 def warm_pools() -> None:
     """What the first pool of a process opens once for all is not a test's to close."""
-    import windlass
+    import ropewalk
 
     for kind in ("thread", "process"):
-        with windlass.Pool(1, kind=kind) as pool:
+        with ropewalk.Pool(1, kind=kind) as pool:
             assert pool.submit(int).result(60) == 0
 
 
 @pytest.mark.usefixtures("warm_pools")
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_a_pool_of_windlass(loop: Loop, kind: str) -> None:
-    import windlass
+def test_a_pool_of_ropewalk(loop: Loop, kind: str) -> None:
+    import ropewalk
 
-    async def main(pool: windlass.Pool) -> list[int]:
+    async def main(pool: ropewalk.Pool) -> list[int]:
         calls = [loop.run_in_executor(pool, tasks.square, number) for number in range(50)]
         with pytest.raises(ValueError, match="from the pool"):
             await loop.run_in_executor(pool, tasks.fail, "from the pool")
         return await asyncio.gather(*calls)
 
-    with windlass.Pool(2, kind=kind) as pool:
+    with ropewalk.Pool(2, kind=kind) as pool:
         assert loop.run_until_complete(main(pool)) == [number**2 for number in range(50)]
 
 

@@ -334,7 +334,7 @@ async def test_a_number_that_is_used_again(loop: Loop) -> None:
 
 
 @pytest.mark.skipif(
-    loops.MODULE != "windlass", reason="asyncio tells the kernel nothing if the events are the same"
+    loops.MODULE != "ropewalk", reason="asyncio tells the kernel nothing if the events are the same"
 )
 async def test_a_registration_after_a_close_without_removal(loop: Loop) -> None:
     seen: list[str] = []

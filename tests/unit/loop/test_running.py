@@ -34,15 +34,15 @@ def test_it_is_a_loop_of_asyncio_s(loop: Loop) -> None:
     assert isinstance(loop, asyncio.BaseEventLoop)
 
 
-@pytest.mark.skipif(loops.MODULE != "windlass", reason="these are Windlass's names")
-def test_the_names_of_windlass() -> None:
-    import windlass
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="these are Ropewalk's names")
+def test_the_names_of_ropewalk() -> None:
+    import ropewalk
 
-    loop = windlass.new_event_loop()
-    assert type(loop) is windlass.Loop
+    loop = ropewalk.new_event_loop()
+    assert type(loop) is ropewalk.Loop
     loop.close()
-    assert windlass.run(_answer()) == 42
-    with asyncio.Runner(loop_factory=windlass.new_event_loop) as runner:
+    assert ropewalk.run(_answer()) == 42
+    with asyncio.Runner(loop_factory=ropewalk.new_event_loop) as runner:
         assert runner.run(_answer()) == 42
 
 

@@ -52,7 +52,7 @@ async def test_kinds_of_data(loop: Loop, pair: Pair, make: Any) -> None:
 
 
 @pytest.mark.skipif(
-    loops.MODULE != "windlass", reason="asyncio compares bytes sent with items, and waits for ever"
+    loops.MODULE != "ropewalk", reason="asyncio compares bytes sent with items, and waits for ever"
 )
 async def test_items_larger_than_a_byte(loop: Loop, pair: Pair) -> None:
     left, right = pair

@@ -18,7 +18,7 @@ from tests.unit.loop.recording import turns
 Loop = asyncio.AbstractEventLoop
 #: Two reads of one clock may differ by this much in the wrong direction, says asyncio.
 RESOLUTION = time.get_clock_info("monotonic").resolution
-only_windlass = pytest.mark.skipif(loops.MODULE != "windlass", reason="asyncio's heap does not promise it")
+only_ropewalk = pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio's heap does not promise it")
 
 
 def test_the_clock_is_monotonic_time(loop: Loop) -> None:
@@ -67,7 +67,7 @@ def test_different_deadlines_run_in_their_order(loop: Loop) -> None:
     assert seen == sorted(order)
 
 
-@only_windlass
+@only_ropewalk
 def test_equal_deadlines_run_in_the_order_of_scheduling(loop: Loop) -> None:
     seen: list[int] = []
     when = loop.time() + 0.002
@@ -278,7 +278,7 @@ def test_what_the_end_of_a_cancelled_timer_schedules_is_not_slept_over(loop: Loo
     deadlines = [loop.call_later(10, run_into_the_deadline) for _ in range(3)]
     loop.call_later(5, print, context=context).cancel()
     del context
-    # asyncio runs the finalizer before it looks what is ready, Windlass after: neither may sleep then.
+    # asyncio runs the finalizer before it looks what is ready, Ropewalk after: neither may sleep then.
     loop.run_forever()
     assert ended == ["by the finalizer"]
     for deadline in deadlines:

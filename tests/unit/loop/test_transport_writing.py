@@ -15,7 +15,7 @@ Loop = asyncio.AbstractEventLoop
 #: More than the kernel's buffers of a connection take.
 LARGE = 8 << 20
 families = pytest.mark.parametrize("family", ["tcp", "unix"])
-only_windlass = pytest.mark.skipif(loops.MODULE != "windlass", reason="asyncio fails at it, or promises less")
+only_ropewalk = pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio fails at it, or promises less")
 
 
 async def _arrives(connection: Connection, data: bytes) -> None:
@@ -72,7 +72,7 @@ async def test_a_buffer_that_was_sent_is_the_caller_s_again(loop: Loop, size: in
         buffer.append(0)
 
 
-@only_windlass
+@only_ropewalk
 @pytest.mark.parametrize("size", [10, 5000, LARGE])
 @pytest.mark.parametrize("behind", [0, LARGE])
 async def test_a_buffer_may_be_changed_after_the_write(loop: Loop, size: int, behind: int) -> None:
@@ -113,7 +113,7 @@ async def test_many_pieces(loop: Loop, family: str, count: int) -> None:
     async with connected(family=family) as connection:
         connection.transport.writelines(pieces)
         await _arrives(connection, b"".join(pieces))
-        connection.transport.writelines(iter(pieces) if loops.MODULE == "windlass" else pieces)
+        connection.transport.writelines(iter(pieces) if loops.MODULE == "ropewalk" else pieces)
         await _arrives(connection, b"".join(pieces))
 
 
@@ -249,7 +249,7 @@ async def test_a_write_after_close_goes_nowhere(loop: Loop) -> None:
         assert connection.far.received == b"before"
 
 
-@only_windlass
+@only_ropewalk
 async def test_writelines_after_close_goes_nowhere(loop: Loop) -> None:
     async with connected() as connection:
         connection.transport.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 #: A wait that is longer has failed, in milliseconds.
 PATIENCE = 20_000

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-import windlass
-import windlass.zmq as zmq
-from windlass.zmq.asyncio import Context, Poller, Socket
+import ropewalk
+import ropewalk.zmq as zmq
+from ropewalk.zmq.asyncio import Context, Poller, Socket
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-@pytest.fixture(params=["asyncio", "windlass"])
+@pytest.fixture(params=["asyncio", "ropewalk"])
 def run(request: pytest.FixtureRequest) -> Run:
     """Runs a coroutine in a fresh loop, and gives it some time."""
-    runner: Any = asyncio.run if request.param == "asyncio" else windlass.run
+    runner: Any = asyncio.run if request.param == "asyncio" else ropewalk.run
 
     async def within(main: Coroutine[Any, Any, Any]) -> Any:
         return await asyncio.wait_for(main, 30)

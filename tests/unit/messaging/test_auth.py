@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-import windlass
-import windlass.zmq as zmq
-from windlass.zmq.auth import (
+import ropewalk
+import ropewalk.zmq as zmq
+from ropewalk.zmq.auth import (
     CURVE_ALLOW_ANY,
     Authenticator,
     create_certificates,
     load_certificate,
     load_certificates,
 )
-from windlass.zmq.auth.asyncio import AsyncioAuthenticator
-from windlass.zmq.auth.thread import ThreadAuthenticator
-from windlass.zmq.utils import z85
-from windlass.zmq.utils.monitor import recv_monitor_message
+from ropewalk.zmq.auth.asyncio import AsyncioAuthenticator
+from ropewalk.zmq.auth.thread import ThreadAuthenticator
+from ropewalk.zmq.utils import z85
+from ropewalk.zmq.utils.monitor import recv_monitor_message
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -317,7 +317,7 @@ def test_curve_on_the_wire(context: Context, thread: ThreadAuthenticator, tmp_pa
     assert connects(context, server, curve(tmp_path, "server", "eve")) is None
 
 
-@pytest.mark.parametrize("run", [asyncio.run, windlass.run])
+@pytest.mark.parametrize("run", [asyncio.run, ropewalk.run])
 def test_in_a_loop(context: Context, run: Any) -> None:
     async def main() -> None:
         authenticator = AsyncioAuthenticator(context)

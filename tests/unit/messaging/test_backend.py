@@ -13,7 +13,7 @@ pytest.importorskip("zmq", reason="pyzmq is not installed")
 
 
 def _run(code: str) -> None:
-    environment = {**os.environ, "PYZMQ_BACKEND": "windlass.zmq.backend"}
+    environment = {**os.environ, "PYZMQ_BACKEND": "ropewalk.zmq.backend"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
         env=environment,
@@ -29,7 +29,7 @@ def test_pyzmq_runs_on_it() -> None:
     _run(
         """
         import zmq
-        import windlass.zmq.backend as backend
+        import ropewalk.zmq.backend as backend
 
         assert issubclass(zmq.Socket, backend.Socket)
         with zmq.Context() as context, context.socket(zmq.REP) as rep, context.socket(zmq.REQ) as req:
@@ -77,7 +77,7 @@ def test_both_packages_live_in_one_process() -> None:
     _run(
         """
         import zmq
-        import windlass.zmq as ours
+        import ropewalk.zmq as ours
 
         with zmq.Context() as a, ours.Context() as b:
             with a.socket(zmq.PUSH) as push, b.socket(ours.PULL) as pull:

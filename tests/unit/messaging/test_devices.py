@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import windlass.zmq as zmq
-from windlass.zmq.devices import (
+import ropewalk.zmq as zmq
+from ropewalk.zmq.devices import (
     Device,
     Proxy,
     ThreadDevice,
@@ -197,8 +197,8 @@ def test_between_routers_the_sender_names_the_receiver(context: zmq.Context[zmq.
 
 
 _PROGRAM = """
-import windlass.zmq as zmq
-from windlass.zmq.devices import ProcessDevice
+import ropewalk.zmq as zmq
+from ropewalk.zmq.devices import ProcessDevice
 
 if __name__ == "__main__":
     device = ProcessDevice(zmq.STREAMER, zmq.PULL, zmq.PUSH)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.polling import until
 
-import windlass.zmq as zmq
-from windlass.zmq import _compiled
+import ropewalk.zmq as zmq
+from ropewalk.zmq import _compiled
 
 Pairing = Callable[..., tuple[Any, Any]]
 #: Larger than what is copied all the same.
@@ -294,7 +294,7 @@ def test_a_forked_child_leaves_its_parents_sockets_alone(pair: Pairing) -> None:
 
 LEAVES_THREADS = """
 import threading, time
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 context = zmq.Context()
 context.linger = 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.polling import until
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 Pairing = Callable[..., tuple[Any, Any]]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import windlass
-import windlass.zmq as zmq
-from windlass.zmq import error
+import ropewalk
+import ropewalk.zmq as zmq
+from ropewalk.zmq import error
 
 
 def test_the_family() -> None:
-    assert issubclass(zmq.ZMQBaseError, windlass.WindlassError)
+    assert issubclass(zmq.ZMQBaseError, ropewalk.RopewalkError)
     for kind in (zmq.Again, zmq.ContextTerminated, zmq.InterruptedSystemCall):
         assert issubclass(kind, zmq.ZMQError)
     for kind in (zmq.ZMQError, zmq.ZMQBindError, zmq.NotDone):

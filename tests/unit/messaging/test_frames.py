@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.polling import until
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 Pairing = Callable[..., tuple[Any, Any]]
 #: Larger than what is copied all the same.

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import windlass
-import windlass.zmq as zmq
-from windlass.zmq.asyncio import Context
-from windlass.zmq.utils.monitor import parse_monitor_message, recv_monitor_message
+import ropewalk
+import ropewalk.zmq as zmq
+from ropewalk.zmq.asyncio import Context
+from ropewalk.zmq.utils.monitor import parse_monitor_message, recv_monitor_message
 
 
 def test_a_message_is_parsed() -> None:
@@ -55,7 +55,7 @@ def test_only_the_events_that_were_asked_for_come() -> None:
             pull.disable_monitor()
 
 
-@pytest.mark.parametrize("run", [asyncio.run, windlass.run])
+@pytest.mark.parametrize("run", [asyncio.run, ropewalk.run])
 def test_events_can_be_awaited(run: Any) -> None:
     async def main() -> None:
         with Context() as context, context.socket(zmq.PULL) as pull, context.socket(zmq.PUSH) as push:

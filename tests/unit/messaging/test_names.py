@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-import windlass
-import windlass.zmq as zmq
-from windlass.zmq import constants
-from windlass.zmq.decorators import context as with_context
-from windlass.zmq.decorators import socket as with_socket
+import ropewalk
+import ropewalk.zmq as zmq
+from ropewalk.zmq import constants
+from ropewalk.zmq.decorators import context as with_context
+from ropewalk.zmq.decorators import socket as with_socket
 
 
 def test_every_public_name_is_there() -> None:
     assert len(zmq.__all__) == len(set(zmq.__all__))
     for name in zmq.__all__:
         getattr(zmq, name)
-    assert windlass.zmq is zmq
+    assert ropewalk.zmq is zmq
 
 
 def test_every_constant_is_its_enums_member() -> None:
@@ -118,13 +118,13 @@ def test_the_clock_warns() -> None:
 
 
 def test_small_modules() -> None:
-    jsonapi = importlib.import_module("windlass.zmq.utils.jsonapi")
+    jsonapi = importlib.import_module("ropewalk.zmq.utils.jsonapi")
     assert jsonapi.loads(jsonapi.dumps({"a": 1})) == {"a": 1}
-    interop = importlib.import_module("windlass.zmq.utils.interop")
+    interop = importlib.import_module("ropewalk.zmq.utils.interop")
     assert interop.cast_int_addr(5) == 5
     with pytest.raises(ValueError, match="cast"):
         interop.cast_int_addr("five")
-    strtypes = importlib.import_module("windlass.zmq.utils.strtypes")
+    strtypes = importlib.import_module("ropewalk.zmq.utils.strtypes")
     with pytest.warns(DeprecationWarning, match="deprecated"):
         assert strtypes.asbytes("a") == b"a"
     with pytest.warns(DeprecationWarning, match="deprecated"):
@@ -159,7 +159,7 @@ def test_decorators_give_by_name() -> None:
         work(ctx=None)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("module", ["windlass.zmq", "windlass.zmq._poll", "windlass.zmq.decorators"])
+@pytest.mark.parametrize("module", ["ropewalk.zmq", "ropewalk.zmq._poll", "ropewalk.zmq.decorators"])
 def test_the_docstrings_examples_are_true(module: str) -> None:
     found = doctest.testmod(importlib.import_module(module))
     assert found.attempted
@@ -167,5 +167,5 @@ def test_the_docstrings_examples_are_true(module: str) -> None:
 
 
 def test_importing_the_package_does_not_load_it() -> None:
-    code = "import sys, windlass; assert not any('zmq' in name for name in sys.modules)"
+    code = "import sys, ropewalk; assert not any('zmq' in name for name in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.messaging.conftest import PATIENCE
 
-import windlass.zmq as zmq
+import ropewalk.zmq as zmq
 
 Pairing = Callable[..., tuple[Any, Any]]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import windlass
-import windlass.zmq as zmq
-from windlass.zmq.asyncio import Context, Socket
+import ropewalk
+import ropewalk.zmq as zmq
+from ropewalk.zmq.asyncio import Context, Socket
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-@pytest.fixture(params=[asyncio.run, windlass.run], ids=["asyncio", "windlass"])
+@pytest.fixture(params=[asyncio.run, ropewalk.run], ids=["asyncio", "ropewalk"])
 def run(request: pytest.FixtureRequest) -> Run:
     runner: Run = request.param
     return lambda main: runner(asyncio.wait_for(main, 30))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from windlass.zmq.utils import z85
+from ropewalk.zmq.utils import z85
 
 
 def test_the_specification_s_example() -> None:

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use windlass_foundation_bench::countdown::Countdown;
-use windlass_foundation_bench::counting::Counting;
-use windlass_foundation_bench::pools::{Pool, Rayon, Windlass};
-use windlass_foundation_bench::publish::fill;
-use windlass_foundation_bench::topics::{
-    Event, Publish, SwappedHandle, SwappedName, WindlassHandle, WindlassName,
+use ropewalk_foundation_bench::countdown::Countdown;
+use ropewalk_foundation_bench::counting::Counting;
+use ropewalk_foundation_bench::pools::{Pool, Rayon, Ropewalk};
+use ropewalk_foundation_bench::publish::fill;
+use ropewalk_foundation_bench::topics::{
+    Event, Publish, SwappedHandle, SwappedName, RopewalkHandle, RopewalkName,
 };
 
 #[global_allocator]
@@ -19,10 +19,10 @@ const TIMES: usize = 100_000;
 fn main() -> ExitCode {
     let contender = std::env::args().nth(1).unwrap_or_default();
     let blocks = match contender.as_str() {
-        "windlass, fixed" => tasks(&Windlass::fixed()),
+        "ropewalk, fixed" => tasks(&Ropewalk::fixed()),
         "rayon" => tasks(&Rayon::new()),
-        "windlass, handle" => events(WindlassHandle::default()),
-        "windlass, name" => events(WindlassName::default()),
+        "ropewalk, handle" => events(RopewalkHandle::default()),
+        "ropewalk, name" => events(RopewalkName::default()),
         "arc-swap, handle" => events(SwappedHandle::default()),
         "arc-swap, name" => events(SwappedName::default()),
         _ => {

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use windlass_base::{Error, Result};
-use windlass_foundation_bench::latency::{self, Around};
-use windlass_foundation_bench::pools::{Pool, Rayon, Windlass};
-use windlass_foundation_bench::topics::{
-    Alone, Mutexed, Publish, SwappedHandle, SwappedName, WindlassHandle, WindlassName,
+use ropewalk_base::{Error, Result};
+use ropewalk_foundation_bench::latency::{self, Around};
+use ropewalk_foundation_bench::pools::{Pool, Rayon, Ropewalk};
+use ropewalk_foundation_bench::topics::{
+    Alone, Mutexed, Publish, SwappedHandle, SwappedName, RopewalkHandle, RopewalkName,
 };
-use windlass_foundation_bench::{frames, publish, submit};
+use ropewalk_foundation_bench::{frames, publish, submit};
 
 /// The figures of one round, by name.
 type Figures = Vec<(&'static str, f64)>;
@@ -33,21 +33,21 @@ fn main() -> ExitCode {
 /// One round; nothing if there is no such contest, or no such contender in it. `less` divides the work.
 fn play(contest: &str, contender: &str, less: usize) -> Option<Figures> {
     match contender {
-        "windlass, fixed" => tasks(contest, Windlass::fixed(), less),
-        "windlass, dynamic" => tasks(contest, Windlass::dynamic(), less),
+        "ropewalk, fixed" => tasks(contest, Ropewalk::fixed(), less),
+        "ropewalk, dynamic" => tasks(contest, Ropewalk::dynamic(), less),
         "rayon" => tasks(contest, Rayon::new(), less),
-        "windlass, handle" => events(contest, &mut WindlassHandle::default(), less),
-        "windlass, name" => events(contest, &mut WindlassName::default(), less),
+        "ropewalk, handle" => events(contest, &mut RopewalkHandle::default(), less),
+        "ropewalk, name" => events(contest, &mut RopewalkName::default(), less),
         "handlers alone" => events(contest, &mut Alone::default(), less),
         "mutexed" => events(contest, &mut Mutexed::default(), less),
         "arc-swap, handle" => events(contest, &mut SwappedHandle::default(), less),
         "arc-swap, name" => events(contest, &mut SwappedName::default(), less),
-        "windlass" if contest == "sizes" => Some(vec![
+        "ropewalk" if contest == "sizes" => Some(vec![
             ("error", size_of::<Error>() as f64),
             ("beside", (size_of::<Result<[u64; 4]>>() - size_of::<[u64; 4]>()) as f64),
         ]),
-        "windlass" => ways(contest, frames::Made, less),
-        "windlass, error at hand" if contest == "frames" => {
+        "ropewalk" => ways(contest, frames::Made, less),
+        "ropewalk, error at hand" if contest == "frames" => {
             Some(vec![("error", frames::error_at_hand(1_000_000 / less))])
         }
         "two fields by hand" => ways(contest, frames::ByHand, less),

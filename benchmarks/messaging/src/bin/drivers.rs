@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use windlass_messaging_bench::{Outcome, Place, Side, allow_many_files, settle};
+use ropewalk_messaging_bench::{Outcome, Place, Side, allow_many_files, settle};
 
 /// Bytes of a message: 64, and a frame's header.
 const SIZE: usize = 66;

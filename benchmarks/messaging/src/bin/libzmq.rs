@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use windlass_messaging_bench::{CLIENT_KEYS, End, Kind, Link, Outcome, Peer, SERVER_KEYS, block};
+use ropewalk_messaging_bench::{CLIENT_KEYS, End, Kind, Link, Outcome, Peer, SERVER_KEYS, block};
 
 #[link(name = "zmq")]
 unsafe extern "C" {
@@ -99,7 +99,7 @@ impl Peer for Libzmq {
         }
         let socket = Socket { raw, room: vec![0; 64 << 10] };
         if matches!(kind, Kind::Pub | Kind::Sub) {
-            let mark = windlass_messaging_bench::HIGH_WATER.to_ne_bytes();
+            let mark = ropewalk_messaging_bench::HIGH_WATER.to_ne_bytes();
             socket.set(SNDHWM, &mark)?;
             socket.set(RCVHWM, &mark)?;
         }
@@ -146,5 +146,5 @@ impl End for Socket {
 }
 
 fn main() {
-    windlass_messaging_bench::main::<Libzmq>()
+    ropewalk_messaging_bench::main::<Libzmq>()
 }

@@ -9,7 +9,7 @@ use compio_io::{AsyncRead, AsyncWrite};
 use monocoque::rt::{self, LocalRuntime, TcpListener, TcpStream, UnixStream};
 use monocoque::zmq::{PubSocket, PullSocket, PushSocket, RepSocket, ReqSocket, SubSocket, ipc};
 use monocoque::{Bytes, SocketOptions};
-use windlass_messaging_bench::{
+use ropewalk_messaging_bench::{
     CLIENT_KEYS, End, HIGH_WATER, Kind, Link, Outcome, Peer, SERVER_KEYS, Transport, give_way,
 };
 
@@ -201,5 +201,5 @@ impl End for MonocoqueEnd {
 }
 
 fn main() {
-    windlass_messaging_bench::main::<Monocoque>()
+    ropewalk_messaging_bench::main::<Monocoque>()
 }

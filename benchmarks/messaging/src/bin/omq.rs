@@ -6,7 +6,7 @@ use bytes::Bytes;
 use omq_tokio::{
     CurveKeypair, CurvePublicKey, CurveSecretKey, Endpoint, Message, Options, Socket, SocketType,
 };
-use windlass_messaging_bench::{
+use ropewalk_messaging_bench::{
     CLIENT_KEYS, End, HIGH_WATER, Kind, Link, Outcome, Peer, SERVER_KEYS, give_way,
 };
 
@@ -102,5 +102,5 @@ impl End for OmqEnd {
 }
 
 fn main() {
-    windlass_messaging_bench::main::<Omq>()
+    ropewalk_messaging_bench::main::<Omq>()
 }

@@ -1,6 +1,6 @@
 //! The floor: blocking sockets, a length before each message, no ZeroMQ.
 //!
-//! A pipeline collects 64 KiB for each write and reads as much at once. `WINDLASS_BENCH_SPIN=1` asks the
+//! A pipeline collects 64 KiB for each write and reads as much at once. `ROPEWALK_BENCH_SPIN=1` asks the
 //! socket again and again instead of sleeping.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use windlass_messaging_bench::{End, Kind, Link, Outcome, Peer, Transport, block, give_way};
+use ropewalk_messaging_bench::{End, Kind, Link, Outcome, Peer, Transport, block, give_way};
 
 /// How much is written and read at once.
 const SLAB: usize = 64 << 10;
@@ -43,7 +43,7 @@ async fn retried<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T>
 }
 
 fn spins() -> bool {
-    std::env::var_os("WINDLASS_BENCH_SPIN").is_some()
+    std::env::var_os("ROPEWALK_BENCH_SPIN").is_some()
 }
 
 async fn tcp(link: &Link) -> io::Result<TcpStream> {
@@ -161,5 +161,5 @@ impl End for RawEnd {
 }
 
 fn main() {
-    windlass_messaging_bench::main::<Raw>()
+    ropewalk_messaging_bench::main::<Raw>()
 }

@@ -4,7 +4,7 @@ use rzmq::socket::{
     CURVE_PUBLIC_KEY, CURVE_SECRET_KEY, CURVE_SERVER, CURVE_SERVER_KEY, RCVHWM, SNDHWM, SUBSCRIBE,
 };
 use rzmq::{Context, Msg, Socket, SocketType};
-use windlass_messaging_bench::{
+use ropewalk_messaging_bench::{
     CLIENT_KEYS, End, HIGH_WATER, Kind, Link, Outcome, Peer, SERVER_KEYS, give_way,
 };
 
@@ -84,5 +84,5 @@ impl End for RzmqEnd {
 }
 
 fn main() {
-    windlass_messaging_bench::main::<Rzmq>()
+    ropewalk_messaging_bench::main::<Rzmq>()
 }

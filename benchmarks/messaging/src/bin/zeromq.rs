@@ -1,7 +1,7 @@
 //! zmq.rs, on a Tokio runtime of one thread for each end.
 
 use bytes::Bytes;
-use windlass_messaging_bench::{End, Kind, Link, Outcome, Peer, give_way};
+use ropewalk_messaging_bench::{End, Kind, Link, Outcome, Peer, give_way};
 use zeromq::{Socket, SocketRecv, SocketSend, ZmqMessage};
 
 struct Zeromq;
@@ -107,5 +107,5 @@ impl End for Typed {
 }
 
 fn main() {
-    windlass_messaging_bench::main::<Zeromq>()
+    ropewalk_messaging_bench::main::<Zeromq>()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use windlass_executor::{Config, Executor, FixedExecutor, Submit};
+use ropewalk_executor::{Config, Executor, FixedExecutor, Submit};
 
 /// Longer than anything here takes on a machine that does other things, too.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

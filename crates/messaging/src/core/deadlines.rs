@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use windlass_zmtp::frame::{self, COMMAND};
-use windlass_zmtp::{Command, SocketType};
+use ropewalk_zmtp::frame::{self, COMMAND};
+use ropewalk_zmtp::{Command, SocketType};
 
 use super::Core;
 use crate::background::Notice;

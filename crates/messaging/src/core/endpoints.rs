@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use windlass_os::epoll::Interest;
-use windlass_os::net::{self, Address, UnixName};
-use windlass_zmtp::SocketType;
+use ropewalk_os::epoll::Interest;
+use ropewalk_os::net::{self, Address, UnixName};
+use ropewalk_zmtp::SocketType;
 
 use super::Core;
 use super::deadlines::{Due, NOBODY};
@@ -359,7 +359,7 @@ impl Core {
         let ipv6 = self.options.ipv6;
         let Some(conn) = self.conn(index) else { return };
         let (whom, me) = (conn.me, self.me.clone());
-        let started = std::thread::Builder::new().name("windlass-zmq-dns".to_owned()).spawn(move || {
+        let started = std::thread::Builder::new().name("ropewalk-zmq-dns".to_owned()).spawn(move || {
             let found = endpoint::resolve(&host, port, ipv6);
             if let Some(socket) = me.upgrade() {
                 socket.post(Mail::Resolved(whom, found), true);

@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use windlass_os::epoll::Interest;
-use windlass_os::net;
-use windlass_zmtp::{
+use ropewalk_os::epoll::Interest;
+use ropewalk_os::net;
+use ropewalk_zmtp::{
     Config, ErrorKind, Handshake, HandshakeError, Mechanism, Peer, Session, SocketType, Status, ZapConfig,
 };
 
@@ -98,7 +98,7 @@ impl Core {
             },
             options::Mechanism::Curve => {
                 let secret = options.curve_secretkey.unwrap_or_default();
-                let public = options.curve_publickey.unwrap_or_else(|| windlass_zmtp::curve_public(&secret));
+                let public = options.curve_publickey.unwrap_or_else(|| ropewalk_zmtp::curve_public(&secret));
                 if server {
                     Mechanism::CurveServer { public, secret }
                 } else {

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use windlass_os::stream;
+use ropewalk_os::stream;
 
 use super::Core;
 use super::deadlines::{Due, NOBODY};

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use windlass_zmtp::SocketType::*;
+use ropewalk_zmtp::SocketType::*;
 
 use super::Core;
 use crate::conn::Link;

@@ -1,6 +1,6 @@
 //! Receiving: whose turn it is, and what of a message the program is given, for each type of socket.
 
-use windlass_zmtp::SocketType::{self, *};
+use ropewalk_zmtp::SocketType::{self, *};
 
 use super::Core;
 use crate::conn::Link;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use windlass_shm::pipe::Ear;
+use ropewalk_shm::pipe::Ear;
 
 use super::Core;
 use crate::background::Notice;

@@ -1,6 +1,6 @@
 //! Sending: which connection a message goes to, for each type of socket, and what happens if it has no room.
 
-use windlass_zmtp::SocketType::{self, *};
+use ropewalk_zmtp::SocketType::{self, *};
 
 use super::Core;
 use crate::conn::{Link, State};
@@ -367,8 +367,8 @@ impl Core {
         let mut encoded = std::mem::take(&mut self.pattern.encoded);
         encoded.clear();
         for (place, part) in parts.iter().enumerate() {
-            let flags = if place + 1 < parts.len() { windlass_zmtp::frame::MORE } else { 0 };
-            windlass_zmtp::frame::encode(&mut encoded, flags, part.bytes);
+            let flags = if place + 1 < parts.len() { ropewalk_zmtp::frame::MORE } else { 0 };
+            ropewalk_zmtp::frame::encode(&mut encoded, flags, part.bytes);
         }
         let conflates = self.options.conflates(self.kind);
         for &index in whom {

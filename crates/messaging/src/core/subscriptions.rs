@@ -1,7 +1,7 @@
 //! Who wants what: subscriptions and groups, in both directions.
 
-use windlass_zmtp::Command;
-use windlass_zmtp::SocketType::*;
+use ropewalk_zmtp::Command;
+use ropewalk_zmtp::SocketType::*;
 
 use super::Core;
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ impl Core {
             let command = if is_wanted { Command::Subscribe(topic) } else { Command::Cancel(topic) };
             let (mut body, mut framed) = (Vec::new(), Vec::new());
             command.encode(&mut body);
-            windlass_zmtp::frame::encode(&mut framed, windlass_zmtp::frame::COMMAND, &body);
+            ropewalk_zmtp::frame::encode(&mut framed, ropewalk_zmtp::frame::COMMAND, &body);
             conn.outgoing.push_plain(&framed);
         } else {
             // ZMTP 3.0: a message whose first byte says it.

@@ -2,8 +2,8 @@
 
 use std::os::fd::AsFd;
 
-use windlass_os::epoll::Interest;
-use windlass_zmtp::{Command, Session, code};
+use ropewalk_os::epoll::Interest;
+use ropewalk_zmtp::{Command, Session, code};
 
 use super::Core;
 use crate::background::Notice;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::PathBuf;
 
-use windlass_os::net::UnixName;
+use ropewalk_os::net::UnixName;
 
 use super::malformed;
 use crate::error::{Error, Result, errno};
@@ -124,7 +124,7 @@ fn temporary() -> Result<IpcName> {
     loop {
         // Random enough not to collide often; that it is ours, the system's refusal to make it twice says.
         let directory =
-            parent.join(format!("windlass-{:016x}", RandomState::new().hash_one(std::process::id())));
+            parent.join(format!("ropewalk-{:016x}", RandomState::new().hash_one(std::process::id())));
         match fs::DirBuilder::new().mode(0o700).create(&directory) {
             Ok(()) => {
                 let path = directory.join("socket");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
-use windlass_os::net;
+use ropewalk_os::net;
 
 use super::malformed;
 use crate::error::{Error, Result, errno};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_zmtp::{SocketType, z85};
+use ropewalk_zmtp::{SocketType, z85};
 
 use super::{Options, Value, option, refusal};
 use crate::error::Result;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use windlass_os::futex::{self, Scope};
+use ropewalk_os::futex::{self, Scope};
 
 use super::{Core, Engine, Sleeper, State, Waited, lock};
 use crate::clock;

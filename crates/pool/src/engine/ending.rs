@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use windlass_shm::ring::Retract;
+use ropewalk_shm::ring::Retract;
 
 use super::{Core, Engine, State, lock};
 use crate::clock;

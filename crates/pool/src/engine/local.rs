@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use windlass_shm::ring::AdaptiveSpin;
+use ropewalk_shm::ring::AdaptiveSpin;
 
 use super::{Core, Engine, Running, State, Waited, lock};
 use crate::clock;
@@ -83,7 +83,7 @@ impl Engine {
     fn end_run(&self, core: &mut Core, finished: Finished) {
         let Finished { task, value, raised, busy_ns, again } = finished;
         core.local.retain(|running| !Arc::ptr_eq(&running.task, &task));
-        let pid = windlass_os::process::current_pid();
+        let pid = ropewalk_os::process::current_pid();
         let record = Record { pid, busy_ns, ..Record::default() };
         let outcome = Outcome::Local { value, raised };
         match (raised, again, &task.call) {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn nobody_spins_while_every_core_has_a_task() {
-        let cores = windlass_os::cpu::usable_cores();
+        let cores = ropewalk_os::cpu::usable_cores();
         let (engine, mut spin) = (pool(cores), AdaptiveSpin::new());
         assert!(engine.control.may_spin());
         let tasks: Vec<_> = (1..).map(|number| submit(&engine, number)).take(cores).collect();

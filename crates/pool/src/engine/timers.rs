@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use windlass_os::clock::monotonic_nanos;
+use ropewalk_os::clock::monotonic_nanos;
 
 use super::{Core, Engine};
 use crate::clock;

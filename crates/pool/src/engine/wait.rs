@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass_os::futex::{self, Scope};
-use windlass_shm::attention;
-use windlass_shm::ring::AdaptiveSpin;
+use ropewalk_os::futex::{self, Scope};
+use ropewalk_shm::attention;
+use ropewalk_shm::ring::AdaptiveSpin;
 
 use super::{Core, Engine, Sleeper, State, Waited};
 use crate::clock;

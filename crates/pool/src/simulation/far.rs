@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use windlass_os::socket;
-use windlass_shm::segment::Segment;
+use ropewalk_os::socket;
+use ropewalk_shm::segment::Segment;
 
 use super::dice::Dice;
 use crate::control::Control;

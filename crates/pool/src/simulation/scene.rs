@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use windlass_os::{eventfd::EventFd, poll, socket};
-use windlass_shm::arena::{Arena, Lease};
-use windlass_shm::segment::Segment;
+use ropewalk_os::{eventfd::EventFd, poll, socket};
+use ropewalk_shm::arena::{Arena, Lease};
+use ropewalk_shm::segment::Segment;
 
 use crate::clock;
 use crate::config::{Config, OnCrash, OnFull, Spawn};

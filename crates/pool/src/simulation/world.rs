@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use windlass_os::socket;
-use windlass_shm::arena::{Arena, Lease};
+use ropewalk_os::socket;
+use ropewalk_shm::arena::{Arena, Lease};
 
 use super::dice::Dice;
 use super::far::{Came, Far, pattern, tag_of};

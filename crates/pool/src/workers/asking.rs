@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Result, ResultExt, error};
-use windlass_os::{limits, memfd, pidfd, socket};
+use ropewalk_base::{Code, Result, ResultExt, error};
+use ropewalk_os::{limits, memfd, pidfd, socket};
 
 use super::{SIGKILL, Worker};
 use crate::clock;
@@ -45,7 +45,7 @@ impl Engine {
         control: OwnedFd,
     ) -> Result<()> {
         let spec =
-            memfd::with_contents(c"windlass-spec", &spawn.spec).context("could not store a worker's spec")?;
+            memfd::with_contents(c"ropewalk-spec", &spawn.spec).context("could not store a worker's spec")?;
         let notes = Arc::new(Notes::create(self.config.workers)?);
         *lock(&self.spawning) =
             Some(Spawning { zygote, page: Arc::new(control), spec: Arc::new(spec), notes });

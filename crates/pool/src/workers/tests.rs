@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use windlass_base::Code;
-use windlass_os::socket;
-use windlass_shm::arena::{Arena, ArenaConfig};
+use ropewalk_base::Code;
+use ropewalk_os::socket;
+use ropewalk_shm::arena::{Arena, ArenaConfig};
 
 use super::*;
 use crate::simulation::scene::{Actor, Scene};
@@ -170,7 +170,7 @@ fn a_zygote_whose_worker_came_to_something_is_not_counted() {
 fn a_zygote_that_cannot_be_replaced_breaks_the_pool_with_both_reasons() {
     let scene = Scene::new(Scene::config(1, 1));
     scene.engine.zygote_gone(&scene.zygote, "it died", || {
-        Err(windlass_base::error!(Code::Zygote, "no other can be had"))
+        Err(ropewalk_base::error!(Code::Zygote, "no other can be had"))
     });
     assert!(is_broken(&scene, "it died, and no other can be had"), "{:?}", scene.engine.broken());
     // And then it is over: no more of them are started.

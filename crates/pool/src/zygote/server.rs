@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use windlass_os::{epoll, limits, pidfd, process, signalfd, socket};
+use ropewalk_os::{epoll, limits, pidfd, process, signalfd, socket};
 
 use super::{HEAD, LARGEST, REQUEST, SPAWN, head, op, read_head};
 

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use windlass_os::mmap::{Mapping, Protection};
-use windlass_os::socket;
-use windlass_pool::wire::kind;
-use windlass_pool::worker::WorkerEnd;
-use windlass_pool::zygote::server;
-use windlass_pool::{
+use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_os::socket;
+use ropewalk_pool::wire::kind;
+use ropewalk_pool::worker::WorkerEnd;
+use ropewalk_pool::zygote::server;
+use ropewalk_pool::{
     Call, Config, Control, Engine, Function, LaneLayout, OnCrash, OnFull, Options, Outcome, Payload, Refused,
     Sleeper, Spawn, Task, Waited, ZygoteCommand, control,
 };
 
-const ZYGOTE: &str = "WINDLASS_TEST_ZYGOTE";
+const ZYGOTE: &str = "ROPEWALK_TEST_ZYGOTE";
 
 /// What a zygote runs; the test binary calls it from a test named `zygote_main`.
 pub(crate) fn zygote_main() {
@@ -35,13 +35,13 @@ pub(crate) fn zygote_main() {
             return Err(std::io::Error::from_raw_os_error(11));
         }
         left -= 1;
-        windlass_os::process::fork()
+        ropewalk_os::process::fork()
     };
     // The parent is gone if it fails.
     match server::serve(socket, &mut fork).unwrap_or(None) {
-        None => windlass_os::process::exit_now(0),
+        None => ropewalk_os::process::exit_now(0),
         Some(spawned) => {
-            windlass_os::process::set_parent_death_signal(9).expect("asked");
+            ropewalk_os::process::set_parent_death_signal(9).expect("asked");
             let lane = spawned.lanes.into_iter().next().expect("a lane");
             let hostile = Hostile {
                 lane: map(&lane, LaneLayout::DEFAULT.size()),
@@ -50,7 +50,7 @@ pub(crate) fn zygote_main() {
             };
             let control = Control::attach(spawned.control, spawned.event).expect("a control page");
             work(WorkerEnd::attach(lane, control).expect("a lane"), &hostile);
-            windlass_os::process::exit_now(0);
+            ropewalk_os::process::exit_now(0);
         }
     }
 }
@@ -100,7 +100,7 @@ fn work(mut end: WorkerEnd, hostile: &Hostile) {
     end.ready().expect("said");
     loop {
         // A worker that has made its own ring senseless leaves.
-        let Ok(next) = end.try_next() else { windlass_os::process::exit_now(9) };
+        let Ok(next) = end.try_next() else { ropewalk_os::process::exit_now(9) };
         let Some(record) = next else {
             end.wait(None);
             continue;
@@ -120,7 +120,7 @@ fn work(mut end: WorkerEnd, hostile: &Hostile) {
         let start = Instant::now();
         match verb {
             "nap" => std::thread::sleep(Duration::from_millis(rest.parse().expect("milliseconds"))),
-            "exit" => windlass_os::process::exit_now(rest.parse().expect("a status")),
+            "exit" => ropewalk_os::process::exit_now(rest.parse().expect("a status")),
             "kill" => std::process::abort(),
             "poke" => hostile.poke(rest),
             // The parent sleeps by then.
@@ -135,7 +135,7 @@ fn work(mut end: WorkerEnd, hostile: &Hostile) {
             }
             "post" => hostile.post(rest),
             "fds" => {
-                let open = windlass_os::limits::open_now().expect("/proc is there");
+                let open = ropewalk_os::limits::open_now().expect("/proc is there");
                 let text = format!("{open} {}", hostile.socket.as_raw_fd());
                 end.reply(kind::DONE, 0, record.id, 0, &[text.as_bytes()]).expect("answered");
                 continue;

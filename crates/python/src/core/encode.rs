@@ -1,6 +1,6 @@
 //! Calls into bytes, and replies back into objects.
 //!
-//! The C pickler goes first. `windlass._serialize` is the slow path: what it refuses, what belongs to `__main__`, and
+//! The C pickler goes first. `ropewalk._serialize` is the slow path: what it refuses, what belongs to `__main__`, and
 //! whatever lies in a segment.
 
 use std::cell::RefCell;
@@ -14,10 +14,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use windlass_pool::frame::{self, Entry, Part};
-use windlass_pool::wire::flags;
-use windlass_pool::{Engine, Payload, Reply};
-use windlass_shm::arena::Lease;
+use ropewalk_pool::frame::{self, Entry, Part};
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::{Engine, Payload, Reply};
+use ropewalk_shm::arena::Lease;
 
 use super::{errors, local};
 use crate::apart;
@@ -77,7 +77,7 @@ fn pickle(py: Python<'_>) -> PyResult<&Pickle> {
 
 fn serialize(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || py.import("windlass._serialize").map(Bound::unbind))?;
+    let module = MODULE.get_or_try_init(py, || py.import("ropewalk._serialize").map(Bound::unbind))?;
     Ok(module.bind(py).clone())
 }
 
@@ -110,7 +110,7 @@ fn needs_care(stream: &[u8]) -> bool {
 }
 
 /// The shared memory that something encoded refers to, kept for as long as this lives.
-#[pyclass(frozen, module = "windlass._core")]
+#[pyclass(frozen, module = "ropewalk._core")]
 pub(crate) struct Lent {
     pub(crate) loans: Loans,
 }
@@ -342,7 +342,7 @@ pub(crate) fn place(
         Ok((lease, once))
     };
     let lease = if total > 256 * 1024 { py.detach(put) } else { put() };
-    let (lease, once) = lease.map_err(|error: windlass_base::Error| errors::from_base(py, &error))?;
+    let (lease, once) = lease.map_err(|error: ropewalk_base::Error| errors::from_base(py, &error))?;
     let place = |lease: &Lease, range: Option<&(u64, u64)>| {
         let (segment, generation) = (lease.segment().id(), lease.generation());
         let (offset, length) = range.copied().unwrap_or_default();

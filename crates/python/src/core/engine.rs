@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use windlass_pool::{Call, Engine, Options, Refused, Task};
+use ropewalk_pool::{Call, Engine, Options, Refused, Task};
 
 /// See the module.
 pub(crate) struct EngineDoor(Arc<Engine>);

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use windlass_pool::{Call, Called, Failure, Limit, Phase, Refused, Task};
+use ropewalk_pool::{Call, Called, Failure, Limit, Phase, Refused, Task};
 
 use super::encode;
 
@@ -11,7 +11,7 @@ use super::encode;
 const MOST_SAID: usize = 300;
 
 fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("windlass._errors")
+    py.import("ropewalk._errors")
 }
 
 fn make<'py>(py: Python<'py>, class: &str, message: &str, fields: Option<&Bound<'py, PyDict>>) -> PyErr {
@@ -23,7 +23,7 @@ fn make<'py>(py: Python<'py>, class: &str, message: &str, fields: Option<&Bound<
 }
 
 /// The exception for an error of the crates below.
-pub(crate) fn from_base(py: Python<'_>, error: &windlass_base::Error) -> PyErr {
+pub(crate) fn from_base(py: Python<'_>, error: &ropewalk_base::Error) -> PyErr {
     of_code(py, error.code().as_str(), &error.report(), error.os_error())
 }
 
@@ -139,8 +139,8 @@ fn crashed(
 fn called(py: Python<'_>, task: &Task) -> Option<String> {
     let Called { function, arguments } = task.called()?;
     let describe =
-        py.import("windlass._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
-    let batch = task.flags & windlass_pool::wire::flags::BATCH != 0;
+        py.import("ropewalk._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
+    let batch = task.flags & ropewalk_pool::wire::flags::BATCH != 0;
     let arguments = arguments.map(|arguments| PyBytes::new(py, &arguments));
     describe.call1((function.as_deref(), arguments, batch)).ok()?.extract().ok()
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use windlass_bus::Subscription;
-use windlass_pool::events::{self, Event, How, What};
+use ropewalk_bus::Subscription;
+use ropewalk_pool::events::{self, Event, How, What};
 
 use super::errors;
 
@@ -21,7 +21,7 @@ const CAPACITY: usize = 65_536;
 type Item = Option<Event>;
 
 /// See the module.
-#[pyclass(frozen, module = "windlass._core")]
+#[pyclass(frozen, module = "ropewalk._core")]
 pub(crate) struct EventFeed {
     receiver: Mutex<Receiver<Item>>,
     sender: SyncSender<Item>,

@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFunction, PyList};
-use windlass_pool::wire::flags;
-use windlass_pool::{Outcome, Refused, Sleeper, Stage, Task, Waited};
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::{Outcome, Refused, Sleeper, Stage, Task, Waited};
 
 use super::local::LocalValue;
 use super::pool::PoolInner;
@@ -40,7 +40,7 @@ impl Share for Decoded {
 }
 
 /// See the module. Made by a pool, never by hand.
-#[pyclass(frozen, subclass, weakref, module = "windlass._core")]
+#[pyclass(frozen, subclass, weakref, module = "ropewalk._core")]
 pub(crate) struct FutureBase {
     cell: OnceLock<Cell>,
     decoded: Slot<Option<Decoded>>,
@@ -94,7 +94,7 @@ impl FutureBase {
     fn cell(&self) -> PyResult<&Cell> {
         self.cell
             .get()
-            .ok_or_else(|| PyRuntimeError::new_err("a windlass.Future is made by a pool, not by hand"))
+            .ok_or_else(|| PyRuntimeError::new_err("a ropewalk.Future is made by a pool, not by hand"))
     }
 
     pub(crate) fn task(&self) -> PyResult<&Arc<Task>> {
@@ -177,7 +177,7 @@ fn call_back(future: &Bound<'_, FutureBase>, callback: &Bound<'_, PyAny>) {
         error.write_unraisable(py, Some(callback));
         return;
     }
-    let logged = py.import("windlass._future").and_then(|m| m.getattr("log_callback")).and_then(|log| {
+    let logged = py.import("ropewalk._future").and_then(|m| m.getattr("log_callback")).and_then(|log| {
         log.call1((future, error.value(py)))?;
         Ok(())
     });
@@ -289,7 +289,7 @@ impl FutureBase {
         let this = slf.get();
         let cell = this.cell()?;
         let r#fn = if r#fn.is_exact_instance_of::<PyFunction>() && !cell.task.is_done() {
-            BY_MAIL.import(slf.py(), "windlass._future", "by_mail")?.call1((r#fn,))?
+            BY_MAIL.import(slf.py(), "ropewalk._future", "by_mail")?.call1((r#fn,))?
         } else {
             r#fn
         };

@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError, PyStopI
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyIterator, PyList};
-use windlass_pool::{Call, Function, Options, Task};
+use ropewalk_pool::{Call, Function, Options, Task};
 
 use self::feed::Held;
 use self::laid::Laid;
@@ -85,7 +85,7 @@ struct State {
 /// See the module. The iterator goes on after an exception: the next input's result is next.
 ///
 /// Threads may share it. One at a time takes a result; one at a time feeds, who may be another.
-#[pyclass(frozen, subclass, weakref, module = "windlass._core")]
+#[pyclass(frozen, subclass, weakref, module = "ropewalk._core")]
 pub(crate) struct MapIterator {
     pool: Arc<PoolInner>,
     callable: Slot<Option<Py<PyAny>>>,

@@ -1,4 +1,4 @@
-//! `windlass._core`: pools and futures, as the parent sees them.
+//! `ropewalk._core`: pools and futures, as the parent sees them.
 
 mod checks;
 mod encode;
@@ -20,16 +20,16 @@ use pyo3::prelude::*;
 /// Cores that this process may use, by affinity and control group.
 #[pyfunction]
 fn usable_cores() -> usize {
-    windlass_os::cpu::usable_cores()
+    ropewalk_os::cpu::usable_cores()
 }
 
 /// Bytes that a process shares with nobody; 0 if it cannot be told.
 #[pyfunction]
 fn private_bytes(py: Python<'_>, pid: i32) -> u64 {
-    py.detach(|| windlass_os::memory::private_bytes(pid))
+    py.detach(|| ropewalk_os::memory::private_bytes(pid))
 }
 
-/// The parent's side of Windlass; see `windlass/_core.pyi`.
+/// The parent's side of Ropewalk; see `ropewalk/_core.pyi`.
 #[pymodule(gil_used = false)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::forced_unwind::check()?;
@@ -38,11 +38,11 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let interpreter = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
     if interpreter != 0 {
         return Err(PyImportError::new_err(
-            "windlass._core cannot be loaded in a subinterpreter: create pools in the main interpreter",
+            "ropewalk._core cannot be loaded in a subinterpreter: create pools in the main interpreter",
         ));
     }
     // The errors are loaded now: once descriptors run out, no module can be read any more.
-    m.py().import("windlass._errors")?;
+    m.py().import("ropewalk._errors")?;
     m.add("PoolBase", m.py().get_type::<pool::PoolBase>())?;
     m.add_class::<pool::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;

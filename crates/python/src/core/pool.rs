@@ -10,8 +10,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
-use windlass_base::ResultExt;
-use windlass_pool::{
+use ropewalk_base::ResultExt;
+use ropewalk_pool::{
     Call, Config, Engine, Handed, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Sleeper,
     Spawn, Task, Waited, ZygoteCommand,
 };
@@ -180,7 +180,7 @@ impl PoolInner {
         }
         let function = self.functions.get(self.engine.for_encoding(), callable)?;
         let payload = if args.is_empty() && kwargs.is_none() {
-            Payload { flags: windlass_pool::wire::flags::EMPTY, ..Payload::default() }
+            Payload { flags: ropewalk_pool::wire::flags::EMPTY, ..Payload::default() }
         } else {
             let keywords = match kwargs {
                 Some(kwargs) => kwargs.clone(),
@@ -193,10 +193,10 @@ impl PoolInner {
     }
 }
 
-/// See the module; the Python class `windlass.Pool` derives from it.
+/// See the module; the Python class `ropewalk.Pool` derives from it.
 ///
 /// Its class calls itself by the name that programs know, which stands in the errors of `submit`'s arguments.
-#[pyclass(frozen, subclass, weakref, name = "Pool", module = "windlass._core")]
+#[pyclass(frozen, subclass, weakref, name = "Pool", module = "ropewalk._core")]
 pub(crate) struct PoolBase {
     pub(crate) inner: Arc<PoolInner>,
     defaults: Options,
@@ -328,8 +328,8 @@ impl PoolBase {
     ///     QueueFull: if the queue is full and the pool was made with ``on_full="reject"``.
     ///
     /// Examples:
-    ///     >>> import windlass
-    ///     >>> with windlass.Pool(2) as pool:
+    ///     >>> import ropewalk
+    ///     >>> with ropewalk.Pool(2) as pool:
     ///     ...     pool.submit(pow, 2, 10).result()
     ///     1024
     #[pyo3(signature = (r#fn, /, *args, **kwargs))]
@@ -471,7 +471,7 @@ impl PoolBase {
 }
 
 /// A pool's engine without the pool: what its threads and its end hold on to, so that the pool itself can be collected.
-#[pyclass(frozen, module = "windlass._core")]
+#[pyclass(frozen, module = "ropewalk._core")]
 pub(crate) struct PoolHandle {
     pub(crate) inner: Arc<PoolInner>,
 }
@@ -547,7 +547,7 @@ impl PoolHandle {
 
     /// Ends every worker at once.
     fn break_down(&self, py: Python<'_>, reason: String) {
-        let failure = windlass_pool::Failure::Broken(reason.into());
+        let failure = ropewalk_pool::Failure::Broken(reason.into());
         self.inner.engine.call(py, |engine| engine.break_down(&failure));
     }
 

@@ -39,7 +39,7 @@ struct Container {
 }
 
 /// See the module.
-#[pyclass(frozen, module = "windlass._core")]
+#[pyclass(frozen, module = "ropewalk._core")]
 pub(crate) struct Snapshot {
     containers: Vec<Container>,
     values: Vec<Py<PyAny>>,

@@ -58,7 +58,7 @@ pub(super) fn are_places_known() -> Result<bool, Raised> {
             return Err(Raised);
         }
         let entered = current() == context.as_ptr();
-        let variable = Object::own(ffi::PyContextVar_New(c"windlass".as_ptr(), null_mut()));
+        let variable = Object::own(ffi::PyContextVar_New(c"ropewalk".as_ptr(), null_mut()));
         let copied = variable.and_then(|variable| {
             Object::own(ffi::PyContextVar_Set(variable.as_ptr(), ffi::Py_None()))?;
             let copy = Object::own(ffi::PyContext_Copy(context.as_ptr()))?;

@@ -1,6 +1,6 @@
 //! `Core`: the queue, the timers and the descriptors of a loop, and the methods that schedule.
 //!
-//! `windlass.Loop` is this and asyncio's own loop class, in this order: what is written here goes before what is there.
+//! `ropewalk.Loop` is this and asyncio's own loop class, in this order: what is written here goes before what is there.
 //! State that asyncio keeps in attributes of the instance and that is needed here (`_debug`, `_closed`, `_stopping`,
 //! `_thread_id`) is a descriptor, so that there is one of each.
 
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
-use windlass_reactor::{Injector, Reactor, Timers};
+use ropewalk_reactor::{Injector, Reactor, Timers};
 
 use super::context::Snapshots;
 use super::descriptors::Descriptors;
@@ -569,7 +569,7 @@ pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), R
     methods.extend(super::descriptors::methods());
     methods.extend(super::operation::methods());
     let kind = heap::Type {
-        name: c"windlass._loop.Core",
+        name: c"ropewalk._loop.Core",
         doc: c"The queue, the timers and the descriptors of a loop.",
         flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_BASETYPE,
         methods,

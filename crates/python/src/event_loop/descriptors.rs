@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
-use windlass_os::epoll::{Event, Interest};
-use windlass_reactor::{Reactor, Token};
+use ropewalk_os::epoll::{Event, Interest};
+use ropewalk_reactor::{Reactor, Token};
 
 use super::core::{Core, Item, drop_item, raise_type};
 use super::handle::{self, Content, Handle, Kind, LASTING, ONE};
@@ -267,7 +267,7 @@ impl Core {
         self.watch(fd, who, object)?;
         // SAFETY: as above; the number is an open socket's.
         let old = unsafe {
-            let stream_of_bytes = windlass_os::stream::is_stream(std::os::fd::BorrowedFd::borrow_raw(fd));
+            let stream_of_bytes = ropewalk_os::stream::is_stream(std::os::fd::BorrowedFd::borrow_raw(fd));
             let mut inner = self.inner.lock();
             let slot = inner.descriptors.make_slot(fd);
             (slot.drained, slot.ended, slot.stream_of_bytes) = (false, false, stream_of_bytes);

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use windlass_os::futex::{self, Scope};
-use windlass_reactor::{Link, Linked};
+use ropewalk_os::futex::{self, Scope};
+use ropewalk_reactor::{Link, Linked};
 
 use super::State;
 use super::core::Core;

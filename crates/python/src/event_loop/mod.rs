@@ -1,7 +1,7 @@
-//! `windlass._loop`: the event loop's own part, in the plain C API.
+//! `ropewalk._loop`: the event loop's own part, in the plain C API.
 //!
-//! `windlass.Loop` is asyncio's loop class with `Core` before it. What is called for each callback, timer, read or
-//! write is here; what is called once for each connection, server or process is asyncio's, or in `windlass.loop`.
+//! `ropewalk.Loop` is asyncio's loop class with `Core` before it. What is called for each callback, timer, read or
+//! write is here; what is called once for each connection, server or process is asyncio's, or in `ropewalk.loop`.
 
 mod compat;
 mod context;

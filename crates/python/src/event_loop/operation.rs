@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
-use windlass_os::stream as bytes;
+use ropewalk_os::stream as bytes;
 
 use super::State;
 use super::core::Core;
@@ -502,7 +502,7 @@ pub(super) unsafe extern "C" fn sock_sendall(
 pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     const DOC: &CStr = c"An operation on a socket, to be awaited once.";
     let kind = heap::Type {
-        name: c"windlass._loop.Operation",
+        name: c"ropewalk._loop.Operation",
         doc: DOC,
         flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
         methods: vec![

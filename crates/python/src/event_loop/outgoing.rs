@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use pyo3_ffi as ffi;
-use windlass_os::stream::{self, MOST_PIECES};
+use ropewalk_os::stream::{self, MOST_PIECES};
 
 use crate::object::{Object, Raised};
 

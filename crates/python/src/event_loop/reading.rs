@@ -386,7 +386,7 @@ pub(super) unsafe extern "C" fn set_reader_class(
 /// Makes the type.
 pub(super) fn add(module: *mut ffi::PyObject, state: &mut State) -> Result<(), Raised> {
     let kind = heap::Type {
-        name: c"windlass._loop.Reading",
+        name: c"ropewalk._loop.Reading",
         doc: c"A read of a stream, to be awaited once.",
         flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
         methods: vec![

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use windlass_os::epoll::{Event, Woken};
-use windlass_reactor::{Pace, Reactor};
+use ropewalk_os::epoll::{Event, Woken};
+use ropewalk_reactor::{Pace, Reactor};
 
 #[cfg(not(Py_GIL_DISABLED))]
 use super::context::{self, Entered};

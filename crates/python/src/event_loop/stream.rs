@@ -1,6 +1,6 @@
 //! `Stream`: the transport of a connected socket, as far as it is called for each message.
 //!
-//! `windlass.loop`'s `StreamTransport` adds what is called once for each connection. A transport is in the set of
+//! `ropewalk.loop`'s `StreamTransport` adds what is called once for each connection. A transport is in the set of
 //! descriptors once, for edges of both kinds, from its start to its end: pausing, resuming, waiting for room cost no
 //! system call. An edge sets a bit; a bit is cleared when the socket says that there is no more. What is written goes
 //! out together: after the callback of the read that it answers, or at the end of the turn.
@@ -14,8 +14,8 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
-use windlass_os::epoll::Event;
-use windlass_os::stream as bytes;
+use ropewalk_os::epoll::Event;
+use ropewalk_os::stream as bytes;
 
 use super::State;
 use super::core::{Core, Item, none};
@@ -395,7 +395,7 @@ impl Stream {
     }
 
     fn shut_down(&self) -> Result<(), Raised> {
-        match windlass_os::stream::shut_down_sending(self.file()) {
+        match ropewalk_os::stream::shut_down_sending(self.file()) {
             Ok(()) => Ok(()),
             // The peer may have gone meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),

@@ -1,4 +1,4 @@
-//! `windlass._foundation`: results and the event bus, in the plain C API.
+//! `ropewalk._foundation`: results and the event bus, in the plain C API.
 //!
 //! Multi-phase initialisation, state in the module and no static types: it can be loaded into every interpreter of a
 //! process. What is called for each message or each value is a C function with the fastest calling convention there

@@ -166,7 +166,7 @@ pub(super) fn add(module: *mut ffi::PyObject) -> Result<(), Raised> {
     let kind = heap::make_type::<Panics>(
         module,
         Type {
-            name: c"windlass._foundation._Panics",
+            name: c"ropewalk._foundation._Panics",
             doc: c"_Panics(place, held): panics in one of its functions. For tests.",
             flags: ffi::Py_TPFLAGS_HAVE_GC,
             methods: vec![

@@ -16,7 +16,7 @@ use super::errors::{self, Truth};
 use super::socket::{SocketBase, send};
 
 /// See the module.
-#[pyclass(frozen, extends = SocketBase, subclass, name = "AsyncSocket", module = "windlass._zmq")]
+#[pyclass(frozen, extends = SocketBase, subclass, name = "AsyncSocket", module = "ropewalk._zmq")]
 #[derive(Default)]
 pub(crate) struct AsyncSocketBase {
     watch: OnceLock<Py<Watch>>,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyTuple};
-use windlass_messaging::Context;
-use windlass_os::process::fork_generation;
+use ropewalk_messaging::Context;
+use ropewalk_os::process::fork_generation;
 
 use super::errors::{self, EFAULT, Truth};
 use super::registry::CONTEXTS;
@@ -28,7 +28,7 @@ pub(crate) struct Inner {
 }
 
 /// See the module.
-#[pyclass(frozen, subclass, weakref, name = "Context", module = "windlass._zmq")]
+#[pyclass(frozen, subclass, weakref, name = "Context", module = "ropewalk._zmq")]
 #[derive(Default)]
 pub(crate) struct ContextBase {
     inner: OnceLock<Inner>,

@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use windlass_messaging::Error;
+use ropewalk_messaging::Error;
 
 pub(crate) const EINTR: i32 = 4;
 pub(crate) const EAGAIN: i32 = 11;

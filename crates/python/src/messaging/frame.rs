@@ -10,7 +10,7 @@ use pyo3::types::{
     PyBytes, PyDict, PyMemoryView, PyString, PyTuple, PyType, PyWeakrefMethods, PyWeakrefReference,
 };
 use pyo3::{PyTraverseError, PyVisit, intern};
-use windlass_messaging::Frame;
+use ropewalk_messaging::Frame;
 
 use super::errors::{self, EINVAL, Truth};
 use super::release::{self, Joint, Shared, View};
@@ -42,7 +42,7 @@ struct State {
 }
 
 /// See the module.
-#[pyclass(frozen, subclass, weakref, name = "Frame", module = "windlass._zmq")]
+#[pyclass(frozen, subclass, weakref, name = "Frame", module = "ropewalk._zmq")]
 #[derive(Default)]
 pub(crate) struct FrameBase {
     /// Bytes of the core's own. Set once and never replaced: views point into it.

@@ -1,7 +1,7 @@
-//! `windlass._zmq`: sockets, contexts and frames, as pyzmq's compiled backends have them, and a little more.
+//! `ropewalk._zmq`: sockets, contexts and frames, as pyzmq's compiled backends have them, and a little more.
 //!
 //! It is written with pyo3 and serves the main interpreter. What is here is the interface only; what a socket does is
-//! in `windlass-messaging`. Three rules hold everywhere:
+//! in `ropewalk-messaging`. Three rules hold everywhere:
 //!
 //! - An attached thread tries first, and lets the interpreter go only to wait.
 //! - No lock of the core's is held while Python code may run; under it, at most `bytes` objects are made.
@@ -47,25 +47,25 @@ fn zmq_errno() -> i32 {
 /// What an error number means.
 #[pyfunction]
 fn strerror(errno: i32) -> String {
-    windlass_messaging::strerror(errno)
+    ropewalk_messaging::strerror(errno)
 }
 
 /// Whether a transport or mechanism is here.
 #[pyfunction]
 fn has(capability: &str) -> bool {
-    windlass_messaging::has(capability)
+    ropewalk_messaging::has(capability)
 }
 
 /// The version of libzmq that this behaves as.
 #[pyfunction]
 fn zmq_version_info() -> (i32, i32, i32) {
-    windlass_messaging::version()
+    ropewalk_messaging::version()
 }
 
 /// A new public and secret key, as Z85.
 #[pyfunction]
 fn curve_keypair(py: Python<'_>) -> (Bound<'_, PyBytes>, Bound<'_, PyBytes>) {
-    let (public, secret) = windlass_messaging::curve_keypair();
+    let (public, secret) = ropewalk_messaging::curve_keypair();
     (PyBytes::new(py, public.as_bytes()), PyBytes::new(py, secret.as_bytes()))
 }
 
@@ -76,13 +76,13 @@ fn curve_public<'py>(py: Python<'py>, secret_key: &Bound<'py, PyAny>) -> PyResul
     if secret.len() != 40 {
         return Err(PyValueError::new_err("a secret key has 40 characters of Z85"));
     }
-    match windlass_messaging::curve_public(&secret) {
+    match ropewalk_messaging::curve_public(&secret) {
         Ok(public) => Ok(PyBytes::new(py, public.as_bytes())),
         Err(error) => Err(errors::make(py, None, error.errno(), &error.to_string())),
     }
 }
 
-/// The messaging door; see `windlass/_zmq.pyi`.
+/// The messaging door; see `ropewalk/_zmq.pyi`.
 #[pymodule(gil_used = false)]
 fn _zmq(m: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::forced_unwind::check()?;
@@ -91,7 +91,7 @@ fn _zmq(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let interpreter = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
     if interpreter != 0 {
         return Err(PyImportError::new_err(
-            "windlass._zmq cannot be loaded in a subinterpreter: use sockets in the main interpreter",
+            "ropewalk._zmq cannot be loaded in a subinterpreter: use sockets in the main interpreter",
         ));
     }
     m.add_class::<context::ContextBase>()?;

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString};
-use windlass_messaging::Value;
+use ropewalk_messaging::Value;
 
 /// The one option of bytes whose last zero is part of it.
 const ROUTING_ID: i32 = 5;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyType};
-use windlass_messaging::{Error, Events, PollItem, PollWoken, Target};
+use ropewalk_messaging::{Error, Events, PollItem, PollWoken, Target};
 
 use super::errors::{self, EINTR};
 use super::release;
@@ -69,7 +69,7 @@ pub(crate) fn zmq_poll<'py>(
         .ok()
         .and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout)));
     loop {
-        match py.detach(|| windlass_messaging::poll(&mut items, deadline)) {
+        match py.detach(|| ropewalk_messaging::poll(&mut items, deadline)) {
             Ok(PollWoken::Ready(_) | PollWoken::TimedOut) => break,
             Ok(PollWoken::Interrupted) => py.check_signals()?,
             Err(error) if error.errno() == EINTR => py.check_signals()?,
@@ -113,7 +113,7 @@ fn run_proxy(
             });
             attached.is_none() || raised.is_some()
         };
-        windlass_messaging::proxy(first, second, third, fourth, &mut interrupted)
+        ropewalk_messaging::proxy(first, second, third, fourth, &mut interrupted)
     });
     match (raised, ended) {
         (Some(raised), _) => Err(raised),

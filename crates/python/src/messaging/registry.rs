@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use windlass_messaging::{Context, Socket};
+use ropewalk_messaging::{Context, Socket};
 
 /// What is open, each with the fork generation that it was made in.
 pub(crate) struct Registry<T>(Mutex<BTreeMap<u64, (u64, T)>>);

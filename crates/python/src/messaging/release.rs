@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, ffi};
-use windlass_os::process::fork_generation;
+use ropewalk_os::process::fork_generation;
 
 /// Buffers that were let go: a stack of [`Node`]s. Any thread pushes; one that is attached takes all of them.
 static RETURNED: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
@@ -247,7 +247,7 @@ fn watcher() -> PyResult<Option<Thread>> {
     // In a forked child the handle names a thread of the parent's: nobody may join it.
     std::mem::forget(current.take());
     ALERT.store(false, Ordering::SeqCst);
-    let thread = std::thread::Builder::new().name("windlass-release".into()).spawn(watch)?;
+    let thread = std::thread::Builder::new().name("ropewalk-release".into()).spawn(watch)?;
     let handle = thread.thread().clone();
     *current = Some((thread, generation));
     Ok(Some(handle))

@@ -11,8 +11,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
-use windlass_messaging::{Error, Events, Socket, SocketType, Woken};
-use windlass_os::process::fork_generation;
+use ropewalk_messaging::{Error, Events, Socket, SocketType, Woken};
+use ropewalk_os::process::fork_generation;
 
 use super::context::ContextBase;
 use super::errors::{self, EAGAIN, EINTR, EINVAL, ENOTSOCK, Truth};
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
 }
 
 /// See the module.
-#[pyclass(frozen, subclass, weakref, name = "Socket", module = "windlass._zmq")]
+#[pyclass(frozen, subclass, weakref, name = "Socket", module = "ropewalk._zmq")]
 #[derive(Default)]
 pub(crate) struct SocketBase {
     inner: OnceLock<Inner>,
@@ -69,7 +69,7 @@ impl SocketBase {
         match inner {
             None => errors::new(slf, ENOTSOCK, "the socket was not made: its __init__ was not called"),
             Some(inner) if inner.forks != fork_generation() => errors::forked(slf, "socket"),
-            Some(_) => errors::new(slf, ENOTSOCK, &windlass_messaging::strerror(ENOTSOCK)),
+            Some(_) => errors::new(slf, ENOTSOCK, &ropewalk_messaging::strerror(ENOTSOCK)),
         }
     }
 

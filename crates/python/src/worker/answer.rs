@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use windlass_pool::frame::{self, Entry, Part};
-use windlass_pool::wire::flags;
-use windlass_pool::worker::FdChannel;
-use windlass_shm::segment::Segment;
+use ropewalk_pool::frame::{self, Entry, Part};
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::worker::FdChannel;
+use ropewalk_shm::segment::Segment;
 
 use crate::lending::Loans;
 use crate::object::{Object, Raised, detached, raise};
@@ -51,7 +51,7 @@ pub(super) fn place(
         entries.push(Entry { segment: id, generation, offset: 0, length: segment.size() });
     }
     // When nothing can go wrong any more: the parent takes in what a reply names, each as often as it was passed.
-    let pass = |own: Option<&Segment>| -> windlass_base::Result<()> {
+    let pass = |own: Option<&Segment>| -> ropewalk_base::Result<()> {
         // The parent has them from now on, for as long as it likes.
         handles.lend_for_good();
         for segment in &handles.segments {
@@ -68,7 +68,7 @@ pub(super) fn place(
         detached(|| pass(None)).map_err(|error| raise(&error))?;
         return Ok(Answer { flags: flags::DESCRIBED, body: Body::Frame(frame::encode(0, &parts, &entries)) });
     }
-    let write = || -> windlass_base::Result<(Arc<Segment>, Vec<Part<'_>>)> {
+    let write = || -> ropewalk_base::Result<(Arc<Segment>, Vec<Part<'_>>)> {
         let size = all.iter().map(|piece| piece.copied().len().next_multiple_of(frame::ALIGN)).sum::<usize>();
         let segment = Segment::create(size, false)?;
         segment.make_huge();

@@ -7,8 +7,8 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use windlass_pool::wire::flags;
-use windlass_pool::worker::FdChannel;
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::worker::FdChannel;
 
 use super::answer::{self, Answer};
 use super::serve::{Pickled, Tools, leave_if_forked};

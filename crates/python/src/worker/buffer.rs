@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
-use windlass_base::{Code, Error};
-use windlass_os::mmap::Mapping;
-use windlass_shm::block::Block;
-use windlass_shm::segment::Segment;
+use ropewalk_base::{Code, Error};
+use ropewalk_os::mmap::Mapping;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
 
 use super::leases::{self, Looked};
 use crate::entry::entry;
@@ -396,12 +396,12 @@ unsafe extern "C" fn lend(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     }
 }
 
-/// `__reduce_ex__(protocol)`: a handle inside an encoding of Windlass, the bytes anywhere else.
+/// `__reduce_ex__(protocol)`: a handle inside an encoding of Ropewalk, the bytes anywhere else.
 #[entry]
 unsafe extern "C" fn reduce(object: *mut ffi::PyObject, _protocol: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object, and a method of a module of ours.
     let result = unsafe {
-        Object::own(ffi::PyImport_ImportModule(c"windlass.shared".as_ptr()))
+        Object::own(ffi::PyImport_ImportModule(c"ropewalk.shared".as_ptr()))
             .and_then(|module| module.attribute(c"reduce_buffer"))
             .and_then(|reduce| reduce.call(&[object]))
     };
@@ -425,15 +425,15 @@ unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
         match content(object).look() {
             Some(held) => {
                 let length = ffi::Py_ssize_t::try_from(held.length).unwrap_or(0);
-                ffi::PyUnicode_FromFormat(c"<windlass.SharedBuffer of %zd bytes>".as_ptr(), length)
+                ffi::PyUnicode_FromFormat(c"<ropewalk.SharedBuffer of %zd bytes>".as_ptr(), length)
             }
-            None => ffi::PyUnicode_FromString(c"<windlass.SharedBuffer, released>".as_ptr()),
+            None => ffi::PyUnicode_FromString(c"<ropewalk.SharedBuffer, released>".as_ptr()),
         }
     }
 }
 
 const DOC: &CStr = c"A run of bytes in shared memory: the buffer protocol, and a way to release it.\n\n\
-Made by `windlass.shared.buffer` and `windlass.share`. Sent to a task it arrives as the same memory.";
+Made by `ropewalk.shared.buffer` and `ropewalk.share`. Sent to a task it arrives as the same memory.";
 
 /// Makes the type of results that are read-only for whoever does not ask, once in each interpreter.
 pub(crate) fn make_result_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
@@ -464,7 +464,7 @@ pub(crate) fn make_result_type(module: *mut ffi::PyObject) -> Result<Object, Rai
         slot(0, ptr::null_mut()),
     ];
     let mut spec = ffi::PyType_Spec {
-        name: c"windlass._worker.ResultBuffer".as_ptr(),
+        name: c"ropewalk._worker.ResultBuffer".as_ptr(),
         basicsize: size_of::<Layout>() as c_int,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,
@@ -538,7 +538,7 @@ pub(crate) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
         slot(0, ptr::null_mut()),
     ];
     let mut spec = ffi::PyType_Spec {
-        name: c"windlass._worker.SharedBuffer".as_ptr(),
+        name: c"ropewalk._worker.SharedBuffer".as_ptr(),
         basicsize: size_of::<Layout>() as c_int,
         itemsize: 0,
         flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,

@@ -49,7 +49,7 @@ pub(crate) fn make_type(module: *mut ffi::PyObject, array: *mut ffi::PyObject) -
         let bases = Object::own(ffi::PyTuple_Pack(1, array))?;
         let mut slots = [slot(ffi::Py_mp_subscript, subscript as *mut c_void), slot(0, ptr::null_mut())];
         let mut spec = ffi::PyType_Spec {
-            name: c"windlass._worker.SharedArrayBase".as_ptr(),
+            name: c"ropewalk._worker.SharedArrayBase".as_ptr(),
             basicsize: 0,
             itemsize: 0,
             flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_BASETYPE) as _,

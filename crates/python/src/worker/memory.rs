@@ -5,8 +5,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use windlass_shm::block::Block;
-use windlass_shm::segment::Segment;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
 
 use super::buffer::{self, Purpose};
 use super::{LINK, buffer_type, finish, indexing, result_type, serve};
@@ -77,8 +77,8 @@ fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
     match found {
         Ok(Some(segment)) => Ok(segment),
         Ok(None) => {
-            let code = windlass_base::Code::ShmStale;
-            Err(raise(&windlass_base::Error::new(code, "a handle names shared memory that is gone")))
+            let code = ropewalk_base::Code::ShmStale;
+            Err(raise(&ropewalk_base::Error::new(code, "a handle names shared memory that is gone")))
         }
         Err(error) => Err(raise(&error)),
     }
@@ -126,7 +126,7 @@ pub(super) unsafe extern "C" fn open_frame(
     // SAFETY: the format has checked that it is bytes.
     let opened = unsafe { Object::share(payload) }.and_then(|payload| {
         let bytes = payload.as_bytes().ok_or(Raised)?;
-        let table = windlass_pool::frame::Table::parse(bytes).map_err(|error| raise(&error))?;
+        let table = ropewalk_pool::frame::Table::parse(bytes).map_err(|error| raise(&error))?;
         let stream = table.entry(0).ok_or(Raised)?;
         let narrowed = result != 0 && may_narrow(&table, &stream);
         // SAFETY: a fresh list.
@@ -181,7 +181,7 @@ const READONLY_BUFFER: u8 = 0x98;
 
 /// Whether a result's stream may make a buffer read-only that is its receiver's to write. One that is not inline is
 /// not looked at.
-fn may_narrow(table: &windlass_pool::frame::Table<'_>, stream: &windlass_pool::frame::Entry) -> bool {
+fn may_narrow(table: &ropewalk_pool::frame::Table<'_>, stream: &ropewalk_pool::frame::Entry) -> bool {
     table.inline(stream).is_none_or(|bytes| memchr::memchr(READONLY_BUFFER, bytes).is_some())
 }
 

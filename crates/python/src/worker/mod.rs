@@ -1,4 +1,4 @@
-//! `windlass._worker`: what a worker, and shared memory anywhere, need of the core.
+//! `ropewalk._worker`: what a worker, and shared memory anywhere, need of the core.
 //!
 //! Plain C API, multi-phase initialisation, state in the module and no static types: it can be loaded into every
 //! interpreter of a process.
@@ -19,13 +19,13 @@ use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3_ffi as ffi;
-use windlass_os::{memfd, process};
-use windlass_pool::Control;
-use windlass_pool::wire::flags;
-use windlass_pool::worker::{FdChannel, WorkerEnd};
-use windlass_pool::zygote::server;
-use windlass_shm::block::Block;
-use windlass_shm::segment::Segment;
+use ropewalk_os::{memfd, process};
+use ropewalk_pool::Control;
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::worker::{FdChannel, WorkerEnd};
+use ropewalk_pool::zygote::server;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
 
 use crate::door::{Definition, Door, drop_all, visit_all};
 use crate::entry::entry;
@@ -243,7 +243,7 @@ unsafe extern "C" fn init_failed(_: *mut ffi::PyObject, args: *mut ffi::PyObject
     let said = unsafe { Object::share(stream) }.and_then(|stream| {
         let bytes = stream.as_bytes().ok_or(Raised)?;
         with_lane(0, |lane| {
-            let kind = windlass_pool::wire::kind::INIT_FAILED;
+            let kind = ropewalk_pool::wire::kind::INIT_FAILED;
             lane.reply(kind, flags::ERROR, 0, 0, &[bytes]).map_err(|error| raise(&error))
         })
     });

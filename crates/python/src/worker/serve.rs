@@ -1,7 +1,7 @@
 //! A lane's life: take a record, run it, answer.
 //!
 //! The way of a usual task stays in this file. Whatever is out of the ordinary (a function that has to be
-//! loaded, buffers beside the stream, an exception) is handed to `windlass._serialize`.
+//! loaded, buffers beside the stream, an exception) is handed to `ropewalk._serialize`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use windlass_pool::frame::Table;
-use windlass_pool::wire::{flags, kind};
-use windlass_pool::worker::{FdChannel, Incoming, WorkerEnd};
+use ropewalk_pool::frame::Table;
+use ropewalk_pool::wire::{flags, kind};
+use ropewalk_pool::worker::{FdChannel, Incoming, WorkerEnd};
 
 use super::answer::{self, Answer, Body};
 use super::batch::Batch;
@@ -65,7 +65,7 @@ fn imported(name: &CStr) -> Result<Object, Raised> {
 
 /// Whether a pickle may refer to anything of this package, by which the state of the program's modules travels.
 fn names_us(stream: &[u8]) -> bool {
-    const NAME: &[u8] = b"windlass";
+    const NAME: &[u8] = b"ropewalk";
     stream.windows(NAME.len()).any(|part| part == NAME)
 }
 
@@ -145,9 +145,9 @@ impl Tools {
                 keep: module.attribute(c"_keep_buffer")?,
                 protocol: Object::own(ffi::PyLong_FromLong(5))?,
                 keywords: Object::own(ffi::PyTuple_Pack(1, name.as_ptr()))?,
-                serialize: imported(c"windlass._serialize")?,
-                functions: imported(c"windlass._functions")?,
-                leave_fork: imported(c"windlass._worker_main")?.attribute(c"leave_fork")?,
+                serialize: imported(c"ropewalk._serialize")?,
+                functions: imported(c"ropewalk._functions")?,
+                leave_fork: imported(c"ropewalk._worker_main")?.attribute(c"leave_fork")?,
             })
         }
     }
@@ -593,11 +593,11 @@ fn run_signal_handlers() -> Result<(), Raised> {
 
 /// Ends this process if the task forked and this is its child, come back from the task: it is nobody's worker.
 pub(super) fn leave_if_forked(tools: &Tools, forks: u64, result: &Result<Object, Raised>) {
-    if windlass_os::process::fork_generation() == forks {
+    if ropewalk_os::process::fork_generation() == forks {
         return;
     }
     let error = if result.is_err() { take_exception() } else { Object::none() };
     let _ = tools.leave_fork.call(&[error.as_ptr()]);
     // It has not returned, unless printing failed.
-    windlass_os::process::exit_now(1);
+    ropewalk_os::process::exit_now(1);
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use windlass_shm::segment::Segment;
-use windlass_shm::switchboard::{self, Heard, Received};
+use ropewalk_shm::segment::Segment;
+use ropewalk_shm::switchboard::{self, Heard, Received};
 
 use crate::entry::entry;
 use crate::heap;
@@ -383,7 +383,7 @@ pub(super) fn make_types(module: *mut ffi::PyObject) -> Result<(Object, Object),
     let hub = heap::make_type::<Hub>(
         module,
         heap::Type {
-            name: c"windlass._worker.Switchboard",
+            name: c"ropewalk._worker.Switchboard",
             doc: c"The hub of messages between this process and those that have its segment.",
             flags,
             methods: vec![
@@ -414,7 +414,7 @@ pub(super) fn make_types(module: *mut ffi::PyObject) -> Result<(Object, Object),
     let port = heap::make_type::<Port>(
         module,
         heap::Type {
-            name: c"windlass._worker.Port",
+            name: c"ropewalk._worker.Port",
             doc: c"A process's end of another's switchboard.",
             flags,
             methods: vec![

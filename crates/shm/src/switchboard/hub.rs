@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass_base::{Code, Result, error};
-use windlass_os::process;
+use ropewalk_base::{Code, Result, error};
+use ropewalk_os::process;
 
 use super::{Layout, MAGIC, Receiver, lock, lock_soon, offer, send};
 use crate::ring::{Corrupt, Producer, RingMemory};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use windlass_base::{Code, Result, error};
-use windlass_os::process;
+use ropewalk_base::{Code, Result, error};
+use ropewalk_os::process;
 
 use super::{Head, Layout, MAGIC, PATIENCE, Receiver, lock, lock_soon, offer, send};
 use crate::ring::{AdaptiveSpin, Producer, RingMemory};

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use windlass_os::process;
+use ropewalk_os::process;
 
 use super::*;
 use crate::sync::Ordering;

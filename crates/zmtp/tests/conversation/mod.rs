@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use windlass_zmtp::{
+use ropewalk_zmtp::{
     Config, Handshake, HandshakeError, Mechanism, SocketType, Status, ZapConfig, curve_keypair,
 };
 

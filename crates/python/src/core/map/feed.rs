@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
-use windlass_pool::wire::flags;
-use windlass_pool::{Call, Outcome, Sleeper, Task};
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::{Call, Outcome, Sleeper, Task};
 
 use super::laid::Laid;
 use super::{Flight, MapIterator, is_failure};
@@ -172,7 +172,7 @@ impl MapIterator {
                         future::wait(py, &self.pool, &Sleeper::Space, None)?;
                     } else if alone && !self.pool.engine.waits_for_room() {
                         // The room is taken by others' tasks: that is what the pool was told to refuse.
-                        return Err(errors::refused(py, &windlass_pool::Refused::Full));
+                        return Err(errors::refused(py, &ropewalk_pool::Refused::Full));
                     } else {
                         return Ok(false);
                     }

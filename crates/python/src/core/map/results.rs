@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use windlass_pool::wire::flags;
-use windlass_pool::{Engine, Failure, Outcome, Sleeper, Task};
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::{Engine, Failure, Outcome, Sleeper, Task};
 
 use super::feed::Fed;
 use super::{CHUNK_NS, Came, Flight, GROWTH, ITEM_NS, LARGEST_CHUNK, MapIterator, State};
@@ -20,7 +20,7 @@ fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Came> {
     if ok {
         return Ok(Came::Value(value.unbind()));
     }
-    let exception = item.py().import("windlass._serialize")?.getattr("revive")?.call1((value,))?;
+    let exception = item.py().import("ropewalk._serialize")?.getattr("revive")?.call1((value,))?;
     Ok(Came::Failed(PyErr::from_value(exception)))
 }
 
@@ -30,7 +30,7 @@ fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
     if reply.flags & flags::ERROR == 0 {
         return Ok(false); // It was the answer that did not unpickle.
     }
-    let class = py.import("windlass._errors")?.getattr("DecodeError")?;
+    let class = py.import("ropewalk._errors")?.getattr("DecodeError")?;
     Ok(error.is_instance(py, &class))
 }
 

@@ -266,7 +266,7 @@ unsafe fn seconds(object: *mut ffi::PyObject) -> Result<f64, Raised> {
 
 /// Nanoseconds of the loop's clock.
 pub(in crate::event_loop) fn now() -> u64 {
-    windlass_os::clock::monotonic_nanos()
+    ropewalk_os::clock::monotonic_nanos()
 }
 
 /// The same, as `time.monotonic()` says it.

@@ -197,7 +197,7 @@ fn unknown_layout() -> Raised {
     unsafe {
         ffi::PyErr_SetString(
             ffi::PyExc_ImportError,
-            c"asyncio.Handle has a layout that this windlass does not know; try a newer windlass".as_ptr(),
+            c"asyncio.Handle has a layout that this ropewalk does not know; try a newer ropewalk".as_ptr(),
         );
     }
     Raised
@@ -287,7 +287,7 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
     let size = c_int::try_from(size_of::<Handle>()).unwrap_or(0);
     state.handle_type = heap::make_sized_type(
         module,
-        kind(c"windlass._loop.Handle", c"A call that was scheduled on a loop: an asyncio.Handle.", false),
+        kind(c"ropewalk._loop.Handle", c"A call that was scheduled on a loop: an asyncio.Handle.", false),
         size,
         Some(&plain),
     )?
@@ -299,7 +299,7 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
                 return Err(unknown_layout());
             }
             let kind = kind(
-                c"windlass._loop.ThreadSafeHandle",
+                c"ropewalk._loop.ThreadSafeHandle",
                 c"A call of call_soon_threadsafe(): cancel() waits while another thread runs it.",
                 false,
             );
@@ -324,7 +324,7 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
     state.timer_type = heap::make_sized_type(
         module,
         kind(
-            c"windlass._loop.TimerHandle",
+            c"ropewalk._loop.TimerHandle",
             c"A call that was scheduled for a time: an asyncio.TimerHandle.",
             true,
         ),

@@ -130,14 +130,14 @@ pub(in crate::event_loop) fn add(module: *mut ffi::PyObject, state: &mut State) 
         unsafe {
             ffi::PyErr_SetString(
                 ffi::PyExc_ImportError,
-                c"asyncio.Transport has a layout that windlass does not know".as_ptr(),
+                c"asyncio.Transport has a layout that ropewalk does not know".as_ptr(),
             );
         }
         return Err(Raised);
     }
     let noargs = ffi::METH_NOARGS;
     let kind = heap::Type {
-        name: c"windlass._loop.Stream",
+        name: c"ropewalk._loop.Stream",
         doc: c"The transport of a connected socket, as far as it is called for each message.",
         flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_BASETYPE,
         methods: vec![

@@ -47,14 +47,14 @@ struct OkKind;
 struct ErrKind;
 
 impl Kind for OkKind {
-    const NAME: &'static CStr = c"windlass.Ok";
+    const NAME: &'static CStr = c"ropewalk.Ok";
     const FIELD: &'static CStr = c"value";
     const DOC: &'static CStr = table::OK;
     const IS_OK: bool = true;
 }
 
 impl Kind for ErrKind {
-    const NAME: &'static CStr = c"windlass.Err";
+    const NAME: &'static CStr = c"ropewalk.Err";
     const FIELD: &'static CStr = c"error";
     const DOC: &'static CStr = table::ERR;
     const IS_OK: bool = false;

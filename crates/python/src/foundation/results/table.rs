@@ -93,8 +93,8 @@ pub(super) const OK: &CStr = c"Ok(value, /)
 
 A call that came to a value.
 
->>> import windlass
->>> windlass.Ok(3).value
+>>> import ropewalk
+>>> ropewalk.Ok(3).value
 3
 ";
 
@@ -103,8 +103,8 @@ pub(super) const ERR: &CStr = c"Err(error, /)
 
 A call that came to an error: an exception, or anything that says what was wrong.
 
->>> import windlass
->>> windlass.Err('too late').error
+>>> import ropewalk
+>>> ropewalk.Err('too late').error
 'too late'
 ";
 
@@ -113,7 +113,7 @@ const MAP: &CStr = c"map($self, function, /)
 
 ``Ok(function(value))``; an `Err` stays as it is.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Ok('7').map(int), Err('none').map(int)
 (Ok(7), Err('none'))
 ";
@@ -123,7 +123,7 @@ const MAP_ERR: &CStr = c"map_err($self, function, /)
 
 ``Err(function(error))``; an `Ok` stays as it is.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Ok(7).map_err(str.upper), Err('none').map_err(str.upper)
 (Ok(7), Err('NONE'))
 ";
@@ -133,7 +133,7 @@ const AND_THEN: &CStr = c"and_then($self, function, /)
 
 ``function(value)``, which gives a result; an `Err` stays as it is.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> def half(number):
 ...     return Err(f'{number} is odd') if number % 2 else Ok(number // 2)
 >>> Ok(12).and_then(half), Ok(3).and_then(half).and_then(half)
@@ -145,7 +145,7 @@ const OR_ELSE: &CStr = c"or_else($self, function, /)
 
 ``function(error)``, which gives a result; an `Ok` stays as it is.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Err('none').or_else(lambda error: Ok(0)), Ok(7).or_else(Err)
 (Ok(0), Ok(7))
 ";
@@ -155,7 +155,7 @@ const INSPECT: &CStr = c"inspect($self, function, /)
 
 Calls ``function(value)`` for an `Ok`, whatever it returns; gives the result itself.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Ok(7).inspect(print)
 7
 Ok(7)
@@ -166,7 +166,7 @@ const INSPECT_ERR: &CStr = c"inspect_err($self, function, /)
 
 Calls ``function(error)`` for an `Err`, whatever it returns; gives the result itself.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Err('none').inspect_err(print)
 none
 Err('none')
@@ -177,7 +177,7 @@ const UNWRAP: &CStr = c"unwrap($self, /)
 
 The value. An `Err` raises: its error if that is an exception, with the traceback it has, else `UnwrapError`.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Ok(7).unwrap()
 7
 >>> Err(KeyError('port')).unwrap()
@@ -190,7 +190,7 @@ const UNWRAP_ERR: &CStr = c"unwrap_err($self, /)
 
 The error. An `Ok` raises `UnwrapError`.
 
->>> from windlass import Err
+>>> from ropewalk import Err
 >>> Err('none').unwrap_err()
 'none'
 ";
@@ -200,7 +200,7 @@ const UNWRAP_OR: &CStr = c"unwrap_or($self, default, /)
 
 The value, or `default` for an `Err`.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Ok(7).unwrap_or(0), Err('none').unwrap_or(0)
 (7, 0)
 ";
@@ -210,7 +210,7 @@ const UNWRAP_OR_ELSE: &CStr = c"unwrap_or_else($self, function, /)
 
 The value, or ``function(error)`` for an `Err`.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Ok(7).unwrap_or_else(len), Err('none').unwrap_or_else(len)
 (7, 4)
 ";
@@ -220,10 +220,10 @@ const EXPECT: &CStr = c"expect($self, message, /)
 
 The value. An `Err` raises `UnwrapError` with the message; its error is the cause if it is an exception.
 
->>> from windlass import Err, Ok
+>>> from ropewalk import Err, Ok
 >>> Ok(7).expect('a port')
 7
 >>> Err('none').expect('a port')
 Traceback (most recent call last):
-windlass._errors.UnwrapError: a port: 'none'
+ropewalk._errors.UnwrapError: a port: 'none'
 ";

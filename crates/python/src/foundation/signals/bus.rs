@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3_ffi as ffi;
-use windlass_bus::{Pattern, check_topic};
+use ropewalk_bus::{Pattern, check_topic};
 
 use super::queue::{Overflow, Queue};
 use super::registry::{Entry, Registry, Target};
@@ -591,8 +591,8 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
     heap::make_type::<Bus>(
         module,
         heap::Type {
-            name: c"windlass._foundation.Bus",
-            doc: c"The compiled part of `windlass.Bus`.",
+            name: c"ropewalk._foundation.Bus",
+            doc: c"The compiled part of `ropewalk.Bus`.",
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_BASETYPE,
             methods: vec![
                 heap::keyword_method(

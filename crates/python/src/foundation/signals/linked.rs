@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use windlass_bus::Pattern;
+use ropewalk_bus::Pattern;
 
 use super::queue::{Overflow, Queue};
 use super::registry::Target;

@@ -1,4 +1,4 @@
-//! `windlass.Bus`: publish and subscribe between the threads and event loops of one interpreter.
+//! `ropewalk.Bus`: publish and subscribe between the threads and event loops of one interpreter.
 //!
 //! A publisher finds the route of its topic (`route`), which holds everybody who listens to it, and serves them one
 //! after another (`deliver`): handlers are called, queues (`queue`) are filled. Receivers take from a queue by a
@@ -21,7 +21,7 @@ use std::ffi::CStr;
 use std::ptr;
 
 use pyo3_ffi as ffi;
-use windlass_bus::Pattern;
+use ropewalk_bus::Pattern;
 
 use crate::entry::entry;
 use crate::object::{Raised, fail};

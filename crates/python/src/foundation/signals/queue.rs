@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use windlass_os::futex::{self, Scope, Wait};
+use ropewalk_os::futex::{self, Scope, Wait};
 
 use super::waiters::{Loops, Wakers};
 use crate::guarded::{Guard, Guarded};
@@ -28,7 +28,7 @@ pub(super) enum Overflow {
 }
 
 impl Overflow {
-    /// The policy with a number of `windlass._bus`.
+    /// The policy with a number of `ropewalk._bus`.
     pub(super) fn numbered(number: c_int) -> Self {
         match number {
             0 => Self::Block,

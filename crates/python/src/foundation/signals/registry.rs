@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3_ffi as ffi;
-use windlass_bus::Pattern;
+use ropewalk_bus::Pattern;
 
 use super::queue::{Overflow, Queue};
 use super::recent::Recent;

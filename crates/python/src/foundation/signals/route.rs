@@ -104,7 +104,7 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
     heap::make_type::<Route>(
         module,
         heap::Type {
-            name: c"windlass._foundation._Route",
+            name: c"ropewalk._foundation._Route",
             doc: c"Who gets what is published to one topic.",
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: Vec::new(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use windlass_bus::Pattern;
+use ropewalk_bus::Pattern;
 
 use super::bus;
 use super::queue::{Overflow, Queue, Side, Taken};
@@ -418,7 +418,7 @@ unsafe extern "C" fn lost(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
 unsafe extern "C" fn statistics(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live object, and a module of ours.
     finish(unsafe {
-        Object::own(ffi::PyImport_ImportModule(c"windlass._bus".as_ptr()))
+        Object::own(ffi::PyImport_ImportModule(c"ropewalk._bus".as_ptr()))
             .and_then(|module| module.attribute(c"subscription_statistics"))
             .and_then(|record| record.call(&[object]))
     })
@@ -474,7 +474,7 @@ unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: the format has one argument of its size for each of its places.
     unsafe {
         ffi::PyUnicode_FromFormat(
-            c"<windlass.Subscription %R %s waiting=%zd/%zd>".as_ptr(),
+            c"<ropewalk.Subscription %R %s waiting=%zd/%zd>".as_ptr(),
             subscription.pattern.share().unwrap_or_else(Object::none).as_ptr(),
             if state == "closed" { c"closed".as_ptr() } else { c"open".as_ptr() },
             length(object),
@@ -557,7 +557,7 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
     heap::make_type::<Subscription>(
         module,
         heap::Type {
-            name: c"windlass.Subscription",
+            name: c"ropewalk.Subscription",
             doc: DOC,
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: vec![

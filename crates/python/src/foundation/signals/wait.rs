@@ -328,7 +328,7 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
     heap::make_type::<Waiting>(
         module,
         heap::Type {
-            name: c"windlass._foundation._Waiting",
+            name: c"ropewalk._foundation._Waiting",
             doc: c"What the asynchronous methods of a subscription give: to be awaited, once.",
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: vec![

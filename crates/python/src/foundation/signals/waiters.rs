@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use pyo3_ffi as ffi;
-use windlass_os::process;
+use ropewalk_os::process;
 
 use super::queue::{Queue, Side};
 use crate::entry::entry;
@@ -206,7 +206,7 @@ pub(super) fn make_type(module: *mut ffi::PyObject) -> Result<Object, Raised> {
     heap::make_type::<Waker>(
         module,
         heap::Type {
-            name: c"windlass._foundation._Waker",
+            name: c"ropewalk._foundation._Waker",
             doc: c"Wakes the coroutines of one loop that wait for a subscription.",
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: Vec::new(),

@@ -20,7 +20,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use windlass_messaging::{Events, Socket, SocketType};
+use ropewalk_messaging::{Events, Socket, SocketType};
 
 pub(super) use self::waiters::Attempt;
 use self::waiters::{Home, Side, State, Waiter};
@@ -36,7 +36,7 @@ const IN_VAIN: u32 = 4;
 const RARELY: u32 = 16;
 
 /// See the module.
-#[pyclass(frozen, weakref, module = "windlass._zmq")]
+#[pyclass(frozen, weakref, module = "ropewalk._zmq")]
 pub(crate) struct Watch {
     /// Whose operations are tried.
     socket: Py<SocketBase>,

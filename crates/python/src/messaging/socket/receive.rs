@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use windlass_messaging::{Error, Events, Frame, Socket};
+use ropewalk_messaging::{Error, Events, Frame, Socket};
 
 use super::{DONTWAIT, SocketBase};
 use crate::messaging::errors::{self, EAGAIN};

@@ -3,7 +3,7 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use windlass_messaging::{Error, Events, Frame, Socket, Unsent};
+use ropewalk_messaging::{Error, Events, Frame, Socket, Unsent};
 
 use super::{SNDMORE, SocketBase};
 use crate::messaging::errors::{self, EAGAIN};

@@ -1,7 +1,7 @@
 //! Serving those who wait, in a callback of the loop.
 
 use pyo3::prelude::*;
-use windlass_messaging::Events;
+use ropewalk_messaging::Events;
 
 use super::Watch;
 use super::waiters::{Attempt, Side};

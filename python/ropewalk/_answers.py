@@ -1,0 +1,50 @@
+"""What a worker sends back that plain pickle refuses: with the program's definitions by their names."""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle as untyped
+
+from ropewalk import _classes, _remade, _watch
+from ropewalk._taken import SPACES
+
+cloudpickle: Any = untyped
+
+PROTOCOL = 5
+
+
+def encode_answer(value: object, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
+    """Worker: what plain pickle refuses, with what the sender has defined by the names that it knows."""
+    with io.BytesIO() as out:
+        _Homeward(out, keep).dump(value)
+        return out.getvalue()
+
+
+def reducers() -> dict[type, Callable[[Any], Any]]:
+    """What pickle knows of types, in one table: cloudpickle's is a chain of them, which is asked about each object."""
+    return {**copyreg.dispatch_table, **cloudpickle.Pickler._dispatch_table}
+
+
+class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
+    def __init__(self, out: io.BytesIO, buffers: Callable[[pickle.PickleBuffer], object] | None) -> None:
+        self.dispatch_table = reducers()
+        super().__init__(out, PROTOCOL, buffer_callback=buffers)
+        self._unsendable = _remade.unsendable()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, self._unsendable):
+            _remade.refuse(obj)
+        if _watch.is_definition(obj):
+            home = sys.modules.get(getattr(obj, "__module__", None) or "")
+            for space in list(SPACES.values()):
+                if space.module is home and _classes.at(space.globals, obj.__qualname__) is obj:
+                    return NotImplemented
+        part = _classes.reduce_part(obj) or _classes.reduce_elsewhere(obj)
+        return _classes.reduce_class(obj, super().reducer_override(obj)) if part is None else part

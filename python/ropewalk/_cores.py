@@ -1,0 +1,28 @@
+"""How many cores a pool may use."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ropewalk import _core
+
+
+def asked_for() -> int | None:
+    """The number that ``PYTHON_CPU_COUNT`` or ``-X cpu_count`` gives, as `os.process_cpu_count` takes it from 3.13 on.
+
+    Before 3.13 only the variable is looked at. What is no positive number counts for nothing.
+    """
+    value = sys._xoptions.get("cpu_count") if sys.version_info >= (3, 13) else None
+    if value is None and not sys.flags.ignore_environment:
+        value = os.environ.get("PYTHON_CPU_COUNT")
+    try:
+        number = int(value) if isinstance(value, str) else 0
+    except ValueError:
+        return None
+    return number if number > 0 else None
+
+
+def usable_cores() -> int:
+    """What was asked for; else the cores of the affinity mask, but no more than the control group's quota."""
+    return asked_for() or _core.usable_cores()

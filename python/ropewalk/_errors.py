@@ -1,0 +1,443 @@
+"""Every exception that Ropewalk raises, each with a stable ``code`` and a ``remedy``: the table of errors.
+
+What fails in Rust has its code and its remedy in `crates/base/src/code.rs`, the same as here; a law test holds the two
+and docs/errors.md together. Messaging adds its own in `ropewalk.zmq`.
+
+An error that comes from a worker is raised as itself, with a `RemoteTraceback` as its cause. The classes here are for
+what the runtime itself has to say.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+import pickle
+import queue
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ropewalk._imported import when_imported
+
+if TYPE_CHECKING:
+    from concurrent.futures.process import BrokenProcessPool
+else:
+    # Its base stands in for it until the program imports its module, which brings multiprocessing: see the end.
+    from concurrent.futures import BrokenExecutor as BrokenProcessPool
+
+
+class RopewalkError(Exception):
+    """The root of all errors of this package.
+
+    ``code`` is stable across versions: match on it or on the class, never on the text. ``remedy`` says what to try.
+    """
+
+    code: ClassVar[str] = "RW-ERROR"
+    remedy: ClassVar[str] = "Look at the class and at the message of the error itself."
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+
+
+class InternalError(RopewalkError, RuntimeError):
+    """Ropewalk itself has failed: compiled code found what it holds to be impossible.
+
+    It is a defect, and the rest of the program is not concerned.
+    """
+
+    code = "RW-INTERNAL"
+    remedy = "Report it with the error's text; what the failed call was about may be in any state."
+
+
+class UnwrapError(RopewalkError):
+    """A result was unwrapped, and it was the other kind.
+
+    Raised for an `Err` whose error is no exception (one that is gets raised itself), by ``expect``, and by
+    ``unwrap_err`` of an `Ok`.
+    """
+
+    code = "RW-UNWRAP"
+    remedy = "Ask `is_ok()` first, use `unwrap_or`, or `match` on `Ok` and `Err`."
+
+    def __init__(self, message: str, error: object = None) -> None:
+        super().__init__(message)
+        #: What the result held.
+        self.error = error
+
+
+class PoolError(RopewalkError, RuntimeError):
+    """A pool could not do what it was asked to."""
+
+    code = "RW-POOL"
+    remedy = "Make a new pool; in a forked child, one of its own."
+
+
+class ZygoteFailed(PoolError):
+    """The process that forks workers could not be started, or is gone."""
+
+    code = "RW-ZYGOTE"
+    remedy = "Make a new pool; if it fails again, look at standard error for what the zygote said."
+
+
+class PoolClosed(PoolError):
+    """The pool was shut down, and takes no more tasks."""
+
+    code = "RW-POOL-CLOSED"
+    remedy = "Make a new pool."
+
+
+class QueueFull(PoolError, queue.Full):
+    """The pool's queue is full and ``on_full="reject"``."""
+
+    code = "RW-POOL-FULL"
+    remedy = 'Try again later, raise `max_queue`, or use `on_full="block"`.'
+
+
+class PoolBroken(PoolError, BrokenProcessPool):
+    """The pool can run nothing any more."""
+
+    code = "RW-POOL-BROKEN"
+    remedy = "Make a new pool; the message says what broke this one."
+
+
+class WorkerCrashed(PoolBroken):
+    """A worker process died while it ran this task.
+
+    Only this task fails; the pool goes on with a new worker, unless it was made with ``on_crash="break"``.
+    """
+
+    code = "RW-WORKER-CRASHED"
+    remedy = (
+        "If the task may be run twice, give it `retries`; if it was killed for memory, run fewer workers."
+    )
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        signal: int | None = None,
+        exit_code: int | None = None,
+        pid: int = 0,
+        task: int | None = None,
+        attempt: int = 0,
+        call: str | None = None,
+        stack: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        #: The number of the signal that killed the worker, or `None`.
+        self.signal = signal
+        #: The worker's exit status, if it left by itself.
+        self.exit_code = exit_code
+        #: The worker's process id.
+        self.pid = pid
+        #: The task's number in its pool, as `TaskRecord.id`.
+        self.task = task
+        #: Which attempt at the task this was, from 1.
+        self.attempt = attempt
+        #: The function and its arguments, shortened, where they are small enough to be kept for this.
+        self.call = call
+        #: What `faulthandler` said of a segmentation fault and its like: the worker's last Python stack.
+        self.stack = stack
+
+
+class PoolNested(PoolError):
+    """Pools start in the workers of other pools without end, or would."""
+
+    code = "RW-POOL-NESTED"
+    remedy = 'Move the use of the pool under `if __name__ == "__main__":`, or into a function.'
+
+
+class PoolTerminated(PoolBroken):
+    """The pool was terminated while this task ran: by `Pool.terminate`, or by a signal to its workers."""
+
+    code = "RW-POOL-TERMINATED"
+    remedy = "Submit the task again to a new pool, if it may be run twice."
+
+
+class InitializerFailed(PoolBroken):
+    """The initializer raised in a worker; what it raised is the cause."""
+
+    code = "RW-INITIALIZER"
+    remedy = "Mend what the cause (`__cause__`) says of the initializer, and make a new pool."
+
+
+class TaskTimeout(RopewalkError, TimeoutError):
+    """A task overran its `timeout`, for a run alone, or its `deadline`, from the submission on."""
+
+    code = "RW-TIMEOUT"
+    remedy = "Give it more time, or split the task; `phase` says whether it had started."
+
+    def __init__(
+        self, message: str, *, seconds: float | None = None, phase: str = "running", limit: str = "timeout"
+    ) -> None:
+        super().__init__(message)
+        #: ``"timeout"`` or ``"deadline"``: the limit that was overrun.
+        self.limit = limit
+        #: That limit in seconds.
+        self.seconds = seconds
+        #: ``"queued"`` if the task was never started, else ``"running"``.
+        self.phase = phase
+
+
+class EncodeError(RopewalkError, pickle.PicklingError):
+    """A function or an argument cannot be sent to a worker process."""
+
+    code = "RW-ENCODE"
+    remedy = "Send something that can be pickled: open files, locks and sockets belong to their process."
+
+
+class ResultEncodeError(EncodeError):
+    """A result cannot be sent back from a worker process."""
+
+    code = "RW-ENCODE-RESULT"
+    remedy = "Return something that can be pickled."
+
+
+class DecodeError(RopewalkError, BrokenProcessPool):
+    """Something arrived and could not be unpickled.
+
+    Only its task fails. It is a `BrokenProcessPool` because that is what the standard library's pool raises here.
+    """
+
+    code = "RW-DECODE"
+    remedy = "Look at the cause (`__cause__`): what was sent must unpickle in the other process, too."
+
+
+class FunctionLoadError(RopewalkError, ImportError):
+    """A worker could not load the function: its module does not import there, say."""
+
+    code = "RW-FUNCTION"
+    remedy = "Put the module where workers can import it, on `sys.path` before the pool is made."
+
+
+class SystemCallFailed(RopewalkError, OSError):
+    """The operating system refused a call; ``errno`` is its number for why."""
+
+    code = "RW-OS"
+    remedy = "Check the limits of this process: `ropewalk doctor` prints them."
+    _number: ClassVar[int | None] = None
+
+    def __init__(self, message: str = "", errno: int | None = None) -> None:
+        super().__init__(message)
+        #: The operating system's number for what went wrong; `None` if it gave none.
+        self.errno = self._number if errno is None else errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self.args[:1], self.errno)
+
+
+class Unsupported(SystemCallFailed):
+    """The operating system does not know a call that Ropewalk stands on, or a sandbox hides it."""
+
+    code = "RW-UNSUPPORTED"
+    remedy = 'Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind="thread"`.'
+    _number = _errno.ENOSYS
+
+
+class LimitReached(SystemCallFailed):
+    """A limit of the process, the user or the machine is reached. Never itself: the class says which limit."""
+
+    code = "RW-LIMIT"
+    remedy = "Raise the limit that the class names, or use less of it."
+
+
+class OutOfDescriptors(LimitReached):
+    """The process, or the machine, has as many files open as it may."""
+
+    code = "RW-FILES"
+    remedy = (
+        "Raise the limit of open files (`ulimit -n`), keep fewer large results at once, or run fewer workers."
+    )
+    _number = _errno.EMFILE
+
+
+class OutOfProcesses(LimitReached):
+    """The user, or the control group, has as many processes and threads as it may."""
+
+    code = "RW-PROCESSES"
+    remedy = "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers."
+    _number = _errno.EAGAIN
+
+
+class OutOfPorts(LimitReached):
+    """Every port of a bus between processes is taken."""
+
+    code = "RW-PORTS"
+    remedy = "Close buses in workers that need them no more, or use another bus."
+    _number = _errno.ENOSPC
+
+
+class SharedMemoryError(RopewalkError, OSError):
+    """Shared memory could not be made, mapped or read."""
+
+    code = "RW-SHM"
+    remedy = "The class says more: match on the ones below it."
+
+
+class SharedMemoryCorrupt(SharedMemoryError):
+    """Shared memory holds numbers that make no sense: its peer is faulty or hostile."""
+
+    code = "RW-SHM-CORRUPT"
+    remedy = "Look for native code in a task that writes where it must not; the worker is replaced."
+
+
+class TooLarge(SharedMemoryError):
+    """A record does not fit where it should go."""
+
+    code = "RW-TOO-LARGE"
+    remedy = "Send it in parts, or put it into shared memory (`ropewalk.share`) and send that."
+
+
+class FileSizeExceeded(LimitReached, SharedMemoryError):
+    """Shared memory would be larger than the process may make a file, which it is to the kernel."""
+
+    code = "RW-FILE-SIZE"
+    remedy = "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once."
+    _number = _errno.EFBIG
+
+
+class StaleHandle(SharedMemoryError):
+    """A handle names shared memory that has been given back, and perhaps used again."""
+
+    code = "RW-SHM-STALE"
+    remedy = "Keep the shared object alive for as long as its handle is used."
+
+
+class OutOfMemory(LimitReached, SharedMemoryError, MemoryError):
+    """The machine, or the control group, has no room for a buffer in shared memory."""
+
+    code = "RW-NOMEM"
+    remedy = "Free memory, send less at once, or raise the memory limit."
+    _number = _errno.ENOMEM
+
+
+class RemoteError(RopewalkError):
+    """Stands in for a worker's exception that could not be pickled; its text tells the original's type and message."""
+
+    code = "RW-REMOTE"
+    remedy = "Read the text, which names the original; give the exception class a working `__reduce__`."
+
+
+def of_code(code: str, message: str, errno: int | None) -> RopewalkError:
+    """The exception for what failed in Rust, by its code: both styles of binding make theirs here."""
+    made = _BY_CODE[code](message)
+    if errno is not None:
+        made.errno = errno  # type: ignore[attr-defined] # pyright: ignore
+    return made
+
+
+def of_system(what: str, error: OSError) -> SystemCallFailed:
+    """The exception for a call of the system that failed in Python: the same class as if it had failed in Rust."""
+    kind = _BY_NUMBER.get(error.errno or 0, SystemCallFailed)
+    return kind(f"{what}: {error.strerror or error}. {kind.remedy}", error.errno)
+
+
+def is_of_shutdown(error: RuntimeError) -> bool:
+    """Whether a thread did not start because the interpreter is ending, which is no limit.
+
+    From Python 3.12 on it starts none once it waits for those that are left, and that is before it says that it ends.
+    """
+    return sys.is_finalizing() or "interpreter shutdown" in str(error)
+
+
+def of_thread(name: str, error: RuntimeError) -> OutOfProcesses:
+    """The exception for a thread that did not start: Python says of it only that it cannot."""
+    return OutOfProcesses(f"could not start the thread {name}: {error}. {OutOfProcesses.remedy}")
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a worker's exception, as text: the cause of what the future raises."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        #: The formatted traceback, under the standard library's name for it.
+        self.tb = text
+
+    def __str__(self) -> str:
+        return self.tb
+
+
+class BusError(RopewalkError, RuntimeError):
+    """A bus could not do what it was asked to."""
+
+    code = "RW-BUS"
+    remedy = "Read the message; in a forked child, make a bus of its own."
+
+
+class BusClosed(BusError):
+    """The bus, or the subscription, was closed, and everything in it was received."""
+
+    code = "RW-BUS-CLOSED"
+    remedy = "Make a new bus, or subscribe anew."
+
+
+class BusFull(BusError, queue.Full):
+    """A subscription has no room, and its publisher is not to wait, or not any longer."""
+
+    code = "RW-BUS-FULL"
+    remedy = "Receive faster, raise `capacity`, or choose an `overflow` that drops."
+
+
+class BusEmpty(BusError, queue.Empty, TimeoutError):
+    """There is no message, or there was none in time."""
+
+    code = "RW-BUS-EMPTY"
+    remedy = "Wait longer, or try again later."
+
+
+class Lagged(BusError):
+    """Messages were dropped before the next one, because the receiver was slower than its publishers.
+
+    It is raised once for each gap, at the place of the gap; the next call receives what comes after it.
+    """
+
+    code = "RW-BUS-LAGGED"
+    remedy = "Go on receiving; receive faster, or raise `capacity`, to lose none."
+
+    def __init__(self, count: int) -> None:
+        super().__init__(
+            f"{count} message{'s were' if count != 1 else ' was'} dropped here: the receiver is too slow"
+        )
+        #: How many messages were dropped.
+        self.count = count
+
+    def __reduce__(self) -> tuple[type[Lagged], tuple[int]]:
+        return type(self), (self.count,)
+
+
+class PublishTooDeep(BusError, RecursionError):
+    """Handlers publish to handlers without end."""
+
+    code = "RW-BUS-DEPTH"
+    remedy = "Break the circle of handlers, or publish from a subscription's receiver."
+
+
+class InvalidTopic(RopewalkError, ValueError):
+    """A topic or a pattern is malformed; the message says where."""
+
+    code = "RW-TOPIC"
+    remedy = "Write words between dots; `*` stands for one word and `**` for any number in patterns."
+
+
+#: The classes by their codes.
+_BY_CODE: dict[str, type[RopewalkError]] = {
+    each.code: each
+    for each in list(globals().values())
+    if isinstance(each, type) and issubclass(each, RopewalkError)
+}
+#: The limits by the system's numbers for them.
+_BY_NUMBER: dict[int, type[SystemCallFailed]] = {
+    each._number: each
+    for each in _BY_CODE.values()
+    if issubclass(each, SystemCallFailed) and each._number is not None and each is not OutOfPorts
+} | {_errno.ENFILE: OutOfDescriptors, _errno.ENOSPC: OutOfMemory}
+
+
+def _be_broken_process_pools(process: Any) -> None:
+    """Makes two classes, and so all below them, what handlers of the standard library's pool catch.
+
+    Importing its module takes longer than starting a worker, and no handler can name the class before that.
+    """
+    for kind in (PoolBroken, DecodeError):
+        kind.__bases__ = (kind.__bases__[0], process.BrokenProcessPool)
+
+
+when_imported("concurrent.futures.process", _be_broken_process_pools)

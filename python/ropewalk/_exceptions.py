@@ -1,0 +1,150 @@
+"""Exceptions that pickle cannot make again: their classes want other arguments than `args`, or forbid assignments.
+
+Pickle makes an exception by calling its class with ``args``, and assigns its attributes. A class whose ``__init__``
+takes more, or whose instances are frozen, does not survive that. Such an exception is made here without running code of
+its class: by the interpreter's own class that it derives from, with the attributes that it had.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+_HEAP = 1 << 9
+_set: Any = BaseException.__setattr__
+
+
+def _maker(kind: type[BaseException]) -> Any:
+    """The interpreter's own class that an exception's class derives from."""
+    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP)
+
+
+def is_ours(kind: Any) -> bool:
+    """Whether pickle would make exceptions of this class as it makes any: the class has no say in it."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        return False
+    maker: Any = _maker(kind)
+    own: Any = kind
+    return (
+        kind not in copyreg.dispatch_table
+        and own.__reduce__ is maker.__reduce__
+        and own.__reduce_ex__ is object.__reduce_ex__
+        and own.__setstate__ is maker.__setstate__
+        and getattr(own, "__getstate__", None) is getattr(maker, "__getstate__", None)
+    )
+
+
+def has_slots(kind: type[BaseException]) -> bool:
+    """Whether exceptions of this class have slots, which pickle leaves out."""
+    return is_ours(kind) and bool(cast("Any", copyreg)._slotnames(kind))
+
+
+def needs_care(kind: type[BaseException]) -> bool:
+    """Whether the class has code that pickle's way of making it would run."""
+    maker: Any = _maker(kind)
+    own: Any = kind
+    return is_ours(kind) and (
+        has_slots(kind)
+        or own.__init__ is not maker.__init__
+        or own.__new__ is not maker.__new__
+        or own.__setattr__ is not maker.__setattr__
+    )
+
+
+def reduce(error: BaseException, part: Callable[[BaseException], object] | None = None) -> tuple[Any, ...]:
+    """How such an exception is made again; `part` says what stands for each exception of a group."""
+    kind: Any = type(error)
+    made: tuple[Any, ...] = _maker(kind).__reduce__(error)
+    arguments: tuple[Any, ...] = made[1]
+    if part is not None and isinstance(error, BaseExceptionGroup):
+        arguments = (error.message, [part(one) for one in error.exceptions])
+    attributes: dict[str, Any] = dict(made[2] or {}) if len(made) > 2 else {}
+    slots: list[str] = cast("Any", copyreg)._slotnames(kind)
+    for name in slots:
+        with contextlib.suppress(AttributeError):
+            attributes[name] = getattr(error, name)
+    return make, (kind, arguments, attributes)
+
+
+def make(kind: Any, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    """Makes an exception without running code of its class."""
+    maker: Any = _maker(kind)
+    made: BaseException = maker.__new__(kind, *arguments)
+    maker.__init__(made, *arguments)
+    for name, value in attributes.items():
+        _set(made, name, value)
+    return made
+
+
+class Carrier:
+    """Becomes, where it is unpickled, this exception; made without running code of its class."""
+
+    def __init__(self, error: BaseException, part: Callable[[BaseException], object]) -> None:
+        self.error = error
+        self.part = part
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce(self.error, self.part)
+
+
+# --- what did not unpickle ------------------------------------------------------------------------------------------
+
+_Unpickler: Any = cast("Any", pickle)._Unpickler
+
+
+class _Patient(_Unpickler):  # type: ignore[misc]
+    """Unpickles as pickle does; an exception that cannot be made that way is made without code of its class."""
+
+    dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
+
+    def load_reduce(self) -> None:
+        arguments = self.stack.pop()
+        function = self.stack[-1]
+        try:
+            self.stack[-1] = function(*arguments)
+        except Exception as error:
+            if isinstance(error, MemoryError) or not is_ours(function):
+                raise
+            self.stack[-1] = make(function, arguments, {})
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
+
+    def load_build(self) -> None:
+        made = self.stack[-2]
+        state = self.stack[-1]
+        if isinstance(made, BaseException) and is_ours(type(made)) and isinstance(state, dict):
+            self.stack.pop()
+            for name, value in state.items():
+                _set(made, name, value)
+        else:
+            _Unpickler.load_build(self)
+
+    dispatch[pickle.BUILD[0]] = load_build
+
+
+def reopen(stream: Any, error: BaseException, buffers: Any = ()) -> Any:
+    """What did not unpickle, for this reason, unpickled with more patience for exceptions.
+
+    Raises:
+        BaseException: the same error, if that is no help.
+    """
+    other = isinstance(error, (ImportError, MemoryError, RecursionError)) or not isinstance(error, Exception)
+    if other or type(error).__module__.startswith("ropewalk."):
+        raise error
+    try:
+        return _Patient(io.BytesIO(stream), buffers=buffers).load()
+    except Exception:
+        raise error from None
+
+
+def loads(stream: Any, buffers: Any = ()) -> Any:
+    """As `pickle.loads`, for what may have exceptions in it that pickle cannot make again."""
+    try:
+        return pickle.loads(stream, buffers=buffers)
+    except Exception as error:
+        return reopen(stream, error, buffers)

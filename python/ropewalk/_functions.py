@@ -1,0 +1,176 @@
+"""Functions, to bytes and back: by name if a worker can import them, else with everything that they refer to."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeAlias, cast
+
+from ropewalk import _handed, _serialize, _watch
+
+PROTOCOL = 5
+#: Characters of a function's name that errors have.
+_LONGEST_NAME = 200
+#: What the bytes of a function depend on, for the compiled part; empty if they are good for ever.
+Watched: TypeAlias = "tuple[()] | tuple[list[_watch.FunctionEntry], list[object]]"
+
+
+def encode(function: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBuffer], bytes, Watched | None]:
+    """A function as bytes.
+
+    Returns:
+        The stream and the buffers beside it; what tells them from those of any other function; and on what they
+        depend, or `None` if that may change unseen, so that they must be made anew each time.
+
+    Raises:
+        EncodeError: if neither pickle nor cloudpickle takes it.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    stream, watched = _encode(function, buffers)
+    return stream, buffers, _digest(stream, buffers), watched
+
+
+def name_of(function: object) -> str:
+    """What errors call a function."""
+    try:
+        name = getattr(function, "__qualname__", None)
+        module = getattr(function, "__module__", None)
+        # By its class, which leaves the type of `function` to the checkers as it is.
+        if issubclass(type(function), functools.partial):
+            # Without what it is given, of which a `repr` may take long.
+            return f"functools.partial({name_of(cast('Any', function).func)}, ...)"
+    except Exception:
+        name = module = None
+    if not isinstance(name, str):
+        name, module = _serialize.describe(function), None
+    name = name if module in (None, "builtins", "__main__") else f"{module}.{name}"
+    return name.encode("utf-8", "replace").decode()[:_LONGEST_NAME]
+
+
+def encode_whole(function: Callable[..., Any]) -> bytes:
+    """A function as bytes and nothing beside them.
+
+    Raises:
+        EncodeError: if neither pickle nor cloudpickle takes it.
+    """
+    return _encode(function, None)[0]
+
+
+def _encode(
+    function: Callable[..., Any], buffers: list[pickle.PickleBuffer] | None
+) -> tuple[bytes, Watched | None]:
+    watched: Watched | None = None
+    try:
+        if _watch.is_importable(function):
+            stream = pickle.dumps(function, PROTOCOL)
+            watched = ()
+        else:
+            plain = None if _watch.is_definition(function) else _plain(function)
+            if plain is None:
+                from ropewalk import _spaces
+
+                stream, encoding = _spaces.encode_function(function, _serialize.keeper(buffers))
+                watch = encoding.watch
+                if _watch.is_definition(function) and watch.complete:
+                    watched = watch.functions, watch.classes
+            else:
+                stream = plain
+    except MemoryError:
+        raise
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise _serialize.errors().EncodeError(
+            f"cannot send {_serialize.describe(function)} to a worker process: {_serialize.sentence(cause)} "
+            f"Define it at the top of a module, and hand it as arguments what it works on."
+        ) from cause
+    return _located(stream, buffers), watched
+
+
+#: The path that zygotes and workers have been told, unless it has changed since.
+_PATH = list(sys.path)
+
+
+class _Located:
+    """A pickle that is opened under this process's `sys.path`."""
+
+    def __init__(self, *parts: Any) -> None:
+        self._parts = parts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_located, (list(sys.path), *self._parts)
+
+
+def _located(stream: bytes, buffers: list[pickle.PickleBuffer] | None) -> bytes:
+    """A function's pickle; with the path by which its module is found, if that may be news to a worker."""
+    if sys.path == _PATH:
+        return stream
+    # The buffers stay where they are, and in this order.
+    return pickle.dumps(_Located(stream, buffers or []), PROTOCOL, buffer_callback=lambda _: None)
+
+
+def _open_located(path: list[str], stream: bytes, buffers: list[Any]) -> Any:
+    if sys.path != path:
+        sys.path[:] = path
+        importlib.invalidate_caches()
+    return pickle.loads(stream, buffers=buffers)
+
+
+def _plain(function: object) -> bytes | None:
+    handing = _handed.current()
+    try:
+        stream = pickle.dumps(function, PROTOCOL) if handing is None else handing.dumps(function)
+    except (_handed.OfForkError, MemoryError):
+        raise
+    except Exception:
+        return None
+    if handing is None and b"multiprocessing.connection" in stream:
+        return None
+    return None if b"__main__" in stream else stream
+
+
+def _digest(stream: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
+    if not buffers and len(stream) <= 64:
+        return stream
+    from hashlib import blake2b  # It brings OpenSSL, which workers do without.
+
+    digest = blake2b(stream, digest_size=32)
+    for buffer in buffers:
+        digest.update(buffer.raw())
+    return digest.digest()
+
+
+def load(payload: bytes, described: bool) -> tuple[Callable[..., Any], Any]:
+    """The function of a FUNCTION record, and the state of the program's modules that it expects, or `None`.
+
+    Raises:
+        FunctionLoadError: if its module does not import here, or it cannot be unpickled.
+    """
+    try:
+        from ropewalk import _taken
+
+        return _taken.load(lambda: _serialize.open_payload(payload, described, writable=False, result=False))
+    except BaseException as error:
+        raise_unloadable(error)
+
+
+def raise_unloadable(error: BaseException) -> NoReturn:
+    """Raises what came of unpickling a function, by its right name."""
+    cure = "Its module has to be importable in the workers; see the pool's preload and sys.path."
+    if isinstance(error, AttributeError) and "'__main__'" in str(error):
+        cure = (
+            "Workers have of the program's __main__ what functions refer to. Refer to it by its name in the function, "
+            "or define it in a module that workers can import."
+        )
+    raise _serialize.errors().FunctionLoadError(
+        f"a worker process could not load the function: {_serialize.sentence(error)} {cure}"
+    ) from error
+
+
+def raise_load_error(error: BaseException | None) -> NoReturn:
+    """Raises what `load` raised, for each task of that function."""
+    if error is None:
+        raise _serialize.errors().FunctionLoadError("a worker process was given a task without its function")
+    raise error

@@ -1,0 +1,322 @@
+"""`Future`: the standard library's, with its condition made only when somebody looks."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Never, TypeVar
+
+from ropewalk import _core
+from ropewalk._options import FUTURE_METHODS, no_attribute
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+#: The standard library's own logger: whoever listens for its messages hears ours.
+_LOGGER = logging.getLogger("concurrent.futures")
+#: Guards the making of a future's shared part; held for an instruction or two.
+_MAKING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """How a finished task was run."""
+
+    #: The task's number in its pool.
+    id: int
+    #: ``"process"`` or ``"thread"``.
+    kind: str
+    #: The process that ran it; 0 if none did.
+    worker_pid: int
+    #: How often it was given to a worker.
+    attempt: int
+    #: Seconds from submission to the end, less the seconds at work: waiting, and the way there and back.
+    queued_seconds: float
+    #: Seconds inside the function, by the worker's clock.
+    busy_seconds: float
+
+
+class _Shared:
+    """What `wait` and `as_completed` look at: `state` changes only under the condition."""
+
+    __slots__ = ("condition", "state", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.waiters: list[Any] = []
+        self.state: str | None = None
+
+
+class Future(_core.FutureBase, concurrent.futures.Future[T]):
+    """The result of a task that a pool has taken.
+
+    It is a `concurrent.futures.Future`, and works with `concurrent.futures.wait`, `as_completed` and
+    `asyncio.wrap_future`. `result`, `exception` and `add_done_callback` are the standard library's; a thread that
+    waits in `result` drives the pool itself. Callbacks run in the pool's collector thread.
+    """
+
+    _shared: _Shared | None = None
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        """Raises `RuntimeError`: a future is made by a pool, which does not come this way."""
+        raise RuntimeError("a ropewalk.Future is made by a pool, not by hand")
+
+    # --- what the standard library's functions look at --------------------------------------------------------------
+
+    def _share(self) -> _Shared:
+        shared = self._shared
+        if shared is not None:
+            return shared
+        with _MAKING:
+            shared = self._shared
+            if shared is not None:
+                return shared
+            shared = _Shared()
+            self._shared = shared
+        if not self._watch():
+            self._publish()
+        return shared
+
+    def _final_state(self) -> str:
+        return CANCELLED_AND_NOTIFIED if self._is_cancelled() else FINISHED
+
+    def _publish(self) -> None:
+        """Makes the end visible to `wait` and `as_completed`; the task is done."""
+        shared = self._shared
+        if shared is None:
+            return
+        with shared.condition:
+            if shared.state is not None:
+                return
+            shared.state = self._final_state()
+            for waiter in shared.waiters:
+                if shared.state == CANCELLED_AND_NOTIFIED:
+                    waiter.add_cancelled(self)
+                elif self.exception() is not None:
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+            shared.condition.notify_all()
+
+    # Type checkers know these as the standard library's attributes: its own `wait` and `as_completed` are declared for
+    # futures that have them, and a property is no such attribute.
+    if not TYPE_CHECKING:
+
+        @property
+        def _condition(self) -> threading.Condition:
+            return self._share().condition
+
+        @property
+        def _waiters(self) -> list[Any]:
+            return self._share().waiters
+
+        @property
+        def _state(self) -> str:
+            shared = self._shared
+            if shared is not None:
+                if shared.state is not None:
+                    return shared.state
+            elif self._is_done():
+                return self._final_state()
+            return RUNNING if self._is_running() else PENDING
+
+        @property
+        def _result(self) -> Any:
+            return None if self._exception is not None else self.result()
+
+        @property
+        def _exception(self) -> BaseException | None:
+            return None if not self.done() or self.cancelled() else self.exception()
+
+    def _get_snapshot(self) -> tuple[bool, bool, Any, BaseException | None]:
+        """What `asyncio` of Python 3.14 copies from: done, cancelled, result, exception."""
+        if not self.done():
+            return False, False, None, None
+        if self.cancelled():
+            return True, True, None, None
+        exception = self.exception()
+        return True, False, None if exception is not None else self.result(), exception
+
+    # --- the public face --------------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            raise no_attribute(self, name, FUTURE_METHODS)
+
+    if TYPE_CHECKING:
+
+        def result(self, timeout: float | None = None) -> T: ...
+
+    def running(self) -> bool:
+        """Whether the task is being run right now."""
+        return self._is_running()
+
+    def cancel(self, *, running: bool = False) -> bool:
+        """Cancels the task if it has not started; true if it is cancelled.
+
+        With ``running=True`` a task that is running in a worker process is ended too: its worker is killed and
+        replaced. A task that runs in a thread cannot be ended.
+        """
+        if self._is_cancelled():
+            return True
+        if not self._cancel(running):
+            return False
+        self._publish()
+        return True
+
+    @property
+    def task(self) -> TaskRecord | None:
+        """How the task was run, or `None` while it is not done."""
+        if not self._is_done():
+            return None
+        id_, pid, attempt, total, busy = self._record()
+        return TaskRecord(id_, self._pool_kind, pid, attempt, max(0, total - busy) / 1e9, busy / 1e9)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Not for this class: its pool alone says where the task stands."""
+        raise concurrent.futures.InvalidStateError("a ropewalk.Future is moved on by its pool alone")
+
+    def set_result(self, result: T) -> None:
+        """Not for this class: its pool alone sets the result."""
+        raise concurrent.futures.InvalidStateError("a ropewalk.Future is set by its pool alone")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Not for this class: its pool alone sets the exception."""
+        raise concurrent.futures.InvalidStateError("a ropewalk.Future is set by its pool alone")
+
+    def __repr__(self) -> str:
+        state = {PENDING: "pending", RUNNING: "running", FINISHED: "finished"}.get(self._state, "cancelled")
+        if state != "finished":
+            return f"<{type(self).__name__} at {id(self):#x} state={state}>"
+        exception = self.exception()
+        what = (
+            f"raised {type(exception).__name__}" if exception else f"returned {type(self.result()).__name__}"
+        )
+        return f"<{type(self).__name__} at {id(self):#x} state={state} {what}>"
+
+
+def log_callback(future: Future[Any], exception: BaseException) -> None:
+    """Tells of a callback that raised, in the standard library's words."""
+    _LOGGER.error("exception calling callback for %r", future, exc_info=exception)
+
+
+class LoopMail:
+    """Wakes an event loop once for a burst of finished futures, not once for each.
+
+    Anything may be posted from any thread; it is told in the loop's own.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        #: What to call, and with what: somebody who waits in the loop, and the future that is done. No lock guards it:
+        #: a collection may run at any step, and a finalizer may post.
+        self._box: collections.deque[tuple[Callable[[Any, Any], object], Any, object]] = collections.deque()
+        #: Whether the loop has been woken and has not begun to look.
+        self._rung = False
+
+    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it is this loop's."""
+        return self._loop() is loop
+
+    def post(self, waiter: Any, tell: Callable[[Any, Any], object] | None = None) -> Callable[[object], None]:
+        """A done-callback that calls ``tell(waiter, future)`` in the loop; without one it resolves `waiter`."""
+        how = _resolve if tell is None else tell
+
+        def deliver(future: object) -> None:
+            self._box.append((how, waiter, future))
+            if not self._rung:
+                self._ring()
+
+        return deliver
+
+    def _ring(self) -> None:
+        loop = self._loop()
+        self._rung = True
+        try:
+            if loop is not None:
+                loop.call_soon_threadsafe(self._empty)
+                return
+        except RuntimeError:  # The loop is closed: nobody waits any more.
+            pass
+        self._box.clear()
+
+    def _empty(self) -> None:
+        # First of all: who still finds it set has posted before what is counted here.
+        self._rung = False
+        try:
+            for _ in range(len(self._box)):
+                tell, waiter, future = self._box.popleft()
+                tell(waiter, future)
+        except BaseException:  # Ctrl-C, say, which ends this call and not those that wait.
+            if self._box:
+                self._ring()
+            raise
+
+
+def _resolve(waiter: asyncio.Future[None], _future: object) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+_mails: weakref.WeakKeyDictionary[Any, LoopMail] = weakref.WeakKeyDictionary()
+#: The one that was asked for last: most programs have one loop.
+_latest: LoopMail | None = None
+
+
+def mail_of(loop: asyncio.AbstractEventLoop) -> LoopMail:
+    """The mail of a loop."""
+    global _latest
+    mail = _latest
+    if mail is None or not mail.is_of(loop):
+        mail = _mails.get(loop)
+        if mail is None:
+            mail = _mails.setdefault(loop, LoopMail(loop))
+        _latest = mail
+    return mail
+
+
+#: The code of asyncio's callback below, and where its closure has what it works on; `None` before it is looked for.
+_carrier: tuple[CodeType | None, tuple[int, ...]] | None = None
+
+
+def by_mail(callback: FunctionType) -> Callable[[Any], object]:
+    """What to call in place of a done-callback: by the loop's mail, if it is asyncio's own, else itself.
+
+    `asyncio.wrap_future`, and so `run_in_executor`, have a callback that wakes the loop once for each future. Each
+    time the collector's thread loses the interpreter to the loop's, which takes longer than the rest of the task.
+    """
+    global _carrier
+    code = callback.__code__
+    if code.co_name != "_call_set_state":
+        return callback
+    if _carrier is None:
+        _carrier = _find_carrier(sys.modules.get("asyncio.futures"))
+    known, places = _carrier
+    if code is not known or callback.__closure__ is None:
+        return callback
+    closure = callback.__closure__
+    set_state, destination, loop = [closure[at].cell_contents for at in places]
+    if loop is None:  # It carries the result to a future that belongs to no loop.
+        return callback
+    return mail_of(loop).post(destination, set_state)
+
+
+def _find_carrier(futures: Any) -> tuple[CodeType | None, tuple[int, ...]]:
+    outer = getattr(getattr(futures, "_chain_future", None), "__code__", None)
+    for code in outer.co_consts if outer is not None else ():
+        if isinstance(code, CodeType) and code.co_name == "_call_set_state":
+            names = ("_set_state", "destination", "dest_loop")
+            if all(name in code.co_freevars for name in names):
+                return code, tuple(code.co_freevars.index(name) for name in names)
+    return None, ()  # Another Python's: its callbacks are called as they are.

@@ -1,0 +1,213 @@
+"""The settings of pools and tasks: what they may be, and a pool's view with others."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, cast
+
+Kind = Literal["auto", "process", "thread"]
+
+
+class Unset:
+    """The default of options that may be `None`."""
+
+    def __repr__(self) -> str:
+        return "unset"
+
+
+UNSET = Unset()
+
+
+def checked_count(name: str, value: object, least: int, most: int = 2**63 - 1) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be {least} or more, not {number}")
+    if number > most:
+        raise ValueError(f"{name} must be {most} or less, not {number}")
+    return number
+
+
+def checked_seconds(name: str, value: object, also: str = "") -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds{also}, not {value!r}")
+    if not value >= 0:
+        raise ValueError(f"{name} must be 0 or more seconds, not {value!r}")
+    return float(value)
+
+
+def checked_wait(name: str, value: object) -> float | None:
+    """Seconds for which the caller waits: as the standard library takes them, negative ones too."""
+    if value is None:
+        return None
+    try:
+        seconds = math.copysign(cast("float", value), cast("float", value))  # Any real number; no string.
+    except TypeError:
+        raise TypeError(f"{name} must be a number of seconds or None, not {value!r}") from None
+    except OverflowError:
+        raise ValueError(f"{name} must be a number of seconds that a float can hold") from None
+    if seconds != seconds:
+        raise ValueError(f"{name} must be a number of seconds or None, not {value!r}")
+    return seconds
+
+
+def checked_switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def checked_limit(name: str, value: object) -> float | None:
+    return None if value is None else checked_seconds(name, value, " or None")
+
+
+def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    if kind == "process":
+        return "process", "processes, as asked for"
+    if kind == "thread":
+        note = "" if not gil else ", which share one GIL: pure Python code will not run in parallel"
+        return "thread", f"threads, as asked for{note}"
+    if kind != "auto":
+        raise ValueError(f"kind must be 'auto', 'process' or 'thread', not {kind!r}")
+    if not gil:
+        return "thread", "threads, because this interpreter runs without a GIL"
+    if sys.version_info >= (3, 13) and "t" in getattr(sys, "abiflags", ""):
+        return "process", (
+            "processes, because the GIL of this free-threaded interpreter is enabled: an imported extension does not "
+            "declare itself safe without it, or PYTHON_GIL=1 is set"
+        )
+    return (
+        "process",
+        "processes, because this interpreter has a GIL, which lets one thread run Python code at a time",
+    )
+
+
+class TaskSettings(NamedTuple):
+    """The settings of tasks, checked."""
+
+    timeout: float | None
+    retries: int
+    priority: int
+    writable: bool
+    deadline: float | None
+
+    @classmethod
+    def checked(
+        cls, timeout: object, retries: object, priority: object, writable: object, deadline: object
+    ) -> TaskSettings:
+        """The settings, if they make sense.
+
+        Raises:
+            TypeError, ValueError: if they do not.
+        """
+        return cls(
+            checked_limit("timeout", timeout),
+            checked_count("retries", retries, 0, 2**32 - 1),
+            checked_count("priority", priority, -(2**31), 2**31 - 1),
+            checked_switch("writable", writable),
+            checked_limit("deadline", deadline),
+        )
+
+    def changed(
+        self,
+        timeout: float | Unset | None,
+        retries: int | Unset,
+        priority: int | Unset,
+        writable: bool | Unset,
+        deadline: float | Unset | None,
+    ) -> TaskSettings:
+        """These settings, but for those that are given."""
+        return TaskSettings.checked(
+            self.timeout if isinstance(timeout, Unset) else timeout,
+            self.retries if isinstance(retries, Unset) else retries,
+            self.priority if isinstance(priority, Unset) else priority,
+            self.writable if isinstance(writable, Unset) else writable,
+            self.deadline if isinstance(deadline, Unset) else deadline,
+        )
+
+
+#: How other libraries spell what we have under another name, or not at all.
+_SPELLINGS = {
+    "processes": "workers=",
+    "n_jobs": "workers=",
+    "num_workers": "workers=",
+    "nprocs": "workers=",
+    "njobs": "workers=",
+    "max_processes": "workers=",
+    "mp_context": 'nothing: workers come from a zygote, never from a fork of this process; see kind="process"',
+    "context": 'nothing: workers come from a zygote, never from a fork of this process; see kind="process"',
+    "start_method": 'nothing: workers come from a zygote, never from a fork of this process; see kind="process"',
+    "thread_name_prefix": "name=",
+    "max_tasks_per_child": "nothing yet: a worker lives as long as its pool",
+    "maxtasksperchild": "nothing yet: a worker lives as long as its pool",
+    "worker_lifespan": "nothing yet: a worker lives as long as its pool",
+    "max_tasks": "nothing yet: a worker lives as long as its pool",
+    "backend": "kind=",
+    "prefer": "kind=",
+    "chunksize": "chunksize= of map",
+    "batch_size": "chunksize= of map",
+    "progress_bar": "progress= of map",
+    "use_dill": "nothing: cloudpickle is used where pickle does not suffice",
+    "shared_objects": "ropewalk.share()",
+}
+
+
+#: Methods of `multiprocessing.Pool`, and what does the same here.
+POOL_METHODS = {
+    "apply": "submit(f, *args).result()",
+    "apply_async": "submit(f, *args), which gives a future",
+    "map_async": "map(f, inputs), which does not wait",
+    "starmap": "map(f, *zip(*pairs))",
+    "starmap_async": "map(f, *zip(*pairs)), which does not wait",
+    "imap": "map(f, inputs)",
+    "imap_unordered": "map_unordered(f, inputs)",
+    "close": "shutdown(wait=False), or the end of the with block",
+    "join": "shutdown(), or the end of the with block",
+}
+#: The same of its `AsyncResult`.
+FUTURE_METHODS = {
+    "get": "result(timeout)",
+    "ready": "done()",
+    "successful": "exception(), which is None then",
+    "wait": "concurrent.futures.wait([future], timeout)",
+}
+
+
+def no_attribute(owner: object, name: str, table: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that is not there, with what does the same if another library has it."""
+    message = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    ours = table.get(name)
+    if ours is not None:
+        message += f": Ropewalk has {ours}"
+    return AttributeError(message, name=name, obj=owner)
+
+
+def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object], call: str = "Pool") -> None:
+    """Raises for arguments that `Pool`, or another call, does not have, with the name that it has instead.
+
+    Raises:
+        TypeError: if there is one.
+    """
+    for name in unknown:
+        ours = _SPELLINGS.get(name)
+        if ours is not None:
+            if call != "Pool":
+                ours = (
+                    ours.removesuffix(" of map")
+                    if ours.endswith(" of map")
+                    else f"{ours} of Pool"
+                    if ours.endswith("=")
+                    else ours
+                )
+            raise TypeError(f"{call}() has no argument {name!r}: Ropewalk has {ours}")
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, known, 1)
+        meant = f": did you mean {close[0]}=?" if close else f". It has {', '.join(known)}"
+        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")

@@ -1,0 +1,169 @@
+"""How a pool's zygote is started, and what each worker reads first."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
+from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
+from typing import TYPE_CHECKING, Any
+
+from ropewalk import _core, _functions, _handed, _logs, _serialize, _surroundings
+
+if TYPE_CHECKING:
+    from ropewalk._pool import Pool
+
+
+def depth() -> int:
+    """In how many workers, one inside the other, this process runs; 0 in the program itself."""
+    return _surroundings.depth
+
+
+def spawn_settings(
+    preload: tuple[str, ...],
+    initializer: Callable[..., object] | None,
+    initargs: tuple[Any, ...],
+    threads: int,
+    blas: int,
+    name: str,
+    log: bool,
+    handing: _handed.Handing,
+) -> tuple[str, list[str], list[tuple[str, str | None]], bytes, _core.Lent, list[int]]:
+    """How to start the zygote, what each worker reads first, and the shared memory and descriptors that this needs.
+
+    The descriptors in `handing` are the caller's to close when the pool has got them.
+
+    Raises:
+        EncodeError: if the initializer or its arguments cannot be sent.
+    """
+    start: dict[str, Any] = {}
+
+    def encode_start() -> None:
+        if initializer is not None:
+            with handing:
+                start["function"] = _functions.encode_whole(initializer)
+                start["arguments"] = _serialize.encode_object(initargs, None)
+
+    try:
+        _, lent = _core.lend_during(encode_start)
+    except Exception as error:
+        raised = handing.refusal(initargs, error, lambda value: _serialize.encode_object(value, None))
+        if raised is error:
+            raise
+        raise raised from None
+    tracker = handing.tracker()
+    handing.check(threads)
+    spec = pickle.dumps(
+        {
+            "sys_path": sys.path,
+            "cwd": _cwd(),
+            "env": dict(os.environ),
+            "authkey": _authkey(),
+            "tracker": tracker,
+            "initializer": start.get("function"),
+            "initargs": start.get("arguments"),
+            "threads": threads,
+            "blas_threads": blas,
+            "preload": bool(preload),
+            "name": name,
+            "surroundings": _surroundings.gather(),
+            "log": _logs.levels() if log else None,
+            "depth": depth() + 1,
+        },
+        protocol=5,
+    )
+    argument = json.dumps(
+        {
+            "path": sys.path,
+            "preload": list(preload),
+            "parent": os.getpid(),
+            "cloudpickle": True,
+            # Pools with equal words here share a zygote: one that has imported other code would be no use to them, nor
+            # one whose interpreter was started otherwise.
+            "code": stamps(preload),
+            "started": {name: value for name, value in os.environ.items() if name.startswith("PYTHON")},
+            "generation": _generation,
+        }
+    )
+    logs = _logs.collector().fd
+    code = "from ropewalk._zygote import main; main()"
+    return (
+        sys.executable,
+        [*_args_from_interpreter_flags(), "-c", code, argument],
+        [("PYTHONPATH", _package_path())],
+        spec,
+        lent,
+        [logs, *handing.descriptors],
+    )
+
+
+#: How often the program has asked for fresh zygotes.
+_generation = 0
+
+
+def restart_preloads() -> None:
+    """Makes process pools that are created from now on import their `preload` modules anew.
+
+    A pool looks at the files of the modules that `preload` names, and takes no zygote that has imported an older one.
+    It cannot know what those modules have imported, read or computed; call this when that has changed. Pools that
+    exist go on as they are.
+    """
+    global _generation
+    _generation += 1
+
+
+def stamps(preload: tuple[str, ...]) -> dict[str, tuple[str, int, int]]:
+    """For each module that has a file: the file, when it was last written and its size. Nothing is imported."""
+    found: dict[str, tuple[str, int, int]] = {}
+    for name in preload:
+        path = _file_of(name)
+        if path is not None:
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            found[name] = (path, status.st_mtime_ns, status.st_size)
+    return found
+
+
+def _file_of(name: str) -> str | None:
+    places: Sequence[str] | None = None
+    whole = ""
+    spec = None
+    try:
+        for part in name.split("."):
+            whole = f"{whole}.{part}" if whole else part
+            spec = PathFinder.find_spec(whole, places)
+            if spec is None:
+                return None
+            places = spec.submodule_search_locations or ()
+    except (ImportError, ValueError, AttributeError, OSError):
+        return None
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def _authkey() -> bytes | None:
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    return None if multiprocessing is None else bytes(multiprocessing.current_process().authkey)
+
+
+def _cwd() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _package_path() -> str:
+    """A PYTHONPATH with which the zygote finds this very package."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    before = os.environ.get("PYTHONPATH")
+    return f"{home}{os.pathsep}{before}" if before else home
+
+
+def preload_complaints(pool: Pool) -> list[str]:
+    """What the zygote of a process pool said about its preloads, each as ``module: text``; known once a task ran."""
+    return pool._engine.complaints() if pool.kind == "process" else []

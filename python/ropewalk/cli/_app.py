@@ -1,0 +1,96 @@
+"""The program: picks the command, turns what went wrong into a message and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ropewalk.cli._errors import CANNOT_GO_ON, INTERRUPTED, CommandError
+
+USAGE = """\
+Run Python functions on every core, with nothing lost.
+
+usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
+       ropewalk doctor [--json]
+       ropewalk --version
+
+commands
+  map      run a function on many inputs, with progress, results as JSON lines, and --resume
+  doctor   tell what this machine offers, what the pool would choose, and what stands in the way
+
+`ropewalk COMMAND --help` tells more."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the `ropewalk` command and return its exit status.
+
+    `arguments` are those after the program's name; `sys.argv` has them if none are given. A run that was told to
+    stop at once does not return: it ends the process, because a thread cannot be stopped in any other way.
+
+    Raises:
+        SystemExit: for `--help` (0) and for arguments that cannot be understood (2), as argparse does.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(given)
+    except CommandError as error:
+        sys.stderr.write(f"ropewalk: {error.problem}\n")
+        if error.hint:
+            sys.stderr.write(f"  try: {error.hint}\n")
+        return CANNOT_GO_ON
+    except KeyboardInterrupt:
+        sys.stderr.write("ropewalk: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at exit, so the rest is led to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+def _dispatch(given: list[str]) -> int:
+    if not given:
+        sys.stderr.write(USAGE + "\n")
+        return CANNOT_GO_ON
+    command, rest = given[0], given[1:]
+    if command in ("--help", "-h", "help"):
+        return _show(USAGE)
+    if command in ("--version", "-V"):
+        return _show(f"ropewalk {version()}")
+    if command == "map":
+        from ropewalk.cli._flags import parse_map
+
+        options = parse_map(rest)
+        from ropewalk.cli._map import run_map
+
+        outcome = run_map(options)
+        if outcome.at_once:
+            sys.stderr.flush()
+            os._exit(outcome.status)
+        return outcome.status
+    if command == "doctor":
+        from ropewalk.cli._flags import parse_doctor
+
+        as_json = parse_doctor(rest)
+        from ropewalk.cli._doctor import run_doctor
+
+        return run_doctor(as_json)
+    raise CommandError(
+        f"there is no command {command!r}", "ropewalk map, ropewalk doctor, or ropewalk --help"
+    )
+
+
+def _show(text: str) -> int:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def version() -> str:
+    """The installed version; "unknown" when the package was not installed but only put on the path."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("ropewalk")
+    except metadata.PackageNotFoundError:
+        return "unknown"

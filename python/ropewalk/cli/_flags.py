@@ -1,0 +1,341 @@
+"""Every flag of every command, in one table.
+
+A flag exists because it stands here: parsers, `--help` and the tests read this table, and nothing else declares one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ropewalk.cli._record import Format
+
+MAP_USAGE = "ropewalk map FILE.py:FUNCTION [INPUT ...] [options]"
+DOCTOR_USAGE = "ropewalk doctor [--json]"
+
+MAP_ABOUT = """\
+Run a function on many inputs, on every core. Each input is the function's only argument, unless --star or --kwargs
+spread it.
+
+FILE.py:FUNCTION names a function in a file, package.module:FUNCTION one in a module that can be imported. No
+`if __name__ == "__main__"` guard is needed unless the file does work when it is imported."""
+
+MAP_NOTES = """\
+results
+  Each input gives one JSON line, as soon as it is done, or in the inputs' order with --ordered; "index" is the
+  input's position:
+    {"input": ..., "index": 3, "function": "f.py:go", "ok": true, "result": ..., "seconds": 0.1, "attempt": 1,
+     "worker": 4242}
+    {..., "ok": false, "error": {"type": ..., "message": ..., "traceback": ..., "code": ...}, ...}
+  They go to --out, else to standard output; then whatever the function prints goes to standard error, so that
+  the lines stay clean. Progress, failures and the summary go to standard error.
+
+  A result is written as JSON: dates in ISO 8601, paths and Decimals as text, sets and NumPy arrays as lists,
+  dataclasses as objects. What JSON has nothing for is told in its own line, as a failure of that input.
+
+  --format csv, or a file name that ends in .csv, gives a table instead. Its columns are index, input, ok, result,
+  error_type, error_message, seconds, attempt, worker, function; text stands there as it is, anything else as JSON.
+
+  Lines are written whole, a fraction of a second after the call has ended at the latest; a killed run loses no more
+  than those. If a worker dies, only the input that it was at is lost.
+
+  --resume goes on with a file of --out: it repairs a torn last line, skips every input that the file has as done,
+  and tries the failed ones again. An input is recognised by its value; one given twice is done twice. A line is
+  never rewritten, so an input that failed before and then succeeded has two lines, and the later one counts.
+
+stopping
+  --fail-fast and --max-failures stop as the first Ctrl-C does, with exit status 1.
+  Ctrl-C once takes no more inputs, waits for those that run, and prints the summary; twice stops now. SIGTERM
+  stops now.
+
+exit status
+  0  every input is done                       130  stopped by Ctrl-C
+  1  some inputs failed                        143  stopped by SIGTERM
+  2  could not start or go on: bad usage, no such file or function, no inputs, results cannot be written"""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One row of the table: names as typed, the `--help` section, its text, and what argparse has to know."""
+
+    names: tuple[str, ...]
+    section: str
+    help: str
+    parse: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def _count(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = minimum - 1
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {minimum}")
+        return value
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return value
+
+
+_SWITCH = {"action": "store_true"}
+_ON_OFF = {"action": argparse.BooleanOptionalAction, "default": None}
+
+MAP_FLAGS: tuple[Flag, ...] = (
+    Flag(
+        ("--glob",),
+        "inputs",
+        "every file that matches is an input, sorted by name; ** goes into folders. May be given again.",
+        {"metavar": "PATTERN", "action": "append", "default": []},
+    ),
+    Flag(("--stdin",), "inputs", "every line of standard input that is not blank is an input.", _SWITCH),
+    Flag(
+        ("--null", "-0"),
+        "inputs",
+        "every text on standard input that ends in a NUL is an input, as `find -print0` writes them.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--jsonl",),
+        "inputs",
+        "every line of FILE that is not blank is an input, as the JSON value that it holds; - is standard input.",
+        {"metavar": "FILE"},
+    ),
+    Flag(
+        ("--star",),
+        "inputs",
+        "each input is a JSON array, whose elements are the function's arguments.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--kwargs",),
+        "inputs",
+        "each input is a JSON object, whose members are the function's keyword arguments.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--kind",),
+        "workers",
+        "processes or threads; auto takes threads where Python runs them in parallel (see `ropewalk doctor`).",
+        {"choices": ("auto", "process", "thread"), "default": "auto"},
+    ),
+    Flag(
+        ("--workers", "-w"),
+        "workers",
+        "how many workers; one for each usable core if not given.",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(
+        ("--threads",),
+        "workers",
+        "threads in each process worker.",
+        {"metavar": "N", "type": _count(1), "default": 1},
+    ),
+    Flag(
+        ("--preload",),
+        "workers",
+        "import MODULE once, before the worker processes are forked, so that they share it. May be given again.",
+        {"metavar": "MODULE", "action": "append", "default": []},
+    ),
+    Flag(
+        ("--timeout",),
+        "workers",
+        "give up on an input whose call takes more than S seconds; in a process worker the call is ended, and"
+        " another worker takes its place.",
+        {"metavar": "S", "type": _seconds},
+    ),
+    Flag(
+        ("--retries",),
+        "workers",
+        "try again an input that failed or whose worker died, up to N times; the function must bear that.",
+        {"metavar": "N", "type": _count(0), "default": 0},
+    ),
+    Flag(
+        ("--fail-fast",),
+        "workers",
+        "stop at the first failure; the same as --max-failures 1.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--max-failures",),
+        "workers",
+        "stop after N inputs have failed: no more are started, and those that run in other workers are finished. Inputs"
+        " go to the workers one by one then, which makes quick ones slower.",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(("--out", "-o"), "results", "write the results to FILE.", {"metavar": "FILE"}),
+    Flag(
+        ("--format",),
+        "results",
+        "jsonl or csv; csv if the name of --out ends in .csv, else jsonl.",
+        {"choices": ("jsonl", "csv")},
+    ),
+    Flag(
+        ("--ordered",),
+        "results",
+        "write results in the order of the inputs, not as they are done.",
+        _SWITCH,
+    ),
+    Flag(("--resume",), "results", "go on with --out: skip what it has as done.", _SWITCH),
+    Flag(
+        ("--overwrite",),
+        "results",
+        "empty --out first. Without this a file with results in it is refused.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--repr",),
+        "results",
+        "a result that JSON cannot hold is written as its repr() instead of failing.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--print",),
+        "results",
+        "print results on standard output; this is the default without --out.",
+        _ON_OFF,
+    ),
+    Flag(
+        ("--progress",),
+        "display",
+        "show progress; a bar on a terminal, else a line now and then. The default.",
+        {"action": argparse.BooleanOptionalAction, "default": True},
+    ),
+    Flag(
+        ("--quiet", "-q"),
+        "display",
+        "no progress, no failures, no summary: only what ends the command. The exit status tells the rest.",
+        _SWITCH,
+    ),
+    Flag(
+        ("--progress-every",),
+        "display",
+        "seconds between progress lines where there is no terminal (5).",
+        {"metavar": "S", "type": _seconds, "default": 5.0},
+    ),
+    Flag(
+        ("--show-failures",),
+        "display",
+        "how many failures are shown with their traceback (5); the rest is counted.",
+        {"metavar": "N", "type": _count(0), "default": 5},
+    ),
+)
+
+DOCTOR_FLAGS: tuple[Flag, ...] = (
+    Flag(("--json",), "options", "print one JSON object instead of text.", _SWITCH),
+)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=100)
+
+
+def parser(name: str, usage: str, about: str, notes: str, flags: Sequence[Flag]) -> argparse.ArgumentParser:
+    """Make the parser of one command from its rows of the table."""
+    made = argparse.ArgumentParser(
+        prog=f"ropewalk {name}",
+        usage=usage,
+        description=about,
+        epilog=notes,
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    sections: dict[str, Any] = {}
+    for flag in flags:
+        if flag.section not in sections:
+            sections[flag.section] = made.add_argument_group(flag.section)
+        sections[flag.section].add_argument(*flag.names, help=flag.help, **flag.parse)
+    made.add_argument_group("help").add_argument("--help", "-h", action="help", help="show this text.")
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class MapOptions:
+    """What `ropewalk map` was asked for; one field for each flag of the table."""
+
+    target: str
+    inputs: tuple[str, ...]
+    glob: tuple[str, ...]
+    stdin: bool
+    null: bool
+    jsonl: str | None
+    star: bool
+    kwargs: bool
+    kind: str
+    workers: int | None
+    threads: int
+    preload: tuple[str, ...]
+    timeout: float | None
+    retries: int
+    fail_fast: bool
+    max_failures: int | None
+    out: str | None
+    format: Format
+    ordered: bool
+    resume: bool
+    overwrite: bool
+    repr: bool
+    print: bool
+    progress: bool
+    quiet: bool
+    progress_every: float
+    show_failures: int
+
+
+def parse_map(arguments: Sequence[str]) -> MapOptions:
+    """Read the arguments of `ropewalk map`; a usage error ends the program with status 2, as argparse does."""
+    made = parser("map", MAP_USAGE, MAP_ABOUT, MAP_NOTES, MAP_FLAGS)
+    made.add_argument("target", metavar="FILE.py:FUNCTION", help=argparse.SUPPRESS)
+    made.add_argument("inputs", metavar="INPUT", nargs="*", help=argparse.SUPPRESS)
+    # Cut here and not in argparse: its versions disagree on "--" among arguments that are mixed with flags.
+    flagged = list(arguments)
+    verbatim: list[str] = []
+    if "--" in flagged:
+        cut = flagged.index("--")
+        flagged, verbatim = flagged[:cut], flagged[cut + 1 :]
+    values = vars(made.parse_intermixed_args(flagged))
+    for name in ("inputs", "glob", "preload"):
+        values[name] = tuple(values[name])
+    values["inputs"] += tuple(verbatim)
+    if values["print"] is None:
+        values["print"] = values["out"] is None
+    if values["format"] is None:
+        values["format"] = "csv" if (values["out"] or "").lower().endswith(".csv") else "jsonl"
+    if values["fail_fast"]:
+        values["max_failures"] = 1
+    if values["quiet"]:
+        values["progress"] = False
+    options = MapOptions(**values)
+    if options.resume and options.out is None:
+        made.error("--resume needs --out FILE, the file to go on with")
+    if options.resume and options.overwrite:
+        made.error("--resume and --overwrite exclude each other")
+    if sum((options.stdin, options.null, options.jsonl == "-")) > 1:
+        made.error("--stdin, --null and --jsonl - all read standard input: give one of them")
+    if options.star and options.kwargs:
+        made.error("--star and --kwargs exclude each other")
+    if options.glob and (options.star or options.kwargs):
+        made.error("--glob gives file names, which --star and --kwargs cannot spread")
+    return options
+
+
+def parse_doctor(arguments: Sequence[str]) -> bool:
+    """Read the arguments of `ropewalk doctor`; True for `--json`."""
+    made = parser(
+        "doctor", DOCTOR_USAGE, "Tell what this machine offers and what stands in the way.", "", DOCTOR_FLAGS
+    )
+    return bool(made.parse_args(list(arguments)).json)

@@ -1,0 +1,397 @@
+"""`ropewalk map`: feeds inputs to a pool, writes results as they come, and knows when to stop.
+
+One thread does everything: it takes inputs when the pool has room, and an event when it has not. Events are finished
+chunks, inputs that came late, and signals; all of them arrive in one queue.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol, cast
+
+import ropewalk
+from ropewalk._spawn import preload_complaints
+from ropewalk.cli._chunk import Runner
+from ropewalk.cli._dispatch import Chunk, Dispatch, Ended, Item
+from ropewalk.cli._errors import (
+    CANNOT_GO_ON,
+    INTERRUPTED,
+    PIPE_CLOSED,
+    SOME_FAILED,
+    SUCCESS,
+    TERMINATED,
+    CommandError,
+    OutputClosed,
+)
+from ropewalk.cli._flags import MapOptions
+from ropewalk.cli._output import Earlier, ResultFile, StandardOutput
+from ropewalk.cli._progress import Progress, make_progress
+from ropewalk.cli._record import Writer
+from ropewalk.cli._report import Tally, show_failures, show_summary
+from ropewalk.cli._source import Feed, Inputs, no_inputs, open_inputs
+from ropewalk.cli._target import Place, check, find_target
+
+if TYPE_CHECKING:
+    from ropewalk._options import Kind
+
+_PATIENCE = 2.0  # seconds that a run which is told to stop now may take for it
+_GLANCE = 0.25  # seconds between two looks at the progress, and at what chunks have done
+_AHEAD = 100_000  # results that --ordered keeps for one that is slow
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended. `at_once`: threads may still be at work, so the process has to be ended, not left."""
+
+    status: int
+    at_once: bool = False
+
+
+class _Output(Protocol):
+    def write(self, lines: Sequence[bytes]) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Stop:
+    """What signals have asked for."""
+
+    draining: bool = False
+    at_once: bool = False
+    status: int = INTERRUPTED
+
+
+def run_map(options: MapOptions) -> Outcome:
+    """Run the command.
+
+    Raises:
+        CommandError: it cannot start, or results cannot be written any more.
+    """
+    place = find_target(options.target)
+    outputs: list[_Output] = []
+    pool: ropewalk.Pool | None = None
+    try:
+        header = Writer(options.format, place.name, or_repr=options.repr).header
+        if options.print:
+            # Before the workers start: what they print goes where standard output leads then.
+            outputs.append(StandardOutput())
+        pool = _make_pool(options, place)
+        # The zygote imports the function's module meanwhile.
+        inputs = open_inputs(options)
+        pool = _checked(pool, options, place)
+        earlier: Earlier | None = None
+        if options.out is not None:
+            file = ResultFile(
+                options.out,
+                place.name,
+                options.format,
+                header,
+                resume=options.resume,
+                overwrite=options.overwrite,
+            )
+            outputs.append(file)
+            earlier = file.earlier
+            _check_same_inputs(options.out, earlier, inputs)
+        if options.print and header:
+            outputs[0].write([header])
+        return _Run(options, place, pool, inputs, outputs, earlier).go()
+    except OutputClosed:
+        return Outcome(PIPE_CLOSED)
+    finally:
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for output in outputs:
+            output.close()
+
+
+def _check_same_inputs(path: str, earlier: Earlier, inputs: Inputs) -> None:
+    """Refuses to go on with a file that has none of the inputs, where all of them are known."""
+    if not earlier.done or inputs.stream is not None:
+        return
+    if not any(map(earlier.has, inputs.known())):
+        raise CommandError(
+            f"--out {path!r} has results for {earlier.total} inputs, and none of them was given now",
+            "another file for these inputs, or --overwrite if those results may go",
+        )
+
+
+def _make_pool(options: MapOptions, place: Place, *, ahead: bool = True) -> ropewalk.Pool:
+    """The pool; `ahead` lets the zygote import the function's module."""
+    for module in options.preload:
+        if importlib.util.find_spec(module.partition(".")[0]) is None:
+            raise CommandError(f"--preload: there is no module {module!r}", "check the name, or PYTHONPATH")
+    preload = ["ropewalk.cli._chunk", *options.preload]
+    if ahead and place.module is not None:
+        preload.append(place.module)
+    try:
+        return ropewalk.Pool(
+            options.workers,
+            kind=cast("Kind", options.kind),
+            threads=options.threads,
+            preload=preload,
+            timeout=options.timeout,
+            name="ropewalk-map",
+        )
+    except (ValueError, ropewalk.RopewalkError) as error:
+        raise CommandError(f"the pool cannot be made: {error}") from None
+
+
+def _checked(pool: ropewalk.Pool, options: MapOptions, place: Place) -> ropewalk.Pool:
+    """A pool whose workers have the function: the given one, or another if the module must not be imported ahead.
+
+    Raises:
+        CommandError: the function cannot be had.
+    """
+    try:
+        problem = pool.options(timeout=None).submit(check, place).result()
+    except ropewalk.RopewalkError as error:
+        raise CommandError(f"{place.shown!r} cannot be loaded in a worker: {error}") from None
+    if problem is not None:
+        raise CommandError(*problem)
+    for complaint in preload_complaints(pool):
+        module, _, text = complaint.partition(": ")
+        if module in options.preload:
+            sys.stderr.write(f"ropewalk: --preload {complaint}\n")
+        elif "starts threads" in text:
+            # They would be missing in the workers, so each worker imports the module itself.
+            pool.shutdown(wait=False)
+            return _make_pool(options, place, ahead=False)
+    return pool
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        options: MapOptions,
+        place: Place,
+        pool: ropewalk.Pool,
+        inputs: Inputs,
+        outputs: list[_Output],
+        earlier: Earlier | None,
+    ) -> None:
+        self._options = options
+        self._pool = pool
+        self._outputs = outputs
+        self._earlier = earlier
+        self._total = inputs.total
+        self._events: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
+        self._feed = Feed(inputs, lambda: self._events.put(None))
+        self._stop = _Stop()
+        self._enough = False
+        self._tally = Tally()
+        self._index = 0
+        self._lanes = (options.workers or ropewalk_cores()) * (
+            options.threads if pool.kind == "process" else 1
+        )
+        runner = Runner(
+            place,
+            options.format,
+            options.repr,
+            options.star,
+            options.kwargs,
+            options.retries,
+            options.max_failures,
+        )
+        # With a budget for each input the clock may start when it is handed over, and what was handed over early may
+        # start after the last failure that is borne: then each worker has the one input that it runs.
+        limited = options.timeout is not None or options.max_failures is not None
+        self._dispatch = Dispatch(
+            pool,
+            runner,
+            self._events,
+            self._lanes if limited else 2 * self._lanes + 2,
+            1 if limited else 10**6,
+        )
+        # For --ordered: results that came before their turn, None for an input that gets no line.
+        self._early: dict[int, bytes | None] = {}
+        self._turn = 0
+
+    def go(self) -> Outcome:
+        """Feed, collect, report."""
+        options = self._options
+        pool = self._pool
+        # A bar and result lines on one terminal would get into each other.
+        shared = any(isinstance(output, StandardOutput) and output.is_terminal for output in self._outputs)
+        progress = make_progress(
+            self._total, enabled=options.progress, every=options.progress_every, bar=not shared
+        )
+        self._tally.start()
+        problem: CommandError | None = None
+        closed = False
+        with self._signals(), progress:
+            try:
+                self._loop(progress)
+                self._write(line for _, line in sorted(self._early.items()) if line is not None)
+            except OutputClosed:
+                closed = True
+            except CommandError as error:
+                problem = error
+            if not self._stop.at_once:
+                # What was handed over and not started is dropped when the results have nowhere to go.
+                pool.shutdown(wait=problem is None and not closed, cancel_futures=True)
+        self._tally.stop()
+        if problem is None and not (closed or self._index or self._stop.draining or self._stop.at_once):
+            problem = no_inputs(options)  # A stream that has ended without one.
+        if not options.quiet and (self._index or problem is None):
+            show_failures(self._tally, options.show_failures)
+            show_summary(
+                self._tally, kind=pool.kind, lanes=self._lanes, left=self._left(), enough=self._enough
+            )
+        at_once = self._stop.at_once or problem is not None or closed
+        if problem is not None:
+            sys.stderr.write(f"ropewalk: {problem.problem}\n")
+            if problem.hint:
+                sys.stderr.write(f"  try: {problem.hint}\n")
+            return Outcome(CANNOT_GO_ON, at_once)
+        if closed:
+            return Outcome(PIPE_CLOSED, at_once)
+        if self._stop.draining or self._stop.at_once:
+            return Outcome(self._stop.status, at_once)
+        return Outcome(SOME_FAILED if self._tally.failed else SUCCESS)
+
+    def _left(self) -> int | None:
+        """Inputs that were never tried, if that is known and there are any."""
+        if self._total is None:
+            return None
+        left = self._total - self._tally.done - self._tally.failed - self._tally.skipped
+        return left or None
+
+    def _loop(self, progress: Progress) -> None:
+        dispatch = self._dispatch
+        next_glance = time.monotonic() + _GLANCE
+        while not self._stop.at_once:
+            if self._stop.draining or self._enough:
+                dispatch.drop_waiting()  # What has not started does not start.
+                if dispatch.idle:
+                    return
+            else:
+                while self._hand_over():
+                    pass
+                if dispatch.idle and not dispatch.again and self._feed.exhausted:
+                    return
+            progress.show(self._tally, dispatch.in_flight, self._pool)
+            try:
+                event = self._events.get(timeout=_GLANCE)
+            except queue.Empty:
+                event = None
+            ended: list[Ended] = []
+            while event is not None:
+                ended.extend(dispatch.take(event))
+                event = self._events.get_nowait() if not self._events.empty() else None
+            if time.monotonic() >= next_glance:
+                ended.extend(dispatch.glance())
+                next_glance = time.monotonic() + _GLANCE
+            self._take(ended)
+
+    def _hand_over(self) -> bool:
+        """Hands a chunk over; false if there is no room for one, or no input for it at the moment."""
+        if len(self._early) > _AHEAD:
+            return False
+        left = None if self._total is None else self._total - self._index
+        room = self._dispatch.room(left, self._lanes)
+        if not room:
+            return False
+        items: list[Item] = []
+        again = self._dispatch.again
+        while again and len(items) < room and (not items or again[0].attempt == items[0].attempt):
+            items.append(again.popleft())
+        fresh = not items
+        while fresh and len(items) < room:
+            there, value = self._feed.take()
+            if not there:
+                break
+            index = self._index
+            self._index += 1
+            if self._earlier is not None and self._earlier.take(value):
+                self._tally.skipped += 1
+                if self._options.ordered:
+                    self._early[index] = None
+                continue
+            items.append(Item(index, value))
+        if items:
+            self._dispatch.hand_over(items)
+        return bool(items)
+
+    def _end_soon(self) -> None:
+        """Stops now; by force if this thread cannot, because whoever reads the results has stopped reading."""
+        self._stop.at_once = True
+        force = threading.Timer(_PATIENCE, os._exit, (self._stop.status,))
+        force.daemon = True
+        force.start()
+
+    def _take(self, ended: list[Ended]) -> None:
+        tally = self._tally
+        if self._options.ordered:
+            self._early.update((one.item.index, one.line) for one in ended)
+            self._write(self._in_turn())
+        else:
+            self._write(one.line for one in ended)
+        for one in ended:
+            if one.failure is None:
+                tally.add_done(one.seconds or 0.0)
+            else:
+                tally.add_failed(one.item.value, one.failure, one.seconds)
+        most = self._options.max_failures
+        self._enough = self._enough or (most is not None and tally.failed >= most)
+
+    def _in_turn(self) -> Generator[bytes, None, None]:
+        while self._turn in self._early:
+            line = self._early.pop(self._turn)
+            self._turn += 1
+            if line is not None:
+                yield line
+
+    def _write(self, lines: Iterable[bytes]) -> None:
+        given = list(lines)
+        if given:
+            for output in self._outputs:
+                output.write(given)
+
+    @contextmanager
+    def _signals(self) -> Generator[None, None, None]:
+        def interrupt(_number: int, _frame: FrameType | None) -> None:
+            if self._stop.draining:
+                self._end_soon()
+            else:
+                self._stop.draining = True
+                sys.stderr.write(
+                    f"\nropewalk: stopping; {self._dispatch.in_flight} inputs are being finished."
+                    " Ctrl-C again stops now.\n"
+                )
+            self._events.put(None)
+
+        def terminate(_number: int, _frame: FrameType | None) -> None:
+            self._stop.status = TERMINATED
+            self._end_soon()
+            self._events.put(None)
+
+        handlers = ((signal.SIGINT, interrupt), (signal.SIGTERM, terminate))
+        # One that is ignored stays so: nohup and a shell's background jobs mean it.
+        wanted = [
+            (number, handler) for number, handler in handlers if signal.getsignal(number) != signal.SIG_IGN
+        ]
+        before = [(number, signal.signal(number, handler)) for number, handler in wanted]
+        try:
+            yield
+        finally:
+            for number, handler in before:
+                signal.signal(number, handler)
+
+
+def ropewalk_cores() -> int:
+    """The workers that a pool has if nobody says how many."""
+    from ropewalk._cores import usable_cores
+
+    return usable_cores()

@@ -1,0 +1,215 @@
+"""Finding the function that `FILE.py:FUNCTION` or `package.module:FUNCTION` names.
+
+The command only finds the file; the zygote imports it, once for all workers, and the workers look the function up.
+A file is imported by name if one clear name leads to it: the folder goes on `sys.path`, as `python FILE.py` does it,
+and a file inside a package is imported as part of that package. If the name is taken (a file `wave.py`, say), each
+worker loads the file itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from ropewalk.cli._errors import CommandError
+
+_FORMS = "name it as FILE.py:FUNCTION or as package.module:FUNCTION"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the function is.
+
+    `module` is the name to import it by, or None for the file at `path` that cannot have one. `shown` is what the user
+    called it, and `name` is what a result file calls the function: file name and function, no folders.
+    """
+
+    module: str | None
+    path: str | None
+    attribute: str
+    shown: str
+    name: str
+
+
+def find_target(text: str) -> Place:
+    """Find the file or module that `text` names, and put its folder on `sys.path`; nothing is imported.
+
+    Raises:
+        CommandError: no such file or module.
+    """
+    where, colon, attribute = text.rpartition(":")
+    if not colon or not where or not attribute:
+        raise CommandError(f"{text!r} does not name a function", _FORMS)
+    if where.endswith(".py") or os.sep in where:
+        path = Path(where).expanduser().resolve()
+        if not path.is_file():
+            raise CommandError(f"there is no file {where!r}", _FORMS)
+        root, dotted = _dotted_name(path)
+        before = list(sys.path)
+        _put_on_path(root)
+        known = dotted if dotted is not None and _means(dotted, path) else None
+        if known is None:
+            # Its neighbours are to be found, but it must not take the place of the module whose name it has.
+            sys.path[:] = [*before, str(root)]
+        return Place(known, str(path), attribute, where, f"{path.name}:{attribute}")
+    # As `python -m` does: the console script's own folder is of no use to the user, the current one is.
+    _put_on_path(Path.cwd())
+    try:
+        found = importlib.util.find_spec(where)
+    except (ImportError, ValueError, AttributeError):
+        found = None
+    except Exception:
+        found = True  # type: ignore[assignment]  # A package on the way fails; importing it tells how.
+    if found is None:
+        hint = (
+            f"give its file, {where}.py:FUNCTION"
+            if Path(f"{where}.py").is_file()
+            else "check the name, or PYTHONPATH"
+        )
+        raise CommandError(f"there is no module {where!r}", hint)
+    return Place(where, None, attribute, where, text)
+
+
+_LOADED: dict[Place, Callable[..., Any]] = {}
+_LOADING = threading.Lock()
+
+
+def loaded(place: Place) -> Callable[..., Any]:
+    """The function itself, in the process that runs it; its file is run at most once.
+
+    Raises:
+        CommandError: no such function; the file fails when it is imported; not a function.
+    """
+    function = _LOADED.get(place)
+    if function is None:
+        with _LOADING:
+            function = _LOADED.get(place)
+            if function is None:
+                function = _LOADED[place] = _attribute(_module(place), place.attribute, place.shown)
+    return function
+
+
+def check(place: Place) -> tuple[str, str] | None:
+    """Whether the function is there; if not, what failed and what to try. Runs in a worker."""
+    try:
+        loaded(place)
+    except CommandError as error:
+        return error.problem, error.hint
+    return None
+
+
+def _module(place: Place) -> ModuleType:
+    if place.module is not None:
+        name = place.module
+        return _loaded(lambda: importlib.import_module(name), place.shown)
+    assert place.path is not None
+    path = Path(place.path)
+    return _loaded(lambda: _load_nameless(path), place.shown)
+
+
+def _dotted_name(path: Path) -> tuple[Path, str | None]:
+    """The folder to put on the path and the name to import the file by; no name if it cannot be one."""
+    root = path.parent
+    parts = [] if path.name == "__init__.py" else [path.stem]
+    while (root / "__init__.py").is_file() and root.parent != root:
+        parts.insert(0, root.name)
+        root = root.parent
+    if path.suffix != ".py" or not parts or not all(part.isidentifier() for part in parts):
+        return path.parent, None
+    return root, ".".join(parts)
+
+
+def _means(dotted: str, path: Path) -> bool:
+    """Whether a worker that imports `dotted` would get this very file."""
+    first = dotted.partition(".")[0]
+    if first in sys.stdlib_module_names or first in ("ropewalk", "__main__"):
+        return False
+    try:
+        found = importlib.util.find_spec(dotted)
+    except (ImportError, ValueError, AttributeError):
+        return False
+    except Exception:
+        return True  # a package on the way fails when it is imported; importing it again will tell how
+    return found is not None and found.origin is not None and Path(found.origin).resolve() == path
+
+
+def _load_nameless(path: Path) -> ModuleType:
+    name = f"ropewalk target {path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise CommandError(f"{path.name!r} is not a Python file", _FORMS)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # For the likes of dataclasses, which look their module up.
+    spec.loader.exec_module(module)
+    return module
+
+
+def _put_on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _loaded(load: Callable[[], ModuleType], shown: str) -> ModuleType:
+    try:
+        return load()
+    except (CommandError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a script may well call sys.exit() when it is imported
+        text = "".join(traceback.format_exception(type(error), error, _users(error.__traceback__))).rstrip()
+        raise CommandError(
+            f"{shown!r} fails when it is imported:\n{text}",
+            'put what must not run on import under `if __name__ == "__main__":`'
+            if isinstance(error, SystemExit)
+            else "import it in a Python shell to see the same",
+        ) from None
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from the first frame on that is the user's: not ours, and not the import system's."""
+    ours = os.path.dirname(os.path.abspath(__file__))
+    while trace is not None and trace.tb_next is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not (file.startswith((ours, "<frozen importlib")) or file == importlib.__file__):
+            break
+        trace = trace.tb_next
+    return trace
+
+
+def _attribute(module: ModuleType, attribute: str, shown: str) -> Callable[[Any], Any]:
+    value: Any = module
+    for part in attribute.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            raise CommandError(f"{shown!r} has no function {attribute!r}", _offer(module)) from None
+    if not callable(value):
+        raise CommandError(
+            f"{attribute!r} in {shown!r} is not a function but {type(value).__name__}", _offer(module)
+        )
+    if inspect.iscoroutinefunction(value):
+        raise CommandError(
+            f"{attribute!r} in {shown!r} is a coroutine function",
+            "wrap it: def run(value): return asyncio.run(" + attribute + "(value))",
+        )
+    return value  # type: ignore[no-any-return]
+
+
+def _offer(module: ModuleType) -> str:
+    own = [
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    return (
+        f"one of {', '.join(own[:12])}" if own else "a function that is defined at the top level of the file"
+    )

@@ -1,0 +1,16 @@
+"""The event loop: asyncio's interface, faster.
+
+Three ways to use it:
+
+    ropewalk.run(main())                                            # in place of asyncio.run
+    asyncio.Runner(loop_factory=ropewalk.new_event_loop)            # where there is a factory
+    ropewalk.install()                                              # for whatever asks asyncio for a loop
+"""
+
+from __future__ import annotations
+
+from ropewalk.loop._loop import Loop
+from ropewalk.loop._policy import EventLoopPolicy, install, new_event_loop, run
+from ropewalk.loop._stream import StreamTransport
+
+__all__ = ["EventLoopPolicy", "Loop", "StreamTransport", "install", "new_event_loop", "run"]

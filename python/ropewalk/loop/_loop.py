@@ -1,0 +1,199 @@
+"""`Loop`: asyncio's loop, with a queue, timers, descriptors and stream transports of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import weakref
+from asyncio import base_events, constants, events, format_helpers, sslproto
+from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
+
+from ropewalk._load import loop as _core
+from ropewalk.loop._children import ChildWatching
+from ropewalk.loop._polled import Polled
+from ropewalk.loop._stream import StreamTransport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine
+    from socket import socket
+    from ssl import SSLContext
+
+    class _Base(asyncio.SelectorEventLoop):
+        """What asyncio's loop keeps to itself, for type checkers; and what of ours is narrower than its own."""
+
+        _current_handle: asyncio.Handle | None
+
+        def _check_running(self) -> None: ...
+        def _check_thread(self) -> None: ...
+        def _check_callback(self, callback: object, method: str) -> None: ...
+        def _set_coroutine_origin_tracking(self, enabled: bool) -> None: ...
+        def _asyncgen_firstiter_hook(self, agen: AsyncGenerator[Any, Any]) -> None: ...
+        def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None: ...
+        def _make_self_pipe(self) -> None: ...
+        def _close_self_pipe(self) -> None: ...
+        def _ensure_fd_no_transport(self, fd: socket) -> None: ...
+        def sock_recv(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, n: int
+        ) -> Coroutine[Any, Any, bytes]: ...
+        def sock_recv_into(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, buf: Any
+        ) -> Coroutine[Any, Any, int]: ...
+        def sock_sendall(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, data: Any
+        ) -> Coroutine[Any, Any, None]: ...
+
+else:
+    _Base = asyncio.SelectorEventLoop
+
+#: asyncio's private names, and arguments of its own that type checkers take for narrower than they are.
+_base_events: Any = base_events
+_sslproto: Any = sslproto
+_Ts = TypeVarTuple("_Ts")
+
+
+class Loop(_core.Core, ChildWatching, _Base):
+    """An event loop for one thread.
+
+    A drop-in for asyncio's own: what is called for each callback, timer, read and write is Ropewalk's, the rest of the
+    contract is asyncio's code. Handles are `asyncio.Handle`s, transports are `asyncio.Transport`s.
+
+    Source: PEP 3156, and the documentation of `asyncio.AbstractEventLoop`.
+    """
+
+    def __init__(self) -> None:
+        # Not BaseSelectorEventLoop's: there is no selector, and a pair of sockets only where signals are handled.
+        asyncio.BaseEventLoop.__init__(self)
+        self._selector: Any = Polled(self)
+        # The descriptor that wakes it.
+        self._internal_fds = 1
+        self._ssock: socket | None = None
+        self._csock: socket | None = None
+        self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._signal_handlers: dict[int, events.Handle] = {}
+        self._unix_server_sockets: dict[Any, int] = {}
+
+    # --- running -------------------------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Run until `stop()` is called."""
+        self._check_closed()
+        self._check_running()
+        self._set_coroutine_origin_tracking(self._debug)
+        hooks = sys.get_asyncgen_hooks()
+        try:
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(
+                firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook
+            )
+            events._set_running_loop(self)
+            self._run()
+        finally:
+            self._stopping = False
+            self._thread_id = None
+            events._set_running_loop(None)
+            self._set_coroutine_origin_tracking(False)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def close(self) -> None:
+        """Close the loop: what is scheduled is dropped, and nothing can be scheduled any more."""
+        if self.is_running():
+            raise RuntimeError("Cannot close a running event loop")
+        if self.is_closed():
+            return
+        super().close()
+        self._discard()
+
+    def _callback_failed(self, handle: _core.Handle | _core.TimerHandle, error: BaseException) -> None:
+        """Tell of an exception in a callback: what `asyncio.Handle` does for itself."""
+        callback = format_helpers._format_callback_source(handle._callback, handle._args or ())
+        context: dict[str, Any] = {
+            "message": f"Exception in callback {callback}",
+            "exception": error,
+            "handle": handle,
+        }
+        if handle._source_traceback:
+            context["source_traceback"] = handle._source_traceback
+        self.call_exception_handler(context)
+
+    def _run_in_debug(self, handle: events.Handle) -> None:
+        """Run a handle, and tell if it takes long."""
+        try:
+            self._current_handle = handle
+            began = self.time()
+            handle._run()
+            took = self.time() - began
+            if took >= self.slow_callback_duration:
+                _log_slow(handle, took)
+        finally:
+            self._current_handle = None
+            # An exception that a task keeps has this frame behind it.
+            del handle
+
+    def _note_scheduled(self, callback: Callable[..., object], method: str) -> Any:
+        """Debug mode's checks of what is scheduled; gives where that is."""
+        if method != "call_soon_threadsafe":
+            self._check_thread()
+        self._check_callback(callback, method)
+        return format_helpers.extract_stack(sys._getframe(1))
+
+    # --- signals -------------------------------------------------------------------------------------------------
+
+    def add_signal_handler(self, sig: int, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts) -> None:
+        """Call `callback` in the loop when a signal comes; only in the main thread."""
+        if self._csock is None and not self.is_closed():
+            self._make_self_pipe()
+        super().add_signal_handler(sig, callback, *args)
+
+    def _close_self_pipe(self) -> None:
+        if self._csock is not None:
+            super()._close_self_pipe()
+        self._internal_fds -= 1
+
+    # --- transports ----------------------------------------------------------------------------------------------
+
+    def _make_socket_transport(
+        self,
+        sock: socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+    ) -> StreamTransport:
+        self._ensure_fd_no_transport(sock)
+        return StreamTransport(self, sock, protocol, waiter, extra, server)
+
+    def _make_ssl_transport(
+        self,
+        rawsock: socket,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: SSLContext,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+        ssl_handshake_timeout: float | None = constants.SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: float | None = constants.SSL_SHUTDOWN_TIMEOUT,
+        **more: Any,
+    ) -> asyncio.Transport:
+        self._ensure_fd_no_transport(rawsock)
+        ssl_protocol = _sslproto.SSLProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+            **more,
+        )
+        StreamTransport(self, rawsock, ssl_protocol, None, extra, server)
+        return cast("asyncio.Transport", ssl_protocol._app_transport)
+
+
+def _log_slow(handle: events.Handle, took: float) -> None:
+    _base_events.logger.warning("Executing %s took %.3f seconds", _base_events._format_handle(handle), took)

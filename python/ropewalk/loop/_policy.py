@@ -1,0 +1,60 @@
+"""How a program comes to use the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ropewalk.loop._loop import Loop
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+_T = TypeVar("_T")
+
+
+def new_event_loop() -> Loop:
+    """Return a new loop: a `loop_factory` for `asyncio.Runner`, and for whatever else takes one."""
+    return Loop()
+
+
+def run(main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
+    """Run a coroutine on a new loop, as `asyncio.run` does on asyncio's.
+
+    Examples:
+        >>> import asyncio, ropewalk
+        >>> async def main() -> str:
+        ...     await asyncio.sleep(0)
+        ...     return type(asyncio.get_running_loop()).__name__
+        >>> ropewalk.run(main())
+        'Loop'
+    """
+    with asyncio.Runner(debug=debug, loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+def _policy_class() -> Any:
+    with warnings.catch_warnings():
+        # Deprecated from 3.14 on, and until 3.16 the only way for some programs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return asyncio.DefaultEventLoopPolicy
+
+
+class EventLoopPolicy(_policy_class()):  # type: ignore[misc]
+    """asyncio's policy, with Ropewalk's loop."""
+
+    def _loop_factory(self) -> Loop:
+        return new_event_loop()
+
+
+def install() -> None:
+    """Make asyncio use Ropewalk's loop wherever it makes one: `asyncio.run`, `asyncio.new_event_loop`.
+
+    From 3.14 on asyncio's policies are deprecated; `ropewalk.run` and a `loop_factory` need none.
+    """
+    with warnings.catch_warnings():
+        if sys.version_info >= (3, 14):
+            warnings.simplefilter("ignore", DeprecationWarning)
+        asyncio.set_event_loop_policy(EventLoopPolicy())  # pyright: ignore[reportDeprecated]

@@ -1,0 +1,34 @@
+"""`StreamReader`: asyncio's, with the methods that wait for each message done by the core."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from ropewalk._load import loop as _core
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+
+class StreamReader(asyncio.StreamReader):
+    """A reader of a connection of the loop: asyncio's state, and asyncio's methods but for two."""
+
+    def read(self, n: int = -1) -> Awaitable[bytes]:  # type: ignore[override]
+        """As `asyncio.StreamReader.read`."""
+        return _core._read(self, n, False) if n > 0 else super().read(n)
+
+    def readexactly(self, n: int) -> Awaitable[bytes]:  # type: ignore[override]
+        """As `asyncio.StreamReader.readexactly`."""
+        return _core._read(self, n, True) if n > 0 else super().readexactly(n)
+
+
+_core._set_reader_class(StreamReader)
+
+
+def speed_up(protocol: asyncio.BaseProtocol) -> None:
+    """Make the reader behind asyncio's protocol for streams one of these."""
+    if type(protocol) is asyncio.StreamReaderProtocol:
+        reader = cast("Any", protocol)._stream_reader
+        if type(reader) is asyncio.StreamReader:
+            reader.__class__ = StreamReader

@@ -1,0 +1,83 @@
+"""Messages that are text, JSON, pickles, or whatever a function makes of them."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ropewalk.zmq.utils import jsonapi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class EncodedMessages:
+    """What a socket sends and receives beyond bytes, made of its ``send``, ``recv`` and their multipart forms."""
+
+    def _deserialize(self: Any, recvd: Any, load: Callable[[Any], Any]) -> Any:
+        # A socket whose `recv` is to be awaited decodes when it has come.
+        return load(recvd)
+
+    def send_serialized(
+        self: Any,
+        msg: _T,
+        serialize: Callable[[_T], Sequence[Any]],
+        flags: int = 0,
+        copy: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Send the parts that ``serialize(msg)`` returns, as `send_multipart` does."""
+        return self.send_multipart(serialize(msg), flags=flags, copy=copy, **kwargs)
+
+    def recv_serialized(
+        self: Any, deserialize: Callable[[list[Any]], _R], flags: int = 0, copy: bool = True
+    ) -> _R:
+        """Receive a message, and return what `deserialize` makes of its list of parts."""
+        decoded: _R = self._deserialize(self.recv_multipart(flags=flags, copy=copy), deserialize)
+        return decoded
+
+    def send_string(
+        self: Any, u: str, flags: int = 0, copy: bool = True, encoding: str = "utf-8", **kwargs: Any
+    ) -> Any:
+        """Send text.
+
+        Raises:
+            TypeError: It is no `str`.
+        """
+        if not isinstance(u, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError("str objects only")
+        return self.send(u.encode(encoding), flags=flags, copy=copy, **kwargs)
+
+    def recv_string(self: Any, flags: int = 0, encoding: str = "utf-8") -> str:
+        """Receive text."""
+        text: str = self._deserialize(self.recv(flags), partial(str, encoding=encoding))
+        return text
+
+    send_unicode = send_string
+    recv_unicode = recv_string
+
+    def send_pyobj(
+        self: Any, obj: object, flags: int = 0, protocol: int = pickle.DEFAULT_PROTOCOL, **kwargs: Any
+    ) -> Any:
+        """Send an object as a pickle."""
+        return self.send(pickle.dumps(obj, protocol), flags=flags, **kwargs)
+
+    def recv_pyobj(self: Any, flags: int = 0) -> Any:
+        """Receive a pickled object.
+
+        Unpickling runs what the sender wrote: receive so only from peers that are authenticated and trusted.
+        """
+        return self._deserialize(self.recv(flags), pickle.loads)
+
+    def send_json(self: Any, obj: object, flags: int = 0, **kwargs: Any) -> Any:
+        """Send an object as JSON; what `send` does not know goes to `json.dumps`."""
+        ours = {key: kwargs.pop(key) for key in ("routing_id", "group") if key in kwargs}
+        return self.send(jsonapi.dumps(obj, **kwargs), flags=flags, **ours)
+
+    def recv_json(self: Any, flags: int = 0, **kwargs: Any) -> Any:
+        """Receive an object as JSON; the rest goes to `json.loads`."""
+        return self._deserialize(self.recv(flags), partial(jsonapi.loads, **kwargs))

@@ -1,0 +1,341 @@
+"""The socket: the compiled one with the names and habits of pyzmq's."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from contextlib import suppress
+from errno import EADDRINUSE, ENOTSUP
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+
+from ropewalk.zmq import _compiled
+from ropewalk.zmq._encoded import EncodedMessages
+from ropewalk.zmq._enums import Event, OptionKind, PollEvent, SocketOption, SocketType
+from ropewalk.zmq._frame import Frame
+from ropewalk.zmq._options import OptionAttributes, names_of
+from ropewalk.zmq.error import ZMQBindError, ZMQError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self, TypeAlias
+
+    from ropewalk.zmq._context import Context
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    #: What a socket receives: `bytes`, or something that will be.
+    _Received = DefaultTypeVar("_Received", covariant=True, default=bytes)
+else:
+    # Python has defaults from 3.13 on; only checkers need them.
+    _Received = TypeVar("_Received", covariant=True)
+_SocketT = TypeVar("_SocketT", bound="Socket[Any]", covariant=True)
+
+#: The whole range of `Socket.bind_to_random_port`, which leaves the choice to the system.
+_DYNAMIC_PORTS = (49152, 65536)
+
+
+class Bound(Generic[_SocketT]):
+    """What ``bind`` and ``connect`` return: as a context manager it undoes them at its end."""
+
+    def __init__(self, socket: _SocketT, kind: Literal["bind", "connect"], addr: str | bytes) -> None:
+        self.socket = socket
+        self.kind = kind
+        self.addr = addr
+
+    def __repr__(self) -> str:
+        return f"<SocketContext({self.kind}={self.addr!r})>"
+
+    def __enter__(self) -> _SocketT:
+        return self.socket
+
+    def __exit__(self, *_: object) -> None:
+        if self.socket.closed:
+            return
+        if self.kind == "bind":
+            self.socket.unbind(self.addr)
+        else:
+            self.socket.disconnect(self.addr)
+
+
+class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Received]):
+    """A socket: made by `Context.socket`, used by one thread at a time, closed at the end.
+
+    ``Socket(other)`` and ``Socket(shadow=other)`` give the same socket another face: one to be awaited from another
+    thread's, say. It is the first one's owner who closes it.
+
+    Options are attributes: ``socket.linger = 0``, ``socket.last_endpoint``.
+
+    Args:
+        ctx_or_socket: The context it belongs to, or the socket it shadows.
+        socket_type: A `SocketType`.
+        shadow: The socket, or the ``underlying`` of the socket, that it shadows.
+        copy_threshold: ``send(copy=False)`` copies all the same what is smaller than this, in bytes.
+
+    Examples:
+        >>> import ropewalk.zmq as zmq
+        >>> with zmq.Context() as context, context.socket(zmq.REP) as rep, context.socket(zmq.REQ) as req:
+        ...     port = rep.bind_to_random_port("tcp://127.0.0.1")
+        ...     _ = req.connect(f"tcp://127.0.0.1:{port}")
+        ...     req.send(b"ping")
+        ...     rep.send(rep.recv() + b" pong")
+        ...     req.recv()
+        b'ping pong'
+    """
+
+    __module__ = "ropewalk.zmq"
+
+    _option_names = names_of(SocketOption)
+    _frame_class = Frame
+    _shadow = False
+    _shadow_obj: object = None
+    _monitor_socket: Any = None
+    _type_name = "UNKNOWN"
+
+    context: Context[Any]
+    type: SocketType
+
+    @overload
+    def __init__(
+        self: Socket[bytes],
+        ctx_or_socket: Context[Any],
+        socket_type: int,
+        *,
+        copy_threshold: int | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Socket[bytes], *, shadow: Socket[Any] | int, copy_threshold: int | None = None
+    ) -> None: ...
+    @overload
+    def __init__(self: Socket[bytes], ctx_or_socket: Socket[Any]) -> None: ...
+    def __init__(
+        self,
+        ctx_or_socket: Context[Any] | Socket[Any] | None = None,
+        socket_type: int = 0,
+        *,
+        shadow: Socket[Any] | int = 0,
+        copy_threshold: int | None = None,
+    ) -> None:
+        if isinstance(ctx_or_socket, Socket):
+            shadow, ctx_or_socket = ctx_or_socket, None
+        if shadow:
+            self._shadow = True
+            self._shadow_obj = shadow
+        number = shadow if isinstance(shadow, int) else shadow.underlying
+        super().__init__(ctx_or_socket, socket_type, shadow=number, copy_threshold=copy_threshold)
+        if isinstance(shadow, Socket):
+            self.context = shadow.context
+        elif not shadow and ctx_or_socket is not None:
+            ctx_or_socket._numbers.add(self.underlying)
+        kind: int = self.get(SocketOption.TYPE)
+        try:
+            self.__dict__["type"] = SocketType(kind)
+        except ValueError:
+            self._type_name = str(kind)
+        else:
+            self._type_name = SocketType(kind).name
+
+    def __del__(self) -> None:
+        if self._shadow or self.closed:
+            return
+        warnings.warn(f"Unclosed socket {self}", ResourceWarning, stacklevel=2, source=self)
+        self.close()
+
+    def __repr__(self) -> str:
+        cls = self.__class__
+        closed = " closed" if self.closed else ""
+        return f"<{cls.__module__}.{cls.__qualname__}(zmq.{self._type_name}) at {id(self):#x}{closed}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None, /) -> None:
+        self.close()
+
+    def __copy__(self, memo: object = None) -> Self:
+        return self.__class__.shadow(self.underlying)
+
+    __deepcopy__ = __copy__
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError(f"cannot pickle {self.__class__.__name__!r}: a socket belongs to its process")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *SocketOption.__members__]
+
+    @classmethod
+    def shadow(cls, address: int | Socket[Any]) -> Self:
+        """Return another face of a socket, given itself or its ``underlying``."""
+        face: Self = cast("Any", cls)(shadow=address)
+        return face
+
+    def close(self, linger: int | None = None) -> None:
+        """Close it; what was sent goes on being sent for `linger` milliseconds, by default as the option says."""
+        context: Any = self.context
+        if context is not None:
+            context._rm_socket(self)
+        super().close(linger)
+
+    # --- where to ----------------------------------------------------------------
+
+    def bind(self, addr: str | bytes) -> Bound[Self]:  # type: ignore[override]
+        """Accept connections at an endpoint: ``tcp://127.0.0.1:5555``, ``ipc:///run/it``, ``inproc://name``.
+
+        Returns:
+            A context manager that unbinds it again. A port chosen by the system (``:*``, ``:0``) is in
+            ``last_endpoint``.
+        """
+        try:
+            super().bind(addr)
+        except ZMQError as error:
+            error.strerror += f" (addr={addr!r})"
+            raise
+        # Its name as it was given unbinds it too, unless it held a wildcard.
+        with suppress(ZMQError, UnicodeDecodeError):
+            addr = cast("bytes", self.get(SocketOption.LAST_ENDPOINT)).decode() or addr
+        return Bound(self, "bind", addr)
+
+    def connect(self, addr: str | bytes) -> Bound[Self]:  # type: ignore[override]
+        """Connect to an endpoint, now or when somebody binds it.
+
+        Returns:
+            A context manager that disconnects it again.
+        """
+        try:
+            super().connect(addr)
+        except ZMQError as error:
+            error.strerror += f" (addr={addr!r})"
+            raise
+        return Bound(self, "connect", addr)
+
+    def bind_to_random_port(
+        self,
+        addr: str,
+        min_port: int = _DYNAMIC_PORTS[0],
+        max_port: int = _DYNAMIC_PORTS[1],
+        max_tries: int = 100,
+    ) -> int:
+        """Bind ``tcp://interface`` at a port from `min_port` up to below `max_port`, by default at any, and return it.
+
+        Raises:
+            ZMQBindError: `max_tries` ports were all taken.
+        """
+        if (min_port, max_port) == _DYNAMIC_PORTS:
+            self.bind(f"{addr}:*")
+            return int(cast("bytes", self.get(SocketOption.LAST_ENDPOINT)).rpartition(b":")[2])
+        for _ in range(max_tries):
+            port = random.randrange(min_port, max_port)  # noqa: S311 - a port is no secret.
+            try:
+                self.bind(f"{addr}:{port}")
+            except ZMQError as error:
+                if error.errno != EADDRINUSE:
+                    raise
+            else:
+                return port
+        raise ZMQBindError("Could not bind socket to random port.")
+
+    # --- options -----------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # These are methods too, by the same name.
+        if name.lower() in ("subscribe", "unsubscribe") and name not in self.__dict__:
+            self.set(SocketOption[name.upper()], value.encode() if isinstance(value, str) else value)
+        else:
+            super().__setattr__(name, value)
+
+    setsockopt = _compiled.Socket.set
+    getsockopt = _compiled.Socket.get
+
+    def set_string(self, option: int, optval: str, encoding: str = "utf-8") -> None:
+        """Set an option to encoded text."""
+        if not isinstance(optval, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"strings only, not {type(optval)}: {optval!r}")
+        self.set(option, optval.encode(encoding))
+
+    def get_string(self, option: int, encoding: str = "utf-8") -> str:
+        """Return an option's value as text.
+
+        Raises:
+            TypeError: It is a number.
+        """
+        if SocketOption(option).kind is not OptionKind.BYTES:
+            raise TypeError(f"option {option} will not return a string to be decoded")
+        return cast("bytes", self.get(option)).decode(encoding)
+
+    setsockopt_string = setsockopt_unicode = set_string
+    getsockopt_string = getsockopt_unicode = get_string
+
+    def subscribe(self, topic: str | bytes) -> None:
+        """Receive what begins with these bytes (SUB)."""
+        self.set(SocketOption.SUBSCRIBE, topic.encode() if isinstance(topic, str) else topic)
+
+    def unsubscribe(self, topic: str | bytes) -> None:
+        """Undo one `subscribe` (SUB)."""
+        self.set(SocketOption.UNSUBSCRIBE, topic.encode() if isinstance(topic, str) else topic)
+
+    def get_hwm(self) -> int:
+        """Return how many messages wait for one peer at most."""
+        number: int = self.get(SocketOption.SNDHWM)
+        return number
+
+    def set_hwm(self, value: int) -> None:
+        """Set how many messages wait for one peer at most, in each direction; for connections made from here on."""
+        self.set(SocketOption.SNDHWM, value)
+        self.set(SocketOption.RCVHWM, value)
+
+    hwm = property(get_hwm, set_hwm, doc="How many messages wait for one peer at most, in each direction.")
+
+    def fileno(self) -> int:
+        """Return a descriptor that becomes readable when ``events`` may have changed, for whoever polls by himself.
+
+        It tells of changes, not of states: take ``events`` until they say that there is nothing more.
+        """
+        number: int = self.get(SocketOption.FD)
+        return number
+
+    @property
+    def socket_type(self) -> int:
+        """The socket's type, under a name that pyzmq has given up."""
+        warnings.warn("Socket.socket_type is deprecated, use Socket.type", DeprecationWarning, stacklevel=2)
+        return self.type
+
+    # --- waiting, and being watched ----------------------------------------------
+
+    def poll(self, timeout: float | None = None, flags: int = PollEvent.POLLIN) -> int:
+        """Wait until it can be read (or written: `flags`), at most `timeout` milliseconds; `None` for ever.
+
+        Returns:
+            The flags that hold, 0 if none came to in time.
+        """
+        if self.closed:
+            raise ZMQError(ENOTSUP)
+        milliseconds = -1 if timeout is None or timeout < 0 else int(timeout)
+        ready = _compiled.zmq_poll([(self, flags)], milliseconds)
+        return ready[0][1] if ready else 0
+
+    def get_monitor_socket(self, events: int | None = None, addr: str | None = None) -> Self:
+        """Return a PAIR socket that receives what happens to the connections; `zmq.utils.monitor` reads it.
+
+        Args:
+            events: Which ones, as `Event`; by default all.
+            addr: The ``inproc`` endpoint to use; by default one of its own.
+        """
+        if self._monitor_socket is not None and not self._monitor_socket.closed:
+            return cast("Self", self._monitor_socket)
+        if addr is None:
+            addr = f"inproc://monitor.s-{self.underlying:x}"
+        self.monitor(addr, Event.ALL if events is None else events)
+        self._monitor_socket = self.context.socket(SocketType.PAIR)
+        self._monitor_socket.connect(addr)
+        return cast("Self", self._monitor_socket)
+
+    def disable_monitor(self) -> None:
+        """End what `get_monitor_socket` began."""
+        self._monitor_socket = None
+        self.monitor(None, 0)
+
+
+SyncSocket: TypeAlias = Socket[bytes]
+
+__all__ = ["Socket", "SyncSocket"]

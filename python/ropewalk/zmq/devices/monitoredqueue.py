@@ -1,0 +1,5 @@
+"""`monitored_queue`, under the name by which pyzmq's programs import it."""
+
+from ropewalk.zmq._monitored_queue import monitored_queue as monitored_queue
+
+__all__ = ["monitored_queue"]

@@ -1,0 +1,161 @@
+"""What sockets raise, under pyzmq's names. Each class has a stable ``code``, as all errors of this package."""
+
+from __future__ import annotations
+
+from ropewalk._errors import RopewalkError
+from ropewalk.zmq import _compiled
+from ropewalk.zmq._enums import Errno
+
+# A program that does not wait may see these very often.
+_AGAIN = _compiled.strerror(Errno.EAGAIN)
+_TERMINATED = _compiled.strerror(Errno.ETERM)
+
+
+class DraftFDWarning(RuntimeWarning):
+    """pyzmq warns so of ``FD`` on its thread-safe sockets. Ours have one like any other: nobody is ever warned."""
+
+
+class ZMQBaseError(RopewalkError):
+    """The root of all errors of the messaging part."""
+
+    code = "RW-ZMQ"
+    remedy = "Look at the class, which says more."
+
+
+class ZMQError(ZMQBaseError):
+    """An operation failed; ``errno`` tells why, as a number that `Errno` may name.
+
+    ``EAGAIN``, ``ETERM`` and ``EINTR`` have classes of their own.
+    """
+
+    code = "RW-ZMQ-ERRNO"
+    remedy = "Look `errno` up in `ropewalk.zmq.Errno`; it means what it means to libzmq."
+
+    errno: int | None = None
+    strerror: str
+
+    def __init__(self, errno: int | str | None = None, msg: str | None = None) -> None:
+        """Make an error of a number, by default this thread's latest, and of a text, by default the number's own."""
+        if errno is None:
+            errno = _compiled.zmq_errno()
+        # Programs pass other things than numbers, to be shown.
+        if isinstance(errno, int):
+            self.errno = errno
+            self.strerror = _compiled.strerror(errno) if msg is None else msg
+        else:
+            self.strerror = str(errno) if msg is None else msg
+
+    def __str__(self) -> str:
+        return self.strerror
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class ZMQBindError(ZMQBaseError):
+    """`Socket.bind_to_random_port` found no free port."""
+
+    code = "RW-ZMQ-BIND"
+    remedy = "Widen the range of ports, or try again later."
+
+
+class NotDone(ZMQBaseError):
+    """A tracked message was not let go in time."""
+
+    code = "RW-ZMQ-NOT-DONE"
+    remedy = "Wait longer; the message still waits for its peer."
+
+
+class ContextTerminated(ZMQError):
+    """The socket's context was terminated: ``ETERM``."""
+
+    code = "RW-ZMQ-TERMINATED"
+    remedy = "Close the socket; make a new context to go on."
+
+    def __init__(self, errno: object = None, msg: object = None) -> None:
+        """Make one; it is always about ``ETERM``."""
+        super().__init__(Errno.ETERM, _TERMINATED)
+
+
+class Again(ZMQError):
+    """It would have to wait, and was told not to, or not any longer: ``EAGAIN``."""
+
+    code = "RW-ZMQ-AGAIN"
+    remedy = "Try again later, poll the socket first, or raise `SNDTIMEO` or `RCVTIMEO`."
+
+    def __init__(self, errno: object = None, msg: object = None) -> None:
+        """Make one; it is always about ``EAGAIN``."""
+        super().__init__(Errno.EAGAIN, _AGAIN)
+
+
+class InterruptedSystemCall(ZMQError, InterruptedError):
+    """A signal came: ``EINTR``. No call here raises it, since each goes on after a signal's handler has run."""
+
+    code = "RW-ZMQ-INTERRUPTED"
+    remedy = "Nothing: it is there for programs that name it."
+
+    # The number would be the one that InterruptedError's own constructor takes from its arguments.
+    errno: int | None  # pyright: ignore[reportIncompatibleVariableOverride]
+    strerror: str  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, errno: object = None, msg: object = None) -> None:
+        """Make one; it is always about ``EINTR``."""
+        from errno import EINTR
+
+        super().__init__(EINTR)
+
+
+class ZMQVersionError(RopewalkError, NotImplementedError):
+    """A feature needs a later version of the protocol's API than `zmq_version_info` tells."""
+
+    code = "RW-ZMQ-VERSION"
+    remedy = "Do without the feature, or install a later version."
+
+    def __init__(self, min_version: str, msg: str = "Feature") -> None:
+        """Make one for what needs at least `min_version`."""
+        #: What is missing.
+        self.msg = msg
+        #: The version that would have it.
+        self.min_version = min_version
+        #: The version that is here.
+        self.version = ".".join(map(str, _compiled.zmq_version_info()))
+
+    def __str__(self) -> str:
+        return f"{self.msg} requires libzmq >= {self.min_version}, have {self.version}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+_BY_NUMBER: dict[int, type[ZMQError]] = {
+    Errno.EAGAIN: Again,
+    Errno.ETERM: ContextTerminated,
+}
+
+
+def _from_number(errno: int, message: str | None = None) -> ZMQError:
+    """Return the error of the class that stands for a number."""
+    return _BY_NUMBER.get(errno, ZMQError)(errno, message)
+
+
+def _check_version(  # pyright: ignore[reportUnusedFunction]
+    minimum: tuple[int, ...], msg: str = "Feature"
+) -> None:
+    """Raise `ZMQVersionError` where the version told is below `minimum`."""
+    if _compiled.zmq_version_info() < minimum:
+        raise ZMQVersionError(".".join(map(str, minimum)), msg)
+
+
+_compiled.set_errors(_from_number)
+
+__all__ = [
+    "Again",
+    "ContextTerminated",
+    "DraftFDWarning",
+    "InterruptedSystemCall",
+    "NotDone",
+    "ZMQBaseError",
+    "ZMQBindError",
+    "ZMQError",
+    "ZMQVersionError",
+]

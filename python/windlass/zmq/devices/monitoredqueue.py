@@ -1,5 +1,0 @@
-"""`monitored_queue`, under the name by which pyzmq's programs import it."""
-
-from windlass.zmq._monitored_queue import monitored_queue as monitored_queue
-
-__all__ = ["monitored_queue"]
