@@ -7,7 +7,6 @@
 
 mod closing;
 mod ending;
-mod local;
 mod room;
 mod timers;
 mod wait;
@@ -21,22 +20,24 @@ use ropewalk_base::Result;
 use ropewalk_shm::arena::Arena;
 use ropewalk_shm::ring::{AdaptiveSpin, Retract};
 
+use crate::backend::processes::dispatch::Load;
+use crate::backend::processes::workers::Worker;
 use crate::config::{Config, OnCrash, OnFull};
 use crate::control::{Control, WATCH};
-use crate::dispatch::Load;
 use crate::events::{self, What};
+use crate::function::{DroppedFunctions, Function};
 use crate::lane::Lane;
 use crate::locked::{Guard, Locked};
+use crate::outcome::Failure;
+use crate::payload::Payload;
 use crate::queue::Queue;
 use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 use crate::supervisor::Supervisor;
-use crate::task::{Call, Dropped, Failure, Function, Options, Payload, Task};
-use crate::workers::Worker;
+use crate::task::{Call, Options, Task};
 
 /// Looks of the supervisor without work before it leaves a pool alone: ten seconds.
 const MOST_QUIET_LOOKS: u32 = 20;
 
-pub use self::local::{Finished, Taken};
 use self::timers::Timers;
 
 /// Where a pool stands.
@@ -78,40 +79,40 @@ pub(crate) struct Core {
     /// Zygotes lost since a worker was last ready.
     pub(crate) lost_zygotes: u32,
     pub(crate) load: Load,
-    leader: bool,
-    spin: AdaptiveSpin,
-    followers: Vec<(u64, Sleeper)>,
-    next_follower: u64,
-    timers: Timers,
+    pub(crate) leader: bool,
+    pub(crate) spin: AdaptiveSpin,
+    pub(crate) followers: Vec<(u64, Sleeper)>,
+    pub(crate) next_follower: u64,
+    pub(crate) timers: Timers,
     /// When the supervisor will look by itself.
-    supervisor_wakes: Option<Instant>,
+    pub(crate) supervisor_wakes: Option<Instant>,
     /// Looks of the supervisor in a row that found the pool without work.
-    quiet_looks: u32,
+    pub(crate) quiet_looks: u32,
     /// Tasks submitted when the supervisor looked last.
-    watched_until: u64,
+    pub(crate) watched_until: u64,
     pub(crate) counters: Counters,
     /// Local tasks being run.
-    local: Vec<Running>,
+    pub(crate) local: Vec<Running>,
     /// Workers that are being ended for one of their tasks.
     pub(crate) doomed: usize,
     /// When what still runs is ended, in a pool that has been closed.
     pub(crate) end_at: Option<Instant>,
     /// Nothing is run again, and no worker replaced: the pool is being ended.
     pub(crate) ending: bool,
-    local_idle: usize,
+    pub(crate) local_idle: usize,
     /// A local thread without a task spins, and has not been told of one.
-    local_spins: bool,
+    pub(crate) local_spins: bool,
     /// Followers that wait for room in the queue, or for one of several tasks.
-    change_waiters: usize,
+    pub(crate) change_waiters: usize,
     /// Tasks that nobody runs: they end when there is room. See [`Engine::room`].
-    rooms: Vec<Arc<Task>>,
+    pub(crate) rooms: Vec<Arc<Task>>,
 }
 
 /// A local task that is being run.
 #[derive(Debug)]
 pub(crate) struct Running {
-    task: Arc<Task>,
-    since: Instant,
+    pub(crate) task: Arc<Task>,
+    pub(crate) since: Instant,
 }
 
 /// What a thread waits for.
@@ -167,24 +168,24 @@ pub struct Engine {
     pub(crate) core: Locked<Core>,
     pub(crate) me: Weak<Self>,
     /// Watched tasks that have ended, for the collector.
-    completed: Locked<Vec<Arc<Task>>>,
-    completed_word: AtomicU32,
-    change_word: AtomicU32,
-    next_id: AtomicU64,
-    next_function: AtomicU32,
-    pub(crate) dropped_functions: Arc<Dropped>,
-    local_ready: Condvar,
+    pub(crate) completed: Locked<Vec<Arc<Task>>>,
+    pub(crate) completed_word: AtomicU32,
+    pub(crate) change_word: AtomicU32,
+    pub(crate) next_id: AtomicU64,
+    pub(crate) next_function: AtomicU32,
+    pub(crate) dropped_functions: Arc<DroppedFunctions>,
+    pub(crate) local_ready: Condvar,
     /// Changes when the local thread that spins is told of a task; written under the lock.
-    local_told: AtomicU32,
+    pub(crate) local_told: AtomicU32,
     /// Counts the ends of the pool that there were: whoever joins sleeps on it.
-    ended_word: AtomicU32,
-    collecting: AtomicBool,
-    fork_generation: u64,
+    pub(crate) ended_word: AtomicU32,
+    pub(crate) collecting: AtomicBool,
+    pub(crate) fork_generation: u64,
     /// Whether it is to be awakened by the first task.
-    asleep: AtomicBool,
+    pub(crate) asleep: AtomicBool,
     /// The descriptor of the control page, until the first workers are started.
-    unstarted: Mutex<Option<OwnedFd>>,
-    pub(crate) spawning: Mutex<Option<crate::workers::Spawning>>,
+    pub(crate) unstarted: Mutex<Option<OwnedFd>>,
+    pub(crate) spawning: Mutex<Option<crate::backend::processes::workers::Spawning>>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -288,7 +289,7 @@ impl Engine {
             change_waiters: 0,
             rooms: Vec::new(),
         };
-        let dropped_functions = Arc::new(Dropped::new(Arc::clone(&control)));
+        let dropped_functions = Arc::new(DroppedFunctions::new(Arc::clone(&control)));
         let engine = Arc::new_cyclic(|me| Self {
             control,
             core: Locked::new(core),

@@ -3,21 +3,21 @@
 //! Tasks are bytes (for worker processes) or opaque values (for threads of this process). The layer above encodes and
 //! decodes. See `README.md` for the protocol and why nothing is lost.
 
+mod backend;
 mod clock;
 mod config;
 pub mod control;
-mod dispatch;
 mod engine;
 pub mod events;
 pub mod frame;
+mod function;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-pub mod held;
 mod lane;
 mod locked;
-mod neighbours;
-mod notes;
+mod outcome;
 mod passing;
+mod payload;
 mod queue;
 #[cfg(test)]
 mod simulation;
@@ -26,16 +26,17 @@ mod supervisor;
 mod task;
 pub mod wire;
 pub mod worker;
-mod workers;
 pub mod zygote;
 
+pub use backend::threads::{Finished, Taken};
 pub use config::{Config, Handed, OnCrash, OnFull, Spawn};
 pub use control::Control;
-pub use engine::{Engine, Finished, Refused, Sleeper, Taken, Waited};
+pub use engine::{Engine, Refused, Sleeper, Waited};
+pub use function::Function;
 pub use lane::LaneLayout;
 pub use locked::Opaque;
+pub use outcome::{Failure, Limit, Outcome, Phase, Record, Reply};
+pub use payload::Payload;
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
-pub use task::{
-    Call, Called, Failure, Function, Limit, Options, Outcome, Payload, Phase, Record, Reply, Stage, Task,
-};
+pub use task::{Call, Called, Options, Stage, Task};
 pub use zygote::ZygoteCommand;

@@ -24,7 +24,7 @@ thread_local! {
 
 /// Something only the layer above understands: a Python call for a thread worker, or its result.
 ///
-/// Dropped while the thread holds an engine's lock, it is kept until the lock is released.
+/// DroppedFunctions while the thread holds an engine's lock, it is kept until the lock is released.
 pub struct Opaque(Option<Content>);
 
 impl Opaque {

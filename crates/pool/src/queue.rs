@@ -84,7 +84,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::task::{Call, Options, Outcome, Record};
+    use crate::outcome::{Outcome, Record};
+    use crate::task::{Call, Options};
 
     fn task(id: u64, priority: i32) -> Arc<Task> {
         let options = Options { priority, ..Options::default() };

@@ -1,139 +1,16 @@
 //! A task's cell: what is to be run, where it stands, and how it ended.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropewalk_base::Code;
 use ropewalk_os::futex::{self, Scope};
-use ropewalk_shm::arena::Lease;
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
 
 use crate::clock;
-use crate::control::Control;
+use crate::function::Function;
 use crate::locked::Opaque;
-use crate::wire::flags;
-
-/// A function as it is shipped to workers, once to each.
-pub struct Function {
-    pub(crate) id: u32,
-    /// What errors call it.
-    pub(crate) name: Box<str>,
-    pub(crate) payload: Payload,
-    pub(crate) dropped: Arc<Dropped>,
-}
-
-/// Functions that no task can name any more, and that workers may still have.
-#[derive(Debug)]
-pub(crate) struct Dropped {
-    ids: Mutex<Vec<u32>>,
-    /// Whether there are any, so that a look between two tasks takes no lock. Set and cleared under the lock; a value
-    /// that is out of date only delays, hence relaxed.
-    any: AtomicBool,
-    /// The supervisor looks when the first one comes: the pool may be idle from then on.
-    control: Arc<Control>,
-}
-
-impl Dropped {
-    pub(crate) fn new(control: Arc<Control>) -> Self {
-        Self { ids: Mutex::default(), any: AtomicBool::new(false), control }
-    }
-
-    fn push(&self, id: u32) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.push(id);
-        let first = !self.any.swap(true, Ordering::Relaxed);
-        drop(ids);
-        if first {
-            self.control.kick();
-        }
-    }
-
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn take(&self) -> Vec<u32> {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *ids)
-    }
-}
-
-impl Function {
-    /// The number that tasks name it by.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Bytes that it takes in the record and in shared memory.
-    pub fn size(&self) -> usize {
-        let leased = self.payload.lease.as_ref().map_or(0, |lease| lease.size());
-        self.payload.bytes.len().saturating_add(usize::try_from(leased).unwrap_or(usize::MAX))
-    }
-}
-
-impl Drop for Function {
-    fn drop(&mut self) {
-        self.dropped.push(self.id);
-    }
-}
-
-impl fmt::Debug for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Function").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-/// Encoded bytes, with what they refer to.
-#[derive(Debug, Default)]
-pub struct Payload {
-    /// `EMPTY`, `DESCRIBED`, `LEASED` as in `wire::flags`.
-    pub flags: u16,
-    /// The record's payload.
-    pub bytes: Vec<u8>,
-    /// Where large parts lie. The payload keeps it until the task has ended, so that every attempt finds its own
-    /// arguments; each worker whose views look into it keeps it too, until those are gone.
-    pub lease: Option<Arc<Lease>>,
-    /// Segments whose descriptors the worker must have before it reads the record.
-    pub segments: Vec<Arc<Segment>>,
-    /// Blocks of this process's own that the handles in it name: they keep their memory until the task has ended.
-    pub blocks: Vec<Arc<Block>>,
-    /// What has to live until the task has ended for the bytes to mean something.
-    pub kept: Option<Opaque>,
-}
-
-impl Payload {
-    /// A worker keeps the shared arrays that the payload names, or has given them to others, for as long as they like.
-    pub(crate) fn lend_for_good(&self) {
-        let leased = |id| self.lease.as_ref().is_some_and(|lease| lease.lies_in(id));
-        for segment in self.segments.iter().filter(|segment| !leased(segment.id())) {
-            segment.lend_for_good();
-        }
-        for block in &self.blocks {
-            block.lend_for_good();
-        }
-    }
-}
-
-/// Bytes of a pickle that is short enough to be kept for an error's text.
-const SHORT: usize = 4 * 1024;
-
-impl Payload {
-    /// The stream alone, if it is short: what an error is told of it costs no memory to speak of.
-    fn described(&self) -> Option<&[u8]> {
-        let plain = self.flags & flags::DESCRIBED == 0 && self.bytes.len() <= SHORT;
-        plain.then_some(self.bytes.as_slice())
-    }
-
-    /// What is kept of the arguments of a task whose worker died: nothing that holds memory or descriptors.
-    pub(crate) fn for_description(self) -> Self {
-        let bytes = if self.described().is_some() { self.bytes } else { Vec::new() };
-        Self { flags: self.flags, bytes, ..Self::default() }
-    }
-}
+use crate::outcome::{Outcome, Record};
+use crate::payload::Payload;
 
 /// What a task runs.
 #[derive(Debug)]
@@ -169,109 +46,6 @@ pub struct Options {
     pub priority: i32,
     /// It may write to its arguments, of which it gets copies of its own.
     pub writable: bool,
-}
-
-/// A finished worker's answer, still encoded.
-#[derive(Debug)]
-pub struct Reply {
-    /// Bits of `wire::flags`.
-    pub flags: u16,
-    /// The frame.
-    pub bytes: Vec<u8>,
-    /// The segments that the frame refers to.
-    pub segments: Vec<Arc<Segment>>,
-}
-
-/// Which limit a task overran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// [`Options::timeout`].
-    Timeout,
-    /// [`Options::deadline`].
-    Deadline,
-}
-
-/// Which part of its budget a task overran in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It was never started.
-    Queued,
-    /// It was running, and has been ended.
-    Running,
-}
-
-/// Why a task that raised nothing has no result.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Failure {
-    /// Its worker died while it ran: by signal, or with an exit status.
-    Crashed {
-        /// The worker's process id.
-        pid: i32,
-        /// The wait status, if it could be had.
-        status: Option<i32>,
-        /// What the runtime has to add.
-        reason: Option<Arc<str>>,
-        /// Where its code was, if its fault handler could still say it.
-        stack: Option<Arc<str>>,
-        /// Whether it died before it was ready for tasks, in its initializer for instance.
-        starting: bool,
-    },
-    /// Its time was up.
-    TimedOut(Limit, Phase),
-    /// Its worker was ended for another task that ran in it, which was cancelled or out of time.
-    Neighbour {
-        /// The worker's process id.
-        pid: i32,
-        /// The other task.
-        task: u64,
-        /// Whether that one was cancelled.
-        cancelled: bool,
-    },
-    /// The pool broke: the text says why.
-    Broken(Arc<str>),
-    /// A limit of the system kept the task from being sent, or its result from being received: the text names it.
-    Limit {
-        /// Which kind of limit.
-        code: Code,
-        /// What failed.
-        reason: Arc<str>,
-    },
-    /// An initializer failed; the reply is its exception, encoded.
-    Initializer(Arc<Reply>),
-    /// The pool was terminated while the task ran.
-    Terminated,
-}
-
-/// How a task ended.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The function returned or raised; `flags` tells which.
-    Replied(Reply),
-    /// The same for a local task.
-    Local {
-        /// The value or the exception.
-        value: Opaque,
-        /// Whether it is an exception.
-        raised: bool,
-    },
-    /// It did not get that far.
-    Failed(Failure),
-    /// It was cancelled.
-    Cancelled,
-}
-
-/// What is known of a finished task.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Record {
-    /// The worker that ran it; 0 if none did.
-    pub pid: i32,
-    /// The worker's own measure of the call, in nanoseconds.
-    pub busy_ns: u64,
-    /// From submission to the end, in nanoseconds.
-    pub total_ns: u64,
-    /// How many inputs of a batch its worker said that it had begun, if the worker died meanwhile.
-    pub reached: u64,
 }
 
 /// Workers that may die in a row with a task first in their lane and not started: it is blamed then, for else a worker
@@ -497,15 +271,12 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::function::tests::function;
+    use crate::payload::SHORT;
+    use crate::wire::flags;
 
     fn local(attempt: u32) -> Task {
         Task::new(7, Call::Local(Mutex::new(None)), 0, Options::default(), attempt)
-    }
-
-    fn function(bytes: Vec<u8>, flags: u16) -> Arc<Function> {
-        let (control, _fd) = Control::create(1).expect("a control page");
-        let payload = Payload { bytes, flags, ..Payload::default() };
-        Arc::new(Function { id: 3, name: "f".into(), payload, dropped: Arc::new(Dropped::new(control)) })
     }
 
     #[test]
@@ -618,41 +389,5 @@ mod tests {
         };
         assert_eq!(kept(SHORT), (SHORT, flags::RETAINED));
         assert_eq!(kept(SHORT + 1), (0, flags::RETAINED));
-    }
-
-    #[test]
-    fn a_function_that_goes_is_noted_once() {
-        let made = function(vec![2; 10], 0);
-        assert_eq!((made.id(), made.size()), (3, 10));
-        let dropped = Arc::clone(&made.dropped);
-        assert!(!dropped.any() && dropped.take().is_empty());
-        drop(made);
-        assert!(dropped.any());
-        assert_eq!(dropped.take(), [3]);
-        assert!(!dropped.any() && dropped.take().is_empty());
-    }
-
-    #[test]
-    fn a_function_s_size_has_what_lies_in_shared_memory() {
-        use ropewalk_shm::arena::{Arena, ArenaConfig};
-        let arena = Arena::new(ArenaConfig { keep: 0 });
-        let mut lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
-        // What is large lies by itself, and other leases may share it.
-        let large = vec![3; 2 << 20];
-        lease.keep_with_it(vec![arena.put_once(&large).expect("room")]);
-        let (control, _fd) = Control::create(1).expect("a control page");
-        let payload = Payload { bytes: vec![0; 10], lease: Some(Arc::new(lease)), ..Payload::default() };
-        let made = Function { id: 3, name: "f".into(), payload, dropped: Arc::new(Dropped::new(control)) };
-        assert_eq!(made.size(), 133 + large.len());
-    }
-
-    #[test]
-    fn memory_that_a_worker_keeps_is_not_used_again() {
-        use ropewalk_shm::arena::{Arena, ArenaConfig};
-        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
-        let segment = arena.whole(&[1; 2 << 20]).expect("room");
-        let id = segment.id();
-        Payload { segments: vec![segment], ..Payload::default() }.lend_for_good();
-        assert_ne!(arena.whole(&[1; 2 << 20]).expect("room").id(), id);
     }
 }

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::{pidfd, socket};
 
+use crate::backend::processes::notes::Notes;
 use crate::control::Control;
-use crate::notes::Notes;
 
 pub mod server;
 

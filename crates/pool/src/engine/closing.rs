@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use ropewalk_os::futex::{self, Scope};
 
 use super::{Core, Engine, Sleeper, State, Waited, lock};
+use crate::backend::processes::workers::Worker;
 use crate::clock;
 use crate::events::{self, What};
-use crate::task::{Failure, Outcome, Record};
-use crate::workers::Worker;
+use crate::outcome::{Failure, Outcome, Record};
 
 impl Engine {
     /// Takes no more tasks; with `cancel`, drops those that have not started. The workers leave when all is done.
@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// See [`terminate`](Self::terminate).
-    pub(super) fn terminate_core(&self, core: &mut Core) {
+    pub(crate) fn terminate_core(&self, core: &mut Core) {
         core.end_at = None;
         core.ending = true;
         self.cancel_waiting(core, None);
@@ -193,7 +193,7 @@ impl Engine {
         self.nudge_all(core);
     }
 
-    pub(super) fn nudge_all(&self, core: &mut Core) {
+    pub(crate) fn nudge_all(&self, core: &mut Core) {
         for (_, sleeper) in &core.followers {
             if let Sleeper::Task(task) = sleeper {
                 task.nudge();

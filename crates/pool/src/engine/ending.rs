@@ -7,10 +7,11 @@ use std::time::Instant;
 use ropewalk_shm::ring::Retract;
 
 use super::{Core, Engine, State, lock};
+use crate::backend::processes::dispatch::STEAL_AFTER;
 use crate::clock;
-use crate::dispatch::STEAL_AFTER;
 use crate::events::{self, How, What};
-use crate::task::{Call, Failure, Outcome, Phase, Record, Stage, Task};
+use crate::outcome::{Failure, Outcome, Phase, Record};
+use crate::task::{Call, Stage, Task};
 use crate::wire::flags;
 
 impl Engine {
@@ -147,7 +148,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn end_early(
+    pub(crate) fn end_early(
         &self,
         core: &mut Core,
         task: &Arc<Task>,
@@ -197,7 +198,7 @@ impl Engine {
     }
 
     /// After a change made by a thread that may not be the leader.
-    pub(super) fn after_outside_change(&self, core: &mut Core) {
+    pub(crate) fn after_outside_change(&self, core: &mut Core) {
         if self.is_remote() {
             self.dispatch(core);
         }

@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use super::{Core, Engine, Sleeper};
 use crate::config::OnFull;
 use crate::events::{self, What};
-use crate::task::{Call, Options, Outcome, Record, Task};
+use crate::outcome::{Outcome, Record};
+use crate::task::{Call, Options, Task};
 
 impl Sleeper {
-    pub(super) fn wants_space(&self) -> bool {
+    pub(crate) fn wants_space(&self) -> bool {
         matches!(self, Self::Space | Self::AnyOrSpace(_))
     }
 }

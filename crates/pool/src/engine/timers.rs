@@ -12,7 +12,8 @@ use ropewalk_os::clock::monotonic_nanos;
 
 use super::{Core, Engine};
 use crate::clock;
-use crate::task::{Failure, Limit, Outcome, Stage, Task};
+use crate::outcome::{Failure, Limit, Outcome};
+use crate::task::{Stage, Task};
 
 /// The least time between two looks at a task that has not begun, and the most that a look may come late.
 const LEAST_LOOK: Duration = Duration::from_millis(10);
@@ -83,7 +84,7 @@ impl Timers {
 
 impl Engine {
     /// A task was accepted: its deadline counts from now.
-    pub(super) fn add_deadline(&self, core: &mut Core, task: &Arc<Task>) {
+    pub(crate) fn add_deadline(&self, core: &mut Core, task: &Arc<Task>) {
         let at = task.options.deadline.and_then(|deadline| task.submitted.checked_add(deadline));
         if let Some(at) = at {
             self.add_timer(core, task, Limit::Deadline, at);
@@ -109,7 +110,7 @@ impl Engine {
     }
 
     /// Ends the tasks whose time is up.
-    pub(super) fn expire(&self, core: &mut Core, now: Instant) {
+    pub(crate) fn expire(&self, core: &mut Core, now: Instant) {
         while let Some(due) = core.timers.pop_due(now) {
             let Some(task) = due.task.upgrade() else { continue };
             if due.limit == Limit::Timeout {
@@ -174,8 +175,9 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::outcome::{Phase, Record};
     use crate::simulation::scene::{Actor, Scene};
-    use crate::task::{Call, Options, Phase, Record};
+    use crate::task::{Call, Options};
 
     const MS: Duration = Duration::from_millis(1);
     const LIMIT: Duration = Duration::from_millis(100);

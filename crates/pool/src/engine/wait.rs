@@ -8,13 +8,13 @@ use ropewalk_shm::attention;
 use ropewalk_shm::ring::AdaptiveSpin;
 
 use super::{Core, Engine, Sleeper, State, Waited};
+use crate::backend::processes::dispatch::STEAL_AFTER;
 use crate::clock;
 use crate::control::WATCH;
-use crate::dispatch::STEAL_AFTER;
 use crate::locked::Guard;
 
 impl Engine {
-    pub(super) fn is_ready(&self, what: &Sleeper) -> bool {
+    pub(crate) fn is_ready(&self, what: &Sleeper) -> bool {
         match what {
             Sleeper::Task(task) => task.is_done(),
             Sleeper::Completed => !self.completed.lock().is_empty(),
@@ -23,7 +23,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn has_space(&self, core: &Core) -> bool {
+    pub(crate) fn has_space(&self, core: &Core) -> bool {
         !matches!(core.state, State::Open) || self.config.max_queue.is_none_or(|max| core.queued() < max)
     }
 
@@ -57,7 +57,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn follow(
+    pub(crate) fn follow(
         &self,
         mut core: Guard<'_, Core>,
         what: &Sleeper,
@@ -97,7 +97,7 @@ impl Engine {
         if interrupted { Waited::Interrupted } else { Waited::Ready }
     }
 
-    pub(super) fn sleep_on(
+    pub(crate) fn sleep_on(
         &self,
         core: Guard<'_, Core>,
         word: &AtomicU32,
@@ -112,7 +112,7 @@ impl Engine {
         matches!(futex::wait(word, observed, timeout, Scope::Private), futex::Wait::Interrupted)
     }
 
-    pub(super) fn lead<'a>(
+    pub(crate) fn lead<'a>(
         &'a self,
         mut core: Guard<'a, Core>,
         what: &Sleeper,
@@ -164,18 +164,18 @@ impl Engine {
         }
     }
 
-    pub(super) fn is_there(&self, core: &Core, what: &Sleeper) -> bool {
+    pub(crate) fn is_there(&self, core: &Core, what: &Sleeper) -> bool {
         self.is_ready(what) || (what.wants_space() && self.has_space(core)) || core.is_over()
     }
 
     /// Whether a look at the rings would find something; no more than a hint.
-    pub(super) fn glance(&self) -> bool {
+    pub(crate) fn glance(&self) -> bool {
         let Some(core) = self.core.try_lock() else { return false };
         core.any_ready()
     }
 
     /// Makes another waiting thread look, because the leader leaves.
-    pub(super) fn promote(&self, core: &mut Core) {
+    pub(crate) fn promote(&self, core: &mut Core) {
         match core.followers.first() {
             None => {}
             Some((_, Sleeper::Task(task))) => task.nudge(),
@@ -186,7 +186,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn bump(word: &AtomicU32) {
+    pub(crate) fn bump(word: &AtomicU32) {
         word.fetch_add(1, Ordering::AcqRel);
         futex::wake(word, u32::MAX >> 1, Scope::Private);
     }
@@ -239,7 +239,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn look(&self, core: &mut Core) {
+    pub(crate) fn look(&self, core: &mut Core) {
         if self.is_remote() && !core.leader {
             self.poll(core);
             self.rest(core);
@@ -262,8 +262,8 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::outcome::Outcome;
     use crate::simulation::scene::Scene;
-    use crate::task::Outcome;
 
     #[test]
     fn a_worker_that_is_ready_is_heard_of_at_once() {

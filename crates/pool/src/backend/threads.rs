@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use ropewalk_shm::ring::AdaptiveSpin;
 
-use super::{Core, Engine, Running, State, Waited, lock};
 use crate::clock;
+use crate::engine::{Core, Engine, Running, State, Waited, lock};
 use crate::locked::{Guard, Opaque};
-use crate::task::{Call, Outcome, Record, Stage, Task};
+use crate::outcome::{Outcome, Record};
+use crate::task::{Call, Stage, Task};
 
 thread_local! {
     /// How long it has paid in this thread to look for a local task's end.
@@ -146,7 +147,7 @@ impl Engine {
     }
 
     /// Sees to it that somebody takes the task that has just been queued.
-    pub(super) fn local_changed(&self, core: &mut Core) {
+    pub(crate) fn local_changed(&self, core: &mut Core) {
         self.publish_local_load(core);
         if core.local_spins {
             // It looks into the queue once more before it sleeps, so it cannot miss this task.
@@ -164,7 +165,7 @@ impl Engine {
     }
 
     /// Blocks until a local task has ended. Nobody drives a pool of threads, so nobody has to know who waits.
-    pub(super) fn wait_local(&self, task: &Arc<Task>, deadline: Option<Instant>) -> Waited {
+    pub(crate) fn wait_local(&self, task: &Arc<Task>, deadline: Option<Instant>) -> Waited {
         if task.is_done() {
             return Waited::Ready;
         }

@@ -13,9 +13,11 @@ use crate::clock;
 use crate::engine::{Core, Engine, lock};
 use crate::events::{self, What};
 use crate::frame::{self, Entry, Part, Table};
+use crate::function::Function;
 use crate::lane::{Sent, send_plain};
+use crate::outcome::{Failure, Outcome, Record, Reply};
 use crate::passing::{self, Passed};
-use crate::task::{Call, Failure, Function, Outcome, Record, Reply, Stage, Task};
+use crate::task::{Call, Stage, Task};
 use crate::wire::{flags, kind};
 
 /// How long tasks are, learned from the answers: it sets how many may wait in a lane.
@@ -481,7 +483,7 @@ fn push_function(lane: &mut crate::lane::Lane, function: &Arc<Function>) -> Resu
     }
 }
 
-impl crate::workers::Worker {
+impl crate::backend::processes::workers::Worker {
     /// Makes sure that the worker has, or will have, a segment's descriptor; false when its socket takes no more now.
     pub(crate) fn give_segment(&mut self, segment: &Arc<Segment>) -> bool {
         if self.segments.touch(segment) {

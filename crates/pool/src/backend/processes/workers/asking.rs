@@ -8,13 +8,13 @@ use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::{limits, memfd, pidfd, socket};
 
 use super::{SIGKILL, Worker};
+use crate::backend::processes::notes::Notes;
 use crate::clock;
 use crate::config::Spawn;
 use crate::engine::{Core, Engine, State, lock};
 use crate::lane::Lane;
-use crate::notes::Notes;
+use crate::outcome::Failure;
 use crate::supervisor::Supervisor;
-use crate::task::Failure;
 use crate::zygote::{SpawnRequest, Zygote};
 
 const EMFILE: i32 = 24;
@@ -254,8 +254,8 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::outcome::Outcome;
     use crate::simulation::scene::{Actor, Scene};
-    use crate::task::Outcome;
 
     const MOMENT: Duration = Duration::from_millis(1);
 

@@ -130,7 +130,7 @@ impl Engine {
     }
 }
 
-impl crate::workers::Worker {
+impl crate::backend::processes::workers::Worker {
     fn forget_oldest(&mut self, named: &HashSet<u64>) -> bool {
         use std::os::fd::AsFd;
         self.segments.forget_oldest(self.socket.as_fd(), named)

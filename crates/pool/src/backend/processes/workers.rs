@@ -13,14 +13,16 @@ use ropewalk_os::pidfd;
 use ropewalk_shm::arena::Lease;
 use ropewalk_shm::segment::Segment;
 
+use crate::backend::processes::held::Held;
+use crate::backend::processes::neighbours::Doom;
 use crate::clock;
 use crate::engine::{Core, Engine, State, lock};
 use crate::events::{self, What};
-use crate::held::Held;
 use crate::lane::{Lane, send_plain};
-use crate::neighbours::Doom;
+use crate::outcome::{Failure, Outcome, Record};
+use crate::payload::Payload;
 use crate::supervisor::Supervisor;
-use crate::task::{Failure, Outcome, Payload, Record, Stage, Task};
+use crate::task::{Stage, Task};
 use crate::wire::kind;
 use crate::zygote::Zygote;
 

@@ -3,8 +3,9 @@
 use ropewalk_shm::arena::ArenaConfig;
 
 use super::*;
+use crate::payload::Payload;
 use crate::simulation::scene::{Actor, Scene};
-use crate::task::{Options, Payload};
+use crate::task::Options;
 
 #[test]
 fn a_lane_holds_as_much_as_outlasts_a_look() {

@@ -12,7 +12,8 @@ use ropewalk_shm::ring::Retract;
 
 use crate::clock;
 use crate::engine::{Core, Engine};
-use crate::task::{Failure, Outcome, Stage, Task};
+use crate::outcome::{Failure, Outcome};
+use crate::task::{Stage, Task};
 
 /// Why a worker is being ended though nothing is wrong with it.
 #[derive(Clone, Debug)]
@@ -115,7 +116,7 @@ impl Engine {
 
     /// A task was started in a worker that was ended for another's sake.
     pub(crate) fn lose_neighbour(&self, core: &mut Core, task: &Arc<Task>, failure: Failure, pid: i32) {
-        let record = crate::task::Record { pid, ..crate::task::Record::default() };
+        let record = crate::outcome::Record { pid, ..crate::outcome::Record::default() };
         // It has run in part: only one that may be run twice is run again. Its own attempts are not counted.
         if task.options.retries > 0 && self.may_retry(core) {
             self.run_again(core, task);

@@ -1,0 +1,71 @@
+//! Encoded bytes, with the memory that they refer to.
+
+use std::sync::Arc;
+
+use ropewalk_shm::arena::Lease;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
+
+use crate::locked::Opaque;
+use crate::wire::flags;
+
+/// Bytes of a pickle that is short enough to be kept for an error's text.
+pub(crate) const SHORT: usize = 4 * 1024;
+
+/// Encoded bytes, with what they refer to.
+#[derive(Debug, Default)]
+pub struct Payload {
+    /// `EMPTY`, `DESCRIBED`, `LEASED` as in `wire::flags`.
+    pub flags: u16,
+    /// The record's payload.
+    pub bytes: Vec<u8>,
+    /// Where large parts lie. The payload keeps it until the task has ended, so that every attempt finds its own
+    /// arguments; each worker whose views look into it keeps it too, until those are gone.
+    pub lease: Option<Arc<Lease>>,
+    /// Segments whose descriptors the worker must have before it reads the record.
+    pub segments: Vec<Arc<Segment>>,
+    /// Blocks of this process's own that the handles in it name: they keep their memory until the task has ended.
+    pub blocks: Vec<Arc<Block>>,
+    /// What has to live until the task has ended for the bytes to mean something.
+    pub kept: Option<Opaque>,
+}
+
+impl Payload {
+    /// A worker keeps the shared arrays that the payload names, or has given them to others, for as long as they like.
+    pub(crate) fn lend_for_good(&self) {
+        let leased = |id| self.lease.as_ref().is_some_and(|lease| lease.lies_in(id));
+        for segment in self.segments.iter().filter(|segment| !leased(segment.id())) {
+            segment.lend_for_good();
+        }
+        for block in &self.blocks {
+            block.lend_for_good();
+        }
+    }
+
+    /// The stream alone, if it is short: what an error is told of it costs no memory to speak of.
+    pub(crate) fn described(&self) -> Option<&[u8]> {
+        let plain = self.flags & flags::DESCRIBED == 0 && self.bytes.len() <= SHORT;
+        plain.then_some(self.bytes.as_slice())
+    }
+
+    /// What is kept of the arguments of a task whose worker died: nothing that holds memory or descriptors.
+    pub(crate) fn for_description(self) -> Self {
+        let bytes = if self.described().is_some() { self.bytes } else { Vec::new() };
+        Self { flags: self.flags, bytes, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_a_worker_keeps_is_not_used_again() {
+        use ropewalk_shm::arena::{Arena, ArenaConfig};
+        let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
+        let segment = arena.whole(&[1; 2 << 20]).expect("room");
+        let id = segment.id();
+        Payload { segments: vec![segment], ..Payload::default() }.lend_for_good();
+        assert_ne!(arena.whole(&[1; 2 << 20]).expect("room").id(), id);
+    }
+}
