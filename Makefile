@@ -3,7 +3,7 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: build, test-rust, test-python, lint, mutants, bench, bench-signals, bench-results, bench-loop,
+# Others: build, test-rust, test-python, generate, lint, mutants, bench, bench-signals, bench-results, bench-loop,
 # bench-messaging, bench-foundation, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
@@ -40,7 +40,7 @@ COMMA := ,
 
 .PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-loop bench-messaging
 .PHONY: bench-foundation doc clean check-tools mutants
-.PHONY: format lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
+.PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
 	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
@@ -78,6 +78,10 @@ check-tools:
 
 # Every check that needs no interpreter but this one; `.ci/run` runs them one by one and counts them.
 lint: lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
+
+# Writes what is made from a table in Rust: the heads of the classes of errors, and their page.
+generate: check-tools
+	@ROPEWALK_GENERATE=1 cargo test --quiet --package ropewalk-base --test generated
 
 lint-rust: check-tools
 	@cargo fmt --all --check

@@ -1,7 +1,7 @@
-"""Every exception that Ropewalk raises, each with a stable ``code`` and a ``remedy``: the table of errors.
+"""Every exception that Ropewalk raises, each with a stable `code` and a `remedy`; messaging's are in `ropewalk.zmq`.
 
-What fails in Rust has its code and its remedy in `crates/base/src/code.rs`, the same as here; a law test holds the two
-and docs/errors.md together. Messaging adds its own in `ropewalk.zmq`.
+The table is `crates/base/src/table.rs`: `make generate` writes the head of each class from it (its bases, its
+docstring, `code`, `remedy` and `_numbers`), and a test holds that. What a class does beside it is written here.
 
 An error that comes from a worker is raised as itself, with a `RemoteTraceback` as its cause. The classes here are for
 what the runtime itself has to say.
@@ -27,31 +27,31 @@ else:
 class RopewalkError(Exception):
     """The root of all errors of this package.
 
-    ``code`` is stable across versions: match on it or on the class, never on the text. ``remedy`` says what to try.
+    `code` is stable across versions: match on it or on the class, never on the text. `remedy` says what to try.
     """
 
     code: ClassVar[str] = "RW-ERROR"
-    remedy: ClassVar[str] = "Look at the class and at the message of the error itself."
+    remedy: ClassVar[str] = "Read the error's own class and message."
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
 
 
 class InternalError(RopewalkError, RuntimeError):
-    """Ropewalk itself has failed: compiled code found what it holds to be impossible.
+    """Compiled code of Ropewalk reached a state that it holds to be impossible.
 
-    It is a defect, and the rest of the program is not concerned.
+    This is a defect of Ropewalk. The rest of the program is not affected.
     """
 
     code = "RW-INTERNAL"
-    remedy = "Report it with the error's text; what the failed call was about may be in any state."
+    remedy = "Report it with the error's text. The object whose call failed may be in any state."
 
 
 class UnwrapError(RopewalkError):
-    """A result was unwrapped, and it was the other kind.
+    """A result was unwrapped as the kind that it is not.
 
-    Raised for an `Err` whose error is no exception (one that is gets raised itself), by ``expect``, and by
-    ``unwrap_err`` of an `Ok`.
+    `unwrap()` raises it for an `Err` whose error is no exception; an error that is one is raised itself. `expect()`
+    of an `Err` and `unwrap_err()` of an `Ok` always raise it.
     """
 
     code = "RW-UNWRAP"
@@ -64,50 +64,48 @@ class UnwrapError(RopewalkError):
 
 
 class PoolError(RopewalkError, RuntimeError):
-    """A pool could not do what it was asked to."""
+    """A pool could not do what it was asked to, in a forked child for instance."""
 
     code = "RW-POOL"
-    remedy = "Make a new pool; in a forked child, one of its own."
+    remedy = "Make a new pool. A forked child needs a pool of its own."
 
 
 class ZygoteFailed(PoolError):
-    """The process that forks workers could not be started, or is gone."""
+    """The zygote, the process that forks workers, could not be started or has ended."""
 
     code = "RW-ZYGOTE"
-    remedy = "Make a new pool; if it fails again, look at standard error for what the zygote said."
+    remedy = "Make a new pool. If it fails again, read what the zygote wrote to standard error."
 
 
 class PoolClosed(PoolError):
-    """The pool was shut down, and takes no more tasks."""
+    """The pool was shut down and accepts no more tasks."""
 
     code = "RW-POOL-CLOSED"
     remedy = "Make a new pool."
 
 
 class QueueFull(PoolError, queue.Full):
-    """The pool's queue is full and ``on_full="reject"``."""
+    """The pool's queue is full and the pool was made with `on_full="reject"`."""
 
     code = "RW-POOL-FULL"
     remedy = 'Try again later, raise `max_queue`, or use `on_full="block"`.'
 
 
 class PoolBroken(PoolError, BrokenProcessPool):
-    """The pool can run nothing any more."""
+    """The pool can run no task any more; the message names the cause."""
 
     code = "RW-POOL-BROKEN"
-    remedy = "Make a new pool; the message says what broke this one."
+    remedy = "Make a new pool."
 
 
 class WorkerCrashed(PoolBroken):
     """A worker process died while it ran this task.
 
-    Only this task fails; the pool goes on with a new worker, unless it was made with ``on_crash="break"``.
+    Only this task fails. The pool replaces the worker and goes on, unless it was made with `on_crash="break"`.
     """
 
     code = "RW-WORKER-CRASHED"
-    remedy = (
-        "If the task may be run twice, give it `retries`; if it was killed for memory, run fewer workers."
-    )
+    remedy = "If the task may be run twice, give it `retries`. If the worker was killed for memory, run fewer workers."
 
     def __init__(
         self,
@@ -139,31 +137,34 @@ class WorkerCrashed(PoolBroken):
 
 
 class PoolNested(PoolError):
-    """Pools start in the workers of other pools without end, or would."""
+    """Workers of a pool start pools whose workers start pools, without end."""
 
     code = "RW-POOL-NESTED"
     remedy = 'Move the use of the pool under `if __name__ == "__main__":`, or into a function.'
 
 
 class PoolTerminated(PoolBroken):
-    """The pool was terminated while this task ran: by `Pool.terminate`, or by a signal to its workers."""
+    """The pool was terminated while this task ran, by `Pool.terminate` or by a signal to its workers."""
 
     code = "RW-POOL-TERMINATED"
-    remedy = "Submit the task again to a new pool, if it may be run twice."
+    remedy = "If the task may be run twice, submit it to a new pool."
 
 
 class InitializerFailed(PoolBroken):
-    """The initializer raised in a worker; what it raised is the cause."""
+    """The pool's `initializer` raised an exception in a worker.
+
+    That exception is the cause (`__cause__`).
+    """
 
     code = "RW-INITIALIZER"
-    remedy = "Mend what the cause (`__cause__`) says of the initializer, and make a new pool."
+    remedy = "Correct what the cause reports of the initializer, and make a new pool."
 
 
 class TaskTimeout(RopewalkError, TimeoutError):
-    """A task overran its `timeout`, for a run alone, or its `deadline`, from the submission on."""
+    """A task exceeded its `timeout`, which limits the run alone, or its `deadline`, which counts from submission."""
 
     code = "RW-TIMEOUT"
-    remedy = "Give it more time, or split the task; `phase` says whether it had started."
+    remedy = "Raise the limit or split the task. `phase` says whether the task had started."
 
     def __init__(
         self, message: str, *, seconds: float | None = None, phase: str = "running", limit: str = "timeout"
@@ -178,62 +179,67 @@ class TaskTimeout(RopewalkError, TimeoutError):
 
 
 class EncodeError(RopewalkError, pickle.PicklingError):
-    """A function or an argument cannot be sent to a worker process."""
+    """A function or an argument cannot be pickled, so it cannot be sent to a worker process."""
 
     code = "RW-ENCODE"
     remedy = "Send something that can be pickled: open files, locks and sockets belong to their process."
 
 
 class ResultEncodeError(EncodeError):
-    """A result cannot be sent back from a worker process."""
+    """A result cannot be pickled, so the worker process cannot send it back."""
 
     code = "RW-ENCODE-RESULT"
     remedy = "Return something that can be pickled."
 
 
 class DecodeError(RopewalkError, BrokenProcessPool):
-    """Something arrived and could not be unpickled.
+    """What another process sent could not be unpickled.
 
-    Only its task fails. It is a `BrokenProcessPool` because that is what the standard library's pool raises here.
+    Only the task that it belongs to fails. The class is a `BrokenProcessPool` because that is what the standard
+    library's pool raises here.
     """
 
     code = "RW-DECODE"
-    remedy = "Look at the cause (`__cause__`): what was sent must unpickle in the other process, too."
+    remedy = "Read the cause (`__cause__`): what is sent must unpickle in the receiving process, too."
 
 
 class FunctionLoadError(RopewalkError, ImportError):
-    """A worker could not load the function: its module does not import there, say."""
+    """A worker could not load the task's function, for instance because its module does not import there."""
 
     code = "RW-FUNCTION"
-    remedy = "Put the module where workers can import it, on `sys.path` before the pool is made."
+    remedy = "Put the module where workers can import it: on `sys.path` before the pool is made."
 
 
 class SystemCallFailed(RopewalkError, OSError):
-    """The operating system refused a call; ``errno`` is its number for why."""
+    """The operating system refused a call; `errno` is its number for the reason."""
 
     code = "RW-OS"
     remedy = "Check the limits of this process: `ropewalk doctor` prints them."
-    _number: ClassVar[int | None] = None
+    #: The system's numbers for the limit, the usual one first.
+    _numbers: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self, message: str = "", errno: int | None = None) -> None:
         super().__init__(message)
         #: The operating system's number for what went wrong; `None` if it gave none.
-        self.errno = self._number if errno is None else errno
+        self.errno = next(iter(self._numbers), None) if errno is None else errno
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (*self.args[:1], self.errno)
 
 
 class Unsupported(SystemCallFailed):
-    """The operating system does not know a call that Ropewalk stands on, or a sandbox hides it."""
+    """The kernel or a sandbox does not provide a call that Ropewalk needs."""
 
     code = "RW-UNSUPPORTED"
     remedy = 'Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind="thread"`.'
-    _number = _errno.ENOSYS
+    _numbers = (_errno.ENOSYS,)
 
 
 class LimitReached(SystemCallFailed):
-    """A limit of the process, the user or the machine is reached. Never itself: the class says which limit."""
+    """The root of the limits: a limit of the process, the user or the machine is reached.
+
+    It is never raised itself. The subclass names the limit.
+    """
 
     code = "RW-LIMIT"
     remedy = "Raise the limit that the class names, or use less of it."
@@ -246,7 +252,7 @@ class OutOfDescriptors(LimitReached):
     remedy = (
         "Raise the limit of open files (`ulimit -n`), keep fewer large results at once, or run fewer workers."
     )
-    _number = _errno.EMFILE
+    _numbers = (_errno.EMFILE, _errno.ENFILE)
 
 
 class OutOfProcesses(LimitReached):
@@ -254,29 +260,23 @@ class OutOfProcesses(LimitReached):
 
     code = "RW-PROCESSES"
     remedy = "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers."
-    _number = _errno.EAGAIN
-
-
-class OutOfPorts(LimitReached):
-    """Every port of a bus between processes is taken."""
-
-    code = "RW-PORTS"
-    remedy = "Close buses in workers that need them no more, or use another bus."
-    _number = _errno.ENOSPC
+    _numbers = (_errno.EAGAIN,)
 
 
 class SharedMemoryError(RopewalkError, OSError):
     """Shared memory could not be made, mapped or read."""
 
     code = "RW-SHM"
-    remedy = "The class says more: match on the ones below it."
+    remedy = "Read the subclass, which names the reason."
 
 
 class SharedMemoryCorrupt(SharedMemoryError):
     """Shared memory holds numbers that make no sense: its peer is faulty or hostile."""
 
     code = "RW-SHM-CORRUPT"
-    remedy = "Look for native code in a task that writes where it must not; the worker is replaced."
+    remedy = (
+        "Look for native code in a task that writes outside of its own memory. The pool replaces the worker."
+    )
 
 
 class TooLarge(SharedMemoryError):
@@ -291,11 +291,11 @@ class FileSizeExceeded(LimitReached, SharedMemoryError):
 
     code = "RW-FILE-SIZE"
     remedy = "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once."
-    _number = _errno.EFBIG
+    _numbers = (_errno.EFBIG,)
 
 
 class StaleHandle(SharedMemoryError):
-    """A handle names shared memory that has been given back, and perhaps used again."""
+    """A handle names shared memory that was given back, and perhaps used again."""
 
     code = "RW-SHM-STALE"
     remedy = "Keep the shared object alive for as long as its handle is used."
@@ -306,14 +306,25 @@ class OutOfMemory(LimitReached, SharedMemoryError, MemoryError):
 
     code = "RW-NOMEM"
     remedy = "Free memory, send less at once, or raise the memory limit."
-    _number = _errno.ENOMEM
+    _numbers = (_errno.ENOMEM, _errno.ENOSPC)
+
+
+class OutOfPorts(LimitReached):
+    """Every port of a bus between processes is taken."""
+
+    code = "RW-PORTS"
+    remedy = "Close the bus in workers that no longer need it, or use another bus."
+    _numbers = (_errno.ENOSPC,)
 
 
 class RemoteError(RopewalkError):
-    """Stands in for a worker's exception that could not be pickled; its text tells the original's type and message."""
+    """Stands in for a worker's exception that could not be pickled, or not be unpickled here.
+
+    Its text has the type and the message of the original.
+    """
 
     code = "RW-REMOTE"
-    remedy = "Read the text, which names the original; give the exception class a working `__reduce__`."
+    remedy = "Give the original's class a working `__reduce__`."
 
 
 def of_code(code: str, message: str, errno: int | None) -> RopewalkError:
@@ -356,28 +367,28 @@ class RemoteTraceback(Exception):
 
 
 class BusError(RopewalkError, RuntimeError):
-    """A bus could not do what it was asked to."""
+    """A bus could not do what it was asked to, in a forked child for instance."""
 
     code = "RW-BUS"
-    remedy = "Read the message; in a forked child, make a bus of its own."
+    remedy = "Read the message. A forked child needs a bus of its own."
 
 
 class BusClosed(BusError):
-    """The bus, or the subscription, was closed, and everything in it was received."""
+    """The bus is closed, or the subscription is closed and every message in it was received."""
 
     code = "RW-BUS-CLOSED"
-    remedy = "Make a new bus, or subscribe anew."
+    remedy = "Make a new bus, or subscribe again."
 
 
 class BusFull(BusError, queue.Full):
-    """A subscription has no room, and its publisher is not to wait, or not any longer."""
+    """A subscription has no room, and its publisher does not wait, or has waited long enough."""
 
     code = "RW-BUS-FULL"
-    remedy = "Receive faster, raise `capacity`, or choose an `overflow` that drops."
+    remedy = "Receive faster, raise `capacity`, or choose an `overflow` that drops messages."
 
 
 class BusEmpty(BusError, queue.Empty, TimeoutError):
-    """There is no message, or there was none in time."""
+    """A subscription has no message, or none arrived within the timeout."""
 
     code = "RW-BUS-EMPTY"
     remedy = "Wait longer, or try again later."
@@ -386,11 +397,11 @@ class BusEmpty(BusError, queue.Empty, TimeoutError):
 class Lagged(BusError):
     """Messages were dropped before the next one, because the receiver was slower than its publishers.
 
-    It is raised once for each gap, at the place of the gap; the next call receives what comes after it.
+    It is raised once for each gap, at the place of the gap. The next call receives what comes after it.
     """
 
     code = "RW-BUS-LAGGED"
-    remedy = "Go on receiving; receive faster, or raise `capacity`, to lose none."
+    remedy = "Go on receiving. To lose none, receive faster or raise `capacity`."
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -404,17 +415,19 @@ class Lagged(BusError):
 
 
 class PublishTooDeep(BusError, RecursionError):
-    """Handlers publish to handlers without end."""
+    """Handlers publish to handlers deeper than the bus allows."""
 
     code = "RW-BUS-DEPTH"
-    remedy = "Break the circle of handlers, or publish from a subscription's receiver."
+    remedy = "Break the circle of handlers, publish from a subscription's receiver, or raise `max_depth`."
 
 
 class InvalidTopic(RopewalkError, ValueError):
-    """A topic or a pattern is malformed; the message says where."""
+    """A topic or a pattern is malformed; the message names the place."""
 
     code = "RW-TOPIC"
-    remedy = "Write words between dots; `*` stands for one word and `**` for any number in patterns."
+    remedy = (
+        "Write words between dots. In patterns, `*` stands for one word and `**` for any number of words."
+    )
 
 
 #: The classes by their codes.
@@ -423,12 +436,13 @@ _BY_CODE: dict[str, type[RopewalkError]] = {
     for each in list(globals().values())
     if isinstance(each, type) and issubclass(each, RopewalkError)
 }
-#: The limits by the system's numbers for them.
+#: The limits by the system's numbers for them. The first class in the table keeps a number that two have.
 _BY_NUMBER: dict[int, type[SystemCallFailed]] = {
-    each._number: each
-    for each in _BY_CODE.values()
-    if issubclass(each, SystemCallFailed) and each._number is not None and each is not OutOfPorts
-} | {_errno.ENFILE: OutOfDescriptors, _errno.ENOSPC: OutOfMemory}
+    number: each
+    for each in reversed(_BY_CODE.values())
+    if issubclass(each, SystemCallFailed)
+    for number in each._numbers
+}
 
 
 def _be_broken_process_pools(process: Any) -> None:

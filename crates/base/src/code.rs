@@ -1,70 +1,119 @@
-//! The table of what can fail here: for each failure its code, and what to try.
-//!
-//! Whoever shows errors to users finds their class by the code. A law test (`tests/law`) holds the table, those classes
-//! and the docs together.
+//! The type of an error's code, and what the table says of each.
 
-/// Makes the enum and its look-ups from one table, so that a new failure cannot lack a column.
-macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $remedy:literal;)*) => {
-        /// What kind of failure it was. The text of each is stable across versions.
+use std::ffi::CStr;
+
+/// What the table of errors says of one code.
+///
+/// `crates/base/tests/generated.rs` makes the Python class and the paragraphs of `docs/errors.md` from it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The code as text: programs match on it, so it never changes.
+    pub code: &'static str,
+    /// The Python class, which has the variant's name.
+    pub class: &'static CStr,
+    /// The Python module that holds the class.
+    pub module: &'static CStr,
+    /// What the class derives from: classes of the table, or Python's own.
+    pub bases: &'static [&'static str],
+    /// The operating system's numbers for this failure, by the names they have in Python's `errno`.
+    pub numbers: &'static [(&'static str, i32)],
+    /// The lines that say what failed: a first paragraph that stands alone, and others with more.
+    pub doc: &'static [&'static str],
+    /// What to try, in a sentence or two.
+    pub remedy: &'static str,
+}
+
+/// Makes [`Code`] and its entries from one table, so that no code can lack a column.
+macro_rules! errors {
+    ($(
+        in $module:literal {$(
+            $(#[doc = $doc:literal])+
+            $name:ident($($base:literal),+) $([$($number:ident),+])? = $code:literal, $remedy:literal;
+        )+}
+    )+) => {
+        /// What kind of failure it was: a row of the table of errors. Each variant has the name of its Python class.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
         #[non_exhaustive]
         pub enum Code {
-            $($(#[$doc])* $name,)*
+            $($(
+                $(#[doc = $doc])+
+                $name,
+            )+)+
         }
 
         impl Code {
-            /// Every code.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
+            /// Every code, in the table's order: a class comes after those it derives from.
+            pub const ALL: &[Self] = &[$($(Self::$name,)+)+];
+        }
 
-            /// The stable text.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $code,)* }
-            }
+        static ENTRIES: [$crate::code::Entry; Code::ALL.len()] = [
+            $($(
+                $crate::code::Entry {
+                    code: $code,
+                    class: $crate::code::c_text(concat!(stringify!($name), "\0")),
+                    module: $crate::code::c_text(concat!($module, "\0")),
+                    bases: &[$($base),+],
+                    numbers: &[$($((stringify!($number), $crate::code::$number)),+)?],
+                    doc: &[$($doc),+],
+                    remedy: $remedy,
+                },
+            )+)+
+        ];
 
-            /// What to try, in a sentence or two.
-            pub const fn hint(self) -> &'static str {
-                match self { $(Self::$name => $remedy,)* }
+        impl Code {
+            /// What the table says of this code.
+            #[inline]
+            pub fn entry(self) -> &'static $crate::code::Entry {
+                &ENTRIES[self as usize]
             }
         }
     };
 }
 
-codes! {
-    /// The operating system refused a call.
-    Os = "RW-OS",
-        "Check the limits of this process: `ropewalk doctor` prints them.";
-    /// The operating system does not know a call.
-    Unsupported = "RW-UNSUPPORTED",
-        "Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind=\"thread\"`.";
-    /// There is no room for a buffer.
-    NoMemory = "RW-NOMEM",
-        "Free memory, send less at once, or raise the memory limit.";
-    /// The process, or the machine, has as many files open as it may.
-    Files = "RW-FILES",
-        "Raise the limit of open files (`ulimit -n`), keep fewer large results at once, or run fewer workers.";
-    /// The user, or the control group, has as many processes and threads as it may.
-    Processes = "RW-PROCESSES",
-        "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers.";
-    /// A file, and shared memory is one, would be larger than the process may make it.
-    FileSize = "RW-FILE-SIZE",
-        "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once.";
-    /// Every port of a bus between processes is taken.
-    Ports = "RW-PORTS",
-        "Close buses in workers that need them no more, or use another bus.";
-    /// Shared memory holds numbers that make no sense: its peer is faulty or hostile.
-    ShmCorrupt = "RW-SHM-CORRUPT",
-        "Look for native code in a task that writes where it must not; the worker is replaced.";
-    /// A handle names memory that has been given back.
-    ShmStale = "RW-SHM-STALE",
-        "Keep the shared object alive for as long as its handle is used.";
-    /// A record does not fit where it should go.
-    TooLarge = "RW-TOO-LARGE",
-        "Send it in parts, or put it into shared memory (`ropewalk.share`) and send that.";
-    /// The pool takes no more tasks.
-    PoolClosed = "RW-POOL-CLOSED",
-        "Make a new pool.";
-    /// The process that forks workers failed.
-    Zygote = "RW-ZYGOTE",
-        "Make a new pool; if it fails again, look at standard error for what the zygote said.";
+pub(crate) use errors;
+
+/// A text with its zero.
+pub(crate) const fn c_text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a name holds a zero"),
+    }
+}
+
+// Linux's numbers for the limits.
+pub(crate) const EAGAIN: i32 = 11;
+pub(crate) const ENOMEM: i32 = 12;
+pub(crate) const ENFILE: i32 = 23;
+pub(crate) const EMFILE: i32 = 24;
+pub(crate) const EFBIG: i32 = 27;
+pub(crate) const ENOSPC: i32 = 28;
+pub(crate) const ENOSYS: i32 = 38;
+
+impl crate::Code {
+    /// The stable text.
+    pub fn as_str(self) -> &'static str {
+        self.entry().code
+    }
+
+    /// What to try, in a sentence or two.
+    pub fn remedy(self) -> &'static str {
+        self.entry().remedy
+    }
+
+    /// The code for a system call that failed.
+    ///
+    /// `ENOMEM` and `ENOSPC` mean that there is no room for memory of ours. `EAGAIN` is what `fork` and `clone` report
+    /// at the limit of processes; sockets report it too, but that is an answer and never becomes an error of ours.
+    pub(crate) fn of_system(error: &std::io::Error) -> Self {
+        let number = match error.raw_os_error() {
+            // A size that no `off_t` can hold is refused before the system sees it.
+            None if error.kind() == std::io::ErrorKind::OutOfMemory => Some(ENOMEM),
+            number => number,
+        };
+        // The first row that has the number: `OutOfPorts` carries one that stands for memory.
+        let has = |code: &&Self| code.entry().numbers.iter().any(|&(_, known)| Some(known) == number);
+        Self::ALL.iter().find(has).copied().unwrap_or(Self::SystemCallFailed)
+    }
 }

@@ -11,7 +11,7 @@ use crate::{Code, Error, Result};
 ///
 /// let failed = std::fs::File::open("/no/such/file").context("could not read the settings");
 /// let error = failed.unwrap_err();
-/// assert_eq!(error.code(), Code::Os);
+/// assert_eq!(error.code(), Code::SystemCallFailed);
 /// assert!(error.report().starts_with("could not read the settings: No such file"));
 /// ```
 pub trait ResultExt<T>: Sized {
@@ -34,34 +34,12 @@ pub trait ResultExt<T>: Sized {
     }
 }
 
-/// Linux's numbers for the limits that `io::ErrorKind` has no name of its own for.
-const EAGAIN: i32 = 11;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
-const ENOSYS: i32 = 38;
-
-/// Which limit it was. ENOMEM and ENOSPC mean "no room" for memory of ours. EAGAIN is what `fork` and `clone` say at
-/// the limit of processes; sockets say it too, but that is an answer and never becomes an error of ours.
-fn code_of(error: &std::io::Error) -> Code {
-    match error.raw_os_error() {
-        Some(ENFILE | EMFILE) => return Code::Files,
-        Some(EAGAIN) => return Code::Processes,
-        Some(ENOSYS) => return Code::Unsupported,
-        _ => {}
-    }
-    match error.kind() {
-        std::io::ErrorKind::OutOfMemory | std::io::ErrorKind::StorageFull => Code::NoMemory,
-        std::io::ErrorKind::FileTooLarge => Code::FileSize,
-        _ => Code::Os,
-    }
-}
-
 impl<T> ResultExt<T> for std::io::Result<T> {
     fn with_context<M: Into<Cow<'static, str>>>(self, message: impl FnOnce() -> M) -> Result<T> {
         // A match, because the caller that is to be told does not go through a closure.
         match self {
             Ok(value) => Ok(value),
-            Err(error) => Err(Error::caused(code_of(&error), message(), error)),
+            Err(error) => Err(Error::caused(Code::of_system(&error), message(), error)),
         }
     }
 }

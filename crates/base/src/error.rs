@@ -110,9 +110,9 @@ impl Error {
         self.inner().module
     }
 
-    /// What to try, as a sentence; empty where there is nothing general to say.
-    pub fn hint(&self) -> &'static str {
-        self.code().hint()
+    /// What to try, in a sentence or two.
+    pub fn remedy(&self) -> &'static str {
+        self.code().remedy()
     }
 
     /// The number that the operating system gave, if it was a call of its that failed.
@@ -134,11 +134,8 @@ impl Error {
             text.push_str(": ");
             text.push_str(&cause.to_string());
         }
-        let hint = self.hint();
-        if !hint.is_empty() {
-            text.push_str(". ");
-            text.push_str(hint);
-        }
+        text.push_str(". ");
+        text.push_str(self.remedy());
         text
     }
 

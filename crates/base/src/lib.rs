@@ -4,14 +4,15 @@
 //! the pointer and made only when something fails, or not even then: [`error!`] with a literal message points to a
 //! static.
 
-mod code;
+pub mod code;
 mod context;
 #[doc(hidden)]
 pub mod error;
+mod table;
 
-pub use code::Code;
 pub use context::{OptionExt, ResultExt};
 pub use error::Error;
+pub use table::Code;
 
 /// A result whose error has a code.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -29,38 +30,38 @@ mod tests {
     #[test]
     fn system_errors_are_sorted_by_number() {
         for (number, code) in [
-            (12, Code::NoMemory),
-            (28, Code::NoMemory),
-            (23, Code::Files),
-            (24, Code::Files),
-            (11, Code::Processes),
-            (27, Code::FileSize),
+            (12, Code::OutOfMemory),
+            (28, Code::OutOfMemory),
+            (23, Code::OutOfDescriptors),
+            (24, Code::OutOfDescriptors),
+            (11, Code::OutOfProcesses),
+            (27, Code::FileSizeExceeded),
             (38, Code::Unsupported),
-            (1, Code::Os),
+            (1, Code::SystemCallFailed),
         ] {
             let failed: std::io::Result<()> = Err(std::io::Error::from_raw_os_error(number));
             let error = failed.context("it failed").context("so this failed").expect_err("it failed");
             assert_eq!((error.code(), error.os_error()), (code, Some(number)));
         }
-        assert_eq!(error!(Code::Zygote, "it is gone").os_error(), None);
+        assert_eq!(error!(Code::ZygoteFailed, "it is gone").os_error(), None);
     }
 
     #[test]
     fn codes_are_unique_and_say_what_to_try() {
         let texts: std::collections::HashSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(texts.len(), Code::ALL.len());
-        assert!(Code::ALL.iter().all(|code| code.hint().ends_with('.')));
+        assert!(Code::ALL.iter().all(|code| code.remedy().ends_with('.')));
     }
 
     #[test]
     fn a_literal_message_is_static_and_others_are_boxed() {
-        let fixed = || error!(Code::Zygote, "it is gone");
+        let fixed = || error!(Code::ZygoteFailed, "it is gone");
         let (one, two) = (fixed(), fixed());
         assert_eq!(
-            (one.code(), one.module(), one.hint()),
-            (Code::Zygote, module_path!(), Code::Zygote.hint())
+            (one.code(), one.module(), one.remedy()),
+            (Code::ZygoteFailed, module_path!(), Code::ZygoteFailed.remedy())
         );
-        let boxed = Error::new(Code::Zygote, String::from("it is gone"));
+        let boxed = Error::new(Code::ZygoteFailed, String::from("it is gone"));
         assert_eq!((boxed.to_string(), boxed.module()), (one.to_string(), file!()));
         // Both kinds are dropped here, and moved to other threads.
         std::thread::spawn(move || drop((one, boxed))).join().expect("no panic");
@@ -74,12 +75,12 @@ mod tests {
             .context("could not open")
             .with_context(|| format!("could not start {}", "it"))
             .expect_err("it failed");
-        assert_eq!(error.code(), Code::Files);
+        assert_eq!(error.code(), Code::OutOfDescriptors);
         let texts: Vec<String> = error.chain().map(ToString::to_string).collect();
         assert_eq!(texts[..2], ["could not start it", "could not open"]);
         assert_eq!(texts.len(), 3);
         assert_eq!(error.module(), file!());
-        let missing = None::<u8>.or_error(Code::ShmStale, "it is not there").expect_err("nothing");
+        let missing = None::<u8>.or_error(Code::StaleHandle, "it is not there").expect_err("nothing");
         assert_eq!(
             format!("{missing:?}").split(" [").nth(1),
             Some(&*format!("RW-SHM-STALE in {}]", file!()))
@@ -87,10 +88,10 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_message_cause_and_hint() {
+    fn a_report_tells_message_cause_and_remedy() {
         let failed: std::io::Result<()> = Err(std::io::Error::from(std::io::ErrorKind::OutOfMemory));
         let error = failed.context("could not make a segment").expect_err("it failed");
-        assert_eq!(error.code(), Code::NoMemory);
+        assert_eq!(error.code(), Code::OutOfMemory);
         let report = error.report();
         assert!(report.starts_with("could not make a segment: "), "{report}");
         assert!(report.ends_with("raise the memory limit."), "{report}");

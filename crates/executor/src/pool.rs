@@ -87,7 +87,7 @@ impl Core {
             if let Err(error) = core.roster.add(&core) {
                 core.shutdown();
                 return Err(ropewalk_base::Error::caused(
-                    ropewalk_base::Code::Os,
+                    ropewalk_base::Code::SystemCallFailed,
                     "could not start a worker thread",
                     error,
                 ));

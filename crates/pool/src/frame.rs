@@ -71,7 +71,7 @@ pub enum Part<'a> {
 }
 
 fn corrupt(what: &'static str) -> Error {
-    Error::new(Code::ShmCorrupt, what)
+    Error::new(Code::SharedMemoryCorrupt, what)
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
@@ -84,7 +84,7 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` when the table is longer than the payload or has no entry, an inline entry points
+    /// `Code::SharedMemoryCorrupt` when the table is longer than the payload or has no entry, an inline entry points
     /// outside, or a handle names no segment.
     pub fn parse(payload: &'a [u8]) -> Result<Self> {
         let count = payload.get(..4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(with(1, 0), Ok(1));
         for (count, handles) in [(0, 0), (1, 1), (1, 2), (3, 0), (u32::MAX, 0)] {
             let (code, text) = with(count, handles).expect_err("senseless");
-            assert_eq!(code, Code::ShmCorrupt, "{text}");
+            assert_eq!(code, Code::SharedMemoryCorrupt, "{text}");
         }
         assert!(Table::parse(&[1; 15]).is_err() && Table::parse(&[]).is_err());
     }

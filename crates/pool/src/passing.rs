@@ -55,7 +55,7 @@ fn segment_message(segment: &Segment, given: bool) -> [u8; MESSAGE] {
 /// Passes a segment, blocking while the socket is full. With `given` the receiver becomes its owner.
 pub(crate) fn pass(socket: BorrowedFd<'_>, segment: &Segment, given: bool) -> Result<()> {
     let Some(fd) = segment.fd() else {
-        return Err(error!(Code::Files, "a segment has no descriptor that could be passed on"));
+        return Err(error!(Code::OutOfDescriptors, "a segment has no descriptor that could be passed on"));
     };
     socket::send(socket, &[&segment_message(segment, given)], &[fd], true)
         .context("could not pass a segment's descriptor to another process")
@@ -84,11 +84,11 @@ pub(crate) fn try_forget(socket: BorrowedFd<'_>, id: u64) -> Sent {
 ///
 /// # Errors
 ///
-/// `Code::ShmCorrupt` for a message that an honest peer does not send.
+/// `Code::SharedMemoryCorrupt` for a message that an honest peer does not send.
 pub(crate) fn receive(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Option<Passed>> {
     let mut bytes = [0; MESSAGE];
     let mut fds = Vec::new();
-    let malformed = || error!(Code::ShmCorrupt, "a segment's message is malformed");
+    let malformed = || error!(Code::SharedMemoryCorrupt, "a segment's message is malformed");
     let got = match socket::recv_packet(socket.as_fd(), &mut bytes, &mut fds, false) {
         Ok(got) => got,
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => return Err(malformed()),
@@ -122,7 +122,7 @@ pub(crate) fn receive(socket: &OwnedFd, arena: Option<&Arc<Arena>>) -> Result<Op
             match taken {
                 Ok(segment) => Ok(Some(Passed::Segment(segment))),
                 // The address space, or the limit of mappings: the peer has done nothing wrong.
-                Err(error) if !matches!(error.code(), Code::ShmCorrupt | Code::ShmStale) => {
+                Err(error) if !matches!(error.code(), Code::SharedMemoryCorrupt | Code::StaleHandle) => {
                     Ok(Some(Passed::Lost(id, error)))
                 }
                 Err(error) => Err(error),
@@ -137,7 +137,7 @@ fn no_descriptors() -> Error {
     let limit =
         ropewalk_os::limits::open_files().map_or_else(String::new, |limit| format!(", which is {limit}"));
     error!(
-        Code::Files,
+        Code::OutOfDescriptors,
         "a descriptor of shared memory did not fit into process {}: the limit of open files (RLIMIT_NOFILE{limit}) \
          is reached",
         ropewalk_os::process::current_pid(),
@@ -203,12 +203,12 @@ mod tests {
             let (ours, theirs) = pair();
             socket::send(ours.as_fd(), &[bytes], fds, true).expect("sent");
             let error = receive(&theirs, None).expect_err(what);
-            assert_eq!(error.code(), Code::ShmCorrupt, "{what}");
+            assert_eq!(error.code(), Code::SharedMemoryCorrupt, "{what}");
         }
         // The descriptor is that of another segment than was said.
         let (ours, theirs) = pair();
         socket::send(ours.as_fd(), &[&message(LENT, one.id() ^ 2, 1, 64)], &[fd], true).expect("sent");
-        assert_eq!(receive(&theirs, None).expect_err("another").code(), Code::ShmCorrupt);
+        assert_eq!(receive(&theirs, None).expect_err("another").code(), Code::SharedMemoryCorrupt);
     }
 
     #[test]

@@ -116,7 +116,9 @@ impl Supervisor {
         Arena::global().attend(Self::remind);
         let executor = background()?;
         let accepted = executor.execute(Job::new(move || supervisor.run()));
-        accepted.map_err(|refused| Error::caused(Code::Os, "could not start the supervisor", refused))?;
+        accepted.map_err(|refused| {
+            Error::caused(Code::SystemCallFailed, "could not start the supervisor", refused)
+        })?;
         CURRENT.store(std::ptr::from_ref(supervisor).cast_mut(), Ordering::Release);
         Ok(supervisor)
     }
@@ -156,7 +158,7 @@ impl Supervisor {
             watched.wanted.push((command.clone(), answer));
         }
         self.wake.signal();
-        answered.recv().map_err(|_| error!(Code::Zygote, "the supervisor's thread is gone"))?
+        answered.recv().map_err(|_| error!(Code::ZygoteFailed, "the supervisor's thread is gone"))?
     }
 
     pub(crate) fn new_worker_id(&self, engine: &Weak<Engine>) -> u64 {
@@ -343,7 +345,7 @@ impl Supervisor {
 
     fn restart(&self, engine: &Arc<Engine>) -> Result<Arc<Zygote>> {
         let Some(spawn) = &engine.config.spawn else {
-            return Err(error!(Code::Zygote, "the pool has no worker processes"));
+            return Err(error!(Code::ZygoteFailed, "the pool has no worker processes"));
         };
         let existing = lock(&self.watched).zygotes.get(&spawn.zygote).map(Arc::clone);
         existing.map_or_else(|| self.start_zygote(&spawn.zygote), Ok)

@@ -64,7 +64,7 @@ impl WorkerEnd {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` when the ring's numbers make no sense; the worker had better leave then.
+    /// `Code::SharedMemoryCorrupt` when the ring's numbers make no sense; the worker had better leave then.
     pub fn try_next(&mut self) -> Result<Option<Incoming>> {
         loop {
             let Some(header) = self.tasks.peek().map_err(Error::from)? else { return Ok(None) };
@@ -133,7 +133,9 @@ impl WorkerEnd {
                 Ok(false)
             }
             Err(PushError::TooLarge) => Err(error!(Code::TooLarge, "a reply is larger than its ring takes")),
-            Err(PushError::Corrupt) => Err(error!(Code::ShmCorrupt, "a result ring's head makes no sense")),
+            Err(PushError::Corrupt) => {
+                Err(error!(Code::SharedMemoryCorrupt, "a result ring's head makes no sense"))
+            }
         }
     }
 
@@ -205,8 +207,8 @@ impl FdChannel {
     ///
     /// # Errors
     ///
-    /// `Code::ShmStale` when the generation is not the segment's any more; `Code::Files` when its descriptor came and
-    /// did not fit; an error when it does not come.
+    /// `Code::StaleHandle` when the generation is not the segment's any more; `Code::OutOfDescriptors` when its
+    /// descriptor came and did not fit; an error when it does not come.
     pub fn segment(&self, id: u64, generation: u64) -> Result<Arc<Segment>> {
         self.segment_by(id, generation, Instant::now() + PATIENCE)
     }
@@ -231,7 +233,7 @@ impl FdChannel {
                 }
             }
             if Instant::now() > deadline {
-                return Err(error!(Code::ShmStale, "a segment was named but its descriptor never came"));
+                return Err(error!(Code::StaleHandle, "a segment was named but its descriptor never came"));
             }
             ropewalk_os::process::wait_readable(self.socket.as_fd(), Duration::from_millis(100));
         }
@@ -416,7 +418,7 @@ mod tests {
         });
         assert_eq!(found.expect("it has come").id(), second.id());
         let never = channel.segment_by(1 << 50, 1, Instant::now()).expect_err("it is not passed");
-        assert_eq!(never.code(), Code::ShmStale);
+        assert_eq!(never.code(), Code::StaleHandle);
     }
 
     #[test]
@@ -431,7 +433,7 @@ mod tests {
         drop(one);
         let found = channel.segment(id, generation).expect("it has come");
         assert_eq!(found.id(), id);
-        assert_eq!(channel.segment(id, generation + 1).expect_err("another").code(), Code::ShmStale);
+        assert_eq!(channel.segment(id, generation + 1).expect_err("another").code(), Code::StaleHandle);
         drop(found);
         channel.drain().expect("sound");
         assert!(Segment::lookup(id, generation).expect("its own").is_some(), "it is kept");

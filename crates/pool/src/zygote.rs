@@ -193,9 +193,9 @@ impl Zygote {
     pub(crate) fn receive(&self) -> Result<Option<Message>> {
         let mut buffer = [0; LARGEST];
         let mut fds = Vec::new();
-        let senseless = || error!(Code::Zygote, "the zygote sent a message that makes no sense");
+        let senseless = || error!(Code::ZygoteFailed, "the zygote sent a message that makes no sense");
         match socket::recv(self.socket.as_fd(), &mut buffer, &mut fds, false) {
-            Ok(0) => Err(error!(Code::Zygote, "the zygote is gone")),
+            Ok(0) => Err(error!(Code::ZygoteFailed, "the zygote is gone")),
             Ok(got) => Message::parse(buffer.get(..got).unwrap_or_default(), &mut fds)
                 .map(Some)
                 .ok_or_else(senseless),
@@ -258,7 +258,7 @@ mod tests {
         assert!(
             matches!(say(LARGEST), Ok(Some(Message::Failed { worker: 7, reason })) if reason.len() == LARGEST - HEAD)
         );
-        assert_eq!(say(LARGEST + 1).expect_err("cut").code(), Code::Zygote);
+        assert_eq!(say(LARGEST + 1).expect_err("cut").code(), Code::ZygoteFailed);
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room.
+    /// `Code::OutOfMemory` when there is no room.
     pub fn put_parts(&self, parts: &[&[u8]]) -> Result<Lease> {
         let mut total = 0;
         let mut ranges = Vec::with_capacity(parts.len());
@@ -261,7 +261,9 @@ impl Arena {
                     });
                 }
                 // There may be room in a region that is there, and descriptors of memory that is only kept.
-                Err(error) if error.code() == Code::Files && total <= LARGEST_IN_REGION => self.trim(),
+                Err(error) if error.code() == Code::OutOfDescriptors && total <= LARGEST_IN_REGION => {
+                    self.trim()
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -305,7 +307,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room.
+    /// `Code::OutOfMemory` when there is no room.
     pub fn whole(&self, bytes: &[u8]) -> Result<Arc<Segment>> {
         self.segment_of(&[bytes], &[(0, bytes.len() as u64)], bytes.len().max(ALIGN))
     }
@@ -314,10 +316,11 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room.
+    /// `Code::OutOfMemory` when there is no room.
     pub fn zeroed(&self, size: usize) -> Result<Arc<Segment>> {
         let size = size.max(ALIGN).checked_next_multiple_of(ALIGN);
-        let size = size.ok_or_else(|| error!(Code::NoMemory, "an array would be larger than any memory"))?;
+        let size =
+            size.ok_or_else(|| error!(Code::OutOfMemory, "an array would be larger than any memory"))?;
         Ok(Segment::create(size, true)?.publish(self.home()))
     }
 

@@ -150,7 +150,7 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room, `Code::Files` when there is no descriptor.
+    /// `Code::OutOfMemory` when there is no room, `Code::OutOfDescriptors` when there is no descriptor.
     pub fn zeroed(size: usize) -> Result<Arc<Self>> {
         if size <= LARGEST_ON_SHELF {
             return Shelf::global().take(size.max(1).next_multiple_of(ALIGN)).map(Arc::new);

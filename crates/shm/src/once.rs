@@ -74,7 +74,7 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room.
+    /// `Code::OutOfMemory` when there is no room.
     pub fn put_once(&self, bytes: &[u8]) -> Result<Arc<Lease>> {
         if !self.is_ours() {
             return self.put_parts(&[bytes]).map(Arc::new);

@@ -95,7 +95,7 @@ impl std::error::Error for Corrupt {}
 
 impl From<Corrupt> for Error {
     fn from(corrupt: Corrupt) -> Self {
-        Self::caused(Code::ShmCorrupt, "a ring in shared memory is corrupt", corrupt)
+        Self::caused(Code::SharedMemoryCorrupt, "a ring in shared memory is corrupt", corrupt)
     }
 }
 

@@ -144,11 +144,12 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room.
+    /// `Code::OutOfMemory` when there is no room.
     pub fn create(size: usize, zeroed: bool) -> Result<Self> {
         let bytes = HEADER.checked_add(size).filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes =
-            bytes.ok_or_else(|| error!(Code::NoMemory, "a segment would be larger than any memory"))? as u64;
+        let bytes = bytes
+            .ok_or_else(|| error!(Code::OutOfMemory, "a segment would be larger than any memory"))?
+            as u64;
         let huge = size >= WORTH_HUGE;
         let make = if zeroed && !huge {
             memfd::create(c"ropewalk-segment", bytes, true)
@@ -210,8 +211,8 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` when it is not the segment that was announced or its size is not sealed,
-    /// `Code::ShmStale` for another generation.
+    /// `Code::SharedMemoryCorrupt` when it is not the segment that was announced or its size is not sealed,
+    /// `Code::StaleHandle` for another generation.
     pub fn attach(fd: OwnedFd, id: u64, generation: u64) -> Result<Arc<Self>> {
         Self::attach_as(fd, id, Some(generation), None)
     }
@@ -221,7 +222,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` as [`attach`](Self::attach).
+    /// `Code::SharedMemoryCorrupt` as [`attach`](Self::attach).
     pub fn attach_any(fd: OwnedFd, id: u64) -> Result<Arc<Self>> {
         Self::attach_as(fd, id, None, None)
     }
@@ -248,8 +249,9 @@ impl Segment {
             generation.map_or(Ok(()), |generation| known.check(generation))?;
             return Ok(known);
         }
-        let corrupt =
-            || error!(Code::ShmCorrupt, "a descriptor is not that of the segment it was announced as");
+        let corrupt = || {
+            error!(Code::SharedMemoryCorrupt, "a descriptor is not that of the segment it was announced as")
+        };
         let bytes = memfd::size(fd.as_fd()).context("could not measure a segment")?;
         let bytes = usize::try_from(bytes).map_err(|_| corrupt())?;
         if bytes < HEADER || !memfd::is_size_sealed(fd.as_fd()) {
@@ -288,7 +290,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::ShmStale` when it has another generation.
+    /// `Code::StaleHandle` when it has another generation.
     pub fn lookup(id: u64, generation: u64) -> Result<Option<Arc<Self>>> {
         let found = registry().get(&id).and_then(Weak::upgrade);
         match found {
@@ -331,14 +333,16 @@ impl Segment {
     }
 
     fn open_fd(&self) -> Result<BorrowedFd<'_>> {
-        self.fd().ok_or_else(|| error!(Code::Files, "a segment's descriptor was closed to save descriptors"))
+        self.fd().ok_or_else(|| {
+            error!(Code::OutOfDescriptors, "a segment's descriptor was closed to save descriptors")
+        })
     }
 
     /// Whether a handle of this generation is good.
     ///
     /// # Errors
     ///
-    /// `Code::ShmStale` if not.
+    /// `Code::StaleHandle` if not.
     pub fn check(&self, generation: u64) -> Result<()> {
         if self.generation() == generation {
             return Ok(());
@@ -350,12 +354,12 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` if not.
+    /// `Code::SharedMemoryCorrupt` if not.
     pub fn check_range(&self, offset: u64, length: u64) -> Result<()> {
         if offset.checked_add(length).is_some_and(|end| end <= self.size()) {
             return Ok(());
         }
-        Err(error!(Code::ShmCorrupt, "a handle points outside its segment"))
+        Err(error!(Code::SharedMemoryCorrupt, "a handle points outside its segment"))
     }
 
     /// Where the data start: 4096-byte aligned, `size` bytes, mapped at the first call.
@@ -380,7 +384,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// When the address space is full; `Code::ShmCorrupt` outside the segment.
+    /// When the address space is full; `Code::SharedMemoryCorrupt` outside the segment.
     pub fn private_copy(&self, offset: u64, length: u64) -> Result<(Mapping, *mut u8)> {
         self.check_range(offset, length)?;
         let start = HEADER + offset as usize;
@@ -430,7 +434,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room, `Code::ShmCorrupt` outside the segment.
+    /// `Code::OutOfMemory` when there is no room, `Code::SharedMemoryCorrupt` outside the segment.
     pub fn fill(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         memfd::write_at(self.open_fd()?, bytes, HEADER as u64 + offset).context("could not fill a segment")
@@ -441,7 +445,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` outside the segment.
+    /// `Code::SharedMemoryCorrupt` outside the segment.
     pub(crate) fn fill_wide(&self, offset: u64, bytes: &[u8]) -> Result<bool> {
         /// What is had and filled at a time, so that it is still in the cache.
         const STEP: usize = 1 << 20;
@@ -472,7 +476,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room.
+    /// `Code::OutOfMemory` when there is no room.
     pub fn set_aside(&self) -> Result<()> {
         memfd::set_aside(self.open_fd()?).context("could not set a segment's memory aside")
     }
@@ -489,7 +493,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::NoMemory` when there is no room, `Code::ShmCorrupt` outside the segment.
+    /// `Code::OutOfMemory` when there is no room, `Code::SharedMemoryCorrupt` outside the segment.
     pub fn set_range_aside(&self, offset: u64, length: u64) -> Result<()> {
         self.check_range(offset, length)?;
         let Some(fd) = self.fd() else { return Ok(()) };
@@ -501,7 +505,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::ShmCorrupt` outside the segment; the kernel's error otherwise.
+    /// `Code::SharedMemoryCorrupt` outside the segment; the kernel's error otherwise.
     pub fn give_range_back(&self, offset: u64, length: u64) -> Result<()> {
         self.check_range(offset, length)?;
         memfd::give_back(self.open_fd()?, HEADER as u64 + offset, length)
@@ -512,7 +516,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// As [`data`](Self::data), and `Code::ShmCorrupt` outside the segment.
+    /// As [`data`](Self::data), and `Code::SharedMemoryCorrupt` outside the segment.
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         let data = self.data()?;
@@ -540,7 +544,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// As [`data`](Self::data), and `Code::ShmCorrupt` outside the segment.
+    /// As [`data`](Self::data), and `Code::SharedMemoryCorrupt` outside the segment.
     pub fn copy_out(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
         self.check_range(offset, length)?;
         let data = self.data()?;
@@ -558,7 +562,7 @@ impl Segment {
 }
 
 fn stale() -> Error {
-    error!(Code::ShmStale, "a handle names shared memory that has been given back")
+    error!(Code::StaleHandle, "a handle names shared memory that has been given back")
 }
 
 impl Drop for Segment {
@@ -610,14 +614,14 @@ mod tests {
     #[test]
     fn what_is_no_segment_is_refused() {
         let plain = memfd::create(c"test", 8192, true).expect("a memfd");
-        assert_eq!(Segment::attach(plain, 7, 1).expect_err("no header").code(), Code::ShmCorrupt);
+        assert_eq!(Segment::attach(plain, 7, 1).expect_err("no header").code(), Code::SharedMemoryCorrupt);
         let short = memfd::create(c"test", 100, true).expect("a memfd");
-        assert_eq!(Segment::attach(short, 7, 1).expect_err("too short").code(), Code::ShmCorrupt);
+        assert_eq!(Segment::attach(short, 7, 1).expect_err("too short").code(), Code::SharedMemoryCorrupt);
         let segment = Segment::create(100, true).expect("a segment");
         let fd = segment.fd().expect("open").try_clone_to_owned().expect("a descriptor");
         assert_eq!(
             Segment::attach(fd, segment.id(), 2).expect_err("another generation").code(),
-            Code::ShmStale
+            Code::StaleHandle
         );
     }
 }

@@ -31,7 +31,7 @@ fn beyond_a_number_an_adopted_segment_has_no_descriptor() {
         for late in &all[MOST_OPEN..] {
             assert!(late.fd().is_none());
             assert_eq!(late.copy_out(0, 11).expect("mapped"), b"still there");
-            assert_eq!(late.set_aside().expect_err("no descriptor").code(), Code::Files);
+            assert_eq!(late.set_aside().expect_err("no descriptor").code(), Code::OutOfDescriptors);
         }
         // Once they are gone there is room for others.
     }

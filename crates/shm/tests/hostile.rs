@@ -80,7 +80,7 @@ fn read(consumer: &mut Consumer) -> Option<usize> {
             }
             Ok(None) => return Some(count),
             Err(corrupt) => {
-                assert_eq!(ropewalk_base::Error::from(corrupt).code(), Code::ShmCorrupt);
+                assert_eq!(ropewalk_base::Error::from(corrupt).code(), Code::SharedMemoryCorrupt);
                 return None;
             }
         }
@@ -269,7 +269,9 @@ fn a_segment_with_a_corrupt_header_is_refused() {
         };
         match Segment::attach(fd, id, 1) {
             Ok(_) => assert_eq!(before, value),
-            Err(error) => assert!(matches!(error.code(), Code::ShmCorrupt | Code::ShmStale), "{error:?}"),
+            Err(error) => {
+                assert!(matches!(error.code(), Code::SharedMemoryCorrupt | Code::StaleHandle), "{error:?}")
+            }
         }
     }
 }
@@ -284,17 +286,20 @@ fn a_segment_that_could_be_shrunk_is_refused() {
     memfd::write_at(copy.as_fd(), page, 0).expect("written");
     let id = segment.id();
     drop((from, segment));
-    assert_eq!(Segment::attach(copy, id, 1).expect_err("not sealed").code(), Code::ShmCorrupt);
+    assert_eq!(Segment::attach(copy, id, 1).expect_err("not sealed").code(), Code::SharedMemoryCorrupt);
 }
 
 #[test]
 fn ranges_outside_are_refused_without_overflow() {
     let segment = Segment::create(1000, true).expect("a segment");
     for (offset, length) in [(1000, 1), (0, 1001), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
-        assert_eq!(segment.check_range(offset, length).expect_err("outside").code(), Code::ShmCorrupt);
+        assert_eq!(
+            segment.check_range(offset, length).expect_err("outside").code(),
+            Code::SharedMemoryCorrupt
+        );
     }
     segment.check_range(1000, 0).expect("empty, at the end");
     for size in [usize::MAX, usize::MAX - 4096, 1 << 62] {
-        assert_eq!(Segment::create(size, true).expect_err("too large").code(), Code::NoMemory);
+        assert_eq!(Segment::create(size, true).expect_err("too large").code(), Code::OutOfMemory);
     }
 }

@@ -47,7 +47,7 @@ fn memory_is_taken_and_given_back_where_it_is_asked_for() {
         sparse.give_range_back(0, (1 << 20) + 1).expect_err("outside"),
         sparse.private_copy(1 << 20, 1).expect_err("outside"),
     ] {
-        assert_eq!(error.code(), Code::ShmCorrupt, "{error}");
+        assert_eq!(error.code(), Code::SharedMemoryCorrupt, "{error}");
     }
 }
 
@@ -84,9 +84,9 @@ fn whoever_gives_memory_back_makes_old_handles_stale() {
     let segment = arena.whole(&[3; 3 << 20]).expect("room");
     let (id, generation) = (segment.id(), segment.generation());
     assert!(id != 0 && segment.check(generation).is_ok());
-    assert_eq!(segment.check(generation + 1).expect_err("another").code(), Code::ShmStale);
+    assert_eq!(segment.check(generation + 1).expect_err("another").code(), Code::StaleHandle);
     assert!(Arc::ptr_eq(&segment, &Segment::lookup(id, generation).expect("sound").expect("known")));
-    assert_eq!(Segment::lookup(id, generation + 1).expect_err("another").code(), Code::ShmStale);
+    assert_eq!(Segment::lookup(id, generation + 1).expect_err("another").code(), Code::StaleHandle);
     assert!(Segment::lookup(id ^ 2, generation).expect("sound").is_none());
     drop(segment);
     assert!(Segment::lookup(id, generation).expect("sound").is_none());
@@ -97,7 +97,7 @@ fn whoever_gives_memory_back_makes_old_handles_stale() {
     assert!(zeroed.id() != id && bytes(&zeroed, 0, 3 << 20) == vec![0; 3 << 20]);
     assert_eq!(arena.zeroed(1).expect("room").size(), 64);
     assert_eq!(arena.zeroed(65).expect("room").size(), 128);
-    assert_eq!(arena.zeroed(usize::MAX).expect_err("too large").code(), Code::NoMemory);
+    assert_eq!(arena.zeroed(usize::MAX).expect_err("too large").code(), Code::OutOfMemory);
 }
 
 #[test]
@@ -107,9 +107,12 @@ fn a_descriptor_is_attached_once_and_checked() {
     let fd = || segment.fd().expect("open").try_clone_to_owned().expect("a descriptor");
     let same = Segment::attach(fd(), id, generation).expect("known");
     assert!(Arc::ptr_eq(&same, &segment));
-    assert_eq!(Segment::attach(fd(), id, generation + 1).expect_err("another").code(), Code::ShmStale);
+    assert_eq!(Segment::attach(fd(), id, generation + 1).expect_err("another").code(), Code::StaleHandle);
     assert!(Arc::ptr_eq(&Segment::attach_any(fd(), id).expect("known"), &segment));
-    assert_eq!(Segment::attach(fd(), id ^ 2, generation).expect_err("another").code(), Code::ShmCorrupt);
+    assert_eq!(
+        Segment::attach(fd(), id ^ 2, generation).expect_err("another").code(),
+        Code::SharedMemoryCorrupt
+    );
     let late = fd();
     drop((same, segment));
     let attached = Segment::attach_any(late, id).expect("sound");

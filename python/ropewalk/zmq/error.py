@@ -19,13 +19,13 @@ class ZMQBaseError(RopewalkError):
     """The root of all errors of the messaging part."""
 
     code = "RW-ZMQ"
-    remedy = "Look at the class, which says more."
+    remedy = "Read the subclass, which says more."
 
 
 class ZMQError(ZMQBaseError):
-    """An operation failed; ``errno`` tells why, as a number that `Errno` may name.
+    """An operation on a socket or a context failed; `errno` is the number for the reason.
 
-    ``EAGAIN``, ``ETERM`` and ``EINTR`` have classes of their own.
+    `Errno` names the numbers. `EAGAIN`, `ETERM` and `EINTR` have classes of their own.
     """
 
     code = "RW-ZMQ-ERRNO"
@@ -60,17 +60,17 @@ class ZMQBindError(ZMQBaseError):
 
 
 class NotDone(ZMQBaseError):
-    """A tracked message was not let go in time."""
+    """`MessageTracker.wait` timed out before the message was released."""
 
     code = "RW-ZMQ-NOT-DONE"
-    remedy = "Wait longer; the message still waits for its peer."
+    remedy = "Wait longer. The message still waits for its peer."
 
 
 class ContextTerminated(ZMQError):
-    """The socket's context was terminated: ``ETERM``."""
+    """The socket's context was terminated: `ETERM`."""
 
     code = "RW-ZMQ-TERMINATED"
-    remedy = "Close the socket; make a new context to go on."
+    remedy = "Close the socket. Make a new context to go on."
 
     def __init__(self, errno: object = None, msg: object = None) -> None:
         """Make one; it is always about ``ETERM``."""
@@ -78,7 +78,7 @@ class ContextTerminated(ZMQError):
 
 
 class Again(ZMQError):
-    """It would have to wait, and was told not to, or not any longer: ``EAGAIN``."""
+    """The operation would have to wait, and may not, or has waited long enough: `EAGAIN`."""
 
     code = "RW-ZMQ-AGAIN"
     remedy = "Try again later, poll the socket first, or raise `SNDTIMEO` or `RCVTIMEO`."
@@ -89,10 +89,13 @@ class Again(ZMQError):
 
 
 class InterruptedSystemCall(ZMQError, InterruptedError):
-    """A signal came: ``EINTR``. No call here raises it, since each goes on after a signal's handler has run."""
+    """A signal interrupted a call: `EINTR`.
+
+    No call here raises it, since each goes on after a signal's handler has run.
+    """
 
     code = "RW-ZMQ-INTERRUPTED"
-    remedy = "Nothing: it is there for programs that name it."
+    remedy = "Nothing. The class is there because programs for pyzmq name it."
 
     # The number would be the one that InterruptedError's own constructor takes from its arguments.
     errno: int | None  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -106,7 +109,7 @@ class InterruptedSystemCall(ZMQError, InterruptedError):
 
 
 class ZMQVersionError(RopewalkError, NotImplementedError):
-    """A feature needs a later version of the protocol's API than `zmq_version_info` tells."""
+    """A feature needs a later version of libzmq's API than `zmq_version_info` reports."""
 
     code = "RW-ZMQ-VERSION"
     remedy = "Do without the feature, or install a later version."

@@ -77,7 +77,7 @@ fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
     match found {
         Ok(Some(segment)) => Ok(segment),
         Ok(None) => {
-            let code = ropewalk_base::Code::ShmStale;
+            let code = ropewalk_base::Code::StaleHandle;
             Err(raise(&ropewalk_base::Error::new(code, "a handle names shared memory that is gone")))
         }
         Err(error) => Err(raise(&error)),

@@ -132,7 +132,10 @@ impl Switchboard {
         if self.forks == process::fork_generation() {
             Ok(())
         } else {
-            Err(error!(Code::ShmStale, "a switchboard belongs to the process that made it, not to its forks"))
+            Err(error!(
+                Code::StaleHandle,
+                "a switchboard belongs to the process that made it, not to its forks"
+            ))
         }
     }
 

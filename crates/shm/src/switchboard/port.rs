@@ -51,7 +51,7 @@ impl Port {
     /// When the segment holds no switchboard, no port of it is free, or there is no memory for one.
     pub fn take(segment: Arc<Segment>, patience: Duration) -> Result<Self> {
         let size = usize::try_from(segment.size()).unwrap_or(0);
-        let corrupt = || error!(Code::ShmCorrupt, "a segment holds no switchboard");
+        let corrupt = || error!(Code::SharedMemoryCorrupt, "a segment holds no switchboard");
         if size < size_of::<Head>() {
             return Err(corrupt());
         }
@@ -78,7 +78,7 @@ impl Port {
             }
             if Instant::now() >= deadline {
                 return Err(error!(
-                    Code::Ports,
+                    Code::OutOfPorts,
                     "all {} ports of a bus between processes are taken: so many workers share it already",
                     slots
                 ));
@@ -113,7 +113,7 @@ impl Port {
         if self.forks == process::fork_generation() {
             Ok(())
         } else {
-            Err(error!(Code::ShmStale, "a port belongs to the process that took it, not to its forks"))
+            Err(error!(Code::StaleHandle, "a port belongs to the process that took it, not to its forks"))
         }
     }
 

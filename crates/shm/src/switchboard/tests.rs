@@ -61,7 +61,7 @@ fn messages_go_both_ways_in_order_and_in_pieces() {
 fn a_port_is_taken_once_and_can_be_cleared() {
     let (segment, board) = hub(1, 1024);
     let first = Port::take(Arc::clone(&segment), NOW).expect("a free port");
-    assert_eq!(Port::take(Arc::clone(&segment), NOW).expect_err("taken").code(), Code::Ports);
+    assert_eq!(Port::take(Arc::clone(&segment), NOW).expect_err("taken").code(), Code::OutOfPorts);
     first.send(b"left behind", || true).expect("sent");
     assert_eq!(hear(&board).len(), 2);
     board.clear(0).expect("the hub is ours");
@@ -179,7 +179,7 @@ fn a_switchboard_has_to_fit() {
 #[test]
 fn a_hostile_segment_is_refused() {
     let segment = Segment::create(8192, true).expect("memory").publish(None);
-    assert_eq!(Port::take(Arc::clone(&segment), NOW).expect_err("zeros").code(), Code::ShmCorrupt);
+    assert_eq!(Port::take(Arc::clone(&segment), NOW).expect_err("zeros").code(), Code::SharedMemoryCorrupt);
     let head = segment.data().expect("mapped").cast::<u32>();
     for (slots, ring) in [(0, 1024), (u32::MAX, 1024), (1, u32::MAX), (1 << 16, 1 << 30), (4, 4096)] {
         // SAFETY: the first words of a mapped segment that nobody else has.
@@ -189,7 +189,7 @@ fn a_hostile_segment_is_refused() {
             head.add(2).write(ring);
         }
         let error = Port::take(Arc::clone(&segment), NOW).expect_err("nonsense");
-        assert!(matches!(error.code(), Code::ShmCorrupt | Code::TooLarge), "{error:?}");
+        assert!(matches!(error.code(), Code::SharedMemoryCorrupt | Code::TooLarge), "{error:?}");
     }
 }
 

@@ -351,7 +351,10 @@ impl Engine {
         match header.kind {
             kind::DONE => {
                 if lane.outstanding.front().is_none_or(|sent| sent.task.id != header.id) {
-                    return Err(error!(Code::ShmCorrupt, "it answered a task that it was not given"));
+                    return Err(error!(
+                        Code::SharedMemoryCorrupt,
+                        "it answered a task that it was not given"
+                    ));
                 }
                 let Some(sent) = lane.outstanding.pop_front() else { return Ok(()) };
                 if !sent.task.is_done() {
@@ -374,7 +377,8 @@ impl Engine {
                 } else {
                     worker.receive_frame(bytes)
                 };
-                let limited = |error: &Error| !matches!(error.code(), Code::ShmCorrupt | Code::ShmStale);
+                let limited =
+                    |error: &Error| !matches!(error.code(), Code::SharedMemoryCorrupt | Code::StaleHandle);
                 let reply = match body {
                     Ok((bytes, segments)) => Outcome::Replied(Reply { flags: header.flags, bytes, segments }),
                     // A limit of this process, of which the worker is innocent: it costs this one result.
@@ -442,7 +446,7 @@ impl Engine {
                 }
             }
             kind::INIT_FAILED if lane.ready => {
-                return Err(error!(Code::ShmCorrupt, "its initializer failed after it was ready"));
+                return Err(error!(Code::SharedMemoryCorrupt, "its initializer failed after it was ready"));
             }
             kind::INIT_FAILED => {
                 let reply = Reply { flags: header.flags | flags::ERROR, bytes, segments: Vec::new() };
@@ -458,7 +462,7 @@ impl Engine {
                     worker.segments.remove(header.aux);
                 }
             }
-            _ => return Err(error!(Code::ShmCorrupt, "it sent a record of an unknown kind")),
+            _ => return Err(error!(Code::SharedMemoryCorrupt, "it sent a record of an unknown kind")),
         }
         Ok(())
     }
@@ -515,7 +519,10 @@ impl crate::backend::processes::workers::Worker {
                 None => match segments.iter().find(|segment| segment.id() == entry.segment) {
                     Some(segment) => segment.copy_out(entry.offset, entry.length)?,
                     None => {
-                        return Err(error!(Code::ShmCorrupt, "it named a segment that it did not pass"));
+                        return Err(error!(
+                            Code::SharedMemoryCorrupt,
+                            "it named a segment that it did not pass"
+                        ));
                     }
                 },
             });
@@ -554,13 +561,13 @@ impl crate::backend::processes::workers::Worker {
                 return Ok(self.received.remove(at).1);
             }
             if self.received.len() >= most {
-                return Err(error!(Code::ShmCorrupt, "it passes segments that it never names"));
+                return Err(error!(Code::SharedMemoryCorrupt, "it passes segments that it never names"));
             }
             self.received.push(match passing::receive(&self.socket, Some(Arena::global()))? {
                 Some(Passed::Segment(segment)) => (segment.id(), Ok(segment)),
                 Some(Passed::Lost(id, error)) => (id, Err(error)),
                 Some(Passed::Forget(_)) | None => {
-                    return Err(error!(Code::ShmCorrupt, "it named a segment that it did not pass"));
+                    return Err(error!(Code::SharedMemoryCorrupt, "it named a segment that it did not pass"));
                 }
             });
         }

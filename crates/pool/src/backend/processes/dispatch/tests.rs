@@ -560,7 +560,7 @@ fn a_result_that_could_not_be_taken_in_costs_nothing_else() {
     let task = scene.task();
     assert_eq!(workers[0].start(0), Some(task.id));
     // It came, and this process had no descriptor left for it.
-    let lost = error!(Code::Files, "there are too many open files");
+    let lost = error!(Code::OutOfDescriptors, "there are too many open files");
     let mut core = scene.engine.lock();
     core.workers[0].as_mut().expect("there is one").received.push((1 << 50, Err(lost)));
     drop(core);
@@ -569,7 +569,7 @@ fn a_result_that_could_not_be_taken_in_costs_nothing_else() {
     workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &answer);
     scene.tick();
     match task.outcome() {
-        Some(Outcome::Failed(Failure::Limit { code: Code::Files, reason })) => {
+        Some(Outcome::Failed(Failure::Limit { code: Code::OutOfDescriptors, reason })) => {
             assert!(reason.contains("too many open files"), "{reason}");
         }
         other => panic!("{other:?}"),

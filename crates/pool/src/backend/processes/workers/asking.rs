@@ -186,7 +186,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `Code::Files` or `Code::Processes`, naming the limit.
+    /// `Code::OutOfDescriptors` or `Code::OutOfProcesses`, naming the limit.
     pub(crate) fn check_limits(&self) -> Result<()> {
         let workers = self.config.workers as u64;
         // Smaller ones find out by themselves: a count of what is open costs more than they do.
@@ -212,7 +212,7 @@ fn check_descriptors(workers: u64, threads: u64, open: u64, limit: u64) -> Resul
         return Ok(());
     }
     Err(error!(
-        Code::Files,
+        Code::OutOfDescriptors,
         "a pool of {} workers needs {} file descriptors, and this process has {} open of at most {} \
          (RLIMIT_NOFILE)",
         workers,
@@ -228,7 +228,7 @@ fn check_processes(workers: u64, now: u64, most: u64) -> Result<()> {
         return Ok(());
     }
     Err(error!(
-        Code::Processes,
+        Code::OutOfProcesses,
         "a pool of {} workers does not fit into the cgroup's limit of processes (pids.max): it is {}, and {} \
          are taken",
         workers,
@@ -453,7 +453,7 @@ mod tests {
         let needed = 200 + 16 * 5 + 16;
         assert!(check_descriptors(100, 4, 50, 50 + needed).is_ok());
         let error = check_descriptors(100, 4, 50, 49 + needed).expect_err("one too few");
-        assert_eq!(error.code(), Code::Files);
+        assert_eq!(error.code(), Code::OutOfDescriptors);
         let text = error.to_string();
         assert!(text.contains(&format!("needs {needed} file")) && text.contains("RLIMIT_NOFILE"), "{text}");
         // Of ten all may be under way.
@@ -465,7 +465,7 @@ mod tests {
     fn processes_are_counted_against_those_of_the_cgroup() {
         assert!(check_processes(100, 20, 120).is_ok());
         let error = check_processes(100, 21, 120).expect_err("one too many");
-        assert_eq!(error.code(), Code::Processes);
+        assert_eq!(error.code(), Code::OutOfProcesses);
         assert!(error.to_string().contains("pids.max"), "{error}");
     }
 }

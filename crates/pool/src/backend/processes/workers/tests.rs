@@ -45,7 +45,7 @@ fn memory_in_a_new_use_is_not_forgotten_with_its_old_one() {
     let generation = third.segment().generation();
     assert_eq!(channel.segment(id, generation).expect("it is there").id(), id);
     let stale = channel.segment(id, generation - 1).expect_err("an old use");
-    assert_eq!(stale.code(), Code::ShmStale);
+    assert_eq!(stale.code(), Code::StaleHandle);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_zygote_whose_worker_came_to_something_is_not_counted() {
 fn a_zygote_that_cannot_be_replaced_breaks_the_pool_with_both_reasons() {
     let scene = Scene::new(Scene::config(1, 1));
     scene.engine.zygote_gone(&scene.zygote, "it died", || {
-        Err(ropewalk_base::error!(Code::Zygote, "no other can be had"))
+        Err(ropewalk_base::error!(Code::ZygoteFailed, "no other can be had"))
     });
     assert!(is_broken(&scene, "it died, and no other can be had"), "{:?}", scene.engine.broken());
     // And then it is over: no more of them are started.
