@@ -20,7 +20,7 @@ WORKERS = 2
 
 def _backend(name: str) -> Any:
     if name == "ropewalk":
-        importlib.import_module("ropewalk.joblib")
+        importlib.import_module("ropewalk.adapters.joblib")
     return importlib.import_module("joblib")
 
 

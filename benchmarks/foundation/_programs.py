@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _measure import Outcome
-from _measure import surroundings as machine
+from _measure import Outcome, surroundings as machine
 
 if TYPE_CHECKING:
     from _contests import Contest

@@ -9,147 +9,59 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ropewalk import loop as loop
-    from ropewalk import result as result
-    from ropewalk import shared as shared
-    from ropewalk import zmq as zmq
-    from ropewalk._bus import Bus as Bus
+    from ropewalk import loop, result, shared, zmq
     from ropewalk._errors import (
-        BusClosed as BusClosed,
+        BusClosed,
+        BusEmpty,
+        BusError,
+        BusFull,
+        DecodeError,
+        EncodeError,
+        FileSizeExceeded,
+        FunctionLoadError,
+        InitializerFailed,
+        InternalError,
+        InvalidTopic,
+        Lagged,
+        LimitReached,
+        OutOfDescriptors,
+        OutOfMemory,
+        OutOfPorts,
+        OutOfProcesses,
+        PoolBroken,
+        PoolClosed,
+        PoolError,
+        PoolNested,
+        PoolTerminated,
+        PublishTooDeep,
+        QueueFull,
+        RemoteError,
+        RemoteTraceback,
+        ResultEncodeError,
+        RopewalkError,
+        SharedMemoryCorrupt,
+        SharedMemoryError,
+        StaleHandle,
+        SystemCallFailed,
+        TaskTimeout,
+        TooLarge,
+        Unsupported,
+        UnwrapError,
+        WorkerCrashed,
+        ZygoteFailed,
     )
-    from ropewalk._errors import (
-        BusEmpty as BusEmpty,
-    )
-    from ropewalk._errors import (
-        BusError as BusError,
-    )
-    from ropewalk._errors import (
-        BusFull as BusFull,
-    )
-    from ropewalk._errors import (
-        DecodeError as DecodeError,
-    )
-    from ropewalk._errors import (
-        EncodeError as EncodeError,
-    )
-    from ropewalk._errors import (
-        FileSizeExceeded as FileSizeExceeded,
-    )
-    from ropewalk._errors import (
-        FunctionLoadError as FunctionLoadError,
-    )
-    from ropewalk._errors import (
-        InitializerFailed as InitializerFailed,
-    )
-    from ropewalk._errors import (
-        InternalError as InternalError,
-    )
-    from ropewalk._errors import (
-        InvalidTopic as InvalidTopic,
-    )
-    from ropewalk._errors import (
-        Lagged as Lagged,
-    )
-    from ropewalk._errors import (
-        LimitReached as LimitReached,
-    )
-    from ropewalk._errors import (
-        OutOfDescriptors as OutOfDescriptors,
-    )
-    from ropewalk._errors import (
-        OutOfMemory as OutOfMemory,
-    )
-    from ropewalk._errors import (
-        OutOfPorts as OutOfPorts,
-    )
-    from ropewalk._errors import (
-        OutOfProcesses as OutOfProcesses,
-    )
-    from ropewalk._errors import (
-        PoolBroken as PoolBroken,
-    )
-    from ropewalk._errors import (
-        PoolClosed as PoolClosed,
-    )
-    from ropewalk._errors import (
-        PoolError as PoolError,
-    )
-    from ropewalk._errors import (
-        PoolNested as PoolNested,
-    )
-    from ropewalk._errors import (
-        PoolTerminated as PoolTerminated,
-    )
-    from ropewalk._errors import (
-        PublishTooDeep as PublishTooDeep,
-    )
-    from ropewalk._errors import (
-        QueueFull as QueueFull,
-    )
-    from ropewalk._errors import (
-        RemoteError as RemoteError,
-    )
-    from ropewalk._errors import (
-        RemoteTraceback as RemoteTraceback,
-    )
-    from ropewalk._errors import (
-        ResultEncodeError as ResultEncodeError,
-    )
-    from ropewalk._errors import (
-        RopewalkError as RopewalkError,
-    )
-    from ropewalk._errors import (
-        SharedMemoryCorrupt as SharedMemoryCorrupt,
-    )
-    from ropewalk._errors import (
-        SharedMemoryError as SharedMemoryError,
-    )
-    from ropewalk._errors import (
-        StaleHandle as StaleHandle,
-    )
-    from ropewalk._errors import (
-        SystemCallFailed as SystemCallFailed,
-    )
-    from ropewalk._errors import (
-        TaskTimeout as TaskTimeout,
-    )
-    from ropewalk._errors import (
-        TooLarge as TooLarge,
-    )
-    from ropewalk._errors import (
-        Unsupported as Unsupported,
-    )
-    from ropewalk._errors import (
-        UnwrapError as UnwrapError,
-    )
-    from ropewalk._errors import (
-        WorkerCrashed as WorkerCrashed,
-    )
-    from ropewalk._errors import (
-        ZygoteFailed as ZygoteFailed,
-    )
-    from ropewalk._events import PoolEvent as PoolEvent
-    from ropewalk._events import events as events
-    from ropewalk._foundation import Subscription as Subscription
-    from ropewalk._future import Future as Future
-    from ropewalk._future import TaskRecord as TaskRecord
-    from ropewalk._map import MapIterator as MapIterator
-    from ropewalk._pool import Pool as Pool
-    from ropewalk._results import Err as Err
-    from ropewalk._results import Ok as Ok
-    from ropewalk._results import Result as Result
-    from ropewalk._spawn import restart_preloads as restart_preloads
-    from ropewalk._statistics import BusStatistics as BusStatistics
-    from ropewalk._statistics import PoolStatistics as PoolStatistics
-    from ropewalk._statistics import SubscriptionStatistics as SubscriptionStatistics
-    from ropewalk._statistics import WorkerStatistics as WorkerStatistics
-    from ropewalk._view import PoolOptions as PoolOptions
-    from ropewalk.loop import EventLoopPolicy as EventLoopPolicy
-    from ropewalk.loop import Loop as Loop
-    from ropewalk.loop import install as install
-    from ropewalk.loop import new_event_loop as new_event_loop
-    from ropewalk.loop import run as run
-    from ropewalk.shared import share as share
+    from ropewalk.bus._bus import Bus, Subscription
+    from ropewalk.bus._statistics import BusStatistics, SubscriptionStatistics
+    from ropewalk.loop import EventLoopPolicy, Loop, install, new_event_loop, run
+    from ropewalk.pool.parent._events import PoolEvent, events
+    from ropewalk.pool.parent._future import Future, TaskRecord
+    from ropewalk.pool.parent._map import MapIterator
+    from ropewalk.pool.parent._pool import Pool
+    from ropewalk.pool.parent._spawn import restart_preloads
+    from ropewalk.pool.parent._statistics import PoolStatistics, WorkerStatistics
+    from ropewalk.pool.parent._view import PoolOptions
+    from ropewalk.result import Err, Ok, Result
+    from ropewalk.shared import share
 
 __version__ = "0.1.0"
 
@@ -224,23 +136,23 @@ __all__ = [
 
 #: Where the names live that are not errors; those are all in `_errors`.
 _HOMES = {
-    "Pool": "_pool",
-    "PoolOptions": "_view",
-    "MapIterator": "_map",
-    "restart_preloads": "_spawn",
-    "PoolStatistics": "_statistics",
-    "WorkerStatistics": "_statistics",
-    "Ok": "_results",
-    "Err": "_results",
-    "Result": "_results",
-    "PoolEvent": "_events",
-    "events": "_events",
-    "Bus": "_bus",
-    "Subscription": "_bus",
-    "BusStatistics": "_statistics",
-    "SubscriptionStatistics": "_statistics",
-    "Future": "_future",
-    "TaskRecord": "_future",
+    "Pool": "pool.parent._pool",
+    "PoolOptions": "pool.parent._view",
+    "MapIterator": "pool.parent._map",
+    "restart_preloads": "pool.parent._spawn",
+    "PoolStatistics": "pool.parent._statistics",
+    "WorkerStatistics": "pool.parent._statistics",
+    "PoolEvent": "pool.parent._events",
+    "events": "pool.parent._events",
+    "Future": "pool.parent._future",
+    "TaskRecord": "pool.parent._future",
+    "Ok": "result",
+    "Err": "result",
+    "Result": "result",
+    "Bus": "bus._bus",
+    "Subscription": "bus._bus",
+    "BusStatistics": "bus._statistics",
+    "SubscriptionStatistics": "bus._statistics",
     "share": "shared",
     "EventLoopPolicy": "loop",
     "Loop": "loop",

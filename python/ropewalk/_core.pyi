@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, final
 
-from ropewalk._future import Future
+from ropewalk.pool.parent._future import Future
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -132,7 +132,7 @@ class PoolBase:
 
 @final
 class Checks:
-    """What the pickle of a function depends on, as `ropewalk._watch` lists it, and whether that is as it was."""
+    """What the pickle of a function depends on, as `pool.wire._watch` lists it, and whether that is as it was."""
 
     def __new__(cls, functions: list[Any], classes: list[Any]) -> Self: ...
     def hold(self) -> bool: ...

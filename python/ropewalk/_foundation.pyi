@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import GenericAlias, TracebackType
 from typing import Any, Generic, Literal, NoReturn, Protocol, Self, TypeVar, final, type_check_only
 
-from ropewalk._statistics import SubscriptionStatistics
+from ropewalk.bus._statistics import SubscriptionStatistics
 
 _T_co = TypeVar("_T_co", covariant=True)
 _E_co = TypeVar("_E_co", covariant=True)

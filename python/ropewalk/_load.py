@@ -35,10 +35,7 @@ def _open(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from ropewalk import _foundation as foundation
-    from ropewalk import _loop as loop
-    from ropewalk import _worker as worker
-    from ropewalk import _zmq as zmq
+    from ropewalk import _foundation as foundation, _loop as loop, _worker as worker, _zmq as zmq
 else:
     worker = _open("ropewalk._worker")
     foundation = _open("ropewalk._foundation")

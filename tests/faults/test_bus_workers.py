@@ -16,7 +16,8 @@ import pytest
 from tests.polling import is_alive, until
 
 import ropewalk
-from ropewalk import Bus, _link
+from ropewalk import Bus
+from ropewalk.bus import _link
 
 #: A worker's buses and subscriptions, kept beyond the task that made them.
 _KEPT: list[Any] = []

@@ -245,5 +245,5 @@ def test_workers_never_load_the_parents_half(processes: Any) -> None:
 
 
 def _parents_half() -> list[str]:
-    names = ("ropewalk._core", "ropewalk._pool", "ropewalk._future", "ropewalk.cli")
+    names = ("ropewalk._core", "ropewalk.pool.parent._pool", "ropewalk.pool.parent._future", "ropewalk.cli")
     return [name for name in names if name in sys.modules]

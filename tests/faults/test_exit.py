@@ -11,7 +11,7 @@ import pytest
 from tests.faults.exit_scenes import SCENES, failures
 
 import ropewalk
-from ropewalk import _exit
+from ropewalk.pool.parent import _exit
 
 #: Python before 3.14 aborted most scenes in every run, and each in most.
 RUNS = 4

@@ -14,7 +14,7 @@ import pytest
 from tests import tasks
 
 import ropewalk
-from ropewalk import _logs
+from ropewalk.pool.wire import _logs
 
 ROOT = Path(__file__).parents[2]
 

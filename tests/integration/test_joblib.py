@@ -14,7 +14,7 @@ from tests.polling import until
 import ropewalk
 
 joblib = pytest.importorskip("joblib")
-warm_pools = pytest.importorskip("ropewalk.joblib")
+warm_pools = pytest.importorskip("ropewalk.adapters.joblib")
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_nested_calls() -> None:
 
 
 def _in(backend: str, numbers: int) -> int:
-    import ropewalk.joblib  # noqa: F401  # Where a worker of another backend is to know ours.
+    import ropewalk.adapters.joblib  # noqa: F401  # Where a worker of another backend is to know ours.
 
     return sum(joblib.Parallel(n_jobs=2, backend=backend)(joblib.delayed(_square)(n) for n in range(numbers)))
 

@@ -6,19 +6,24 @@ import ast
 from pathlib import Path
 
 import pytest
-from tests.law._tree import ROOT, text, with_suffix
+from tests.law._tree import text, with_suffix
 
 PACKAGE = Path("python/ropewalk")
-#: A worker's modules, and what they may not import: the extension's parent half refuses to load where they run.
-WORKER = ("_worker_main", "_zygote", "_serialize")
+#: The folders of what a worker loads, and what may not be imported there: the extension's parent half refuses to load
+#: outside the main interpreter.
+WORKER = ("pool/zygote", "pool/worker", "pool/wire")
 PARENT = {
     "ropewalk._core",
-    "ropewalk._pool",
-    "ropewalk._future",
+    "ropewalk._zmq",
+    "ropewalk.pool.parent",
+    "ropewalk.adapters",
     "ropewalk.cli",
     "ropewalk.zmq",
-    "ropewalk._zmq",
 }
+#: Only the parent calls the function that imports it.
+OF_THE_PARENT = {PACKAGE / "pool/wire/_spaces.py": {"ropewalk._core"}}
+#: Modules that users import by these names; every other module's name begins with an underscore.
+PUBLIC = {"result.py", "shared.py", "adapters/joblib.py"}
 
 
 def _top_level(tree: ast.Module) -> list[ast.stmt]:
@@ -54,12 +59,29 @@ def imported(statements: list[ast.stmt]) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("module", WORKER)
-def test_a_worker_never_imports_the_parents_half(module: str) -> None:
-    source = PACKAGE / f"{module}.py"
-    assert (ROOT / source).is_file()
-    everything = [node for node in ast.walk(ast.parse(text(source))) if isinstance(node, ast.stmt)]
-    assert not imported(everything) & PARENT
+@pytest.mark.parametrize("folder", WORKER)
+def test_a_worker_never_imports_the_parents_half(folder: str) -> None:
+    sources = with_suffix(".py", under=str(PACKAGE / folder))
+    assert sources
+    for source in sources:
+        tree = ast.parse(text(source))
+        assert not imported(_top_level(tree)) & PARENT, source
+        everything = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+        assert imported(everything) & PARENT == OF_THE_PARENT.get(source, set()), source
+
+
+def test_a_folder_loads_nothing_by_itself() -> None:
+    # Its `__init__` is read by every process that loads one of its modules.
+    for folder in ("pool", *WORKER, "pool/parent", "bus", "adapters"):
+        (docstring,) = ast.parse(text(PACKAGE / folder / "__init__.py")).body
+        assert isinstance(docstring, ast.Expr), folder
+
+
+def test_a_modules_name_tells_whether_it_is_public() -> None:
+    for source in with_suffix(".py", under=str(PACKAGE)):
+        name = source.relative_to(PACKAGE)
+        if name.parts[0] != "zmq":  # Its names are pyzmq's.
+            assert name.name.startswith("_") or str(name) in PUBLIC, source
 
 
 def test_the_loop_stands_on_its_own_door_alone() -> None:

@@ -18,7 +18,8 @@ import pytest
 from tests import tasks
 
 import ropewalk
-from ropewalk import _core, _functions
+from ropewalk import _core
+from ropewalk.pool.wire import _functions
 
 LIMIT = 10
 TABLE = [1, 2, 3]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests import tasks
 
-from ropewalk import _serialize, shared
+from ropewalk import shared
+from ropewalk.pool.wire import _serialize
 
 hypothesis: Any = pytest.importorskip("hypothesis")
 np: Any = pytest.importorskip("numpy")

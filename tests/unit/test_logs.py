@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.polling import until
 
-from ropewalk import _logs
+from ropewalk.pool.wire import _logs
 
 
 class Unsayable:

@@ -14,7 +14,7 @@ from tests import tasks
 from tests.polling import until
 
 import ropewalk
-from ropewalk._future import LoopMail, by_mail, mail_of
+from ropewalk.pool.parent._future import LoopMail, by_mail, mail_of
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])

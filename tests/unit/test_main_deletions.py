@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.test_main_module import BEFORE
-from tests.unit.test_main_module import _program as run_main
+from tests.unit.test_main_module import BEFORE, _program as run_main
 
 
 def test_what_the_program_deletes_goes(tmp_path: Path) -> None:

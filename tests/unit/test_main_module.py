@@ -450,7 +450,8 @@ def test_a_change_in_place_behind_a_class_arrives(tmp_path: Path) -> None:
 def test_a_class_with_nothing_that_changes_unseen_is_known_by_its_version(tmp_path: Path) -> None:
     source = """
         import abc, typing
-        from ropewalk import _core, _watch
+        from ropewalk import _core
+        from ropewalk.pool.wire import _watch
         @dataclasses.dataclass
         class Point:
             x: int

@@ -16,7 +16,7 @@ MODULES = [
     "ropewalk.result",
     "ropewalk.shared",
     "ropewalk.loop",
-    "ropewalk.joblib",
+    "ropewalk.adapters.joblib",
     "ropewalk.zmq",
     "ropewalk.zmq.asyncio",
     "ropewalk.zmq.auth",

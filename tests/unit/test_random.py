@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk import _random
+from ropewalk.pool.worker import _random
 
 np: Any = pytest.importorskip("numpy")
 

@@ -11,7 +11,7 @@ import pytest
 from tests import raising, tasks
 
 import ropewalk
-from ropewalk import _serialize
+from ropewalk.pool.wire import _serialize
 
 LIMIT = 10
 TABLE = [1, 2, 3]

@@ -100,7 +100,7 @@ def test_a_function_keeps_what_it_refers_to(processes: Any) -> None:
 
 def test_in_joblibs_calls() -> None:
     joblib = pytest.importorskip("joblib")
-    pytest.importorskip("ropewalk.joblib")
+    pytest.importorskip("ropewalk.adapters.joblib")
     array = shared.array(3)
     with joblib.parallel_config(backend="ropewalk", n_jobs=2):
         joblib.Parallel()(joblib.delayed(_fill)(array[n : n + 1], n + 1) for n in range(3))

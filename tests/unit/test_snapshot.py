@@ -156,7 +156,7 @@ def test_a_large_global_is_pickled_once(tmp_path: Path) -> None:
         textwrap.dedent(
             """
             import ropewalk
-            from ropewalk import _spaces
+            from ropewalk.pool.wire import _spaces
 
             table = {n: [str(n), (n, float(n))] for n in range(2000)}
             encodings = 0

@@ -1,6 +1,6 @@
 //! A chunk whose items are pickled each on its own, so that no two of them share an object where they arrive.
 //!
-//! The chunk is one pickle all the same: a list, each item of which is a call of `ropewalk._serialize.open_apart` with
+//! The chunk is one pickle all the same: a list, each item of which is a call of `pool.wire._serialize.open_apart` with
 //! the item's own pickle and the buffers beside it. What reads it needs to know nothing of this.
 //!
 //! Items that are constants through and through need none of this: nobody can tell one constant from a copy of it.
@@ -29,7 +29,7 @@ pub(crate) fn join(items: &[Item<'_>]) -> Vec<u8> {
     let total: usize = items.iter().map(|item| item.stream.len() + item.buffers + 16).sum();
     let mut out = Vec::with_capacity(total + 64);
     out.extend(b"\x80\x05"); // PROTO 5
-    for name in [&b"ropewalk._serialize"[..], b"open_apart"] {
+    for name in [&b"ropewalk.pool.wire._serialize"[..], b"open_apart"] {
         out.extend(b"\x8c"); // SHORT_BINUNICODE
         out.push(name.len() as u8);
         out.extend(name);

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ropewalk
-from ropewalk._serialize import shortened
 from ropewalk.cli import _chunk
 from ropewalk.cli._errors import CommandError
 from ropewalk.cli._record import Call, Failure, Writer, describe_lost
+from ropewalk.pool.wire._serialize import shortened
 
 #: Seconds that a chunk should take.
 _AIM = 0.01

@@ -62,7 +62,7 @@ def _bytes(count: float) -> str:
 
 
 def _cores() -> list[Finding]:
-    from ropewalk._cores import asked_for, usable_cores
+    from ropewalk.pool.parent._cores import asked_for, usable_cores
 
     there = os.cpu_count() or 1
     asked = asked_for()
@@ -193,7 +193,7 @@ def _limits() -> list[Finding]:
 
 
 def _choice() -> list[Finding]:
-    from ropewalk._options import choose_kind
+    from ropewalk.pool.parent._options import choose_kind
 
     kind, reason = choose_kind("auto")
     return [Finding("pool", 'kind="auto" would be', f"{kind}: {reason}")]

@@ -11,8 +11,7 @@ import json
 import os
 import uuid
 from collections import deque
-from collections.abc import ItemsView, KeysView, Mapping, ValuesView
-from collections.abc import Set as AbstractSet
+from collections.abc import ItemsView, KeysView, Mapping, Set as AbstractSet, ValuesView
 from typing import Any, cast
 
 _SPELLED = (decimal.Decimal, fractions.Fraction, uuid.UUID)

@@ -20,7 +20,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol, cast
 
 import ropewalk
-from ropewalk._spawn import preload_complaints
 from ropewalk.cli._chunk import Runner
 from ropewalk.cli._dispatch import Chunk, Dispatch, Ended, Item
 from ropewalk.cli._errors import (
@@ -40,9 +39,10 @@ from ropewalk.cli._record import Writer
 from ropewalk.cli._report import Tally, show_failures, show_summary
 from ropewalk.cli._source import Feed, Inputs, no_inputs, open_inputs
 from ropewalk.cli._target import Place, check, find_target
+from ropewalk.pool.parent._spawn import preload_complaints
 
 if TYPE_CHECKING:
-    from ropewalk._options import Kind
+    from ropewalk.pool.parent._options import Kind
 
 _PATIENCE = 2.0  # seconds that a run which is told to stop now may take for it
 _GLANCE = 0.25  # seconds between two looks at the progress, and at what chunks have done
@@ -392,6 +392,6 @@ class _Run:
 
 def ropewalk_cores() -> int:
     """The workers that a pool has if nobody says how many."""
-    from ropewalk._cores import usable_cores
+    from ropewalk.pool.parent._cores import usable_cores
 
     return usable_cores()

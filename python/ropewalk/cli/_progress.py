@@ -115,11 +115,11 @@ class _Bar:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
+            Progress as RichProgress,
             TextColumn,
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
-        from rich.progress import Progress as RichProgress
 
         self._pace = _Pace(_BAR_EVERY)
         columns: list[Any] = [

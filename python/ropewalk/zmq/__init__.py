@@ -27,11 +27,10 @@ from ropewalk.zmq._frame import Frame, Message
 from ropewalk.zmq._poll import Poller, select
 from ropewalk.zmq._socket import Socket, SyncSocket
 from ropewalk.zmq._stopwatch import Stopwatch
-from ropewalk.zmq._tracker import _FINISHED_TRACKER as _FINISHED_TRACKER
-from ropewalk.zmq._tracker import MessageTracker
-from ropewalk.zmq._version import __revision__ as __revision__
-from ropewalk.zmq._version import __version__ as __version__
+from ropewalk.zmq._tracker import _FINISHED_TRACKER as _FINISHED_TRACKER, MessageTracker
 from ropewalk.zmq._version import (
+    __revision__ as __revision__,
+    __version__ as __version__,
     get_includes,
     get_library_dirs,
     pyzmq_version,

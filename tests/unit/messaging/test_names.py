@@ -13,8 +13,7 @@ import pytest
 import ropewalk
 import ropewalk.zmq as zmq
 from ropewalk.zmq import constants
-from ropewalk.zmq.decorators import context as with_context
-from ropewalk.zmq.decorators import socket as with_socket
+from ropewalk.zmq.decorators import context as with_context, socket as with_socket
 
 
 def test_every_public_name_is_there() -> None:

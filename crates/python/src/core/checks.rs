@@ -1,7 +1,7 @@
 //! Whether the pickle of a function is as good as when it was made: what it depends on is compared by identity, without
 //! a call into Python.
 //!
-//! `ropewalk._watch` lists what that is. Functions, classes and modules are held weakly, or a function that refers to
+//! `pool.wire._watch` lists what that is. Functions, classes and modules are held weakly, or a function that refers to
 //! itself would never be let go of; everything else in here can refer to nothing.
 
 use pyo3::ffi;
@@ -106,7 +106,7 @@ impl Function {
     fn holds(&self, py: Python<'_>) -> bool {
         let Some(function) = self.function.bind(py).upgrade() else { return false };
         let function = function.as_ptr();
-        // SAFETY: `ropewalk._watch` lists functions only, and this one is alive. What the calls give is borrowed from
+        // SAFETY: `pool.wire._watch` lists functions only, and this one is alive. What the calls give is borrowed from
         // it, and compared before anything else runs; on the free-threaded build another thread may replace it
         // meanwhile, and `borrowed` takes a reference of its own to what is looked into.
         unsafe {
@@ -230,7 +230,7 @@ impl Class {
 fn version(class: &Bound<'_, PyWeakrefReference>) -> u32 {
     let Some(class) = class.upgrade() else { return 0 };
     let name = intern!(class.py(), "__reduce_ex__");
-    // SAFETY: `ropewalk._watch` lists classes only, and this one is alive. The lookup runs no Python, whatever the
+    // SAFETY: `pool.wire._watch` lists classes only, and this one is alive. The lookup runs no Python, whatever the
     // metaclass is, and sets no error; what it gives is borrowed, and not looked at. On 3.11 to 3.14 the tag is 0 until
     // the interpreter gives the class a version, after each change of it again; it stays 0 where versions have run out.
     unsafe {

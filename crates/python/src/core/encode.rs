@@ -1,6 +1,6 @@
 //! Calls into bytes, and replies back into objects.
 //!
-//! The C pickler goes first. `ropewalk._serialize` is the slow path: what it refuses, what belongs to `__main__`, and
+//! The C pickler goes first. `pool.wire._serialize` is the slow path: what it refuses, what belongs to `__main__`, and
 //! whatever lies in a segment.
 
 use std::cell::RefCell;
@@ -77,7 +77,8 @@ fn pickle(py: Python<'_>) -> PyResult<&Pickle> {
 
 fn serialize(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || py.import("ropewalk._serialize").map(Bound::unbind))?;
+    let module =
+        MODULE.get_or_try_init(py, || py.import("ropewalk.pool.wire._serialize").map(Bound::unbind))?;
     Ok(module.bind(py).clone())
 }
 

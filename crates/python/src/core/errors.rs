@@ -139,7 +139,7 @@ fn crashed(
 fn called(py: Python<'_>, task: &Task) -> Option<String> {
     let Called { function, arguments } = task.called()?;
     let describe =
-        py.import("ropewalk._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
+        py.import("ropewalk.pool.wire._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
     let batch = task.flags & ropewalk_pool::wire::flags::BATCH != 0;
     let arguments = arguments.map(|arguments| PyBytes::new(py, &arguments));
     describe.call1((function.as_deref(), arguments, batch)).ok()?.extract().ok()

@@ -22,7 +22,7 @@ const MOST_BYTES: usize = 256 << 20;
 /// Functions known by their pickle are looked through for dead ones when there are so many more than were alive.
 const SPARE: usize = 256;
 
-/// A function as `ropewalk._functions.encode` gives it: stream, buffers, key, and what its pickle depends on.
+/// A function as `ropewalk.pool.wire._functions.encode` gives it: stream, buffers, key, and what its pickle depends on.
 type Encoded<'py> = (Bound<'py, PyBytes>, Vec<Py<PyAny>>, Vec<u8>, Option<Bound<'py, PyTuple>>);
 
 struct Known {
@@ -107,7 +107,7 @@ impl Functions {
         {
             return Ok(Arc::clone(&known.function));
         }
-        let encode = py.import("ropewalk._functions")?.getattr("encode")?;
+        let encode = py.import("ropewalk.pool.wire._functions")?.getattr("encode")?;
         let open = lending::begin();
         let encoded = encode.call1((callable,));
         let handles = lending::take(open);
@@ -188,7 +188,7 @@ impl Functions {
         handles.lend_for_good();
         let py = callable.py();
         // Read now: a task that kills its worker may have done so by how its function is unpickled.
-        let name = py.import("ropewalk._functions")?.getattr("name_of")?.call1((callable,))?;
+        let name = py.import("ropewalk.pool.wire._functions")?.getattr("name_of")?.call1((callable,))?;
         let payload = encode::place(py, engine, stream, buffers, handles)?;
         let function = engine.function(name.extract()?, payload);
         let mut known = self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -177,10 +177,11 @@ fn call_back(future: &Bound<'_, FutureBase>, callback: &Bound<'_, PyAny>) {
         error.write_unraisable(py, Some(callback));
         return;
     }
-    let logged = py.import("ropewalk._future").and_then(|m| m.getattr("log_callback")).and_then(|log| {
-        log.call1((future, error.value(py)))?;
-        Ok(())
-    });
+    let logged =
+        py.import("ropewalk.pool.parent._future").and_then(|m| m.getattr("log_callback")).and_then(|log| {
+            log.call1((future, error.value(py)))?;
+            Ok(())
+        });
     if logged.is_err() {
         error.write_unraisable(py, Some(callback));
     }
@@ -289,7 +290,7 @@ impl FutureBase {
         let this = slf.get();
         let cell = this.cell()?;
         let r#fn = if r#fn.is_exact_instance_of::<PyFunction>() && !cell.task.is_done() {
-            BY_MAIL.import(slf.py(), "ropewalk._future", "by_mail")?.call1((r#fn,))?
+            BY_MAIL.import(slf.py(), "ropewalk.pool.parent._future", "by_mail")?.call1((r#fn,))?
         } else {
             r#fn
         };

@@ -1,7 +1,7 @@
 //! A lane's life: take a record, run it, answer.
 //!
 //! The way of a usual task stays in this file. Whatever is out of the ordinary (a function that has to be
-//! loaded, buffers beside the stream, an exception) is handed to `ropewalk._serialize`.
+//! loaded, buffers beside the stream, an exception) is handed to `ropewalk.pool.wire._serialize`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -145,9 +145,9 @@ impl Tools {
                 keep: module.attribute(c"_keep_buffer")?,
                 protocol: Object::own(ffi::PyLong_FromLong(5))?,
                 keywords: Object::own(ffi::PyTuple_Pack(1, name.as_ptr()))?,
-                serialize: imported(c"ropewalk._serialize")?,
-                functions: imported(c"ropewalk._functions")?,
-                leave_fork: imported(c"ropewalk._worker_main")?.attribute(c"leave_fork")?,
+                serialize: imported(c"ropewalk.pool.wire._serialize")?,
+                functions: imported(c"ropewalk.pool.wire._functions")?,
+                leave_fork: imported(c"ropewalk.pool.worker._life")?.attribute(c"leave_fork")?,
             })
         }
     }

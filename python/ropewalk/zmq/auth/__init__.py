@@ -6,11 +6,12 @@ the running loop.
 Source: ZeroMQ RFC 27 (ZAP), https://rfc.zeromq.org/spec/27/
 """
 
-from ropewalk.zmq.auth.base import CURVE_ALLOW_ANY as CURVE_ALLOW_ANY
-from ropewalk.zmq.auth.base import Authenticator as Authenticator
-from ropewalk.zmq.auth.certs import create_certificates as create_certificates
-from ropewalk.zmq.auth.certs import load_certificate as load_certificate
-from ropewalk.zmq.auth.certs import load_certificates as load_certificates
+from ropewalk.zmq.auth.base import CURVE_ALLOW_ANY as CURVE_ALLOW_ANY, Authenticator as Authenticator
+from ropewalk.zmq.auth.certs import (
+    create_certificates as create_certificates,
+    load_certificate as load_certificate,
+    load_certificates as load_certificates,
+)
 
 __all__ = [
     "CURVE_ALLOW_ANY",

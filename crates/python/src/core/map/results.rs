@@ -20,7 +20,7 @@ fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Came> {
     if ok {
         return Ok(Came::Value(value.unbind()));
     }
-    let exception = item.py().import("ropewalk._serialize")?.getattr("revive")?.call1((value,))?;
+    let exception = item.py().import("ropewalk.pool.wire._serialize")?.getattr("revive")?.call1((value,))?;
     Ok(Came::Failed(PyErr::from_value(exception)))
 }
 

@@ -28,7 +28,7 @@ pub(super) enum Overflow {
 }
 
 impl Overflow {
-    /// The policy with a number of `ropewalk._bus`.
+    /// The policy with a number of `ropewalk.bus._bus`.
     pub(super) fn numbered(number: c_int) -> Self {
         match number {
             0 => Self::Block,

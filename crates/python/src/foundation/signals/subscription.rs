@@ -418,7 +418,7 @@ unsafe extern "C" fn lost(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
 unsafe extern "C" fn statistics(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live object, and a module of ours.
     finish(unsafe {
-        Object::own(ffi::PyImport_ImportModule(c"ropewalk._bus".as_ptr()))
+        Object::own(ffi::PyImport_ImportModule(c"ropewalk.bus._bus".as_ptr()))
             .and_then(|module| module.attribute(c"subscription_statistics"))
             .and_then(|record| record.call(&[object]))
     })

@@ -22,10 +22,9 @@ from typing import Any, TypeVar, cast
 
 import cloudpickle as untyped
 
-from ropewalk import _classes, _ctyped, _exceptions, _handed, _remade, _typed, _watch
-from ropewalk._answers import encode_answer as encode_answer
-from ropewalk._answers import reducers
-from ropewalk._taken import (
+from ropewalk.pool.wire import _classes, _ctyped, _exceptions, _handed, _remade, _typed, _watch
+from ropewalk.pool.wire._answers import encode_answer as encode_answer, reducers
+from ropewalk.pool.wire._taken import (
     NUMBERS,
     Definition,
     Key,

@@ -12,8 +12,8 @@ from typing import Any
 
 import cloudpickle as untyped
 
-from ropewalk import _classes, _remade, _watch
-from ropewalk._taken import SPACES
+from ropewalk.pool.wire import _classes, _remade, _watch
+from ropewalk.pool.wire._taken import SPACES
 
 cloudpickle: Any = untyped
 

@@ -14,14 +14,23 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
-from ropewalk import _core, _logs
+from ropewalk import _core
 from ropewalk._core import private_bytes
-from ropewalk._cores import usable_cores
-from ropewalk._exit import ENDING, OPEN, THREADS, Patience, abandon, forget_ended, in_a_thread, join, start
-from ropewalk._future import Future, mail_of
-from ropewalk._handed import Handing
-from ropewalk._map import MapIterator
-from ropewalk._options import (
+from ropewalk.pool.parent._cores import usable_cores
+from ropewalk.pool.parent._exit import (
+    ENDING,
+    OPEN,
+    THREADS,
+    Patience,
+    abandon,
+    forget_ended,
+    in_a_thread,
+    join,
+    start,
+)
+from ropewalk.pool.parent._future import Future, mail_of
+from ropewalk.pool.parent._map import MapIterator
+from ropewalk.pool.parent._options import (
     UNSET,
     Kind,
     TaskSettings,
@@ -31,10 +40,12 @@ from ropewalk._options import (
     choose_kind,
     refuse_unknown,
 )
-from ropewalk._spawn import depth, spawn_settings, stamps
-from ropewalk._statistics import PoolStatistics, WorkerStatistics
-from ropewalk._tasks import TaskMethods
-from ropewalk._view import PoolOptions
+from ropewalk.pool.parent._spawn import depth, spawn_settings, stamps
+from ropewalk.pool.parent._statistics import PoolStatistics, WorkerStatistics
+from ropewalk.pool.parent._tasks import TaskMethods
+from ropewalk.pool.parent._view import PoolOptions
+from ropewalk.pool.wire import _logs
+from ropewalk.pool.wire._handed import Handing
 
 if TYPE_CHECKING:
     import asyncio
@@ -593,7 +604,7 @@ def _serve(
             engine.break_down("a thread initializer failed")
             return
     if blas is not None:
-        from ropewalk._blas import limit_threads
+        from ropewalk.pool.wire._blas import limit_threads
 
         limit_threads(blas)
     engine.serve()

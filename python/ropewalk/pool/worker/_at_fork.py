@@ -52,7 +52,7 @@ def _is_alone() -> bool:
 def _is_idle(handler: Any, seeded: list[Any]) -> bool:
     if type(handler) is FunctionType:
         # `logging` has one of each kind, which go together: the first takes a lock that the others let go.
-        return handler.__module__ in ("threading", "logging", "ropewalk._logs")
+        return handler.__module__ in ("threading", "logging", "ropewalk.pool.wire._logs")
     generator = getattr(handler, "__self__", None)
     standard = sys.modules.get("random")
     inner = getattr(standard, "_inst", None)

@@ -11,10 +11,12 @@ from importlib.machinery import PathFinder
 from subprocess import _args_from_interpreter_flags  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
-from ropewalk import _core, _functions, _handed, _logs, _serialize, _surroundings
+import ropewalk
+from ropewalk import _core
+from ropewalk.pool.wire import _functions, _handed, _logs, _serialize, _surroundings
 
 if TYPE_CHECKING:
-    from ropewalk._pool import Pool
+    from ropewalk.pool.parent._pool import Pool
 
 
 def depth() -> int:
@@ -89,7 +91,7 @@ def spawn_settings(
         }
     )
     logs = _logs.collector().fd
-    code = "from ropewalk._zygote import main; main()"
+    code = "from ropewalk.pool.zygote._life import main; main()"
     return (
         sys.executable,
         [*_args_from_interpreter_flags(), "-c", code, argument],
@@ -159,7 +161,7 @@ def _cwd() -> str | None:
 
 def _package_path() -> str:
     """A PYTHONPATH with which the zygote finds this very package."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    home = os.path.dirname(os.path.dirname(os.path.abspath(str(ropewalk.__file__))))
     before = os.environ.get("PYTHONPATH")
     return f"{home}{os.pathsep}{before}" if before else home
 

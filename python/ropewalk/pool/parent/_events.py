@@ -11,8 +11,8 @@ import threading
 from dataclasses import dataclass
 
 from ropewalk import _core
-from ropewalk._bus import Bus
 from ropewalk._errors import BusClosed
+from ropewalk.bus._bus import Bus
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 """joblib over Ropewalk: importing this module makes ``backend="ropewalk"`` known to joblib.
 
 Examples:
-    >>> import joblib, ropewalk.joblib
+    >>> import joblib, ropewalk.adapters.joblib
     >>> with joblib.parallel_config(backend="ropewalk", n_jobs=2):
     ...     joblib.Parallel()(joblib.delayed(abs)(n) for n in (-1, 2, -3))
     [1, 2, 3]
@@ -29,9 +29,8 @@ from joblib.parallel import (
     register_parallel_backend,
 )
 
-from ropewalk._cores import usable_cores
-from ropewalk._future import Future
-from ropewalk._pool import Pool
+from ropewalk import Future, Pool
+from ropewalk.pool.parent._cores import usable_cores
 
 #: What joblib hands to every backend: settings of the files from which it maps arrays, of which there are none here,
 #: and what it has heeded itself.
@@ -145,8 +144,8 @@ class RopewalkBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     """Runs joblib's batches in a `ropewalk.Pool`.
 
     The pool stays warm for the next `joblib.Parallel` with the same settings, for `idle_worker_timeout` seconds (300);
-    `ropewalk.joblib.shutdown` ends it earlier. What else `parallel_config` or `Parallel` is given goes to the pool:
-    ``preload``, ``kind``, ``initializer`` and so on; ``pool=`` names a pool that is used as it is and left open.
+    `ropewalk.adapters.joblib.shutdown` ends it earlier. What else `parallel_config` or `Parallel` is given goes to the
+    pool: ``preload``, ``kind``, ``initializer`` and so on; ``pool=`` names a pool that is used as it is and left open.
 
     A `Parallel` inside a task runs on threads, and one inside that in sequence, as with joblib's own backends.
     """

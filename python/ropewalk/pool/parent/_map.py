@@ -196,8 +196,13 @@ class _Bar:
         self._progress: Progress | None = None
         console = Console(stderr=True)
         if console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal):
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-            from rich.progress import TimeRemainingColumn as Remaining
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TimeElapsedColumn,
+                TimeRemainingColumn as Remaining,
+            )
 
             columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Remaining())
             self._progress = Progress(*columns, console=console)

@@ -1,4 +1,4 @@
-"""The receiver's half of `ropewalk._spaces`: modules that stand for the sender's, and what is taken over into them."""
+"""The receiver's half of `_spaces`: modules that stand for the sender's, and what is taken over into them."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ropewalk._foundation import Subscription
-    from ropewalk._link import Hub, Uplink
-    from ropewalk._statistics import BusStatistics, SubscriptionStatistics
+    from ropewalk._foundation import Subscription as Subscription
     from ropewalk._worker import SharedBuffer
+    from ropewalk.bus._link import Hub, Uplink
+    from ropewalk.bus._statistics import BusStatistics, SubscriptionStatistics
 else:
     Subscription = foundation.Subscription
 
@@ -40,7 +40,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 def subscription_statistics(subscription: Subscription[Any]) -> SubscriptionStatistics:
     """What `Subscription.statistics` gives."""
-    from ropewalk._statistics import SubscriptionStatistics
+    from ropewalk.bus._statistics import SubscriptionStatistics
 
     return SubscriptionStatistics(*subscription._counters())
 
@@ -320,7 +320,7 @@ class Bus(foundation.Bus):
 
     def statistics(self) -> BusStatistics:
         """The counters, as they are now."""
-        from ropewalk._statistics import BusStatistics
+        from ropewalk.bus._statistics import BusStatistics
 
         return BusStatistics(*self._counters())
 
@@ -338,13 +338,13 @@ class Bus(foundation.Bus):
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         if self.closed:
             return _make_closed, ()
-        from ropewalk._link import handle
+        from ropewalk.bus._link import handle
 
         return _attach, handle(self)
 
 
 def _attach(key: str, memory: SharedBuffer) -> Bus:
-    from ropewalk._link import attach
+    from ropewalk.bus._link import attach
 
     return attach(key, memory, Bus)
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
-from ropewalk._options import UNSET, TaskSettings, Unset
-from ropewalk._tasks import TaskMethods
+from ropewalk.pool.parent._options import UNSET, TaskSettings, Unset
+from ropewalk.pool.parent._tasks import TaskMethods
 
 if TYPE_CHECKING:
-    from ropewalk._future import Future
-    from ropewalk._pool import Pool
-    from ropewalk._statistics import PoolStatistics
+    from ropewalk.pool.parent._future import Future
+    from ropewalk.pool.parent._pool import Pool
+    from ropewalk.pool.parent._statistics import PoolStatistics
 
 P = ParamSpec("P")
 T = TypeVar("T")

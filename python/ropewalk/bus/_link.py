@@ -29,16 +29,16 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ropewalk import _serialize
 from ropewalk._errors import BusClosed, BusError, BusFull, is_of_shutdown
 from ropewalk._load import worker
+from ropewalk.pool.wire import _serialize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ropewalk._bus import Bus
     from ropewalk._foundation import Subscription
     from ropewalk._worker import Port, SharedBuffer, Switchboard
+    from ropewalk.bus._bus import Bus
 
 #: Workers that may share one bus, and bytes of each ring.
 _PORTS = 256

@@ -1,7 +1,7 @@
 """The zygote: imports what workers need, then forks them on request.
 
-It runs as ``python -c "from ropewalk._zygote import main; main()" SETTINGS`` with the parent's socket as its standard
-input. It has one thread, or forking would not be safe.
+It runs as ``python -c "from ropewalk.pool.zygote._life import main; main()" SETTINGS`` with the parent's socket as
+its standard input. It has one thread, or forking would not be safe.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def main() -> None:
     # Next to nothing of what is being imported is garbage.
     gc.disable()
     # Everything that a worker needs is imported here, once.
-    from ropewalk import _at_fork, _random, _surroundings, _worker_main
+    from ropewalk.pool.wire import _surroundings
+    from ropewalk.pool.worker import _at_fork, _life, _random
 
     if settings.get("cloudpickle"):
         import_module("cloudpickle")
@@ -95,7 +96,7 @@ def main() -> None:
     gc.unfreeze()
     gc.enable()
 
-    for name in _worker_main.BLAS_VARIABLES:
+    for name in _life.BLAS_VARIABLES:
         os.environ[name] = "1"  # A zygote must not start threads; each worker raises it for itself.
     # What is imported here must start no workers.
     _surroundings.depth = 2**16
@@ -110,16 +111,16 @@ def main() -> None:
         generators = _random.find()
     _at_fork.waive(generators)
     # Flushed as well, or each worker would print again what a module has printed.
-    _worker_main.write_whole_lines("stdout")
-    _worker_main.write_whole_lines("stderr")
-    _worker_main.rehearse()
+    _life.write_whole_lines("stdout")
+    _life.write_whole_lines("stderr")
+    _life.rehearse()
     gc.freeze()
     me = os.getpid()
     try:
         worker.zygote_hello(socket, complaints)
-        born = worker.zygote_serve(socket, _worker_main.prepare)
+        born = worker.zygote_serve(socket, _life.prepare)
     except OSError:  # The parent is gone.
         os._exit(0)
     if born is None:
         os._exit(0)
-    _worker_main.run(*born, me, generators, complaints)
+    _life.run(*born, me, generators, complaints)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias, cast
 
-from ropewalk import _handed, _serialize, _watch
+from ropewalk.pool.wire import _handed, _serialize, _watch
 
 PROTOCOL = 5
 #: Characters of a function's name that errors have.
@@ -70,7 +70,7 @@ def _encode(
         else:
             plain = None if _watch.is_definition(function) else _plain(function)
             if plain is None:
-                from ropewalk import _spaces
+                from ropewalk.pool.wire import _spaces
 
                 stream, encoding = _spaces.encode_function(function, _serialize.keeper(buffers))
                 watch = encoding.watch
@@ -149,7 +149,7 @@ def load(payload: bytes, described: bool) -> tuple[Callable[..., Any], Any]:
         FunctionLoadError: if its module does not import here, or it cannot be unpickled.
     """
     try:
-        from ropewalk import _taken
+        from ropewalk.pool.wire import _taken
 
         return _taken.load(lambda: _serialize.open_payload(payload, described, writable=False, result=False))
     except BaseException as error:

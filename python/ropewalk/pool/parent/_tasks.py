@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, cast, overload
 
-from ropewalk._map import MapIterator, MapWithProgress
-from ropewalk._options import (
+from ropewalk.pool.parent._map import MapIterator, MapWithProgress
+from ropewalk.pool.parent._options import (
     POOL_METHODS,
     TaskSettings,
     checked_count,
@@ -18,11 +18,11 @@ from ropewalk._options import (
     no_attribute,
     refuse_unknown,
 )
-from ropewalk._results import Err, Ok
+from ropewalk.result import Err, Ok
 
 if TYPE_CHECKING:
-    from ropewalk._future import Future
-    from ropewalk._pool import Pool
+    from ropewalk.pool.parent._future import Future
+    from ropewalk.pool.parent._pool import Pool
 
 A = TypeVar("A")
 B = TypeVar("B")

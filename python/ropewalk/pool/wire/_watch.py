@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, cast
 
-from ropewalk import _ctyped
+from ropewalk.pool.wire import _ctyped
 
 #: Values that cannot change.
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented))

@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle as untyped
 
-from ropewalk import _ctyped, _typed, _watch
+from ropewalk.pool.wire import _ctyped, _typed, _watch
 
 _details: Any = untyped.cloudpickle
 

@@ -2,7 +2,7 @@
 
 Both sides use it: the parent encodes calls and decodes answers, a worker does the reverse. Plain pickle goes first.
 cloudpickle takes what pickle refuses. What the parent sends of its own modules, of ``__main__`` for instance, goes by
-`ropewalk._spaces`; a worker sends it back by name, as pickle does.
+`_spaces`; a worker sends it back by name, as pickle does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from ropewalk import _exceptions, _handed
+from ropewalk.pool.wire import _exceptions, _handed
 
 PROTOCOL = 5
 _MAIN = b"__main__"
@@ -162,7 +162,7 @@ def open_apart(stream: bytes, *buffers: Any) -> Any:
 
 
 def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) -> bytes:
-    from ropewalk import _spaces
+    from ropewalk.pool.wire import _spaces
 
     if buffers:
         buffers.clear()
@@ -197,7 +197,7 @@ def encode_answer(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
 
 def _culprit(value: object, how: str) -> str:
     """What of a call, or of anything else, it is that cannot be pickled."""
-    from ropewalk import _spaces
+    from ropewalk.pool.wire import _spaces
 
     whole = describe(value)
     arguments: dict[str, object] = {}

@@ -136,7 +136,7 @@ def _is_there(module: str, path: str, value: object) -> bool:
 
 def _reduce_single(value: Any) -> Any:
     """An object that stands for itself: its class's own ``__new__`` may be what makes it the only one."""
-    from ropewalk import _watch
+    from ropewalk.pool.wire import _watch
 
     kind = type(value)
     base: Any = next(base for base in kind.__mro__ if base is object or _watch.is_importable(base))

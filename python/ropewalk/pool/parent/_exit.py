@@ -10,13 +10,14 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ropewalk import _core, _logs
+from ropewalk import _core
 from ropewalk._errors import is_of_shutdown, of_thread
+from ropewalk.pool.wire import _logs
 
 if TYPE_CHECKING:
     import asyncio
 
-    from ropewalk._pool import Pool
+    from ropewalk.pool.parent._pool import Pool
 
 T = TypeVar("T")
 

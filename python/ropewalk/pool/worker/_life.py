@@ -14,14 +14,21 @@ import sys
 import threading
 from typing import Any
 
-# What a usual task needs is loaded now, for the zygote to share: a module that each worker imported for itself would
-# cost each its time and its memory, and once descriptors run out, none can be read any more.
-from ropewalk import _at_fork, _handed, _logs, _random, _serialize, _surroundings
 from ropewalk import _errors as _errors
-from ropewalk import _functions as _functions
-from ropewalk import _taken as _taken
 from ropewalk._imported import when_imported
 from ropewalk._load import worker
+
+# What a usual task needs is loaded now, for the zygote to share: a module that each worker imported for itself would
+# cost each its time and its memory, and once descriptors run out, none can be read any more.
+from ropewalk.pool.wire import (
+    _functions as _functions,
+    _handed,
+    _logs,
+    _serialize,
+    _surroundings,
+    _taken as _taken,
+)
+from ropewalk.pool.worker import _at_fork, _random
 
 #: Read by BLAS and OpenMP libraries when they are loaded.
 BLAS_VARIABLES = (
@@ -117,7 +124,7 @@ def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], com
             _surroundings.set_limits(prepared.limits)
         if _sets_threads(settings):
             # The zygote has loaded its libraries with one thread each.
-            from ropewalk import _blas
+            from ropewalk.pool.wire import _blas
 
             _blas.limit_threads(settings["blas_threads"])
         _handed.take(descriptors[2:], settings["tracker"])
@@ -174,7 +181,9 @@ def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
     if settings["authkey"] is not None:
         _take_authkey(settings["authkey"])
     if _sets_threads(settings):
-        from ropewalk import _blas as _blas  # For the workers; it brings ctypes, which others do without.
+        from ropewalk.pool.wire import (
+            _blas as _blas,  # For the workers; it brings ctypes, which others do without.
+        )
     if settings["log"] is None:
         _following.stop()
     else:

@@ -15,7 +15,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from ropewalk import _core
-from ropewalk._options import FUTURE_METHODS, no_attribute
+from ropewalk.pool.parent._options import FUTURE_METHODS, no_attribute
 
 if TYPE_CHECKING:
     import asyncio

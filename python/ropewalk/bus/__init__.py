@@ -1,0 +1,1 @@
+"""The event bus, in one process and in several."""

@@ -1,0 +1,1 @@
+"""What only the program that makes a pool loads."""

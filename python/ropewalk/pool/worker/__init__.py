@@ -1,0 +1,1 @@
+"""What a worker runs, and its zygote before the fork."""
