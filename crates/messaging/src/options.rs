@@ -1,17 +1,16 @@
-//! What a socket can be told about itself.
+//! The options of a socket.
 //!
-//! An option that is accepted is honoured; one that is not supported is refused with `EINVAL`. Numbers,
-//! sizes, ranges and defaults are libzmq 4.3.5's.
+//! An option that is accepted is honoured; one that is not supported is refused with `EINVAL`. [`table`] has every
+//! option once; [`form`] has the ways in which values are read and written.
 //!
-//! [`Options`] holds what lasts. What is an act or a state of the socket is the socket's to answer before it
-//! asks here, and is refused here: `SUBSCRIBE`, `UNSUBSCRIBE`, `RCVMORE`, `FD`, `EVENTS`, `TYPE`,
-//! `LAST_ENDPOINT`, `THREAD_SAFE` and `TOPICS_COUNT`.
+//! [`Options`] keeps what lasts. An option that is an act or a state of the socket ([`Support::Answered`]) is the
+//! socket's to answer before it asks here, and is refused here.
 //!
 //! Source: zmq_setsockopt(3), zmq_getsockopt(3).
 
-mod get;
-pub mod option;
-mod set;
+pub mod context;
+mod form;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +18,12 @@ use std::fmt;
 use std::time::Duration;
 
 use ropewalk_os::net::TcpOptions;
-use ropewalk_zmtp::SocketType;
+use ropewalk_zmtp::{SocketType, z85};
 
-use crate::error::Error;
+pub use self::table::{
+    Access, Definition, NUMBERS, Options, Support, ValueType, definition, option, value_type,
+};
+use crate::error::{Error, Result};
 
 /// A value as it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,216 +51,6 @@ pub enum Mechanism {
     Curve = 2,
 }
 
-/// All options of one socket, named as libzmq names them.
-///
-/// `None` for a time means for ever, or off.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Options {
-    /// [`option::AFFINITY`].
-    pub affinity: u64,
-    /// [`option::BACKLOG`].
-    pub backlog: i32,
-    /// [`option::BINDTODEVICE`]. Empty: none.
-    pub bindtodevice: Vec<u8>,
-    /// [`option::CONFLATE`].
-    pub conflate: bool,
-    /// [`option::CONNECT_ROUTING_ID`]. Taken by the next connect.
-    pub connect_routing_id: Option<Vec<u8>>,
-    /// [`option::CONNECT_TIMEOUT`].
-    pub connect_timeout: Option<Duration>,
-    /// [`option::CURVE_PUBLICKEY`].
-    pub curve_publickey: Option<[u8; 32]>,
-    /// [`option::CURVE_SECRETKEY`].
-    pub curve_secretkey: Option<[u8; 32]>,
-    /// [`option::CURVE_SERVER`].
-    pub curve_server: bool,
-    /// [`option::CURVE_SERVERKEY`].
-    pub curve_serverkey: Option<[u8; 32]>,
-    /// [`option::DISCONNECT_MSG`].
-    pub disconnect_msg: Option<Vec<u8>>,
-    /// [`option::HANDSHAKE_IVL`].
-    pub handshake_ivl: Option<Duration>,
-    /// [`option::HEARTBEAT_IVL`].
-    pub heartbeat_ivl: Option<Duration>,
-    /// [`option::HEARTBEAT_TIMEOUT`]. `None`: as long as `heartbeat_ivl`. See
-    /// [`heartbeat_patience`](Options::heartbeat_patience).
-    pub heartbeat_timeout: Option<Duration>,
-    /// [`option::HEARTBEAT_TTL`]. Whole tenths of a second.
-    pub heartbeat_ttl: Duration,
-    /// [`option::HELLO_MSG`].
-    pub hello_msg: Option<Vec<u8>>,
-    /// [`option::HICCUP_MSG`].
-    pub hiccup_msg: Option<Vec<u8>>,
-    /// [`option::IMMEDIATE`].
-    pub immediate: bool,
-    /// [`option::INVERT_MATCHING`].
-    pub invert_matching: bool,
-    /// [`option::IPV6`].
-    pub ipv6: bool,
-    /// [`option::LINGER`].
-    pub linger: Option<Duration>,
-    /// [`option::MAXMSGSIZE`].
-    pub maxmsgsize: Option<u64>,
-    /// [`option::MECHANISM`]. Follows from the last security option that was set.
-    pub mechanism: Mechanism,
-    /// [`option::METADATA`]. Properties that peers are told, each name once.
-    pub metadata: Vec<(String, Vec<u8>)>,
-    /// [`option::ONLY_FIRST_SUBSCRIBE`].
-    pub only_first_subscribe: bool,
-    /// [`option::PLAIN_PASSWORD`].
-    pub plain_password: Option<Vec<u8>>,
-    /// [`option::PLAIN_SERVER`].
-    pub plain_server: bool,
-    /// [`option::PLAIN_USERNAME`].
-    pub plain_username: Option<Vec<u8>>,
-    /// [`option::PRIORITY`].
-    pub priority: i32,
-    /// [`option::PROBE_ROUTER`].
-    pub probe_router: bool,
-    /// [`option::RCV_HWM_BYTES`]. 0: no limit by bytes.
-    pub rcv_hwm_bytes: usize,
-    /// [`option::RCVBUF`]. -1: the system's.
-    pub rcvbuf: i32,
-    /// [`option::RCVHWM`]. 0: no limit by messages.
-    pub rcvhwm: usize,
-    /// [`option::RCVTIMEO`].
-    pub rcvtimeo: Option<Duration>,
-    /// [`option::RECONNECT_IVL`].
-    pub reconnect_ivl: Option<Duration>,
-    /// [`option::RECONNECT_IVL_MAX`]. Zero: the wait does not grow.
-    pub reconnect_ivl_max: Duration,
-    /// [`option::RECONNECT_STOP`]. Bits: [`option::STOP_CONN_REFUSED`] and its siblings.
-    pub reconnect_stop: i32,
-    /// [`option::REQ_CORRELATE`].
-    pub req_correlate: bool,
-    /// [`option::REQ_RELAXED`].
-    pub req_relaxed: bool,
-    /// [`option::ROUTER_HANDOVER`].
-    pub router_handover: bool,
-    /// [`option::ROUTER_MANDATORY`].
-    pub router_mandatory: bool,
-    /// [`option::ROUTER_NOTIFY`]. Bits: [`option::NOTIFY_CONNECT`] and its sibling.
-    pub router_notify: i32,
-    /// [`option::ROUTER_RAW`].
-    pub router_raw: bool,
-    /// [`option::ROUTING_ID`].
-    pub routing_id: Vec<u8>,
-    /// [`option::SND_HWM_BYTES`]. 0: no limit by bytes.
-    pub snd_hwm_bytes: usize,
-    /// [`option::SNDBUF`]. -1: the system's.
-    pub sndbuf: i32,
-    /// [`option::SNDHWM`]. 0: no limit by messages.
-    pub sndhwm: usize,
-    /// [`option::SNDTIMEO`].
-    pub sndtimeo: Option<Duration>,
-    /// [`option::STREAM_NOTIFY`].
-    pub stream_notify: bool,
-    /// [`option::TCP_KEEPALIVE`]. -1: the system's; else 0 or 1.
-    pub tcp_keepalive: i32,
-    /// [`option::TCP_KEEPALIVE_CNT`]. -1: the system's.
-    pub tcp_keepalive_cnt: i32,
-    /// [`option::TCP_KEEPALIVE_IDLE`]. -1: the system's.
-    pub tcp_keepalive_idle: i32,
-    /// [`option::TCP_KEEPALIVE_INTVL`]. -1: the system's.
-    pub tcp_keepalive_intvl: i32,
-    /// [`option::TCP_MAXRT`].
-    pub tcp_maxrt: Option<Duration>,
-    /// [`option::TOS`].
-    pub tos: i32,
-    /// [`option::USE_FD`]. -1: a new one.
-    pub use_fd: i32,
-    /// [`option::XPUB_MANUAL`].
-    pub xpub_manual: bool,
-    /// [`option::XPUB_MANUAL_LAST_VALUE`].
-    pub xpub_manual_last_value: bool,
-    /// [`option::XPUB_NODROP`].
-    pub xpub_nodrop: bool,
-    /// [`option::XPUB_VERBOSE`].
-    pub xpub_verbose: bool,
-    /// [`option::XPUB_VERBOSER`].
-    pub xpub_verboser: bool,
-    /// [`option::XPUB_WELCOME_MSG`].
-    pub xpub_welcome_msg: Option<Vec<u8>>,
-    /// [`option::XSUB_VERBOSE_UNSUBSCRIBE`].
-    pub xsub_verbose_unsubscribe: bool,
-    /// [`option::ZAP_DOMAIN`].
-    pub zap_domain: Vec<u8>,
-    /// [`option::ZAP_ENFORCE_DOMAIN`].
-    pub zap_enforce_domain: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            affinity: 0,
-            backlog: 100,
-            bindtodevice: Vec::new(),
-            conflate: false,
-            connect_routing_id: None,
-            connect_timeout: None,
-            curve_publickey: None,
-            curve_secretkey: None,
-            curve_server: false,
-            curve_serverkey: None,
-            disconnect_msg: None,
-            handshake_ivl: Some(Duration::from_secs(30)),
-            heartbeat_ivl: None,
-            heartbeat_timeout: None,
-            heartbeat_ttl: Duration::ZERO,
-            hello_msg: None,
-            hiccup_msg: None,
-            immediate: false,
-            invert_matching: false,
-            ipv6: false,
-            linger: None,
-            maxmsgsize: None,
-            mechanism: Mechanism::Null,
-            metadata: Vec::new(),
-            only_first_subscribe: false,
-            plain_password: None,
-            plain_server: false,
-            plain_username: None,
-            priority: 0,
-            probe_router: false,
-            rcv_hwm_bytes: 0,
-            rcvbuf: -1,
-            rcvhwm: 1000,
-            rcvtimeo: None,
-            reconnect_ivl: Some(Duration::from_millis(100)),
-            reconnect_ivl_max: Duration::ZERO,
-            reconnect_stop: 0,
-            req_correlate: false,
-            req_relaxed: false,
-            router_handover: false,
-            router_mandatory: false,
-            router_notify: 0,
-            router_raw: false,
-            routing_id: Vec::new(),
-            snd_hwm_bytes: 0,
-            sndbuf: -1,
-            sndhwm: 1000,
-            sndtimeo: None,
-            stream_notify: true,
-            tcp_keepalive: -1,
-            tcp_keepalive_cnt: -1,
-            tcp_keepalive_idle: -1,
-            tcp_keepalive_intvl: -1,
-            tcp_maxrt: None,
-            tos: 0,
-            use_fd: -1,
-            xpub_manual: false,
-            xpub_manual_last_value: false,
-            xpub_nodrop: false,
-            xpub_verbose: false,
-            xpub_verboser: false,
-            xpub_welcome_msg: None,
-            xsub_verbose_unsubscribe: false,
-            zap_domain: Vec::new(),
-            zap_enforce_domain: false,
-        }
-    }
-}
-
 impl fmt::Debug for Options {
     /// Says little: a log is no place for keys and passwords.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -274,6 +66,49 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
+    /// Sets an option from the bytes of a C value, in the machine's byte order. No bytes stand for libzmq's null.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is no option of this type of socket, not supported, out of range or of a wrong size,
+    /// and for what the socket answers itself (see the [module](self)). Nothing has changed then.
+    pub fn set(&mut self, kind: SocketType, number: i32, value: &[u8]) -> Result<()> {
+        self.accept(kind, number, value).ok_or_else(|| refusal(kind, number, "set"))
+    }
+
+    /// As [`set`](Self::set), of an `int`.
+    ///
+    /// # Errors
+    ///
+    /// As [`set`](Self::set).
+    pub fn set_int(&mut self, kind: SocketType, number: i32, value: i32) -> Result<()> {
+        self.set(kind, number, &value.to_ne_bytes())
+    }
+
+    /// The value of an option. A key is its 32 bytes; for text there is [`get_z85`](Self::get_z85).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is no option, cannot be read or is the socket's to answer (see the [module](self)).
+    pub fn get(&self, kind: SocketType, number: i32) -> Result<Value> {
+        self.value(kind, number).ok_or_else(|| refusal(kind, number, "read"))
+    }
+
+    /// A CURVE key as 40 characters; zeros if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is no key.
+    pub fn get_z85(&self, kind: SocketType, number: i32) -> Result<String> {
+        let is_key =
+            matches!(number, option::CURVE_PUBLICKEY | option::CURVE_SECRETKEY | option::CURVE_SERVERKEY);
+        match self.value(kind, number) {
+            Some(Value::Bytes(key)) if is_key => z85::encode(&key),
+            _ => None,
+        }
+        .ok_or_else(|| refusal(kind, number, "read as a key"))
+    }
+
     /// Whether only the newest message is kept: other types of socket do not heed the option.
     pub fn conflates(&self, kind: SocketType) -> bool {
         use SocketType::{Dealer, Pub, Pull, Push, Sub};
@@ -312,27 +147,85 @@ impl Options {
     }
 }
 
+/// What else changes with an option; the table names these.
+impl Options {
+    fn be_verbose(&mut self) {
+        self.xpub_verboser = false;
+    }
+
+    fn be_verboser(&mut self) {
+        self.xpub_verbose = self.xpub_verboser;
+    }
+
+    fn be_manual(&mut self) {
+        self.xpub_manual = self.xpub_manual_last_value;
+    }
+
+    fn serve_plain(&mut self) {
+        self.serve(Mechanism::Plain, self.plain_server);
+    }
+
+    fn serve_curve(&mut self) {
+        self.serve(Mechanism::Curve, self.curve_server);
+    }
+
+    fn name_plain(&mut self) {
+        self.be_plain_client(self.plain_username.is_some());
+    }
+
+    fn word_plain(&mut self) {
+        self.be_plain_client(self.plain_password.is_some());
+    }
+
+    fn use_curve(&mut self) {
+        self.secure(Mechanism::Curve, self.is_server());
+    }
+
+    fn know_curve_server(&mut self) {
+        self.secure(Mechanism::Curve, false);
+    }
+
+    fn serve(&mut self, mechanism: Mechanism, server: bool) {
+        self.secure(if server { mechanism } else { Mechanism::Null }, server);
+    }
+
+    fn be_plain_client(&mut self, given: bool) {
+        // Nothing given only ends the mechanism, as libzmq has it: the role stays.
+        if given {
+            self.secure(Mechanism::Plain, false);
+        } else {
+            self.mechanism = Mechanism::Null;
+        }
+    }
+
+    /// The last security option that is set decides the mechanism.
+    fn secure(&mut self, mechanism: Mechanism, server: bool) {
+        self.mechanism = mechanism;
+        self.plain_server = server && mechanism == Mechanism::Plain;
+        self.curve_server = server && mechanism == Mechanism::Curve;
+    }
+}
+
 /// What the refusal of an option says.
 #[cold]
 fn refusal(kind: SocketType, number: i32, verb: &str) -> Error {
-    use option::{
-        BLOCKY, EVENTS, FD, LAST_ENDPOINT, RCVMORE, SUBSCRIBE, THREAD_SAFE, TOPICS_COUNT, TYPE, UNSUBSCRIBE,
-    };
-    let kind = kind.name();
-    let Some(name) = option::name(number) else {
+    let Some(Definition { name, sockets, support, value, .. }) = definition(number) else {
         return Error::invalid(format!("there is no option {number}"));
     };
-    Error::invalid(match number {
-        SUBSCRIBE | UNSUBSCRIBE | RCVMORE | FD | EVENTS | TYPE | LAST_ENDPOINT | THREAD_SAFE
-        | TOPICS_COUNT => {
-            format!("{name} cannot be {verb} on a {kind} socket")
+    let kind_name = kind.name();
+    Error::invalid(match support {
+        _ if number == option::BLOCKY => format!("{name} is an option of the context: {verb} it there"),
+        Support::Refused => format!("{name} is not supported"),
+        Support::Kept { values, .. } if verb == "set" && sockets.contains(&kind) => {
+            let size = match value {
+                ValueType::Int | ValueType::Descriptor => " (an int)",
+                ValueType::Int64 => " (an int64)",
+                ValueType::Bytes => "",
+            };
+            format!("{name} cannot be set on a {kind_name} socket like this: it takes {values}{size}")
         }
-        BLOCKY => format!("{name} is an option of the context: {verb} it there"),
-        _ if set::SUPPORTED.contains(&number) => {
-            format!(
-                "{name} cannot be {verb} on a {kind} socket, or not like this: look at the type and the range"
-            )
+        Support::Kept { .. } | Support::Answered => {
+            format!("{name} cannot be {verb} on a {kind_name} socket")
         }
-        _ => format!("{name} is not supported"),
     })
 }

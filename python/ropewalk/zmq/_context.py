@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, overloa
 from weakref import WeakSet
 
 from ropewalk.zmq import _compiled
-from ropewalk.zmq._enums import ContextOption, SocketOption
+from ropewalk.zmq._enums import ContextOption
 from ropewalk.zmq._options import OptionAttributes, names_of
 from ropewalk.zmq._socket import Socket
+from ropewalk.zmq._socket_options import SocketOption
 from ropewalk.zmq.error import ZMQError
 
 if TYPE_CHECKING:

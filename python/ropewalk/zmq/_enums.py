@@ -1,6 +1,7 @@
-"""The numbers of the protocol's API as enums: one table, by libzmq's names and values.
+"""The numbers of the protocol's API as enums, by libzmq's names and values: a table.
 
-`ropewalk.zmq.constants` exports every member under the name that programs use.
+The options of sockets are in `ropewalk.zmq._socket_options`, and `ropewalk.zmq.constants` exports every member under
+the name that programs use.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ class OptionKind(Enum):
     DESCRIPTOR = "descriptor"
 
 
-class SocketOption(IntEnum):
-    """What `Socket.get` and `Socket.set` know by name. A socket refuses what it cannot honour."""
+class NumberedOption(IntEnum):
+    """An option that knows the type of its value; the members are in `ropewalk.zmq._socket_options`."""
 
     kind: OptionKind
 
@@ -106,129 +107,6 @@ class SocketOption(IntEnum):
         member._value_ = value
         member.kind = kind
         return member
-
-    HWM = 1
-    AFFINITY = 4, OptionKind.INT64
-    ROUTING_ID = 5, OptionKind.BYTES
-    IDENTITY = 5, OptionKind.BYTES
-    SUBSCRIBE = 6, OptionKind.BYTES
-    UNSUBSCRIBE = 7, OptionKind.BYTES
-    RATE = 8
-    RECOVERY_IVL = 9
-    SNDBUF = 11
-    RCVBUF = 12
-    RCVMORE = 13
-    FD = 14, OptionKind.DESCRIPTOR
-    EVENTS = 15
-    TYPE = 16
-    LINGER = 17
-    RECONNECT_IVL = 18
-    BACKLOG = 19
-    RECONNECT_IVL_MAX = 21
-    MAXMSGSIZE = 22, OptionKind.INT64
-    SNDHWM = 23
-    RCVHWM = 24
-    MULTICAST_HOPS = 25
-    RCVTIMEO = 27
-    SNDTIMEO = 28
-    IPV4ONLY = 31
-    LAST_ENDPOINT = 32, OptionKind.BYTES
-    ROUTER_MANDATORY = 33
-    FAIL_UNROUTABLE = 33
-    ROUTER_BEHAVIOR = 33
-    TCP_KEEPALIVE = 34
-    TCP_KEEPALIVE_CNT = 35
-    TCP_KEEPALIVE_IDLE = 36
-    TCP_KEEPALIVE_INTVL = 37
-    TCP_ACCEPT_FILTER = 38, OptionKind.BYTES
-    IMMEDIATE = 39
-    DELAY_ATTACH_ON_CONNECT = 39
-    XPUB_VERBOSE = 40
-    ROUTER_RAW = 41
-    IPV6 = 42
-    MECHANISM = 43
-    PLAIN_SERVER = 44
-    PLAIN_USERNAME = 45, OptionKind.BYTES
-    PLAIN_PASSWORD = 46, OptionKind.BYTES
-    CURVE_SERVER = 47
-    CURVE_PUBLICKEY = 48, OptionKind.BYTES
-    CURVE_SECRETKEY = 49, OptionKind.BYTES
-    CURVE_SERVERKEY = 50, OptionKind.BYTES
-    PROBE_ROUTER = 51
-    REQ_CORRELATE = 52
-    REQ_RELAXED = 53
-    CONFLATE = 54
-    ZAP_DOMAIN = 55, OptionKind.BYTES
-    ROUTER_HANDOVER = 56
-    TOS = 57
-    IPC_FILTER_PID = 58
-    IPC_FILTER_UID = 59
-    IPC_FILTER_GID = 60
-    CONNECT_ROUTING_ID = 61, OptionKind.BYTES
-    CONNECT_RID = 61, OptionKind.BYTES
-    GSSAPI_SERVER = 62
-    GSSAPI_PRINCIPAL = 63, OptionKind.BYTES
-    GSSAPI_SERVICE_PRINCIPAL = 64, OptionKind.BYTES
-    GSSAPI_PLAINTEXT = 65
-    HANDSHAKE_IVL = 66
-    SOCKS_PROXY = 68, OptionKind.BYTES
-    XPUB_NODROP = 69
-    BLOCKY = 70
-    XPUB_MANUAL = 71
-    XPUB_WELCOME_MSG = 72, OptionKind.BYTES
-    STREAM_NOTIFY = 73
-    INVERT_MATCHING = 74
-    HEARTBEAT_IVL = 75
-    HEARTBEAT_TTL = 76
-    HEARTBEAT_TIMEOUT = 77
-    XPUB_VERBOSER = 78
-    CONNECT_TIMEOUT = 79
-    TCP_MAXRT = 80
-    THREAD_SAFE = 81
-    MULTICAST_MAXTPDU = 84
-    VMCI_BUFFER_SIZE = 85, OptionKind.INT64
-    VMCI_BUFFER_MIN_SIZE = 86, OptionKind.INT64
-    VMCI_BUFFER_MAX_SIZE = 87, OptionKind.INT64
-    VMCI_CONNECT_TIMEOUT = 88
-    USE_FD = 89
-    GSSAPI_PRINCIPAL_NAMETYPE = 90
-    GSSAPI_SERVICE_PRINCIPAL_NAMETYPE = 91
-    BINDTODEVICE = 92, OptionKind.BYTES
-    ZAP_ENFORCE_DOMAIN = 93
-    LOOPBACK_FASTPATH = 94
-    METADATA = 95, OptionKind.BYTES
-    MULTICAST_LOOP = 96
-    ROUTER_NOTIFY = 97
-    XPUB_MANUAL_LAST_VALUE = 98
-    SOCKS_USERNAME = 99, OptionKind.BYTES
-    SOCKS_PASSWORD = 100, OptionKind.BYTES
-    IN_BATCH_SIZE = 101
-    OUT_BATCH_SIZE = 102
-    WSS_KEY_PEM = 103, OptionKind.BYTES
-    WSS_CERT_PEM = 104, OptionKind.BYTES
-    WSS_TRUST_PEM = 105, OptionKind.BYTES
-    WSS_HOSTNAME = 106, OptionKind.BYTES
-    WSS_TRUST_SYSTEM = 107
-    ONLY_FIRST_SUBSCRIBE = 108
-    RECONNECT_STOP = 109
-    HELLO_MSG = 110, OptionKind.BYTES
-    DISCONNECT_MSG = 111, OptionKind.BYTES
-    PRIORITY = 112
-    BUSY_POLL = 113
-    HICCUP_MSG = 114, OptionKind.BYTES
-    XSUB_VERBOSE_UNSUBSCRIBE = 115
-    TOPICS_COUNT = 116
-    NORM_MODE = 117
-    NORM_UNICAST_NACK = 118
-    NORM_BUFFER_SIZE = 119
-    NORM_SEGMENT_SIZE = 120
-    NORM_BLOCK_SIZE = 121
-    NORM_NUM_PARITY = 122
-    NORM_NUM_AUTOPARITY = 123
-    NORM_PUSH = 124
-    #: Not libzmq's: limits on what waits for each peer, in bytes; 0 for none.
-    SNDHWM_BYTES = 0x570001, OptionKind.INT64
-    RCVHWM_BYTES = 0x570002, OptionKind.INT64
 
 
 class MessageOption(IntEnum):

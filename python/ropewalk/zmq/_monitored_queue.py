@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.zmq import _compiled
-from ropewalk.zmq._enums import PollEvent, SocketOption, SocketType
+from ropewalk.zmq._enums import PollEvent, SocketType
+from ropewalk.zmq._socket_options import SocketOption
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

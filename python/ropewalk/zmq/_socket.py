@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from ropewalk.zmq import _compiled
 from ropewalk.zmq._encoded import EncodedMessages
-from ropewalk.zmq._enums import Event, OptionKind, PollEvent, SocketOption, SocketType
+from ropewalk.zmq._enums import Event, OptionKind, PollEvent, SocketType
 from ropewalk.zmq._frame import Frame
 from ropewalk.zmq._options import OptionAttributes, names_of
+from ropewalk.zmq._socket_options import SocketOption
 from ropewalk.zmq.error import ZMQBindError, ZMQError
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ impl Core {
     #[inline]
     pub(super) fn room(&mut self, index: u32) -> bool {
         let (most, bytes, immediate) =
-            (self.options.sndhwm, self.options.snd_hwm_bytes as u64, self.options.immediate);
+            (self.options.sndhwm, self.options.sndhwm_bytes as u64, self.options.immediate);
         let conflates = self.options.conflates(self.kind);
         let Some(conn) = self.conn(index) else { return false };
         match (&conn.state, &conn.link) {

@@ -354,7 +354,7 @@ impl Core {
     }
 
     fn is_full(&mut self, index: u32) -> bool {
-        let (most, bytes) = (self.options.rcvhwm, self.options.rcv_hwm_bytes);
+        let (most, bytes) = (self.options.rcvhwm, self.options.rcvhwm_bytes);
         let conflates = self.options.conflates(self.kind);
         let Some(conn) = self.conn(index) else { return false };
         let most = if conflates { 2 } else { most };

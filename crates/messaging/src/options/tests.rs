@@ -1,13 +1,7 @@
 use super::*;
 use crate::error::errno::EINVAL;
 
-const ALL: [SocketType; 21] = {
-    use SocketType::*;
-    [
-        Pair, Pub, Sub, Req, Rep, Dealer, Router, Pull, Push, XPub, XSub, Stream, Server, Client, Radio,
-        Dish, Gather, Scatter, Dgram, Peer, Channel,
-    ]
-};
+const ALL: [SocketType; 21] = SocketType::ALL;
 const KIND: SocketType = SocketType::Dealer;
 const KEY: &[u8; 40] = b"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7";
 
@@ -65,7 +59,7 @@ const INTS: &[(i32, i32, &[i32], &[i32])] = &[
 #[test]
 fn a_number_is_read_as_it_was_set_and_refused_out_of_its_range() {
     for &(number, default, taken, refused) in INTS {
-        let name = option::name(number).expect("a name");
+        let name = definition(number).expect("a row").name;
         let mut options = Options::default();
         assert_eq!(get(&options, number), default, "{name}");
         for &value in taken {
@@ -99,7 +93,7 @@ fn wide_numbers_have_eight_bytes() {
     options.set(KIND, option::MAXMSGSIZE, &(-1_i64).to_ne_bytes()).expect("taken");
     assert_eq!(options.maxmsgsize, None);
     assert!(!set(&mut options, option::AFFINITY, 1) && !set(&mut options, option::MAXMSGSIZE, 1));
-    for number in [option::SND_HWM_BYTES, option::RCV_HWM_BYTES] {
+    for number in [option::SNDHWM_BYTES, option::RCVHWM_BYTES] {
         assert_eq!(options.get(KIND, number), Ok(Value::Int64(0)));
         options.set(KIND, number, &(1_i64 << 40).to_ne_bytes()).expect("taken");
         assert_eq!(options.get(KIND, number), Ok(Value::Int64(1 << 40)));
@@ -138,7 +132,7 @@ fn an_option_of_one_pattern_is_refused_by_the_others() {
         for kind in ALL {
             let mut options = Options::default();
             let untouched = options.clone();
-            let name = option::name(number).expect("a name");
+            let name = definition(number).expect("a row").name;
             // Off, where that is not what it is anyway.
             let value = i32::from(number != option::STREAM_NOTIFY);
             let answer = options.set_int(kind, number, value);
@@ -251,7 +245,7 @@ fn keys_are_bytes_or_text() {
 #[test]
 fn what_is_not_supported_or_not_ours_is_refused_and_says_so() {
     let mut options = Options::default();
-    let numbers: Vec<i32> = (-1..200).filter(|number| !set::SUPPORTED.contains(number)).collect();
+    let numbers: Vec<i32> = (-1..200).filter(|&number| kept(number).is_none()).collect();
     for kind in ALL {
         for &number in &numbers {
             for value in [&b""[..], &[0; 4], &[0; 8], b"name"] {
@@ -269,16 +263,38 @@ fn what_is_not_supported_or_not_ours_is_refused_and_says_so() {
     assert!(said(option::BLOCKY).contains("context"));
 }
 
+fn kept(number: i32) -> Option<Definition> {
+    definition(number).filter(|definition| matches!(definition.support, Support::Kept { .. }))
+}
+
 #[test]
-fn every_supported_option_is_taken_or_told_by_somebody() {
-    for &number in set::SUPPORTED {
-        let values = [&0_i32.to_ne_bytes()[..], &0_i64.to_ne_bytes(), b"X-a:b", KEY];
-        let somebody = ALL.iter().any(|&kind| {
+fn an_option_is_taken_and_read_by_the_sockets_that_the_table_names() {
+    let values =
+        [&1_i32.to_ne_bytes()[..], &0_i32.to_ne_bytes(), &0_i64.to_ne_bytes(), b"X-a:b", KEY, b"name"];
+    for definition in NUMBERS.iter().copied().filter_map(kept) {
+        let Definition { name, number, access, sockets, .. } = definition;
+        for kind in ALL {
             let takes = |value: &&[u8]| Options::default().set(kind, number, value).is_ok();
-            values.iter().any(takes) || Options::default().get(kind, number).is_ok()
-        });
-        assert!(somebody, "{:?}", option::name(number));
+            let is_its = sockets.contains(&kind);
+            assert_eq!(values.iter().any(takes), is_its && access.writes(), "{name} set on {kind}");
+            let reads = Options::default().get(kind, number).is_ok();
+            assert_eq!(reads, is_its && access.reads(), "{name} read on {kind}");
+        }
     }
+}
+
+#[test]
+fn every_row_has_a_name_and_a_number_of_its_own_and_a_sentence() {
+    let mut seen = Vec::new();
+    for &number in NUMBERS {
+        let row = definition(number).expect("a row");
+        assert_eq!(row.number, number);
+        assert!(row.about.ends_with('.') && !row.about.contains('\n'), "{}", row.name);
+        seen.extend(row.aliases.iter().copied().chain([row.name]));
+    }
+    let names: std::collections::BTreeSet<&str> = seen.iter().copied().collect();
+    assert_eq!(names.len(), seen.len());
+    assert!(definition(9999).is_none() && value_type(9999).is_none());
 }
 
 #[test]
