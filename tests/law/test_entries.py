@@ -6,10 +6,15 @@ import re
 from pathlib import Path
 
 from tests.law._tree import text, with_suffix
+from tests.law.test_crates import knows_python
 
-SOURCES = with_suffix(".rs", under="crates/python/src")
+SOURCES = [
+    source
+    for source in with_suffix(".rs", under="crates")
+    if source.parts[2] == "src" and knows_python(f"ropewalk-{source.parts[1]}")
+]
 #: The routine that the unwinder calls, not the interpreter.
-NO_ENTRIES = {Path("crates/python/src/forced_unwind.rs")}
+NO_ENTRIES = {Path("crates/capi/src/forced_unwind.rs")}
 #: A function with a body, after its attributes; not a type, nor a declaration in a block of foreign functions.
 DEFINITION = re.compile(
     r'((?:^\s*#\[.*\]\n)*)^\s*(?:pub(?:\(\w+\))? )?(?:unsafe )?extern "C" fn (\$?\w+)', re.MULTILINE
@@ -33,13 +38,27 @@ def test_no_function_hides_under_another_calling_convention() -> None:
 
 
 def test_every_module_asks_for_the_unwinding_routine() -> None:
-    # Those of the plain C API are made by `Definition::init`, which asks; those of pyo3 have to ask by themselves.
-    for source in SOURCES:
-        for body in re.findall(r"^#\[pymodule.*?^}", text(source), re.MULTILINE | re.DOTALL):
-            assert "forced_unwind::check()?;" in body, source
-        for body in re.findall(r"fn PyInit_\w+\(.*?^}", text(source), re.MULTILINE | re.DOTALL):
-            assert "DEFINITION.init(" in body, source
-    assert "forced_unwind::is_in_place()" in text(Path("crates/python/src/door.rs"))
+    # Those of the plain C API are made by `Module::init`, which asks; those of pyo3 ask for the main interpreter, too.
+    code = {source: text(source) for source in SOURCES}
+    asks = "forced_unwind::check()"
+    kit = code[Path("crates/capi/src/module.rs")]
+    for function in ("init", "check_main_interpreter"):
+        assert asks in re.findall(rf"^( *)(pub fn {function}\(.*?)^\1}}", kit, re.MULTILINE | re.DOTALL)[0][1]
+    shared_object = code[Path("crates/python/src/lib.rs")]
+    filled = re.findall(r"^#\[pymodule.*?(\w+)::fill\(m\)\n}", shared_object, re.MULTILINE | re.DOTALL)
+    made = re.findall(r"^init!\(\w+, ([\w:]+)::init\);", shared_object, re.MULTILINE)
+    assert len(filled) == shared_object.count("#[pymodule") >= 2
+    assert len(made) == shared_object.count("init!(") >= 4
+    bodies = [
+        body for text in code.values() for body in re.findall(r"^pub fn fill\(m: .*?^}", text, re.MULTILINE | re.DOTALL)
+    ]
+    assert len(bodies) == len(filled)
+    assert all("check_main_interpreter(" in body for body in bodies)
+    inits = [
+        body for text in code.values() for body in re.findall(r"^pub fn init\(\).*?^}", text, re.MULTILINE | re.DOTALL)
+    ]
+    assert len(inits) == len(made)
+    assert all("MODULE.init()" in body for body in inits)
 
 
 #: Native types whose objects hold no Python object, and so need not be shown to the garbage collector.

@@ -76,7 +76,7 @@ def test_every_class_is_raised() -> None:
 
 
 def test_classes_that_rust_names_exist() -> None:
-    sources = ("crates/python/src/core/errors.rs", "crates/python/src/core/map.rs")
+    sources = ("crates/py-pool/src/parent/errors.rs", "crates/py-pool/src/parent/map.rs")
     named = [
         name for path in sources for name in re.findall(r'"([A-Z][a-z]\w+(?:[A-Z]\w+)+)"', text(Path(path)))
     ]

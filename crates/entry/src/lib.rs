@@ -1,19 +1,19 @@
 //! `#[entry]`: no panic leaves a function that the interpreter calls.
 //!
 //! A panic that reaches the end of an `extern "C"` function aborts the process. The attribute puts the function's body
-//! into a closure and hands that to `crate::entry`, which runs it and makes an exception of a panic:
+//! into a closure and hands that to `ropewalk_capi::entry`, which runs it and makes an exception of a panic:
 //!
 //! ```ignore
 //! #[entry]
 //! unsafe extern "C" fn length(object: *mut Object) -> isize { ... }
 //! // becomes
 //! unsafe extern "C" fn length(object: *mut Object) -> isize {
-//!     crate::entry::run(move || -> isize { ... })
+//!     ::ropewalk_capi::entry::run(move || -> isize { ... })
 //! }
 //! ```
 //!
 //! A function that is given a `visitproc` runs inside the garbage collector, which takes no exception: it goes to
-//! `crate::entry::run_in_collector`.
+//! `ropewalk_capi::entry::run_in_collector`.
 
 use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, Span, TokenStream, TokenTree};
 
@@ -50,7 +50,7 @@ pub fn entry(arguments: TokenStream, item: TokenStream) -> TokenStream {
         |token: &&TokenTree| matches!(token, TokenTree::Ident(word) if word.to_string() == "where");
     closure.extend(tokens[parameters + 1..].iter().take_while(|token| !is_bound(token)).cloned());
     closure.push(TokenTree::Group(body.clone()));
-    let mut call = path(&["crate", "entry", runner]);
+    let mut call = path(&["ropewalk_capi", "entry", runner]);
     call.push(TokenTree::Group(Group::new(Delimiter::Parenthesis, closure.into_iter().collect())));
     let mut whole = Group::new(Delimiter::Brace, call.into_iter().collect());
     whole.set_span(body.span());
@@ -83,13 +83,12 @@ fn word(text: &str) -> TokenTree {
     TokenTree::Ident(Ident::new(text, Span::call_site()))
 }
 
+/// A path that begins with a crate's name.
 fn path(words: &[&str]) -> Vec<TokenTree> {
     let mut tokens = Vec::new();
-    for (number, &text) in words.iter().enumerate() {
-        if number > 0 {
-            tokens.push(TokenTree::Punct(Punct::new(':', Spacing::Joint)));
-            tokens.push(TokenTree::Punct(Punct::new(':', Spacing::Alone)));
-        }
+    for text in words {
+        tokens.push(TokenTree::Punct(Punct::new(':', Spacing::Joint)));
+        tokens.push(TokenTree::Punct(Punct::new(':', Spacing::Alone)));
         tokens.push(word(text));
     }
     tokens

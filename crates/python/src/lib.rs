@@ -1,21 +1,37 @@
-//! The extension module: one shared object with five doors.
+//! The shared object of the package: the init functions of its extension modules, and nothing else.
 //!
-//! `PyInit__core` and `PyInit__zmq` (pyo3) serve a main interpreter only: the parent's side, and messaging.
-//! `PyInit__worker`, `PyInit__foundation` and `PyInit__loop` (plain C API, multi-phase) may be loaded in every worker.
-//! All see the same Rust statics, which is why they are one object.
+//! The modules are one object because all of them see the same Rust statics. `_core` and `_zmq` are written with pyo3
+//! and serve the main interpreter only; `_worker`, `_bus`, `_results` and `_loop` stand on the plain C API, and every
+//! interpreter may load them.
 
-mod apart;
-mod awaitable;
-mod core;
-mod door;
-mod entry;
-mod event_loop;
-mod forced_unwind;
-mod foundation;
-mod guarded;
-mod heap;
-mod lending;
-mod messaging;
-mod object;
-mod shared;
-mod worker;
+use pyo3::prelude::*;
+use pyo3_ffi as ffi;
+use ropewalk_capi::entry;
+
+/// The parent's half of a pool.
+#[pymodule(gil_used = false)]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    ropewalk_py_pool::parent::fill(m)
+}
+
+/// Messaging.
+#[pymodule(gil_used = false)]
+fn _zmq(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    ropewalk_py_zmq::fill(m)
+}
+
+macro_rules! init {
+    ($name:ident, $module:path) => {
+        /// Called by the import system.
+        #[unsafe(no_mangle)]
+        #[entry]
+        pub extern "C" fn $name() -> *mut ffi::PyObject {
+            $module()
+        }
+    };
+}
+
+init!(PyInit__worker, ropewalk_py_pool::worker::init);
+init!(PyInit__bus, ropewalk_py_bus::init);
+init!(PyInit__results, ropewalk_py_results::init);
+init!(PyInit__loop, ropewalk_py_loop::init);

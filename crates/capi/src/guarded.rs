@@ -1,0 +1,84 @@
+//! State that the attached threads of one interpreter share.
+//!
+//! Where there is a global interpreter lock, that is the lock: a thread that is attached has it, so a guard costs
+//! nothing. On a free-threaded build a guard is a mutex. Either way nothing of the interpreter may run, and no
+//! reference may be dropped, while a guard lives: both could come back to the same state.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+
+/// State that attached threads share; see the module.
+#[derive(Debug, Default)]
+pub struct Guarded<T> {
+    #[cfg(Py_GIL_DISABLED)]
+    mutex: std::sync::Mutex<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached through a guard only, of which there is one at a time: by the interpreter lock, as the
+// callers of `lock` are attached, or by the mutex.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+/// The value, to itself.
+pub struct Guard<'a, T> {
+    #[cfg(Py_GIL_DISABLED)]
+    _mutex: std::sync::MutexGuard<'a, ()>,
+    value: &'a mut T,
+}
+
+impl<T> Guarded<T> {
+    /// Such state.
+    #[inline]
+    pub fn new(value: T) -> Self {
+        Self {
+            #[cfg(Py_GIL_DISABLED)]
+            mutex: std::sync::Mutex::new(()),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The value, for as long as the guard lives.
+    ///
+    /// # Safety
+    ///
+    /// The thread is attached, and until the guard is dropped it runs nothing of the interpreter, drops no reference,
+    /// and takes no other guard of the same state.
+    #[inline]
+    pub unsafe fn lock(&self) -> Guard<'_, T> {
+        Guard {
+            #[cfg(Py_GIL_DISABLED)]
+            _mutex: self.mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+            // SAFETY: there is one guard at a time; see the implementation of `Sync`.
+            value: unsafe { &mut *self.value.get() },
+        }
+    }
+
+    /// The value for the garbage collector, which runs while every other thread stands still outside of guards: in
+    /// `tp_traverse` and `tp_clear` the pointer may be dereferenced.
+    #[inline]
+    pub fn in_collection(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
+/// A guard ends where it is dropped, also where nothing has to be done for that.
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {}
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.value
+    }
+}

@@ -1,0 +1,277 @@
+//! References into the interpreter, owned, and exceptions: the little that is needed of what pyo3 would give.
+
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+use pyo3_ffi as ffi;
+
+/// An exception is set in this thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Raised;
+
+/// A new reference, given back when dropped. The thread is attached to the interpreter wherever one lives.
+#[derive(Debug)]
+pub struct Object(NonNull<ffi::PyObject>);
+
+impl Object {
+    /// Takes over a new reference, or the failure that null stands for.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is null with an exception set, or a new reference that nobody else gives back.
+    #[inline]
+    pub unsafe fn own(pointer: *mut ffi::PyObject) -> Result<Self, Raised> {
+        NonNull::new(pointer).map(Self).ok_or(Raised)
+    }
+
+    /// Takes a reference of its own to a borrowed object.
+    ///
+    /// # Safety
+    ///
+    /// `pointer` is a live object, or null with an exception set.
+    #[inline]
+    pub unsafe fn share(pointer: *mut ffi::PyObject) -> Result<Self, Raised> {
+        // SAFETY: Py_XINCREF takes null, and the caller vouches for the rest.
+        unsafe {
+            ffi::Py_XINCREF(pointer);
+            Self::own(pointer)
+        }
+    }
+
+    /// The object, borrowed.
+    #[inline]
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut ffi::PyObject {
+        self.0.as_ptr()
+    }
+
+    /// Gives the reference to the interpreter.
+    #[inline]
+    #[must_use]
+    pub fn into_ptr(self) -> *mut ffi::PyObject {
+        let pointer = self.0.as_ptr();
+        std::mem::forget(self);
+        pointer
+    }
+
+    /// An attribute of it.
+    ///
+    /// # Errors
+    ///
+    /// An exception is set.
+    pub fn attribute(&self, name: &CStr) -> Result<Self, Raised> {
+        // SAFETY: a live object and a C string.
+        unsafe { Self::own(ffi::PyObject_GetAttrString(self.as_ptr(), name.as_ptr())) }
+    }
+
+    /// Calls it with positional arguments.
+    ///
+    /// # Errors
+    ///
+    /// An exception is set.
+    #[inline]
+    pub fn call(&self, arguments: &[*mut ffi::PyObject]) -> Result<Self, Raised> {
+        // SAFETY: live objects, as many as said.
+        unsafe {
+            Self::own(ffi::PyObject_Vectorcall(
+                self.as_ptr(),
+                arguments.as_ptr(),
+                arguments.len(),
+                std::ptr::null_mut(),
+            ))
+        }
+    }
+
+    /// A `bytes` object with a copy of these.
+    ///
+    /// # Errors
+    ///
+    /// An exception is set.
+    pub fn bytes(bytes: &[u8]) -> Result<Self, Raised> {
+        let length = ffi::Py_ssize_t::try_from(bytes.len()).map_err(|_| Raised)?;
+        // SAFETY: the bytes are copied.
+        unsafe { Self::own(ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), length)) }
+    }
+
+    /// A reference to `None`.
+    #[inline]
+    #[must_use]
+    pub fn none() -> Self {
+        // SAFETY: None is always there.
+        match unsafe { Self::share(ffi::Py_None()) } {
+            Ok(none) => none,
+            Err(Raised) => unreachable!("None is never null"),
+        }
+    }
+
+    /// Whether it is `None`.
+    #[inline]
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        // SAFETY: None is always there.
+        self.as_ptr() == unsafe { ffi::Py_None() }
+    }
+
+    /// The bytes of a `bytes` object.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        // SAFETY: checked to be bytes, whose memory lives as long as the object and never changes.
+        unsafe {
+            if ffi::PyBytes_Check(self.as_ptr()) == 0 {
+                return None;
+            }
+            let length = usize::try_from(ffi::PyBytes_Size(self.as_ptr())).ok()?;
+            Some(std::slice::from_raw_parts(ffi::PyBytes_AsString(self.as_ptr()).cast(), length))
+        }
+    }
+}
+
+impl Clone for Object {
+    #[inline]
+    fn clone(&self) -> Self {
+        // SAFETY: a live object, and the thread is attached.
+        unsafe { ffi::Py_INCREF(self.as_ptr()) };
+        Self(self.0)
+    }
+}
+
+impl Drop for Object {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: we own one reference, and the thread is attached.
+        unsafe { ffi::Py_DECREF(self.as_ptr()) }
+    }
+}
+
+/// Takes the exception that is set in this thread, with its traceback in it.
+#[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
+pub fn take_exception() -> Object {
+    // SAFETY: the C API's own way; the three references are ours afterwards.
+    unsafe {
+        let (mut kind, mut value, mut trace) =
+            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut trace);
+        if kind.is_null() {
+            return Object::none();
+        }
+        ffi::PyErr_NormalizeException(&raw mut kind, &raw mut value, &raw mut trace);
+        if !trace.is_null() {
+            ffi::PyException_SetTraceback(value, trace);
+            ffi::Py_DECREF(trace);
+        }
+        ffi::Py_XDECREF(kind);
+        Object::own(value).unwrap_or_else(|Raised| Object::none())
+    }
+}
+
+/// The exception that was set, if any, kept while something else runs.
+pub struct Kept([*mut ffi::PyObject; 3]);
+
+#[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
+impl Kept {
+    /// Takes what is set out of this thread.
+    #[must_use]
+    pub fn take() -> Self {
+        let mut kept = [std::ptr::null_mut(); 3];
+        let [kind, value, trace] = &mut kept;
+        // SAFETY: three places for three references, which are ours then.
+        unsafe { ffi::PyErr_Fetch(kind, value, trace) };
+        Self(kept)
+    }
+
+    /// Sets it again, in place of what may be set.
+    pub fn put_back(self) {
+        let [kind, value, trace] = self.0;
+        // SAFETY: gives the references back.
+        unsafe { ffi::PyErr_Restore(kind, value, trace) };
+    }
+}
+
+/// Raises what a Rust error says: the class is the one of its code.
+pub fn raise(error: &ropewalk_base::Error) -> Raised {
+    let made = || -> Result<Object, Raised> {
+        let (code, report) = (text(error.code().as_str())?, text(&error.report())?);
+        let number = match error.os_error() {
+            // SAFETY: a fresh object.
+            Some(number) => unsafe { Object::own(ffi::PyLong_FromLong(number.into()))? },
+            None => Object::none(),
+        };
+        of_errors(c"of_code", &[code.as_ptr(), report.as_ptr(), number.as_ptr()])
+    };
+    set(made())
+}
+
+/// Raises a `RuntimeError`.
+pub fn fail(text: &CStr) -> Raised {
+    // SAFETY: a live exception class and a C string, which is copied.
+    unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
+    Raised
+}
+
+/// Raises an exception of a class of `ropewalk._errors`, made with these arguments.
+pub fn raise_class(class: &CStr, arguments: &[*mut ffi::PyObject]) -> Raised {
+    set(of_errors(class, arguments))
+}
+
+/// What a class, or a function, of `ropewalk._errors` makes of these arguments.
+fn of_errors(name: &CStr, arguments: &[*mut ffi::PyObject]) -> Result<Object, Raised> {
+    // SAFETY: a C string.
+    let module = unsafe { Object::own(ffi::PyImport_ImportModule(c"ropewalk._errors".as_ptr()))? };
+    module.attribute(name)?.call(arguments)
+}
+
+fn set(made: Result<Object, Raised>) -> Raised {
+    if let Ok(error) = made {
+        // SAFETY: a live exception; PyErr_SetObject takes its own references.
+        unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr()) };
+    }
+    Raised
+}
+
+/// A string.
+pub fn text(text: &str) -> Result<Object, Raised> {
+    let length = ffi::Py_ssize_t::try_from(text.len()).map_err(|_| Raised)?;
+    // SAFETY: the characters are copied.
+    unsafe { Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) }
+}
+
+/// Raises the `OSError`, or its subclass, of a system call.
+pub fn raise_os(error: &std::io::Error) -> Raised {
+    if let Ok(exception) = os_error(error) {
+        // SAFETY: a live exception; PyErr_SetObject takes its own references.
+        unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(exception.as_ptr()).cast(), exception.as_ptr()) };
+    }
+    Raised
+}
+
+/// The `OSError`, or its subclass, of a system call.
+pub fn os_error(error: &std::io::Error) -> Result<Object, Raised> {
+    let words = error.to_string();
+    // Rust appends the number, which Python puts in front.
+    let words = words.split(" (os error").next().unwrap_or_default();
+    // SAFETY: a live exception class and fresh objects.
+    unsafe {
+        let number = Object::own(ffi::PyLong_FromLong(error.raw_os_error().unwrap_or(0).into()))?;
+        Object::share(ffi::PyExc_OSError)?.call(&[number.as_ptr(), text(words)?.as_ptr()])
+    }
+}
+
+/// Runs something that blocks with the interpreter released. If the interpreter is leaving by then, the thread does not
+/// come back: see `forced_unwind`.
+#[inline]
+pub fn detached<T>(work: impl FnOnce() -> T) -> T {
+    /// Attaches again when dropped, also by a panic.
+    struct Away(*mut ffi::PyThreadState);
+
+    impl Drop for Away {
+        fn drop(&mut self) {
+            // SAFETY: the state that SaveThread gave, in the same thread.
+            unsafe { ffi::PyEval_RestoreThread(self.0) };
+        }
+    }
+
+    // SAFETY: the thread is attached, and is so again before anything of the interpreter is touched.
+    let _away = Away(unsafe { ffi::PyEval_SaveThread() });
+    work()
+}

@@ -1,0 +1,332 @@
+//! A message's way from its publisher to everybody on a route.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pyo3_ffi as ffi;
+
+use super::bus::{self, Bus};
+use super::link::Outgoing;
+use super::queue::{Offered, Queue, Side};
+use super::registry::{Entry, Target};
+use super::route::{Route, Way};
+use super::waiters::running_loop;
+use ropewalk_capi::object::Kept;
+use ropewalk_capi::object::{Object, Raised, detached, raise_class, text};
+
+/// What a publisher does where there is no room.
+pub(super) enum Patience {
+    /// Waits.
+    Endless,
+    /// Waits so long.
+    Until(Instant),
+    /// Notes whom to come back to, and whether anybody refused.
+    Later { full: Vec<(Arc<Queue>, Object)>, refused: bool },
+}
+
+/// Where a message came from, if not from a publisher of this process.
+pub(super) struct Origin<'a> {
+    /// The link that it came by, which does not get it.
+    pub(super) link: &'a Queue,
+    /// As it came, for the other links.
+    pub(super) encoded: Option<Object>,
+}
+
+thread_local! {
+    /// How deep this thread is in handlers that publish.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// One handler more on the way down.
+struct Deeper;
+
+impl Deeper {
+    #[inline]
+    fn go(most: u32) -> Result<Self, Raised> {
+        DEPTH.with(|depth| {
+            if depth.get() >= most {
+                return Err(too_deep(most));
+            }
+            depth.set(depth.get() + 1);
+            Ok(Self)
+        })
+    }
+}
+
+impl Drop for Deeper {
+    #[inline]
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
+#[cold]
+fn too_deep(most: u32) -> Raised {
+    let said = format!(
+        "handlers publish to handlers more than {most} deep; publish from a subscription instead, or give the bus a \
+         greater max_depth"
+    );
+    match text(&said) {
+        Ok(text) => raise_class(c"PublishTooDeep", &[text.as_ptr()]),
+        Err(Raised) => Raised,
+    }
+}
+
+/// Calls a handler; what it raises is reported.
+///
+/// # Safety
+///
+/// `object` is a bus, `arguments` are live objects, and so are the others.
+#[inline]
+unsafe fn call(
+    object: *mut ffi::PyObject,
+    handler: *mut ffi::PyObject,
+    topic: *mut ffi::PyObject,
+    arguments: &[*mut ffi::PyObject],
+) -> Result<(), Raised> {
+    // The place before the first argument is the callee's to use, for a method's `self`.
+    let mut places = [ptr::null_mut(); 3];
+    let [_, rest @ ..] = &mut places;
+    for (place, argument) in rest.iter_mut().zip(arguments) {
+        *place = *argument;
+    }
+    // SAFETY: the caller's; as many arguments as said, after a free place.
+    unsafe {
+        let count = arguments.len() | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+        let result = ffi::PyObject_Vectorcall(handler, places.as_ptr().add(1), count, ptr::null_mut());
+        if result.is_null() {
+            return bus::report_raised(object, handler, topic);
+        }
+        ffi::Py_DECREF(result);
+    }
+    Ok(())
+}
+
+/// Gives a message to everybody on a route. What handlers raise is reported; an error here is the publisher's: there
+/// is no room, or the bus was closed while it waited. Everybody who can be served is served first.
+///
+/// # Safety
+///
+/// `object` is a bus, the route one of its own; the others are live.
+#[inline]
+pub(super) unsafe fn deliver(
+    object: *mut ffi::PyObject,
+    route: &Route,
+    topic: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+    patience: &mut Patience,
+    origin: Option<&Origin<'_>>,
+) -> Result<(), Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let bus = bus::bus(object);
+        match &route.way {
+            Way::Nowhere => Ok(()),
+            Way::One(handler) => {
+                let _deeper = Deeper::go(bus.depth)?;
+                call(object, handler.get(), topic, &[message])
+            }
+            Way::Plain(handlers) => {
+                let _deeper = Deeper::go(bus.depth)?;
+                let arguments = [handlers.get(), message, object, topic];
+                let count = arguments.len();
+                Object::own(ffi::PyObject_Vectorcall(
+                    bus.dispatch.get(),
+                    arguments.as_ptr(),
+                    count,
+                    ptr::null_mut(),
+                ))
+                .map(drop)
+            }
+            Way::Queue(queue) => match queue.offer(Object::share(message)?) {
+                Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => Ok(()),
+                Offered::Refused(_) => refuse(patience),
+                Offered::Full(item) => wait_for_room(bus, vec![(Arc::clone(queue), item)], patience),
+            },
+            Way::Mixed(entries) => mixed(object, bus, entries, topic, message, patience, origin),
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `deliver`.
+unsafe fn mixed(
+    object: *mut ffi::PyObject,
+    bus: &Bus,
+    entries: &[Entry],
+    topic: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+    patience: &mut Patience,
+    origin: Option<&Origin<'_>>,
+) -> Result<(), Raised> {
+    let mut pair = None;
+    let mut outgoing = Outgoing::new(topic, origin.and_then(|origin| origin.encoded.clone()));
+    let mut refusal = false;
+    let mut waiting = Vec::new();
+    for entry in entries {
+        if !entry.active.load(Ordering::Relaxed) {
+            continue;
+        }
+        // SAFETY: the caller's; an entry's objects live as long as the route.
+        unsafe {
+            if !entry.filter.get().is_null() && !passes(object, bus, entry, topic, message)? {
+                continue;
+            }
+            match &entry.target {
+                Target::Handler(handler, topics) => {
+                    let _deeper = Deeper::go(bus.depth)?;
+                    let both = [topic, message];
+                    call(object, handler.get(), topic, if *topics { &both } else { &both[1..] })?;
+                }
+                Target::Queue(queue) if queue.is_link => {
+                    if origin.is_some_and(|origin| ptr::eq(origin.link, &raw const **queue)) {
+                        continue;
+                    }
+                    let overflow = entry.link.unwrap_or(queue.overflow);
+                    match outgoing.go(queue, message, overflow)? {
+                        Some(Offered::Full(item)) => waiting.push((Arc::clone(queue), item)),
+                        Some(Offered::Refused(_)) => refusal = true,
+                        _ => {}
+                    }
+                }
+                Target::Queue(queue) => {
+                    let item = if queue.topics {
+                        if pair.is_none() {
+                            pair = Some(Object::own(ffi::PyTuple_Pack(2, topic, message))?);
+                        }
+                        pair.clone().ok_or(Raised)?
+                    } else {
+                        Object::share(message)?
+                    };
+                    match queue.offer(item) {
+                        Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => {}
+                        Offered::Refused(_) => refusal = true,
+                        Offered::Full(item) => waiting.push((Arc::clone(queue), item)),
+                    }
+                }
+            }
+        }
+    }
+    wait_for_room(bus, waiting, patience)?;
+    if refusal { refuse(patience) } else { Ok(()) }
+}
+
+/// Tells the publisher that somebody refused, now or later.
+fn refuse(patience: &mut Patience) -> Result<(), Raised> {
+    match patience {
+        Patience::Later { refused, .. } => {
+            *refused = true;
+            Ok(())
+        }
+        _ => Err(refused()),
+    }
+}
+
+/// Has the messages for which there is no room dealt with, as the publisher wants it.
+#[inline]
+fn wait_for_room(
+    bus: &Bus,
+    mut waiting: Vec<(Arc<Queue>, Object)>,
+    patience: &mut Patience,
+) -> Result<(), Raised> {
+    let deadline = match patience {
+        Patience::Later { full, .. } => {
+            full.append(&mut waiting);
+            return Ok(());
+        }
+        Patience::Endless => None,
+        Patience::Until(end) => Some(*end),
+    };
+    let mut outcome = Ok(());
+    for (queue, item) in waiting {
+        if outcome.is_ok() {
+            outcome = put(bus, &queue, item, deadline);
+            continue;
+        }
+        // That the publisher waits no more is no reason to pass over who has room by now.
+        let raised = Kept::take();
+        if matches!(queue.offer(item), Offered::Full(_)) {
+            queue.refuse();
+        }
+        raised.put_back();
+    }
+    outcome
+}
+
+#[cold]
+fn refused() -> Raised {
+    full("a subscription has no room, and its overflow is \"error\"")
+}
+
+/// Whether a filter lets a message through; one that raises does not, and is reported.
+///
+/// # Safety
+///
+/// As `deliver`.
+unsafe fn passes(
+    object: *mut ffi::PyObject,
+    bus: &Bus,
+    entry: &Entry,
+    topic: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+) -> Result<bool, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let _deeper = Deeper::go(bus.depth)?;
+        let filter = entry.filter.get();
+        let answer = Object::own(ffi::PyObject_Vectorcall(filter, &raw const message, 1, ptr::null_mut()));
+        match answer.map(|answer| ffi::PyObject_IsTrue(answer.as_ptr())) {
+            Ok(truth) if truth >= 0 => Ok(truth > 0),
+            _ => bus::report_raised(object, filter, topic).map(|()| false),
+        }
+    }
+}
+
+#[cold]
+fn full(why: &str) -> Raised {
+    match text(why) {
+        Ok(text) => raise_class(c"BusFull", &[text.as_ptr()]),
+        Err(Raised) => Raised,
+    }
+}
+
+/// Puts a message where there was no room a moment ago.
+#[cold]
+pub(super) fn put(
+    bus: &Bus,
+    queue: &Queue,
+    mut item: Object,
+    deadline: Option<Instant>,
+) -> Result<(), Raised> {
+    loop {
+        item = match queue.offer(item) {
+            Offered::Full(item) => item,
+            // Its subscription has ended; if the bus has, the publisher is told.
+            Offered::Closed(_) if bus.registry.is_closed() => return Err(bus::closed()),
+            _ => return Ok(()),
+        };
+        // A loop must not wait for what only it may be able to change.
+        if running_loop()?.is_some() {
+            queue.refuse();
+            return Err(full(
+                "a subscription is full, and waiting for room would stop the event loop of this thread; use `await \
+                 bus.publish_async(...)`, a greater capacity or another overflow policy",
+            ));
+        }
+        let Some(number) = queue.prepare(Side::Publishers) else { continue };
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            queue.refuse();
+            return Err(full("a subscription had no room in time; its receiver is too slow, or has stopped"));
+        }
+        let _ = detached(|| queue.sleep(Side::Publishers, number, left));
+        // SAFETY: the thread is attached again.
+        if unsafe { ffi::PyErr_CheckSignals() } != 0 {
+            return Err(Raised);
+        }
+    }
+}

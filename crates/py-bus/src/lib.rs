@@ -1,0 +1,168 @@
+//! `ropewalk._bus`: publish and subscribe between the threads and event loops of one interpreter.
+//!
+//! A publisher finds the route of its topic (`route`), which holds everybody who listens to it, and serves them one
+//! after another (`deliver`): handlers are called, queues (`queue`) are filled. Receivers take from a queue by a
+//! `subscription`, blocking, or awaiting (`wait`, `waiters`). A `link` leads to another process. The `registry` says
+//! who listens to what.
+
+mod bus;
+mod deliver;
+mod link;
+mod linked;
+mod queue;
+mod recent;
+mod registry;
+mod route;
+mod subscription;
+mod wait;
+mod waiters;
+
+use std::ffi::CStr;
+use std::ptr;
+
+use pyo3_ffi as ffi;
+use ropewalk_bus::Pattern;
+
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::fast_method;
+use ropewalk_capi::module::{self, Module};
+use ropewalk_capi::object::{Object, Raised, fail};
+
+/// The types, as pointers for whoever makes objects of them; null before they are made and after they are gone.
+#[repr(C)]
+struct State {
+    bus: *mut ffi::PyObject,
+    subscription: *mut ffi::PyObject,
+    waiting: *mut ffi::PyObject,
+    waker: *mut ffi::PyObject,
+    route: *mut ffi::PyObject,
+}
+
+static MODULE: Module<State> = Module::new(c"_bus", c"Publish and subscribe in one process.", || {
+    vec![fast_method(c"matches", matches, c"matches(pattern, topic) -> whether a topic matches a pattern")]
+});
+
+/// Makes the module: what its `PyInit_` function returns.
+pub fn init() -> *mut ffi::PyObject {
+    MODULE.init()
+}
+
+/// The types that objects of this room make.
+struct Types {
+    subscription: *mut ffi::PyTypeObject,
+    waiting: *mut ffi::PyTypeObject,
+    waker: *mut ffi::PyTypeObject,
+    route: *mut ffi::PyTypeObject,
+}
+
+// SAFETY: pointers, for which zeros are null.
+unsafe impl module::State for State {
+    fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
+        [&mut self.bus, &mut self.subscription, &mut self.waiting, &mut self.waker, &mut self.route]
+            .into_iter()
+    }
+
+    fn fill(&mut self, module: &Object) -> Result<(), Raised> {
+        self.waker = waiters::make_type(module)?.into_ptr();
+        self.waiting = wait::make_type(module)?.into_ptr();
+        self.route = route::make_type(module)?.into_ptr();
+        self.subscription = subscription::make_type(module)?.into_ptr();
+        self.bus = bus::make_type(module)?.into_ptr();
+        // SAFETY: our fresh module, and live types.
+        unsafe {
+            module::add(module, c"Subscription", self.subscription)?;
+            module::add(module, c"Bus", self.bus)
+        }
+    }
+}
+
+/// The types of the interpreter that one of them, or a subtype of one, belongs to.
+///
+/// # Safety
+///
+/// `kind` is such a type.
+unsafe fn types(kind: *mut ffi::PyTypeObject) -> Result<Types, Raised> {
+    // SAFETY: the module of such a type is ours.
+    let state = unsafe { MODULE.state_of_base(kind) }.ok_or(Raised)?;
+    if state.waker.is_null() {
+        return Err(fail(c"the interpreter is ending"));
+    }
+    Ok(Types {
+        subscription: state.subscription.cast(),
+        waiting: state.waiting.cast(),
+        waker: state.waker.cast(),
+        route: state.route.cast(),
+    })
+}
+
+/// Sorts the arguments of a function that takes them by position or by name, each borrowed; null for one not given.
+///
+/// # Safety
+///
+/// What the interpreter passes to a function with `METH_FASTCALL | METH_KEYWORDS`.
+unsafe fn arguments<const N: usize>(
+    function: &CStr,
+    known: &[&CStr; N],
+    needed: usize,
+    given: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> Result<[*mut ffi::PyObject; N], Raised> {
+    let wrong = |what: &CStr| {
+        // SAFETY: a live exception class and C strings, as many as the format says.
+        unsafe {
+            ffi::PyErr_Format(ffi::PyExc_TypeError, c"%s() %s".as_ptr(), function.as_ptr(), what.as_ptr())
+        };
+        Raised
+    };
+    let count = usize::try_from(count).unwrap_or(0);
+    if count > N {
+        return Err(wrong(c"got too many arguments"));
+    }
+    let mut sorted = [ptr::null_mut(); N];
+    // SAFETY: as many positional arguments as said, then one for each of the names.
+    unsafe {
+        for (at, place) in sorted.iter_mut().enumerate().take(count) {
+            *place = *given.add(at);
+        }
+        let named = if names.is_null() { 0 } else { ffi::PyTuple_Size(names).max(0) };
+        for at in 0..named {
+            let name = ffi::PyTuple_GetItem(names, at);
+            let found = known
+                .iter()
+                .position(|known| ffi::PyUnicode_CompareWithASCIIString(name, known.as_ptr()) == 0);
+            let Some(found) = found else {
+                return Err(wrong(c"got an argument by a name that it does not know"));
+            };
+            if !sorted[found].is_null() {
+                return Err(wrong(c"got an argument twice"));
+            }
+            sorted[found] = *given.add(count + usize::try_from(at).unwrap_or(0));
+        }
+    }
+    if sorted[..needed].iter().any(|place| place.is_null()) {
+        return Err(wrong(c"misses an argument"));
+    }
+    Ok(sorted)
+}
+
+/// `matches(pattern, topic)`
+#[entry]
+unsafe extern "C" fn matches(
+    _: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    given: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    if given != 2 {
+        let _ = fail(c"matches takes a pattern and a topic");
+        return ptr::null_mut();
+    }
+    // SAFETY: two live arguments.
+    let matches = unsafe {
+        bus::characters(*arguments, c"pattern")
+            .and_then(|pattern| Pattern::parse(pattern).map_err(|error| bus::invalid(&error)))
+            .and_then(|pattern| Ok(pattern.matches(bus::characters(*arguments.add(1), c"topic")?)))
+    };
+    // SAFETY: the thread is attached.
+    matches.map_or(ptr::null_mut(), |matches| unsafe { ffi::PyBool_FromLong(matches.into()) })
+}

@@ -1,0 +1,192 @@
+//! Links: the queues that lead to other processes.
+//!
+//! What is published is encoded once, in the publisher's thread, and written to the ring of each process that listens,
+//! there and then if there is room: so it arrives even if this process ends at once. Where there is no room it waits in
+//! the link's queue, which a thread of its own empties. While anything waits there nothing is written past it, so that
+//! the messages of one publisher stay in order.
+//!
+//! A full queue treats each message as the process at the other end asked for its topic: one process that does not
+//! receive holds up those who publish what it must not miss, and nobody else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pyo3_ffi as ffi;
+
+use super::bus;
+use super::queue::{Offered, Overflow, Queue, Side, Slot, Taken};
+use ropewalk_capi::object::{Object, Raised, take_exception};
+
+/// Topics whose losses are counted apart; beyond, they are counted under the empty name.
+const MOST_TOPICS: usize = 1024;
+
+/// What a link has beside its queue.
+#[derive(Default)]
+pub(super) struct State {
+    /// `encode(topic, message)`: bytes, or `None` for what cannot be encoded, which was reported.
+    encode: Option<Object>,
+    /// `write(encoded)`: whether there was room.
+    write: Option<Object>,
+    /// A message was taken out and has not been written yet.
+    held: bool,
+    /// How many messages of each topic were dropped since this was last asked.
+    lost: HashMap<String, u64>,
+}
+
+impl State {
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.encode.iter().chain(&self.write)
+    }
+
+    pub(super) fn take_objects(&mut self) -> impl Iterator<Item = Object> + use<> {
+        self.encode.take().into_iter().chain(self.write.take())
+    }
+}
+
+/// A message on its way to the links of a bus.
+pub(super) struct Outgoing {
+    topic: *mut ffi::PyObject,
+    /// Encoded for the first link; `None` of Python's if it cannot be.
+    encoded: Option<Object>,
+    /// The topic and the encoded message.
+    pair: Option<Object>,
+}
+
+impl Outgoing {
+    pub(super) fn new(topic: *mut ffi::PyObject, encoded: Option<Object>) -> Self {
+        Self { topic, encoded, pair: None }
+    }
+
+    /// Gives the message to a link: it is written, or offered to the queue.
+    ///
+    /// # Safety
+    ///
+    /// The topic and the message are live, and the thread is attached.
+    pub(super) unsafe fn go(
+        &mut self,
+        queue: &Arc<Queue>,
+        message: *mut ffi::PyObject,
+        overflow: Overflow,
+    ) -> Result<Option<Offered>, Raised> {
+        let (encode, write, is_idle) = {
+            let state = queue.lock();
+            let is_idle = state.len() == 0 && !state.link.held && !state.closed;
+            (state.link.encode.clone(), state.link.write.clone(), is_idle)
+        };
+        let (Some(encode), Some(write)) = (encode, write) else { return Ok(None) };
+        if self.encoded.is_none() {
+            self.encoded = Some(encode.call(&[self.topic, message])?);
+        }
+        let Some(encoded) = self.encoded.clone().filter(|encoded| !encoded.is_none()) else {
+            return Ok(None);
+        };
+        if is_idle {
+            let written = write.call(&[encoded.as_ptr()])?;
+            // SAFETY: a live object.
+            if unsafe { ffi::PyObject_IsTrue(written.as_ptr()) } == 1 {
+                return Ok(None);
+            }
+        }
+        if self.pair.is_none() {
+            // SAFETY: two live objects, of which the tuple takes references of its own.
+            self.pair = Some(unsafe { Object::own(ffi::PyTuple_Pack(2, self.topic, encoded.as_ptr()))? });
+        }
+        let Some(pair) = self.pair.clone() else { return Ok(None) };
+        let offered = queue.offer_to_link(pair, overflow);
+        if let Offered::Dropped(dropped) = &offered {
+            queue.lose(dropped);
+        }
+        Ok(Some(offered))
+    }
+}
+
+impl Queue {
+    /// Gives a link its functions.
+    pub(super) fn connect(&self, encode: Object, write: Object) {
+        let mut state = self.lock();
+        let before = (state.link.encode.replace(encode), state.link.write.replace(write));
+        drop(state);
+        drop(before);
+    }
+
+    /// Takes its functions away: it is closed, and they refer to what refers to it.
+    pub(super) fn disconnect(&self) {
+        let functions: Vec<Object> = self.lock().link.take_objects().collect();
+        drop(functions);
+    }
+
+    /// Offers a message to a link's queue, with the policy that it was asked for with.
+    fn offer_to_link(&self, message: Object, overflow: Overflow) -> Offered {
+        let mut state = self.lock();
+        if state.closed {
+            return Offered::Closed(message);
+        }
+        let mut dropped = None;
+        if state.len() >= self.capacity {
+            let loose = |slot: &Slot| matches!(slot, Slot::Loose(_));
+            match overflow {
+                Overflow::Block => return Offered::Full(message),
+                Overflow::Error => {
+                    state.counters.refused += 1;
+                    return Offered::Refused(message);
+                }
+                Overflow::DropOldest if state.slots.iter().any(loose) => {
+                    let at = state.slots.iter().position(loose);
+                    dropped = at.and_then(|at| state.slots.remove(at));
+                    state.counters.dropped += 1;
+                }
+                Overflow::DropOldest | Overflow::DropNewest => {
+                    state.counters.dropped += 1;
+                    return Offered::Dropped(message);
+                }
+            }
+        }
+        let slot = if overflow == Overflow::DropOldest { Slot::Loose } else { Slot::Message };
+        state.put(slot(message));
+        let wake = state.wake(Side::Receivers);
+        drop(state);
+        self.perform(wake);
+        match dropped {
+            Some(Slot::Message(message) | Slot::Loose(message)) => Offered::Dropped(message),
+            _ => Offered::Taken,
+        }
+    }
+
+    /// Counts a pair that was dropped, by its topic.
+    fn lose(&self, pair: &Object) {
+        // SAFETY: a pair that `Outgoing::go` made; the topic lives as long as it does.
+        let topic = unsafe { bus::characters(ffi::PyTuple_GetItem(pair.as_ptr(), 0), c"topic") };
+        let Ok(topic) = topic else {
+            drop(take_exception());
+            return;
+        };
+        let mut topic = topic.to_owned();
+        let mut state = self.lock();
+        let lost = &mut state.link.lost;
+        if lost.len() >= MOST_TOPICS && !lost.contains_key(&topic) {
+            topic.clear();
+        }
+        *lost.entry(topic).or_default() += 1;
+    }
+
+    /// How many messages of each topic were dropped since this was last asked.
+    pub(super) fn take_lost(&self) -> HashMap<String, u64> {
+        std::mem::take(&mut self.lock().link.lost)
+    }
+
+    /// Takes a message, and writes nothing past it until it is released.
+    pub(super) fn hold(&self) -> Taken {
+        let mut state = self.lock();
+        let taken = state.take();
+        state.link.held = matches!(taken, Taken::Message(_));
+        let wake = state.wake(Side::Publishers);
+        drop(state);
+        self.perform(wake);
+        taken
+    }
+
+    /// The message that was taken is written.
+    pub(super) fn release(&self) {
+        self.lock().link.held = false;
+    }
+}

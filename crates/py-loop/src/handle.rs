@@ -1,0 +1,436 @@
+//! `Handle` and `TimerHandle`: what was scheduled, once.
+//!
+//! They are real subclasses of asyncio's classes and keep to their layout, but what Python code sees of their slots it
+//! sees through getters, so that most of them need not be filled: one argument needs no tuple, a context is shared
+//! until somebody asks for it. A handle is unknown to the garbage collector while the loop owns it; the loop shows its
+//! content on its behalf (see `core`), and hands it over when it lets it go and somebody else keeps it. Memory of
+//! handles is used again, which spares the allocator and, more so, the collector that counts allocations.
+//!
+//! On a free-threaded build a bit of the flags is a lock: what a handle holds may be asked for, or dropped by
+//! `cancel`, in one thread while the loop takes it out in another.
+
+mod kind;
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use pyo3_ffi as ffi;
+use ropewalk_os::futex::{self, Scope};
+use ropewalk_reactor::{Link, Linked};
+
+use super::State;
+use super::core::Core;
+pub(super) use kind::add;
+use ropewalk_capi::entry;
+use ropewalk_capi::heap;
+use ropewalk_capi::object::Raised;
+
+/// Nobody wants it any more.
+pub(super) const CANCELLED: u32 = 1;
+/// Its context is one that it shares: a copy is due when anybody but a callback could see it.
+pub(super) const SHARED: u32 = 2;
+/// `args` is the one argument itself, not a tuple.
+pub(super) const ONE: u32 = 4;
+/// In the heap of timers.
+pub(super) const TIMED: u32 = 8;
+/// Runs again and again, for a descriptor: its content stays.
+pub(super) const LASTING: u32 = 16;
+/// Of `call_soon_threadsafe`, from 3.14 on: `cancel` of another thread waits while it runs.
+pub(super) const THREAD_SAFE: u32 = 32;
+const RUNNING: u32 = 64;
+/// Somebody waits for it to have run.
+const AWAITED: u32 = 128;
+#[cfg(Py_GIL_DISABLED)]
+const LOCKED: u32 = 1 << 31;
+
+/// `asyncio.TimerHandle`'s layout, slots in the order of their names, and what is ours. A plain handle has the two
+/// slots of a timer as well, and leaves them empty.
+#[repr(C)]
+pub(super) struct Handle {
+    head: ffi::PyObject,
+    pub(super) args: *mut ffi::PyObject,
+    pub(super) callback: *mut ffi::PyObject,
+    cancelled: *mut ffi::PyObject,
+    pub(super) context: *mut ffi::PyObject,
+    pub(super) owner: *mut ffi::PyObject,
+    repr: *mut ffi::PyObject,
+    pub(super) source_traceback: *mut ffi::PyObject,
+    #[cfg(not(Py_3_12))]
+    weak_references: *mut ffi::PyObject,
+    scheduled: *mut ffi::PyObject,
+    when_slot: *mut ffi::PyObject,
+    link: Link<Self>,
+    /// Seconds of the loop's clock.
+    pub(super) when: f64,
+    pub(super) flags: AtomicU32,
+}
+
+/// A sleep after which is looked again.
+const LONG: Duration = Duration::from_secs(1);
+
+/// Where the first slot of a timer stands: the size of a plain handle of asyncio.
+const PLAIN: usize = std::mem::offset_of!(Handle, scheduled);
+const TIMER: usize = std::mem::offset_of!(Handle, link);
+
+// SAFETY: the field of the handle.
+unsafe impl Linked for Handle {
+    unsafe fn link<'a>(node: NonNull<Self>) -> &'a Link<Self> {
+        // SAFETY: the caller's.
+        unsafe { &(*node.as_ptr()).link }
+    }
+}
+
+impl Handle {
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    pub(super) fn set(&self, flag: u32) {
+        // Where there is an interpreter lock, nobody else writes between the two.
+        if cfg!(Py_GIL_DISABLED) {
+            self.flags.fetch_or(flag, Ordering::AcqRel);
+        } else {
+            self.flags.store(self.flags.load(Ordering::Relaxed) | flag, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn unset(&self, flag: u32) {
+        if cfg!(Py_GIL_DISABLED) {
+            self.flags.fetch_and(!flag, Ordering::AcqRel);
+        } else {
+            self.flags.store(self.flags.load(Ordering::Relaxed) & !flag, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs it, while a `cancel` in other threads waits.
+    pub(super) fn while_running<R>(made: *mut Self, act: impl FnOnce() -> R) -> R {
+        // SAFETY: a live handle.
+        unsafe { (*made).set(RUNNING) };
+        let result = act();
+        // SAFETY: as above.
+        let this = unsafe { &*made };
+        let before = this.flags.fetch_and(!(RUNNING | AWAITED), Ordering::AcqRel);
+        if before & AWAITED != 0 {
+            futex::wake(&this.flags, u32::MAX >> 1, Scope::Private);
+        }
+        result
+    }
+
+    /// Waits while another thread runs it, if that matters, with the interpreter released.
+    fn wait_if_running_elsewhere(&self) {
+        // SAFETY: a live loop, which the handle holds.
+        let elsewhere = self.has(THREAD_SAFE)
+            && !self.owner.is_null()
+            && unsafe { Core::of(self.owner) }.thread() != super::core::this_thread();
+        if !elsewhere {
+            return;
+        }
+        while self.has(RUNNING) {
+            let seen = self.flags.fetch_or(AWAITED, Ordering::AcqRel) | AWAITED;
+            if seen & RUNNING != 0 {
+                let _ = ropewalk_capi::object::detached(|| {
+                    futex::wait(&self.flags, seen, Some(LONG), Scope::Private)
+                });
+            }
+        }
+    }
+
+    /// Touches the content: briefly, and without running anything of the interpreter.
+    pub(super) fn locked<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+        #[cfg(Py_GIL_DISABLED)]
+        while self.flags.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
+            std::hint::spin_loop();
+        }
+        let result = act(self);
+        #[cfg(Py_GIL_DISABLED)]
+        self.flags.fetch_and(!LOCKED, Ordering::Release);
+        result
+    }
+
+    /// Takes callback and arguments out.
+    pub(super) fn take(&mut self) -> (*mut ffi::PyObject, *mut ffi::PyObject, bool) {
+        self.locked(|handle| {
+            let one = handle.has(ONE);
+            (
+                std::mem::replace(&mut handle.callback, null_mut()),
+                std::mem::replace(&mut handle.args, null_mut()),
+                one,
+            )
+        })
+    }
+}
+
+/// A handle, as those who have a reference to it see it.
+///
+/// # Safety
+///
+/// `object` is a live handle of ours. The reference is used briefly: other threads reach the same handle, and what they
+/// may touch meanwhile is guarded by `locked`.
+pub(super) unsafe fn handle<'a>(object: *mut ffi::PyObject) -> &'a mut Handle {
+    // SAFETY: the caller's.
+    unsafe { &mut *object.cast::<Handle>() }
+}
+
+/// Memory of handles that are gone, to be used again. One list for each type.
+#[derive(Default)]
+pub(super) struct Spare {
+    #[cfg(not(Py_GIL_DISABLED))]
+    lists: [Vec<*mut ffi::PyObject>; 3],
+}
+
+impl Spare {
+    /// Gives a part of what a burst has left back, before a sleep.
+    pub(super) fn trim(&mut self) {
+        #[cfg(not(Py_GIL_DISABLED))]
+        for list in &mut self.lists {
+            let excess = list.len().saturating_sub(IDLE_SPARE);
+            for object in list.drain(list.len() - excess.div_ceil(16)..) {
+                // SAFETY: memory that the collector's allocator gave, and nobody uses.
+                unsafe { ffi::PyObject_GC_Del(object.cast()) };
+            }
+        }
+    }
+
+    /// Gives the memory back, when no object can come any more.
+    ///
+    /// # Safety
+    ///
+    /// The types of the objects are still there: their size is read from them.
+    pub(super) unsafe fn free(self) {
+        #[cfg(not(Py_GIL_DISABLED))]
+        for object in self.lists.into_iter().flatten() {
+            // SAFETY: memory that the collector's allocator gave, and nobody uses.
+            unsafe { ffi::PyObject_GC_Del(object.cast()) };
+        }
+    }
+}
+
+/// So many of each kind are kept while the loop is busy: some 8 MB after a burst.
+#[cfg(not(Py_GIL_DISABLED))]
+const MOST_SPARE: usize = 65_536;
+/// So many are kept by a loop that sleeps.
+#[cfg(not(Py_GIL_DISABLED))]
+const IDLE_SPARE: usize = 1_024;
+
+/// What a new handle is made of. All references are given to it; `context` may be null with `SHARED` unset.
+pub(super) struct Content {
+    pub(super) callback: *mut ffi::PyObject,
+    pub(super) args: *mut ffi::PyObject,
+    pub(super) context: *mut ffi::PyObject,
+    pub(super) flags: u32,
+    pub(super) when: f64,
+}
+
+/// Which of the types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Timer,
+    /// Of `call_soon_threadsafe`; a type of its own from 3.14 on.
+    ThreadSafe,
+}
+
+impl Kind {
+    #[cfg(not(Py_GIL_DISABLED))]
+    fn of(state: &State, kind: *mut ffi::PyTypeObject) -> Self {
+        if kind.cast() == state.timer_type {
+            Self::Timer
+        } else if kind.cast() == state.handle_type {
+            Self::Plain
+        } else {
+            Self::ThreadSafe
+        }
+    }
+
+    /// What its handles are from the start.
+    pub(super) fn flags(self) -> u32 {
+        match self {
+            Self::Plain => 0,
+            Self::Timer => TIMED,
+            Self::ThreadSafe if cfg!(Py_3_14) => THREAD_SAFE,
+            Self::ThreadSafe => 0,
+        }
+    }
+}
+
+/// Makes a handle of a loop. On failure the content is given back.
+///
+/// # Safety
+///
+/// `state` is of the live module, `owner` a live loop, the content's references are owned.
+pub(super) unsafe fn make(
+    state: &mut State,
+    owner: *mut ffi::PyObject,
+    content: Content,
+    kind: Kind,
+) -> Result<*mut Handle, Raised> {
+    // SAFETY: the types are ours and their objects have this layout; memory of the list had the same type. What is
+    // written is every field, so that no old one is read.
+    unsafe {
+        let list = kind as usize;
+        let kind: *mut ffi::PyTypeObject = match kind {
+            Kind::Plain => state.handle_type,
+            Kind::Timer => state.timer_type,
+            Kind::ThreadSafe => state.thread_safe_type,
+        }
+        .cast();
+        #[cfg(Py_GIL_DISABLED)]
+        let _ = list;
+        #[cfg(not(Py_GIL_DISABLED))]
+        let old = state.spare.as_mut().and_then(|spare| spare.lists[list].pop());
+        #[cfg(Py_GIL_DISABLED)]
+        let old = None;
+        let object = match old {
+            Some(object) => ffi::PyObject_Init(object, kind),
+            None => super::compat::new_untracked(kind),
+        };
+        if object.is_null() {
+            ffi::Py_XDECREF(content.callback);
+            ffi::Py_XDECREF(content.args);
+            ffi::Py_XDECREF(content.context);
+            return Err(Raised);
+        }
+        ffi::Py_INCREF(owner);
+        let made = object.cast::<Handle>();
+        (*made).args = content.args;
+        (*made).callback = content.callback;
+        (*made).cancelled = null_mut();
+        (*made).context = content.context;
+        (*made).owner = owner;
+        (*made).repr = null_mut();
+        (*made).source_traceback = null_mut();
+        #[cfg(not(Py_3_12))]
+        {
+            (*made).weak_references = null_mut();
+        }
+        (*made).scheduled = null_mut();
+        (*made).when_slot = null_mut();
+        ptr::write(&raw mut (*made).link, Link::new());
+        (*made).when = content.when;
+        ptr::write(&raw mut (*made).flags, AtomicU32::new(content.flags));
+        // See `Core::show_kept`: whoever gets the handle may keep it.
+        if Core::of(owner).thread() == 0 {
+            ffi::PyObject_GC_Track(object.cast());
+        }
+        Ok(made)
+    }
+}
+
+/// Gives a reference of the loop's back. A handle that somebody else keeps becomes the garbage collector's business.
+///
+/// # Safety
+///
+/// The reference is owned; the thread is attached.
+pub(super) unsafe fn release(made: *mut Handle) {
+    // SAFETY: the caller's.
+    unsafe {
+        show_if_kept(made);
+        ffi::Py_DECREF(made.cast());
+    }
+}
+
+/// Makes a handle that somebody has beside the loop known to the collector.
+///
+/// # Safety
+///
+/// It is live; the thread is attached.
+pub(super) unsafe fn show_if_kept(made: *mut Handle) {
+    let object = made.cast::<ffi::PyObject>();
+    // SAFETY: a live object of a type that the collector knows.
+    unsafe {
+        if ffi::Py_REFCNT(object) > 1 && ffi::PyObject_GC_IsTracked(object) == 0 {
+            ffi::PyObject_GC_Track(object.cast());
+        }
+    }
+}
+
+#[entry]
+unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
+    // SAFETY: the last reference is gone, so that nobody else reaches the handle; an object of a heap type holds its
+    // type. References are dropped once. After the weak references are cleared nothing leads here.
+    unsafe {
+        if ffi::PyObject_GC_IsTracked(object) != 0 {
+            ffi::PyObject_GC_UnTrack(object.cast());
+        }
+        let kind = ffi::Py_TYPE(object);
+        // Where the list of weak references stands, before the object or in it, depends on the version.
+        if !object.byte_offset((*kind).tp_weaklistoffset).cast::<*mut c_void>().read().is_null() {
+            ffi::PyObject_ClearWeakRefs(object);
+        }
+        #[cfg(not(Py_GIL_DISABLED))]
+        let state = {
+            let owner = handle(object).owner;
+            if owner.is_null() { super::state_of(kind) } else { Core::of(owner).state.as_mut() }
+        };
+        drop_content(&mut *object.cast());
+        #[cfg(not(Py_GIL_DISABLED))]
+        if let Some(state) = state
+            && let Some(spare) = state.spare.as_mut()
+        {
+            let list = &mut spare.lists[Kind::of(state, kind) as usize];
+            if list.len() < MOST_SPARE {
+                list.push(object);
+                ffi::Py_DECREF(kind.cast());
+                return;
+            }
+        }
+        ffi::PyObject_GC_Del(object.cast());
+        ffi::Py_DECREF(kind.cast());
+    }
+}
+
+fn drop_content(made: &mut Handle) {
+    let fields = made.locked(|made| {
+        [
+            &mut made.args,
+            &mut made.callback,
+            &mut made.context,
+            &mut made.owner,
+            &mut made.repr,
+            &mut made.source_traceback,
+        ]
+        .map(|field| std::mem::replace(field, null_mut()))
+    });
+    for field in fields {
+        // SAFETY: the reference that the field held.
+        unsafe { ffi::Py_XDECREF(field) };
+    }
+}
+
+/// Shows what a handle holds to the collector: from its own `tp_traverse`, or from the loop's as long as the loop is
+/// the only one that has it.
+///
+/// # Safety
+///
+/// Called by the collector, with what it gave.
+pub(super) unsafe fn visit_content(made: &Handle, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    let fields = [made.args, made.callback, made.context, made.owner, made.source_traceback];
+    for field in fields {
+        if !field.is_null() {
+            // SAFETY: a live object, and the collector's own function.
+            let answer = unsafe { visit(field, arg) };
+            if answer != 0 {
+                return answer;
+            }
+        }
+    }
+    0
+}
+
+#[entry]
+unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a live handle, and what the collector gave.
+    unsafe {
+        let answer = visit_content(handle(object), visit, arg);
+        if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
+    }
+}
+
+#[entry]
+unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
+    // SAFETY: a live handle that is garbage. The loop it belongs to stays known: a getter may still be asked.
+    drop_content(unsafe { handle(object) });
+    0
+}

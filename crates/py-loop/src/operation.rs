@@ -1,0 +1,541 @@
+//! `sock_recv`, `sock_recv_into` and `sock_sendall`, as awaitables.
+//!
+//! Each tries first; only where that would block it waits, for an edge of a descriptor that stays in the set between
+//! operations, and does its work when that comes, before the task is woken.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+use ropewalk_os::stream as bytes;
+
+use super::State;
+use super::core::Core;
+use super::descriptors::Waiter;
+use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::{self, Field, fast_method, keyword_method, method};
+use ropewalk_capi::object::{Kept, Object, Raised, fail, raise_os};
+
+/// Up to so many bytes are received into the stack, and copied into an object of the right size.
+const SMALL: usize = 64 * 1024;
+
+#[derive(Clone, Copy, Debug)]
+enum Goal {
+    /// At most so many bytes.
+    Receive(usize),
+    ReceiveInto,
+    SendAll,
+}
+
+pub(super) struct Operation {
+    owner: Field,
+    /// The socket, which is not to be closed by its last reference meanwhile.
+    socket: Field,
+    fd: Cell<RawFd>,
+    goal: Goal,
+    /// What is received into, or sent; held from the first step on.
+    data: Field,
+    view: Cell<Option<Box<ffi::Py_buffer>>>,
+    sent: Cell<usize>,
+    /// The future that is waited for, and its iterator.
+    future: Field,
+    inner: Field,
+    started: Cell<bool>,
+    ended: Cell<bool>,
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.release_view();
+    }
+}
+
+/// How an attempt went.
+enum Attempt {
+    Done(Object),
+    /// Received, and there is no more.
+    Last(Object),
+    WouldBlock,
+}
+
+/// What was received, of so many bytes that were asked for.
+fn received(data: Object, got: usize, asked: usize) -> Attempt {
+    if got < asked && got > 0 { Attempt::Last(data) } else { Attempt::Done(data) }
+}
+
+impl Operation {
+    fn release_view(&self) {
+        if let Some(mut view) = self.view.take() {
+            // SAFETY: a view that was filled, released once.
+            unsafe { ffi::PyBuffer_Release(&raw mut *view) };
+        }
+    }
+
+    fn waiter(&self) -> Waiter {
+        if matches!(self.goal, Goal::SendAll) { Waiter::Sending } else { Waiter::Receiving }
+    }
+
+    /// Memory to receive into, or to send.
+    fn memory(&self) -> Result<(*mut u8, usize), Raised> {
+        let mut view = match self.view.take() {
+            Some(view) => view,
+            None => {
+                let mut view = Box::new(ffi::Py_buffer::new());
+                let flags = if matches!(self.goal, Goal::ReceiveInto) {
+                    ffi::PyBUF_WRITABLE
+                } else {
+                    ffi::PyBUF_SIMPLE
+                };
+                // SAFETY: a live object and room for a view.
+                if unsafe { ffi::PyObject_GetBuffer(self.data.get(), &raw mut *view, flags) } != 0 {
+                    return Err(Raised);
+                }
+                view
+            }
+        };
+        let memory = (view.buf.cast::<u8>(), usize::try_from(view.len).unwrap_or(0));
+        let _ = &mut view;
+        self.view.set(Some(view));
+        Ok(memory)
+    }
+
+    fn attempt(&self) -> Result<Attempt, Raised> {
+        // SAFETY: the number of an open socket when it was asked for; the kernel checks it.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd.get()) };
+        let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        match self.goal {
+            // The kernel would wait for something to be there all the same.
+            Goal::Receive(0) => Object::bytes(&[]).map(Attempt::Done),
+            Goal::Receive(most) if most <= SMALL => {
+                let mut buffer = [const { MaybeUninit::<u8>::uninit() }; SMALL];
+                let start = buffer.as_mut_ptr().cast::<u8>();
+                // SAFETY: no more than the buffer has.
+                match unsafe { bytes::recv(fd, start, most) } {
+                    // SAFETY: the kernel has written so many.
+                    Ok(got) => Object::bytes(unsafe { std::slice::from_raw_parts(start, got) })
+                        .map(|data| received(data, got, most)),
+                    Err(error) if would_block(&error) => Ok(Attempt::WouldBlock),
+                    Err(error) => Err(raise_os(&error)),
+                }
+            }
+            Goal::Receive(most) => {
+                // SAFETY: fresh bytes of that size, that nobody else sees, cut to what was received.
+                unsafe {
+                    let size = ffi::Py_ssize_t::try_from(most).unwrap_or(ffi::Py_ssize_t::MAX);
+                    let mut made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+                    if made.is_null() {
+                        return Err(Raised);
+                    }
+                    match bytes::recv(fd, ffi::PyBytes_AsString(made).cast(), most) {
+                        Ok(got) => {
+                            ffi::_PyBytes_Resize(&raw mut made, got as ffi::Py_ssize_t);
+                            Object::own(made).map(|data| received(data, got, most))
+                        }
+                        Err(error) => {
+                            ffi::Py_DECREF(made);
+                            if would_block(&error) { Ok(Attempt::WouldBlock) } else { Err(raise_os(&error)) }
+                        }
+                    }
+                }
+            }
+            Goal::ReceiveInto => {
+                let (start, length) = self.memory()?;
+                // SAFETY: a writable view of that length. As above where that is none.
+                match if length == 0 { Ok(0) } else { unsafe { bytes::recv(fd, start, length) } } {
+                    Ok(got) => {
+                        self.release_view();
+                        // SAFETY: the thread is attached.
+                        unsafe { Object::own(ffi::PyLong_FromSize_t(got)) }
+                            .map(|count| received(count, got, length))
+                    }
+                    Err(error) if would_block(&error) => Ok(Attempt::WouldBlock),
+                    Err(error) => Err(raise_os(&error)),
+                }
+            }
+            Goal::SendAll => {
+                let (start, length) = self.memory()?;
+                loop {
+                    let sent = self.sent.get();
+                    let rest: &[u8] = if length == sent {
+                        &[]
+                    } else {
+                        // SAFETY: the rest of a view, whose exporter must not move it while it is held.
+                        unsafe { std::slice::from_raw_parts(start.add(sent), length - sent) }
+                    };
+                    match bytes::send(fd, rest) {
+                        Ok(more) if sent + more < length => self.sent.set(sent + more),
+                        Ok(_) => {
+                            self.release_view();
+                            return Ok(Attempt::Done(Object::none()));
+                        }
+                        Err(error) if would_block(&error) => return Ok(Attempt::WouldBlock),
+                        Err(error) => return Err(raise_os(&error)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first step.
+    fn start(&self, object: *mut ffi::PyObject) -> Result<Option<Object>, Raised> {
+        self.started.set(true);
+        // SAFETY: a live socket and its loop.
+        let (core, fd) = unsafe {
+            let fd = ffi::PyObject_AsFileDescriptor(self.socket.get());
+            if fd < 0 {
+                // A closed socket has no number, and asyncio's receive would say so in the system's words.
+                ffi::PyErr_Clear();
+                return Err(raise_os(&io::Error::from_raw_os_error(9)));
+            }
+            (Core::of(self.owner.get()), fd)
+        };
+        self.fd.set(fd);
+        let receives = self.waiter() == Waiter::Receiving;
+        if !(receives && core.is_drained(fd, self.socket.get())) {
+            match self.attempt()? {
+                Attempt::Done(result) => return Ok(Some(result)),
+                Attempt::Last(result) => {
+                    core.note_drained(fd, self.socket.get());
+                    return Ok(Some(result));
+                }
+                Attempt::WouldBlock => {}
+            }
+        }
+        // SAFETY: live objects.
+        unsafe {
+            if core.is_in_use(fd) {
+                let name = (*core.state).names.ensure_no_transport;
+                let arguments = [self.owner.get(), self.socket.get()];
+                Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut()))?;
+            }
+            let name = (*core.state).names.create_future;
+            let future = Object::own(ffi::PyObject_CallMethodNoArgs(self.owner.get(), name))?;
+            let inner = Object::own(ffi::PyObject_GetIter(future.as_ptr()))?;
+            core.watch_socket(fd, self.waiter(), &Object::share(object)?, self.socket.get())?;
+            self.future.set(future);
+            self.inner.set(inner);
+        }
+        Ok(None)
+    }
+
+    fn stop_waiting(&self, object: *mut ffi::PyObject) {
+        if let Some(future) = self.future.take() {
+            // SAFETY: a live loop.
+            unsafe { Core::of(self.owner.get()) }.leave(self.fd.get(), self.waiter(), object);
+            drop(future);
+        }
+        drop(self.inner.take());
+        self.release_view();
+    }
+}
+
+unsafe fn operation<'a>(object: *mut ffi::PyObject) -> &'a Operation {
+    // SAFETY: the caller has a live operation.
+    unsafe { heap::content(object) }
+}
+
+/// The descriptor is ready: does the work, and wakes whoever waits.
+///
+/// # Safety
+///
+/// A live operation, in the thread that runs the loop.
+pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
+    // SAFETY: the caller's; live objects throughout.
+    unsafe {
+        let this = operation(object);
+        let Some(future) = this.future.share() else { return Ok(()) };
+        let core = Core::of(this.owner.get());
+        let names = &(*core.state).names;
+        let done = Object::own(ffi::PyObject_CallMethodNoArgs(future.as_ptr(), names.done))?;
+        if done.as_ptr() == ffi::Py_True() {
+            return Ok(());
+        }
+        let (name, value) = match this.attempt() {
+            Ok(Attempt::WouldBlock) => return Ok(()),
+            Ok(Attempt::Done(result)) => (names.set_result, result),
+            Ok(Attempt::Last(result)) => {
+                core.note_drained(this.fd.get(), this.socket.get());
+                (names.set_result, result)
+            }
+            Err(Raised) => (names.set_exception, ropewalk_capi::object::take_exception()),
+        };
+        core.leave(this.fd.get(), this.waiter(), object);
+        let arguments = [future.as_ptr(), value.as_ptr()];
+        Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
+    }
+}
+
+#[entry]
+unsafe extern "C" fn am_send(
+    object: *mut ffi::PyObject,
+    sent: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    // SAFETY: a live operation, and room for a result.
+    unsafe {
+        let this = operation(object);
+        *result = null_mut();
+        if this.ended.get() {
+            fail(c"cannot reuse already awaited coroutine");
+            return ffi::PySendResult::PYGEN_ERROR;
+        }
+        if !this.started.get() {
+            match this.start(object) {
+                Ok(None) => {}
+                Ok(Some(value)) => {
+                    this.ended.set(true);
+                    *result = value.into_ptr();
+                    return ffi::PySendResult::PYGEN_RETURN;
+                }
+                Err(Raised) => {
+                    this.ended.set(true);
+                    this.release_view();
+                    return ffi::PySendResult::PYGEN_ERROR;
+                }
+            }
+        }
+        let step = ffi::PyIter_Send(this.inner.get(), sent, result);
+        if step != ffi::PySendResult::PYGEN_NEXT {
+            this.ended.set(true);
+            let kept = Kept::take();
+            this.stop_waiting(object);
+            kept.put_back();
+        }
+        step
+    }
+}
+
+#[entry]
+unsafe extern "C" fn throw(
+    object: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live operation, and what the interpreter passes.
+    unsafe {
+        let this = operation(object);
+        this.ended.set(true);
+        this.started.set(true);
+        let inner = this.inner.share();
+        let result = throw_into(inner.as_ref(), arguments, count);
+        let kept = Kept::take();
+        this.stop_waiting(object);
+        kept.put_back();
+        result.map_or(null_mut(), Object::into_ptr)
+    }
+}
+
+#[entry]
+unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live operation.
+    let this = unsafe { operation(object) };
+    this.ended.set(true);
+    this.stop_waiting(object);
+    super::core::none()
+}
+
+#[entry]
+unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a live operation, and what the collector gave.
+    unsafe {
+        let this = operation(object);
+        for field in [&this.owner, &this.socket, &this.data, &this.future, &this.inner] {
+            let answer = field.visit(visit, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
+        // The view holds a reference of its own to the object that it is of. The cell is read where it is: nothing else
+        // runs while the collector looks.
+        if let Some(view) = &*this.view.as_ptr()
+            && !view.obj.is_null()
+        {
+            let answer = visit(view.obj, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
+        heap::visit_type(object, visit, arg)
+    }
+}
+
+#[entry]
+unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
+    // SAFETY: a live operation that is garbage.
+    let this = unsafe { operation(object) };
+    this.release_view();
+    drop((this.future.take(), this.inner.take(), this.data.take(), this.socket.take(), this.owner.take()));
+    0
+}
+
+/// Makes the awaitable of one operation; nothing happens before it is awaited.
+unsafe fn make(
+    owner: *mut ffi::PyObject,
+    goal: Goal,
+    socket: *mut ffi::PyObject,
+    data: Option<*mut ffi::PyObject>,
+) -> Result<Object, Raised> {
+    // SAFETY: live objects.
+    unsafe {
+        let made = Operation {
+            owner: Field::new(Object::share(owner)?),
+            socket: Field::new(Object::share(socket)?),
+            fd: Cell::new(-1),
+            goal,
+            data: match data {
+                Some(data) => Field::new(Object::share(data)?),
+                None => Field::empty(),
+            },
+            view: Cell::new(None),
+            sent: Cell::new(0),
+            future: Field::empty(),
+            inner: Field::empty(),
+            started: Cell::new(false),
+            ended: Cell::new(false),
+        };
+        heap::make((*Core::of(owner).state).operation_type.cast(), made)
+    }
+}
+
+/// One of the methods of the loop. What is not a plain socket, or in debug mode, goes asyncio's way.
+unsafe fn method_of_loop(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+    fallback: impl FnOnce(&State) -> *mut ffi::PyObject,
+    goal: impl FnOnce(*mut ffi::PyObject) -> Option<(Goal, bool)>,
+) -> *mut ffi::PyObject {
+    // SAFETY: a loop, and what the interpreter passes.
+    unsafe {
+        let core = Core::of(owner);
+        let state = &*core.state;
+        if count == 2
+            && names.is_null()
+            && ffi::Py_TYPE(*arguments).cast() == state.socket_class
+            && !core.is_debug()
+            && let Some((goal, with_data)) = goal(*arguments.add(1))
+        {
+            let data = if with_data { Some(*arguments.add(1)) } else { None };
+            return make(owner, goal, *arguments, data).map_or(null_mut(), Object::into_ptr);
+        }
+        let mut all = vec![owner];
+        let named = if names.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(names) };
+        all.extend((0..count + named).map(|at| *arguments.offset(at)));
+        ffi::PyObject_Vectorcall(fallback(state), all.as_ptr(), count as usize + 1, names)
+    }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn sock_recv(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: what the interpreter passes.
+    unsafe {
+        method_of_loop(
+            owner,
+            arguments,
+            count,
+            names,
+            |state| state.sock_recv,
+            |size| {
+                let most = ffi::PyLong_AsSize_t(size);
+                if !ffi::PyErr_Occurred().is_null() {
+                    ffi::PyErr_Clear();
+                    return None;
+                }
+                isize::try_from(most).ok().map(|_| (Goal::Receive(most), false))
+            },
+        )
+    }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn sock_recv_into(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: what the interpreter passes.
+    unsafe {
+        method_of_loop(
+            owner,
+            arguments,
+            count,
+            names,
+            |state| state.sock_recv_into,
+            |_| Some((Goal::ReceiveInto, true)),
+        )
+    }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn sock_sendall(
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: what the interpreter passes.
+    unsafe {
+        method_of_loop(
+            owner,
+            arguments,
+            count,
+            names,
+            |state| state.sock_sendall,
+            |_| Some((Goal::SendAll, true)),
+        )
+    }
+}
+
+/// Makes the type.
+pub(super) fn add(module: &Object, state: &mut State) -> Result<(), Raised> {
+    const DOC: &CStr = c"An operation on a socket, to be awaited once.";
+    let kind = heap::Type {
+        name: c"ropewalk._loop.Operation",
+        doc: DOC,
+        flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
+        methods: vec![
+            method(c"send", send, ffi::METH_O, c"send(value): goes on."),
+            fast_method(c"throw", throw, c"throw(exception): ends it by an exception."),
+            method(c"close", close, ffi::METH_NOARGS, c"close(): gives it up."),
+            method(c"__await__", await_method, ffi::METH_NOARGS, c"Itself."),
+        ],
+        getters: vec![],
+        slots: &[
+            (ffi::Py_tp_dealloc, heap::dealloc::<Operation> as *mut c_void),
+            (ffi::Py_tp_traverse, traverse as *mut c_void),
+            (ffi::Py_tp_clear, clear as *mut c_void),
+            (ffi::Py_tp_iter, itself as *mut c_void),
+            (ffi::Py_tp_iternext, next as *mut c_void),
+            (ffi::Py_am_await, itself as *mut c_void),
+            (AM_SEND, am_send as *mut c_void),
+        ],
+    };
+    state.operation_type = heap::make_type::<Operation>(module, kind)?.into_ptr();
+    Ok(())
+}
+
+pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
+    vec![
+        keyword_method(c"sock_recv", sock_recv, c"sock_recv($self, /, sock, n)\n--\n\n\
+        At most so many bytes, awaited."),
+        keyword_method(
+            c"sock_recv_into",
+            sock_recv_into,
+            c"sock_recv_into($self, /, sock, buf)\n--\n\nHow many bytes were received into the buffer, awaited.",
+        ),
+        keyword_method(c"sock_sendall", sock_sendall, c"sock_sendall($self, /, sock, data)\n--\n\n\
+        Sends all of it; to be awaited."),
+    ]
+}

@@ -1,0 +1,411 @@
+//! asyncio's streams, where they are called for each message: what a transport feeds to a `StreamReader`, and the
+//! awaitable of `read` and `readexactly`.
+//!
+//! The reader's state is asyncio's, in asyncio's attributes, so that every other method of it goes on as it is; only
+//! these steps are done without Python frames.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+
+use super::State;
+use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::{self, Field, fast_method, method};
+use ropewalk_capi::object::{Kept, Object, Raised, fail};
+
+fn get(object: &Object, name: *mut ffi::PyObject) -> Result<Object, Raised> {
+    // SAFETY: live objects.
+    unsafe { Object::own(ffi::PyObject_GetAttr(object.as_ptr(), name)) }
+}
+
+fn set(object: &Object, name: *mut ffi::PyObject, value: *mut ffi::PyObject) -> Result<(), Raised> {
+    // SAFETY: live objects.
+    if unsafe { ffi::PyObject_SetAttr(object.as_ptr(), name, value) } == 0 { Ok(()) } else { Err(Raised) }
+}
+
+fn is_true(object: &Object) -> Result<bool, Raised> {
+    // SAFETY: a live object.
+    let truth = unsafe { ffi::PyObject_IsTrue(object.as_ptr()) };
+    if truth < 0 { Err(Raised) } else { Ok(truth != 0) }
+}
+
+fn call(object: &Object, name: *mut ffi::PyObject) -> Result<Object, Raised> {
+    // SAFETY: live objects.
+    unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object.as_ptr(), name)) }
+}
+
+fn call_with(object: &Object, name: *mut ffi::PyObject, value: &Object) -> Result<Object, Raised> {
+    let arguments = [object.as_ptr(), value.as_ptr()];
+    // SAFETY: live objects.
+    unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())) }
+}
+
+/// The reader's buffer, which is a `bytearray`.
+fn buffer(state: &State, reader: &Object) -> Result<Object, Raised> {
+    let buffer = get(reader, state.names.buffer)?;
+    // SAFETY: a live object.
+    if unsafe { ffi::PyByteArray_Check(buffer.as_ptr()) } == 0 {
+        return Err(fail(c"the buffer of a StreamReader is not a bytearray"));
+    }
+    Ok(buffer)
+}
+
+fn length(buffer: &Object) -> usize {
+    // SAFETY: a live bytearray.
+    usize::try_from(unsafe { ffi::PyByteArray_Size(buffer.as_ptr()) }).unwrap_or(0)
+}
+
+/// Gives received bytes to the reader of an `asyncio.StreamReaderProtocol`, as its `data_received` does; nothing if
+/// the reader is of a class of somebody else's, whose method is to be called.
+pub(super) fn feed(state: &State, protocol: &Object, data: &Object) -> Result<Option<()>, Raised> {
+    let names = &state.names;
+    let weak = get(protocol, names.stream_reader)?;
+    if weak.is_none() {
+        return Ok(Some(()));
+    }
+    #[allow(deprecated, reason = "what replaces it is not there before 3.13")]
+    // SAFETY: the attribute holds a weak reference, which the C API checks; its object gets a reference of ours.
+    let reader = unsafe { Object::share(ffi::PyWeakref_GetObject(weak.as_ptr()))? };
+    if reader.is_none() {
+        return Ok(Some(()));
+    }
+    // SAFETY: a live object.
+    if unsafe { ffi::Py_TYPE(reader.as_ptr()) }.cast() != state.fast_reader {
+        return Ok(None);
+    }
+    let buffer = buffer(state, &reader)?;
+    let bytes = data.as_bytes().unwrap_or_default();
+    let before = length(&buffer);
+    // SAFETY: a live bytearray that is made as large as is written.
+    unsafe {
+        let size = ffi::Py_ssize_t::try_from(before + bytes.len()).unwrap_or(ffi::Py_ssize_t::MAX);
+        if ffi::PyByteArray_Resize(buffer.as_ptr(), size) != 0 {
+            return Err(Raised);
+        }
+        let end = ffi::PyByteArray_AsString(buffer.as_ptr()).cast::<u8>().add(before);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len());
+    }
+    let waiter = get(&reader, names.waiter)?;
+    if !waiter.is_none() {
+        set(&reader, names.waiter, Object::none().as_ptr())?;
+        if !is_true(&call(&waiter, names.cancelled)?)? {
+            call_with(&waiter, names.set_result, &Object::none())?;
+        }
+    }
+    let limit = get(&reader, names.limit)?;
+    // SAFETY: a live object.
+    let limit = unsafe { ffi::PyLong_AsSsize_t(limit.as_ptr()) };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX / 4);
+    if before + bytes.len() > 2 * limit && !is_true(&get(&reader, names.paused)?)? {
+        let transport = get(&reader, names.transport)?;
+        if !transport.is_none() {
+            call(&transport, names.pause_reading)?;
+            // SAFETY: True is always there.
+            set(&reader, names.paused, unsafe { ffi::Py_True() })?;
+        }
+    }
+    Ok(Some(()))
+}
+
+/// `read(n)` or `readexactly(n)`, to be awaited once.
+pub(super) struct Reading {
+    reader: Field,
+    most: usize,
+    exactly: bool,
+    /// The iterator of the future that is waited for.
+    inner: Field,
+    ended: Cell<bool>,
+}
+
+enum Step {
+    Yield(Object),
+    Return(Object),
+}
+
+impl Reading {
+    /// What there is, if it is enough.
+    fn look(&self, state: &State, reader: &Object) -> Result<Option<Object>, Raised> {
+        let names = &state.names;
+        let error = get(reader, names.exception)?;
+        if !error.is_none() {
+            // SAFETY: a live exception.
+            unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr()) };
+            return Err(Raised);
+        }
+        let buffer = buffer(state, reader)?;
+        let there = length(&buffer);
+        let enough = if self.exactly { there >= self.most } else { there > 0 };
+        if !enough {
+            if !is_true(&get(reader, names.eof)?)? {
+                return Ok(None);
+            }
+            if self.exactly {
+                // SAFETY: live objects.
+                unsafe {
+                    let partial = Object::own(ffi::PyBytes_FromObject(buffer.as_ptr()))?;
+                    call(&buffer, names.clear)?;
+                    let expected = Object::own(ffi::PyLong_FromSize_t(self.most))?;
+                    let class = Object::share(state.incomplete_read)?;
+                    let error = class.call(&[partial.as_ptr(), expected.as_ptr()])?;
+                    ffi::PyErr_SetObject(state.incomplete_read, error.as_ptr());
+                }
+                return Err(Raised);
+            }
+        }
+        let taken = there.min(self.most);
+        // SAFETY: a live bytearray with at least so many bytes; nothing runs before they are copied.
+        let data = unsafe {
+            let start = ffi::PyByteArray_AsString(buffer.as_ptr()).cast::<u8>();
+            Object::bytes(std::slice::from_raw_parts(start, taken))?
+        };
+        // SAFETY: a live bytearray.
+        let cut = unsafe { ffi::PySequence_DelSlice(buffer.as_ptr(), 0, taken as ffi::Py_ssize_t) };
+        if cut != 0 {
+            return Err(Raised);
+        }
+        if is_true(&get(reader, names.paused)?)? {
+            call(reader, names.maybe_resume)?;
+        }
+        Ok(Some(data))
+    }
+
+    /// Makes the future that is waited for.
+    fn wait(&self, state: &State, reader: &Object) -> Result<Object, Raised> {
+        let names = &state.names;
+        if !get(reader, names.waiter)?.is_none() {
+            return Err(fail(if self.exactly {
+                c"readexactly() called while another coroutine is already waiting for incoming data"
+            } else {
+                c"read() called while another coroutine is already waiting for incoming data"
+            }));
+        }
+        if is_true(&get(reader, names.paused)?)? {
+            // SAFETY: False is always there.
+            set(reader, names.paused, unsafe { ffi::Py_False() })?;
+            call(&get(reader, names.transport)?, names.resume_reading)?;
+        }
+        let future = call(&get(reader, names.loop_field)?, names.create_future)?;
+        set(reader, names.waiter, future.as_ptr())?;
+        // SAFETY: a live object.
+        unsafe { Object::own(ffi::PyObject_GetIter(future.as_ptr())) }
+    }
+
+    fn stop_waiting(&self, state: &State) {
+        if self.inner.take().is_some()
+            && let Some(reader) = self.reader.share()
+        {
+            let kept = Kept::take();
+            if set(&reader, state.names.waiter, Object::none().as_ptr()).is_err() {
+                // SAFETY: an exception is set.
+                unsafe { ffi::PyErr_Clear() };
+            }
+            kept.put_back();
+        }
+    }
+
+    fn step(&self, state: &State, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
+        if self.ended.get() {
+            return Err(fail(c"cannot reuse already awaited coroutine"));
+        }
+        let Some(reader) = self.reader.share() else { return Err(fail(c"the reader is gone")) };
+        loop {
+            let inner = if let Some(inner) = self.inner.share() {
+                inner
+            } else {
+                if let Some(data) = self.look(state, &reader)? {
+                    return Ok(Step::Return(data));
+                }
+                let inner = self.wait(state, &reader)?;
+                self.inner.set(inner.clone());
+                inner
+            };
+            let mut result = null_mut();
+            // SAFETY: a live iterator, and room for a result.
+            match unsafe { ffi::PyIter_Send(inner.as_ptr(), sent, &raw mut result) } {
+                // SAFETY: a new reference.
+                ffi::PySendResult::PYGEN_NEXT => return unsafe { Object::own(result) }.map(Step::Yield),
+                ffi::PySendResult::PYGEN_RETURN => {
+                    // SAFETY: as above.
+                    drop(unsafe { Object::own(result) });
+                    self.stop_waiting(state);
+                }
+                ffi::PySendResult::PYGEN_ERROR => {
+                    self.stop_waiting(state);
+                    return Err(Raised);
+                }
+            }
+        }
+    }
+}
+
+unsafe fn reading<'a>(object: *mut ffi::PyObject) -> &'a Reading {
+    // SAFETY: the caller has a live reading.
+    unsafe { heap::content(object) }
+}
+
+unsafe fn state_of<'a>(object: *mut ffi::PyObject) -> Option<&'a State> {
+    // SAFETY: a live object of the module's own type.
+    unsafe { super::MODULE.state_of_base(ffi::Py_TYPE(object)) }.map(|state| &*state)
+}
+
+#[entry]
+unsafe extern "C" fn am_send(
+    object: *mut ffi::PyObject,
+    sent: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    // SAFETY: a live reading, and room for a result.
+    unsafe {
+        *result = null_mut();
+        let this = reading(object);
+        let Some(state) = state_of(object) else {
+            fail(c"the module of the loop is gone");
+            return ffi::PySendResult::PYGEN_ERROR;
+        };
+        match this.step(state, sent) {
+            Ok(Step::Yield(value)) => {
+                *result = value.into_ptr();
+                ffi::PySendResult::PYGEN_NEXT
+            }
+            Ok(Step::Return(value)) => {
+                this.ended.set(true);
+                *result = value.into_ptr();
+                ffi::PySendResult::PYGEN_RETURN
+            }
+            Err(Raised) => {
+                this.ended.set(true);
+                ffi::PySendResult::PYGEN_ERROR
+            }
+        }
+    }
+}
+
+#[entry]
+unsafe extern "C" fn throw(
+    object: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live reading, and what the interpreter passes.
+    unsafe {
+        let this = reading(object);
+        this.ended.set(true);
+        let inner = this.inner.share();
+        let Some(state) = state_of(object) else { return null_mut() };
+        let result = throw_into(inner.as_ref(), arguments, count);
+        this.stop_waiting(state);
+        result.map_or(null_mut(), Object::into_ptr)
+    }
+}
+
+#[entry]
+unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live reading.
+    unsafe {
+        let this = reading(object);
+        this.ended.set(true);
+        if let Some(state) = state_of(object) {
+            this.stop_waiting(state);
+        }
+    }
+    super::core::none()
+}
+
+#[entry]
+unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a live reading, and what the collector gave.
+    unsafe {
+        for field in [&reading(object).reader, &reading(object).inner] {
+            let answer = field.visit(visit, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
+        heap::visit_type(object, visit, arg)
+    }
+}
+
+#[entry]
+unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
+    // SAFETY: a live reading that is garbage.
+    let this = unsafe { reading(object) };
+    drop((this.inner.take(), this.reader.take()));
+    0
+}
+
+/// `_read(reader, n, exactly)`: the awaitable; n is positive.
+#[entry]
+pub(super) unsafe extern "C" fn read(
+    module: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: our module, and what the interpreter passes; the caller is ours.
+    unsafe {
+        let made = || {
+            let Some(state) = super::MODULE.state(module) else { return Err(fail(c"no module")) };
+            if count != 3 {
+                return Err(super::core::raise_type("_read() takes a reader, a size and whether exactly"));
+            }
+            let most = ffi::PyLong_AsSize_t(*arguments.add(1));
+            if !ffi::PyErr_Occurred().is_null() {
+                return Err(Raised);
+            }
+            let content = Reading {
+                reader: Field::new(Object::share(*arguments)?),
+                most,
+                exactly: *arguments.add(2) == ffi::Py_True(),
+                inner: Field::empty(),
+                ended: Cell::new(false),
+            };
+            heap::make(state.reading_type.cast(), content)
+        };
+        made().map_or(null_mut(), Object::into_ptr)
+    }
+}
+
+/// `_set_reader_class(class)`: the class of readers that are fed without their methods.
+#[entry]
+pub(super) unsafe extern "C" fn set_reader_class(
+    module: *mut ffi::PyObject,
+    class: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: our module and a live class.
+    unsafe {
+        if let Some(state) = super::MODULE.state(module) {
+            ffi::Py_INCREF(class);
+            ffi::Py_XDECREF(std::mem::replace(&mut state.fast_reader, class));
+        }
+    }
+    super::core::none()
+}
+
+/// Makes the type.
+pub(super) fn add(module: &Object, state: &mut State) -> Result<(), Raised> {
+    let kind = heap::Type {
+        name: c"ropewalk._loop.Reading",
+        doc: c"A read of a stream, to be awaited once.",
+        flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
+        methods: vec![
+            method(c"send", send, ffi::METH_O, c"send(value): goes on."),
+            fast_method(c"throw", throw, c"throw(exception): ends it by an exception."),
+            method(c"close", close, ffi::METH_NOARGS, c"close(): gives it up."),
+            method(c"__await__", await_method, ffi::METH_NOARGS, c"Itself."),
+        ],
+        getters: vec![],
+        slots: &[
+            (ffi::Py_tp_dealloc, heap::dealloc::<Reading> as *mut c_void),
+            (ffi::Py_tp_traverse, traverse as *mut c_void),
+            (ffi::Py_tp_clear, clear as *mut c_void),
+            (ffi::Py_tp_iter, itself as *mut c_void),
+            (ffi::Py_tp_iternext, next as *mut c_void),
+            (ffi::Py_am_await, itself as *mut c_void),
+            (AM_SEND, am_send as *mut c_void),
+        ],
+    };
+    state.reading_type = heap::make_type::<Reading>(module, kind)?.into_ptr();
+    Ok(())
+}

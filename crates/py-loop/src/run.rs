@@ -1,0 +1,463 @@
+//! The turns of a loop: what other threads left, descriptors, timers, then everything that was ready by then.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pyo3_ffi as ffi;
+use ropewalk_os::epoll::{Event, Woken};
+use ropewalk_reactor::{Pace, Reactor};
+
+#[cfg(not(Py_GIL_DISABLED))]
+use super::context::{self, Entered};
+use super::core::{Core, Item, as_seconds, drop_item, none, now};
+#[cfg(not(Py_GIL_DISABLED))]
+use super::handle::SHARED;
+use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
+use super::{operation, stream};
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::method;
+use ropewalk_capi::object::{Kept, Object, Raised, detached, raise_os, take_exception};
+
+/// A sleep is never longer, in seconds: asyncio's own limit.
+const LONGEST: f64 = 86_400.0;
+/// So many arguments are passed without a tuple's memory being used in place.
+const FEW: usize = 6;
+
+struct Run<'a> {
+    owner: *mut ffi::PyObject,
+    core: &'a Core,
+    reactor: Arc<Reactor>,
+    pace: Pace,
+    events: Vec<Event>,
+    #[cfg(not(Py_GIL_DISABLED))]
+    entered: Option<Entered>,
+}
+
+#[entry]
+unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a loop, which the caller holds.
+    let core = unsafe { Core::of(owner) };
+    let Ok(reactor) = core.reactor() else { return null_mut() };
+    let mut run = Run {
+        owner,
+        core,
+        reactor,
+        pace: Pace::new(),
+        events: Vec::new(),
+        #[cfg(not(Py_GIL_DISABLED))]
+        entered: None,
+    };
+    loop {
+        let turned = run.turn();
+        if turned.is_err() {
+            // A callback that failed has left its context.
+            return null_mut();
+        }
+        if core.stopping.load(Ordering::Relaxed) {
+            return if run.leave().and_then(|()| run.flush()).is_ok() { none() } else { null_mut() };
+        }
+    }
+}
+
+impl Run<'_> {
+    fn turn(&mut self) -> Result<(), Raised> {
+        let core = self.core;
+        core.collect();
+        // SAFETY: the thread is attached, and runs nothing while the guard lives. The batch is this thread's.
+        let (idle, timers) = unsafe {
+            let mut inner = core.inner.lock();
+            let batch = &mut *core.batch.get();
+            if batch.at < batch.items.len() {
+                // The last run ended by an exception in the midst of a batch.
+                let mut rest = batch.items.split_off(batch.at);
+                rest.append(&mut inner.ready);
+                inner.ready = rest;
+            }
+            batch.items.clear();
+            batch.at = 0;
+            (inner.ready.is_empty(), !inner.timers.is_empty())
+        };
+        let stopping = core.stopping.load(Ordering::Relaxed);
+        if idle && !stopping {
+            self.wait(timers)?;
+        } else if stopping || self.pace.is_look_due() {
+            let time = now();
+            if self.pace.looked(time) || stopping {
+                self.leave()?;
+                let woken = self.reactor.look(&mut self.events).map_err(|error| raise_os(&error))?;
+                self.pace.polled();
+                self.polled(woken)?;
+            }
+            if timers {
+                self.fire(as_seconds(time));
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            let batch = &mut *core.batch.get();
+            std::mem::swap(&mut core.inner.lock().ready, &mut batch.items);
+        }
+        self.run_batch()
+    }
+
+    /// Sends what was written in the last turn, as there may be none after it. Transports stay in the queue: they may
+    /// have to read, too.
+    fn flush(&mut self) -> Result<(), Raised> {
+        // SAFETY: as of `turn`.
+        let queued = unsafe { self.core.inner.lock() }.ready.clone();
+        for item in queued {
+            // SAFETY: what the queue holds is taken out of it by nobody but this thread; one of two types of ours.
+            unsafe {
+                if !item.is_handle()
+                    && ffi::Py_TYPE(item.object()).cast() != (*self.core.state).operation_type
+                {
+                    stream::send(item.object())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&mut self, timers: bool) -> Result<(), Raised> {
+        self.leave()?;
+        let core = self.core;
+        let timeout = if timers { self.time_left() } else { None };
+        // SAFETY: the module's, reached by attached threads by turns.
+        if let Some(spare) = unsafe { (*core.state).spare.as_mut() } {
+            spare.trim();
+        }
+        let reactor = &*self.reactor;
+        let events = &mut self.events;
+        let has_work = || {
+            // Where there is no interpreter lock, `call_soon` of another thread may have come since.
+            #[cfg(Py_GIL_DISABLED)]
+            // SAFETY: the guard is a mutex, and nothing runs while it lives.
+            if !unsafe { core.inner.lock() }.ready.is_empty() {
+                return true;
+            }
+            !core.injector.is_empty()
+        };
+        // What was dropped above may have scheduled something: finalizers are anybody's code.
+        // SAFETY: as of `turn`.
+        let is_idle = unsafe { core.inner.lock() }.ready.is_empty();
+        let woken = if !is_idle || timeout == Some(Duration::ZERO) {
+            reactor.look(events)
+        } else {
+            detached(|| reactor.wait(events, timeout, has_work))
+        };
+        let woken = woken.map_err(|error| raise_os(&error))?;
+        self.pace.slept();
+        self.polled(woken)?;
+        core.collect();
+        let time = now();
+        self.pace.looked(time);
+        self.pace.polled();
+        self.fire(as_seconds(time));
+        Ok(())
+    }
+
+    fn polled(&mut self, woken: Woken) -> Result<(), Raised> {
+        if !self.events.is_empty() {
+            self.core.note_events(&self.events);
+        }
+        let _ = woken;
+        // Handlers of signals run here; a loop of functions that are not Python's would never let them.
+        // SAFETY: the thread is attached.
+        if unsafe { ffi::PyErr_CheckSignals() } != 0 { Err(Raised) } else { Ok(()) }
+    }
+
+    /// The time to the next timer; nothing if there is none that counts.
+    fn time_left(&self) -> Option<Duration> {
+        let mut gone = Vec::new();
+        // SAFETY: as of `turn`; what is taken out is dropped after.
+        let next = unsafe {
+            let mut inner = self.core.inner.lock();
+            while let Some(first) = inner.timers.first()
+                && (*first).has(CANCELLED)
+            {
+                inner.timers.pop();
+                inner.timers.took_cancelled();
+                gone.push(first);
+            }
+            inner.timers.next()
+        };
+        for made in gone {
+            // SAFETY: the reference that the heap had.
+            unsafe {
+                (*made).unset(TIMED);
+                handle::release(made);
+            }
+        }
+        let left = next? - as_seconds(now());
+        Some(Duration::try_from_secs_f64(left.clamp(0.0, LONGEST)).unwrap_or_default())
+    }
+
+    /// Puts the timers whose time has come into the queue.
+    fn fire(&self, time: f64) {
+        // SAFETY: as of `turn`; the heap's references go to the queue.
+        unsafe {
+            let mut inner = self.core.inner.lock();
+            while let Some(made) = inner.timers.pop_due(time) {
+                (*made).unset(TIMED);
+                if (*made).has(CANCELLED) {
+                    inner.timers.took_cancelled();
+                }
+                inner.ready.push(Item::of_handle(made));
+            }
+        }
+    }
+
+    fn run_batch(&mut self) -> Result<(), Raised> {
+        let batch = self.core.batch.get();
+        loop {
+            // SAFETY: this thread's batch, whose items nobody else takes out; a callback may not run the loop again.
+            let item = unsafe {
+                let batch = &mut *batch;
+                let Some(&item) = batch.items.get(batch.at) else { return Ok(()) };
+                batch.at += 1;
+                item
+            };
+            let done = if item.is_handle() {
+                let made = item.as_handle();
+                // SAFETY: the queue's reference, which is ours now.
+                let flags = unsafe { (*made).flags.load(Ordering::Relaxed) };
+                let done = if flags & CANCELLED != 0 {
+                    Ok(())
+                } else if flags & THREAD_SAFE != 0 {
+                    Handle::while_running(made, || self.run_handle(made))
+                } else {
+                    self.run_handle(made)
+                };
+                drop_item(item);
+                done
+            } else {
+                let done = self.run_ready(item.object());
+                drop_item(item);
+                done
+            };
+            done?;
+        }
+    }
+
+    /// A transport or an operation that is ready.
+    fn run_ready(&mut self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        self.leave()?;
+        // SAFETY: a live object of one of two types of ours.
+        unsafe {
+            if ffi::Py_TYPE(object).cast() == (*self.core.state).operation_type {
+                operation::resume(object)
+            } else {
+                stream::run(self.core, object)
+            }
+        }
+    }
+
+    fn run_handle(&mut self, made: *mut Handle) -> Result<(), Raised> {
+        // SAFETY: a live handle, whose reference is ours, in the thread that runs the loop.
+        unsafe {
+            if self.core.is_debug() {
+                self.leave()?;
+                return self.run_in_debug(made);
+            }
+            let (callback, args, one) = if (*made).has(LASTING) {
+                (*made).locked(|made| {
+                    ffi::Py_XINCREF(made.callback);
+                    ffi::Py_XINCREF(made.args);
+                    (made.callback, made.args, made.has(handle::ONE))
+                })
+            } else {
+                (*made).take()
+            };
+            if callback.is_null() {
+                ffi::Py_XDECREF(args);
+                return Ok(());
+            }
+            let failed = self.call(made, callback, args, one);
+            if let Err(Raised) = failed {
+                return self.failed(made, callback, args, one);
+            }
+            ffi::Py_DECREF(callback);
+            ffi::Py_XDECREF(args);
+            Ok(())
+        }
+    }
+
+    /// Calls in the handle's context.
+    unsafe fn call(
+        &mut self,
+        made: *mut Handle,
+        callback: *mut ffi::PyObject,
+        args: *mut ffi::PyObject,
+        one: bool,
+    ) -> Result<(), Raised> {
+        // SAFETY: live objects throughout.
+        unsafe {
+            let own = (*made).context;
+            #[cfg(not(Py_GIL_DISABLED))]
+            if (*made).has(SHARED) {
+                let snapshots = &self.core.snapshots;
+                if !self.entered.as_ref().is_some_and(|entered| entered.is_of(own)) {
+                    if let Some(entered) = self.entered.take() {
+                        entered.leave(snapshots)?;
+                    }
+                    self.entered = Some(Entered::enter(snapshots, Object::share(own)?)?);
+                }
+                if let Some(entered) = &self.entered {
+                    entered.begin(snapshots, made);
+                }
+                let result = invoke(callback, args, one);
+                if let Some(entered) = &self.entered {
+                    let clean = entered.is_clean(&self.core.snapshots);
+                    if result.is_null() {
+                        context::keep(made, entered);
+                    }
+                    if !clean || result.is_null() {
+                        let kept = if result.is_null() { Some(Kept::take()) } else { None };
+                        let left = self.leave();
+                        if let Some(kept) = kept {
+                            kept.put_back();
+                        }
+                        left?;
+                    }
+                }
+                return Object::own(result).map(drop);
+            }
+            self.leave()?;
+            if ffi::PyContext_Enter(own) != 0 {
+                return Err(Raised);
+            }
+            let result = invoke(callback, args, one);
+            if result.is_null() {
+                let kept = Kept::take();
+                let left = ffi::PyContext_Exit(own);
+                if left == 0 {
+                    kept.put_back();
+                }
+                return Err(Raised);
+            }
+            ffi::Py_DECREF(result);
+            if ffi::PyContext_Exit(own) != 0 { Err(Raised) } else { Ok(()) }
+        }
+    }
+
+    /// Leaves the context that was entered for several callbacks.
+    fn leave(&mut self) -> Result<(), Raised> {
+        #[cfg(not(Py_GIL_DISABLED))]
+        if let Some(entered) = self.entered.take() {
+            return entered.leave(&self.core.snapshots);
+        }
+        Ok(())
+    }
+
+    /// A callback has raised: what it was is given back to its handle, and the loop's user is told.
+    unsafe fn failed(
+        &mut self,
+        made: *mut Handle,
+        callback: *mut ffi::PyObject,
+        args: *mut ffi::PyObject,
+        one: bool,
+    ) -> Result<(), Raised> {
+        // SAFETY: live objects; the references go back into the handle.
+        unsafe {
+            let ends = is_ending();
+            let kept = Kept::take();
+            if (*made).has(LASTING) || (*made).has(CANCELLED) {
+                ffi::Py_DECREF(callback);
+                ffi::Py_XDECREF(args);
+            } else {
+                (*made).locked(|made| {
+                    made.callback = callback;
+                    made.args = args;
+                });
+                if one {
+                    (*made).set(handle::ONE);
+                }
+            }
+            kept.put_back();
+            if ends {
+                return Err(Raised);
+            }
+            tell_failed(self.core, self.owner, made, &take_exception())
+        }
+    }
+
+    /// As asyncio runs a handle in debug mode: timed, and known as the current one.
+    unsafe fn run_in_debug(&mut self, made: *mut Handle) -> Result<(), Raised> {
+        // SAFETY: live objects.
+        unsafe {
+            let arguments = [self.owner, made.cast()];
+            let name = (*self.core.state).names.run_in_debug;
+            Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
+        }
+    }
+}
+
+/// Tells the loop's user of an exception in a callback.
+unsafe fn tell_failed(
+    core: &Core,
+    owner: *mut ffi::PyObject,
+    made: *mut Handle,
+    error: &Object,
+) -> Result<(), Raised> {
+    // SAFETY: live objects.
+    unsafe {
+        let arguments = [owner, made.cast(), error.as_ptr()];
+        let name = (*core.state).names.callback_failed;
+        Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 3, null_mut())).map(drop)
+    }
+}
+
+/// Calls with no arguments, one, or a tuple of them.
+///
+/// # Safety
+///
+/// Live objects.
+pub(super) unsafe fn invoke(
+    callback: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+    one: bool,
+) -> *mut ffi::PyObject {
+    // The place before the arguments is free for a bound method to put its object in.
+    let mut places = [null_mut(); FEW + 1];
+    // SAFETY: the caller's; as many arguments as said, behind a place that may be written.
+    unsafe {
+        let count = if args.is_null() {
+            0
+        } else if one {
+            places[1] = args;
+            1
+        } else {
+            let count = ffi::PyTuple_GET_SIZE(args) as usize;
+            if count > FEW {
+                return ffi::PyObject_Call(callback, args, null_mut());
+            }
+            for (at, place) in places.iter_mut().skip(1).take(count).enumerate() {
+                *place = ffi::PyTuple_GET_ITEM(args, at as ffi::Py_ssize_t);
+            }
+            count
+        };
+        ffi::PyObject_Vectorcall(
+            callback,
+            places.as_ptr().add(1),
+            count | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET,
+            null_mut(),
+        )
+    }
+}
+
+/// Whether the exception that is set ends the loop.
+pub(super) fn is_ending() -> bool {
+    // SAFETY: an exception is set; the classes are always there.
+    unsafe {
+        let matches = |class| -> c_int { ffi::PyErr_ExceptionMatches(class) };
+        matches(ffi::PyExc_SystemExit) != 0 || matches(ffi::PyExc_KeyboardInterrupt) != 0
+    }
+}
+
+pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
+    vec![method(c"_run", run, ffi::METH_NOARGS, c"_run(): turns until stop() was called.")]
+}

@@ -1,0 +1,59 @@
+//! `ropewalk._core`: pools and futures, as the parent sees them.
+
+mod checks;
+mod encode;
+mod engine;
+mod errors;
+mod events;
+mod functions;
+mod future;
+mod interrupts;
+mod local;
+mod map;
+mod pool;
+mod slot;
+mod snapshot;
+
+use pyo3::prelude::*;
+use ropewalk_capi::module::check_main_interpreter;
+use ropewalk_capi::object::Raised;
+
+/// Cores that this process may use, by affinity and control group.
+#[pyfunction]
+fn usable_cores() -> usize {
+    ropewalk_os::cpu::usable_cores()
+}
+
+/// Bytes that a process shares with nobody; 0 if it cannot be told.
+#[pyfunction]
+fn private_bytes(py: Python<'_>, pid: i32) -> u64 {
+    py.detach(|| ropewalk_os::memory::private_bytes(pid))
+}
+
+/// Fills `ropewalk._core`; see `ropewalk/_core.pyi`.
+///
+/// # Errors
+///
+/// Outside of the main interpreter, whose types pyo3 would share with others.
+pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let instead =
+        c"ropewalk._core cannot be loaded in a subinterpreter: create pools in the main interpreter";
+    check_main_interpreter(instead).map_err(|Raised| PyErr::fetch(m.py()))?;
+    // The errors are loaded now: once descriptors run out, no module can be read any more.
+    m.py().import("ropewalk._errors")?;
+    m.add("PoolBase", m.py().get_type::<pool::PoolBase>())?;
+    m.add_class::<pool::PoolHandle>()?;
+    m.add_class::<future::FutureBase>()?;
+    m.add_class::<map::MapIterator>()?;
+    m.add_class::<events::EventFeed>()?;
+    m.add_class::<checks::Checks>()?;
+    m.add_class::<snapshot::Snapshot>()?;
+    m.add_class::<encode::Lent>()?;
+    m.add_function(wrap_pyfunction!(encode::lend_during, m)?)?;
+    m.add_function(wrap_pyfunction!(encode::join_apart, m)?)?;
+    m.add_function(wrap_pyfunction!(interrupts::raise_later, m)?)?;
+    m.add_function(wrap_pyfunction!(usable_cores, m)?)?;
+    m.add_function(wrap_pyfunction!(private_bytes, m)?)?;
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    Ok(())
+}

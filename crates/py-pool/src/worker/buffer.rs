@@ -1,0 +1,549 @@
+//! `SharedBuffer`: a run of bytes in a segment, by the buffer protocol.
+//!
+//! The same type serves a writable shared array and the read-only arguments of a task, which also carry the lease that
+//! they look into: when the last of those dies after its task, the parent is told.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pyo3_ffi as ffi;
+use ropewalk_base::{Code, Error};
+use ropewalk_os::mmap::Mapping;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
+
+use super::leases::{self, Looked};
+use crate::lending::{self, Lent, MOST_BUFFERS, Offered};
+use crate::shared::{self, Place};
+use ropewalk_capi::entry;
+use ropewalk_capi::object::{Object, Raised, raise};
+
+/// What a buffer is for.
+pub(crate) enum Purpose {
+    /// To be read and written in place by every process that has it; the block is there if this process owns it.
+    Shared(Option<Arc<Block>>),
+    /// An argument of a task: the lease that it looks into, and whether the task may write to its own copy.
+    Argument { lease: u64, private: bool },
+    /// A result, which is its receiver's alone; the block is there if this process has copied it.
+    Result(#[expect(dead_code, reason = "it keeps the memory")] Option<Arc<Block>>),
+}
+
+/// What the object holds beside its head.
+struct Content {
+    /// Only taken out by the one that has set `uses` to `RELEASED`; read by those who are counted there.
+    held: UnsafeCell<Option<Held>>,
+    /// Views and calls that look at the memory now, or `RELEASED`.
+    uses: AtomicUsize,
+}
+
+/// `Content::uses` of a buffer that has been released.
+const RELEASED: usize = usize::MAX;
+
+struct Held {
+    segment: Arc<Segment>,
+    purpose: Purpose,
+    start: *mut u8,
+    offset: u64,
+    length: usize,
+    readonly: bool,
+    /// A copy of its own of part of the segment.
+    _private: Option<Mapping>,
+}
+
+impl Held {
+    fn looked_into(&self) -> Looked {
+        match self.purpose {
+            Purpose::Argument { lease, .. } if lease != 0 => Looked::Lease(lease),
+            _ => Looked::Block(self.segment.id(), self.offset),
+        }
+    }
+}
+
+#[repr(C)]
+struct Layout {
+    head: ffi::PyObject,
+    content: Content,
+}
+
+fn count_in(held: &Held) {
+    leases::enter(held.looked_into());
+    if let Purpose::Shared(block) = &held.purpose {
+        shared::enter(&place(held, block.as_ref()));
+    }
+}
+
+fn place(held: &Held, block: Option<&Arc<Block>>) -> Place {
+    Place {
+        segment: Arc::clone(&held.segment),
+        block: block.cloned(),
+        address: held.start as usize,
+        offset: held.offset,
+        length: held.length as u64,
+    }
+}
+
+fn count_out(held: &Held) {
+    if let Purpose::Shared(_) = held.purpose {
+        shared::leave(held.start as usize);
+    }
+    leases::leave(held.looked_into());
+}
+
+/// Makes a buffer over part of a segment.
+pub(crate) fn make(
+    kind: *mut ffi::PyTypeObject,
+    segment: Arc<Segment>,
+    offset: u64,
+    length: u64,
+    purpose: Purpose,
+) -> Result<Object, Raised> {
+    segment.check_range(offset, length).map_err(|error| raise(&error))?;
+    let private = match purpose {
+        Purpose::Argument { private: true, .. } => {
+            Some(segment.private_copy(offset, length).map_err(|error| raise(&error))?)
+        }
+        _ => None,
+    };
+    let start = match &private {
+        Some((_, start)) => *start,
+        // SAFETY: the range was checked to lie inside the mapped data.
+        None => unsafe { segment.data().map_err(|error| raise(&error))?.add(offset as usize) },
+    };
+    let readonly = matches!(purpose, Purpose::Argument { private: false, .. });
+    let private = private.map(|(map, _)| map);
+    let held = Held { segment, purpose, start, offset, length: length as usize, readonly, _private: private };
+    count_in(&held);
+    // SAFETY: tp_alloc gives zeroed memory of the type's basic size, which is that of Layout; the content is written
+    // before anybody sees the object.
+    unsafe {
+        let Some(alloc) = (*kind).tp_alloc else { return Err(Raised) };
+        let object = alloc(kind, 0);
+        if object.is_null() {
+            count_out(&held);
+            return Err(Raised);
+        }
+        let content = Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) };
+        ptr::write(&raw mut (*object.cast::<Layout>()).content, content);
+        Object::own(object)
+    }
+}
+
+/// A look at what a buffer holds, which cannot be released meanwhile.
+struct Look<'a>(&'a Content);
+
+impl std::ops::Deref for Look<'_> {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        // SAFETY: it is counted in `uses`, so nobody takes the memory out; it was there when it was counted.
+        match unsafe { &*self.0.held.get() } {
+            Some(held) => held,
+            None => unreachable!("released while it is looked at"),
+        }
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.0.uses.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Content {
+    fn count_use(&self) -> bool {
+        let more = |uses| if uses == RELEASED { None } else { Some(uses + 1) };
+        self.uses.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn look(&self) -> Option<Look<'_>> {
+        self.count_use().then(|| Look(self))
+    }
+
+    fn look_or_raise(&self) -> Result<Look<'_>, Raised> {
+        self.look().ok_or_else(|| {
+            // SAFETY: a live exception class and a C string.
+            unsafe { ffi::PyErr_SetString(ffi::PyExc_ValueError, RELEASED_TEXT.as_ptr()) };
+            Raised
+        })
+    }
+}
+
+const RELEASED_TEXT: &CStr = c"this shared memory has been released";
+
+/// The content of an object of our type.
+///
+/// # Safety
+///
+/// `object` is one, and lives while the reference does.
+unsafe fn content<'a>(object: *mut ffi::PyObject) -> &'a Content {
+    // SAFETY: the caller's.
+    unsafe { &(*object.cast::<Layout>()).content }
+}
+
+/// The segment that an object of our type lies in, if it fills it from the start.
+///
+/// # Safety
+///
+/// `object` is a `SharedBuffer`.
+pub(crate) unsafe fn segment(object: *mut ffi::PyObject) -> Option<Arc<Segment>> {
+    // SAFETY: the caller's.
+    let held = unsafe { content(object) }.look()?;
+    (held.offset == 0).then(|| Arc::clone(&held.segment))
+}
+
+#[entry]
+unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
+    // SAFETY: the interpreter calls this once, with the last reference gone; a heap type's object holds its type.
+    unsafe {
+        let kind = ffi::Py_TYPE(object);
+        let content = ptr::read(&raw const (*object.cast::<Layout>()).content);
+        if let Some(held) = content.held.into_inner() {
+            count_out(&held);
+            drop(held);
+        }
+        if let Some(free) = (*kind).tp_free {
+            free(object.cast());
+        }
+        ffi::Py_DECREF(kind.cast());
+    }
+}
+
+#[entry]
+unsafe extern "C" fn get_buffer(
+    object: *mut ffi::PyObject,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the interpreter passes our object and a view to fill; FillInfo takes a reference to the object, and the
+    // view is counted until `release_buffer`.
+    unsafe {
+        let content = content(object);
+        let Ok(held) = content.look_or_raise() else {
+            (*view).obj = ptr::null_mut();
+            return -1;
+        };
+        let length = ffi::Py_ssize_t::try_from(held.length).unwrap_or(0);
+        let readonly = c_int::from(held.readonly);
+        let filled = ffi::PyBuffer_FillInfo(view, object, held.start.cast(), length, readonly, flags);
+        if filled == 0 {
+            std::mem::forget(held);
+        }
+        filled
+    }
+}
+
+/// Writable for whoever asks for that, read-only for whoever does not.
+///
+/// A task may return part of its read-only arguments. The pickle then says that the buffer is read-only, and unpickling
+/// would wrap a writable one in a read-only view; one that calls itself read-only it leaves alone. NumPy asks for a
+/// writable buffer first, and the memory is the caller's own.
+#[entry]
+unsafe extern "C" fn result_buffer(
+    object: *mut ffi::PyObject,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the interpreter passes our object and a view to fill; FillInfo takes a reference to the object, which is
+    // never released early.
+    unsafe {
+        let Ok(held) = content(object).look_or_raise() else {
+            (*view).obj = ptr::null_mut();
+            return -1;
+        };
+        let length = ffi::Py_ssize_t::try_from(held.length).unwrap_or(0);
+        let readonly = c_int::from(flags & ffi::PyBUF_WRITABLE == 0);
+        ffi::PyBuffer_FillInfo(view, object, held.start.cast(), length, readonly, flags)
+    }
+}
+
+#[entry]
+unsafe extern "C" fn release_buffer(object: *mut ffi::PyObject, _view: *mut ffi::Py_buffer) {
+    // SAFETY: our object, and one call for each view that `get_buffer` has counted.
+    drop(Look(unsafe { content(object) }));
+}
+
+#[entry]
+unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
+    // SAFETY: our object.
+    match unsafe { content(object) }.look_or_raise() {
+        Ok(held) => ffi::Py_ssize_t::try_from(held.length).unwrap_or(0),
+        Err(Raised) => -1,
+    }
+}
+
+/// `release()`: gives the memory up before the object ends.
+#[entry]
+unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object; whoever changes `uses` from 0 to RELEASED is the only one that touches the memory after.
+    unsafe {
+        let content = content(object);
+        match content.uses.compare_exchange(0, RELEASED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => {
+                if let Some(held) = (*content.held.get()).take() {
+                    count_out(&held);
+                    drop(held);
+                }
+            }
+            Err(RELEASED) => {}
+            Err(_) => {
+                let text =
+                    c"this shared memory has views (arrays, memoryviews): delete them before it is released";
+                ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
+                return ptr::null_mut();
+            }
+        }
+        Object::none().into_ptr()
+    }
+}
+
+#[entry]
+unsafe extern "C" fn enter(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object, of which the caller gets a reference.
+    match unsafe { content(object) }.look_or_raise() {
+        // SAFETY: as above.
+        Ok(_) => unsafe { Object::share(object) }.map_or(ptr::null_mut(), Object::into_ptr),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// Lends a place to the encoding that is open: its handle, or nothing if there is none.
+///
+/// # Errors
+///
+/// When the encoding has lent too many segments.
+fn lend_place(place: &Place) -> Result<bool, Raised> {
+    match lending::lend(&place.segment, place.block.as_ref()) {
+        Lent::Yes => {
+            if place.block.is_none() {
+                leases::pass_on((place.segment.id(), place.offset));
+            }
+            Ok(true)
+        }
+        Lent::Closed => Ok(false),
+        Lent::TooMany => {
+            let text = "a call or a result refers to more than 128 pieces of shared memory; put the data into one, \
+                        or send several tasks";
+            Err(raise(&Error::new(Code::TooLarge, text)))
+        }
+    }
+}
+
+/// Lends the shared memory that these bytes lie in; nothing if they lie in none, or no encoding is open.
+///
+/// # Errors
+///
+/// As [`lend_place`].
+pub(crate) fn lend_bytes(address: usize, length: usize) -> Result<Option<Place>, Raised> {
+    match shared::find(address, length) {
+        Some(place) => Ok(lend_place(&place)?.then_some(place)),
+        None => Ok(None),
+    }
+}
+
+/// Whether a buffer that the pickler offers stays in its stream; one that lies in shared memory is lent instead.
+///
+/// # Errors
+///
+/// As [`lend_place`], and when there are more views of shared memory than a record can name.
+///
+/// # Safety
+///
+/// `buffer` is a live object, and the thread is attached to the interpreter.
+pub(crate) unsafe fn stays_in_stream(kept: usize, buffer: *mut ffi::PyObject) -> Result<bool, Raised> {
+    // SAFETY: the caller's.
+    let bytes = match unsafe { lending::offered(kept, buffer) } {
+        Offered::Stays => return Ok(true),
+        Offered::Leaves(bytes) => bytes,
+    };
+    if let Some((address, length)) = bytes
+        && lend_bytes(address, length)?.is_some()
+        && kept >= MOST_BUFFERS / 2
+    {
+        let text = "a call or a result has more than 512 plain arrays that lie in shared memory; send the shared array \
+                    itself, whose slices are not counted";
+        return Err(raise(&Error::new(Code::TooLarge, text)));
+    }
+    Ok(false)
+}
+
+/// `_lend()`: the handle `(segment, generation, offset, length)` if an encoding is open and takes it, else `None`.
+#[entry]
+unsafe extern "C" fn lend(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object.
+    let place = match unsafe { content(object) }.look_or_raise() {
+        Ok(held) => match &held.purpose {
+            Purpose::Shared(block) => place(&held, block.as_ref()),
+            Purpose::Argument { .. } | Purpose::Result(_) => return Object::none().into_ptr(),
+        },
+        Err(Raised) => return ptr::null_mut(),
+    };
+    match lend_place(&place) {
+        // SAFETY: four integers of the sizes that the format says.
+        Ok(true) => unsafe {
+            ffi::Py_BuildValue(
+                c"(KKKK)".as_ptr(),
+                place.segment.id(),
+                place.segment.generation(),
+                place.offset,
+                place.length,
+            )
+        },
+        Ok(false) => Object::none().into_ptr(),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// `__reduce_ex__(protocol)`: a handle inside an encoding of Ropewalk, the bytes anywhere else.
+#[entry]
+unsafe extern "C" fn reduce(object: *mut ffi::PyObject, _protocol: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object, and a method of a module of ours.
+    let result = unsafe {
+        Object::own(ffi::PyImport_ImportModule(c"ropewalk.shared".as_ptr()))
+            .and_then(|module| module.attribute(c"reduce_buffer"))
+            .and_then(|reduce| reduce.call(&[object]))
+    };
+    result.map_or(ptr::null_mut(), Object::into_ptr)
+}
+
+#[entry]
+unsafe extern "C" fn is_readonly(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: our object.
+    match unsafe { content(object) }.look_or_raise() {
+        // SAFETY: the thread is attached.
+        Ok(held) => unsafe { ffi::PyBool_FromLong(held.readonly.into()) },
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+#[entry]
+unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object; the format's one argument is of its size.
+    unsafe {
+        match content(object).look() {
+            Some(held) => {
+                let length = ffi::Py_ssize_t::try_from(held.length).unwrap_or(0);
+                ffi::PyUnicode_FromFormat(c"<ropewalk.SharedBuffer of %zd bytes>".as_ptr(), length)
+            }
+            None => ffi::PyUnicode_FromString(c"<ropewalk.SharedBuffer, released>".as_ptr()),
+        }
+    }
+}
+
+const DOC: &CStr = c"A run of bytes in shared memory: the buffer protocol, and a way to release it.\n\n\
+Made by `ropewalk.shared.buffer` and `ropewalk.share`. Sent to a task it arrives as the same memory.";
+
+/// Makes the type of results that are read-only for whoever does not ask, once in each interpreter.
+pub(crate) fn make_result_type(module: &Object) -> Result<Object, Raised> {
+    // As in `make_type`.
+    let methods = Box::leak(Box::new([
+        ffi::PyMethodDef {
+            ml_name: c"__reduce_ex__".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: reduce },
+            ml_flags: ffi::METH_O,
+            ml_doc: c"Its bytes.".as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"_lend".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: lend },
+            ml_flags: ffi::METH_NOARGS,
+            ml_doc: c"None.".as_ptr(),
+        },
+        // SAFETY: a table ends with zeros.
+        unsafe { std::mem::zeroed() },
+    ]));
+    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
+    let mut slots = [
+        slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        slot(ffi::Py_tp_doc, c"The memory of a result.".as_ptr().cast_mut().cast()),
+        slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),
+        slot(ffi::Py_sq_length, length as *mut c_void),
+        slot(ffi::Py_bf_getbuffer, result_buffer as *mut c_void),
+        slot(0, ptr::null_mut()),
+    ];
+    let mut spec = ffi::PyType_Spec {
+        name: c"ropewalk._worker.ResultBuffer".as_ptr(),
+        basicsize: size_of::<Layout>() as c_int,
+        itemsize: 0,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: a complete spec, whose tables outlive the type.
+    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module.as_ptr(), &raw mut spec, ptr::null_mut())) }
+}
+
+/// Makes the type, once in each interpreter.
+pub(crate) fn make_type(module: &Object) -> Result<Object, Raised> {
+    // The tables are read while the type is made; the method and getter tables must outlive it, so they are leaked: one
+    // small table for each interpreter.
+    let methods = Box::leak(Box::new([
+        ffi::PyMethodDef {
+            ml_name: c"_lend".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: lend },
+            ml_flags: ffi::METH_NOARGS,
+            ml_doc: c"The handle of this memory inside an encoding, else None.".as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"release".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: release },
+            ml_flags: ffi::METH_NOARGS,
+            ml_doc: c"release($self, /)\n--\n\n\
+            Give the memory up now; BufferError if arrays or memoryviews still look at it."
+                .as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"__enter__".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: enter },
+            ml_flags: ffi::METH_NOARGS,
+            ml_doc: c"The buffer itself.".as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"__exit__".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: release },
+            ml_flags: ffi::METH_VARARGS,
+            ml_doc: c"Releases it.".as_ptr(),
+        },
+        ffi::PyMethodDef {
+            ml_name: c"__reduce_ex__".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: reduce },
+            ml_flags: ffi::METH_O,
+            ml_doc: c"A handle inside an encoding, the bytes anywhere else.".as_ptr(),
+        },
+        // SAFETY: a table ends with zeros.
+        unsafe { std::mem::zeroed() },
+    ]));
+    let getters = Box::leak(Box::new([
+        ffi::PyGetSetDef {
+            name: c"readonly".as_ptr(),
+            get: Some(is_readonly),
+            set: None,
+            doc: c"Whether it can only be read.".as_ptr(),
+            closure: ptr::null_mut(),
+        },
+        // SAFETY: as above.
+        unsafe { std::mem::zeroed() },
+    ]));
+    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
+    let mut slots = [
+        slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        slot(ffi::Py_tp_repr, repr as *mut c_void),
+        slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
+        slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),
+        slot(ffi::Py_tp_getset, getters.as_mut_ptr().cast()),
+        slot(ffi::Py_sq_length, length as *mut c_void),
+        slot(ffi::Py_bf_getbuffer, get_buffer as *mut c_void),
+        slot(ffi::Py_bf_releasebuffer, release_buffer as *mut c_void),
+        slot(0, ptr::null_mut()),
+    ];
+    let mut spec = ffi::PyType_Spec {
+        name: c"ropewalk._worker.SharedBuffer".as_ptr(),
+        basicsize: size_of::<Layout>() as c_int,
+        itemsize: 0,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,
+        slots: slots.as_mut_ptr(),
+    };
+    // SAFETY: a complete spec, whose tables outlive the type.
+    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module.as_ptr(), &raw mut spec, ptr::null_mut())) }
+}

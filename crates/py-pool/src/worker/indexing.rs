@@ -1,0 +1,60 @@
+//! The base of `SharedArray`: NumPy's array, whose `a[...]` gives shared arrays for views of the memory and plain
+//! arrays for copies. Compiled, since an element taken in a loop must cost what it costs in a plain array.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3_ffi as ffi;
+
+use ropewalk_capi::entry;
+use ropewalk_capi::object::{Object, Raised, fail};
+
+/// NumPy's own `a[...]`: one function for all interpreters, for its array is a static type. Written before the type
+/// that reads it is there, always with the same value; hence relaxed.
+static SUBSCRIPT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+#[entry]
+unsafe extern "C" fn subscript(object: *mut ffi::PyObject, key: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let plain = SUBSCRIPT.load(Ordering::Relaxed);
+    // SAFETY: it is the `binaryfunc` that `make_type` has read, and the interpreter passes an array and a key. The
+    // result is a new reference or null.
+    unsafe {
+        let plain: ffi::binaryfunc = std::mem::transmute::<*mut c_void, ffi::binaryfunc>(plain);
+        let made = plain(object, key);
+        if made.is_null() || ffi::Py_TYPE(made) != ffi::Py_TYPE(object) {
+            return made;
+        }
+        let settled = Object::own(made)
+            .and_then(|made| made.attribute(c"_settled"))
+            .and_then(|settle| settle.call(&[]));
+        settled.map_or(ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// Makes the type over NumPy's.
+pub(crate) fn make_type(module: &Object, array: *mut ffi::PyObject) -> Result<Object, Raised> {
+    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
+    // SAFETY: checked to be a type; the spec is complete, its size is the base's, and it is read while the type
+    // is made.
+    unsafe {
+        if ffi::PyType_Check(array) == 0 {
+            return Err(fail(c"the base of a shared array is NumPy's array type"));
+        }
+        let plain = ffi::PyType_GetSlot(array.cast(), ffi::Py_mp_subscript);
+        if plain.is_null() {
+            return Err(fail(c"the base of a shared array is NumPy's array type"));
+        }
+        SUBSCRIPT.store(plain, Ordering::Relaxed);
+        let bases = Object::own(ffi::PyTuple_Pack(1, array))?;
+        let mut slots = [slot(ffi::Py_mp_subscript, subscript as *mut c_void), slot(0, ptr::null_mut())];
+        let mut spec = ffi::PyType_Spec {
+            name: c"ropewalk._worker.SharedArrayBase".as_ptr(),
+            basicsize: 0,
+            itemsize: 0,
+            flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_BASETYPE) as _,
+            slots: slots.as_mut_ptr(),
+        };
+        Object::own(ffi::PyType_FromModuleAndSpec(module.as_ptr(), &raw mut spec, bases.as_ptr()))
+    }
+}

@@ -1,0 +1,442 @@
+//! `ropewalk._worker`: what a worker, and shared memory anywhere, need of the core.
+//!
+//! Plain C API, multi-phase initialisation, state in the module and no static types: it can be loaded into every
+//! interpreter of a process.
+
+mod answer;
+mod batch;
+pub(crate) mod buffer;
+mod indexing;
+mod leases;
+pub(crate) mod serve;
+mod switchboard;
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_long};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use pyo3_ffi as ffi;
+use ropewalk_os::{memfd, process};
+use ropewalk_pool::Control;
+use ropewalk_pool::wire::flags;
+use ropewalk_pool::worker::{FdChannel, WorkerEnd};
+use ropewalk_pool::zygote::server;
+use ropewalk_shm::block::Block;
+use ropewalk_shm::segment::Segment;
+
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::method;
+use ropewalk_capi::module::{self, Module};
+use ropewalk_capi::object::{Object, Raised, fail, raise, raise_os, take_exception};
+
+/// What a worker process has of its parent; one for each process.
+struct Link {
+    channel: FdChannel,
+    lanes: Mutex<Vec<Option<WorkerEnd>>>,
+}
+
+static LINK: OnceLock<Link> = OnceLock::new();
+
+#[repr(C)]
+struct State {
+    buffer_type: *mut ffi::PyObject,
+    result_type: *mut ffi::PyObject,
+    hub_type: *mut ffi::PyObject,
+    port_type: *mut ffi::PyObject,
+}
+
+static MODULE: Module<State> =
+    Module::new(c"_worker", c"What a worker, and shared memory anywhere, need of the core.", functions);
+
+/// Makes the module: what its `PyInit_` function returns.
+pub fn init() -> *mut ffi::PyObject {
+    MODULE.init()
+}
+
+// SAFETY: pointers, for which zeros are null.
+unsafe impl module::State for State {
+    fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
+        [&mut self.buffer_type, &mut self.result_type, &mut self.hub_type, &mut self.port_type].into_iter()
+    }
+
+    fn fill(&mut self, module: &Object) -> Result<(), Raised> {
+        let (hub, port) = switchboard::make_types(module)?;
+        (self.hub_type, self.port_type) = (hub.into_ptr(), port.into_ptr());
+        self.buffer_type = buffer::make_type(module)?.into_ptr();
+        self.result_type = buffer::make_result_type(module)?.into_ptr();
+        // SAFETY: our fresh module, and live types.
+        unsafe {
+            module::add(module, c"SharedBuffer", self.buffer_type)?;
+            module::add(module, c"Switchboard", self.hub_type)?;
+            module::add(module, c"Port", self.port_type)
+        }
+    }
+}
+
+fn finish(result: Result<Object, Raised>) -> *mut ffi::PyObject {
+    result.map_or(ptr::null_mut(), Object::into_ptr)
+}
+
+fn link() -> Result<&'static Link, Raised> {
+    LINK.get().ok_or_else(|| fail(c"this process is not a worker"))
+}
+
+/// Takes over a descriptor that Python code has let go of.
+fn own(fd: c_int) -> OwnedFd {
+    // SAFETY: callers hand over numbers that `zygote_serve` gave them, each once.
+    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+}
+
+macro_rules! parse {
+    ($args:expr, $format:expr, $($slot:expr),+) => {
+        // SAFETY: the format names as many arguments as there are slots, each of the slot's type.
+        if unsafe { ffi::PyArg_ParseTuple($args, $format.as_ptr(), $(&raw mut $slot),+) } == 0 {
+            return ptr::null_mut();
+        }
+    };
+}
+
+// Behind the macro, which it uses.
+mod memory;
+use self::memory::{
+    is_shared, of_block, open_frame, shared_array_base, shared_attach, shared_from, shared_lend, shared_new,
+    stays_in_stream,
+};
+
+#[entry]
+unsafe extern "C" fn zygote_hello(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut fd: c_int = -1;
+    let mut failed: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"iO:zygote_hello", fd, failed);
+    let mut texts = Vec::new();
+    // SAFETY: checked to be a list, whose items are borrowed while it lives; the text is copied.
+    unsafe {
+        for at in 0..ffi::PyList_Size(failed).max(0) {
+            let mut length = 0;
+            let text = ffi::PyUnicode_AsUTF8AndSize(ffi::PyList_GetItem(failed, at), &raw mut length);
+            if text.is_null() {
+                return ptr::null_mut();
+            }
+            let bytes = std::slice::from_raw_parts(text.cast::<u8>(), usize::try_from(length).unwrap_or(0));
+            texts.push(String::from_utf8_lossy(bytes).into_owned());
+        }
+    }
+    let fd = std::mem::ManuallyDrop::new(own(fd));
+    finish(server::hello(&fd, &texts).map(|()| Object::none()).map_err(|error| raise_os(&error)))
+}
+
+/// What the workers that a zygote forks are to set up. The zygote does it itself, once for those with the same spec.
+struct Specs {
+    /// Called with a spec; borrowed from whoever serves.
+    prepare: *mut ffi::PyObject,
+    /// The spec that this process is prepared for.
+    last: Option<Object>,
+}
+
+impl Specs {
+    fn prepare(&mut self, spec: BorrowedFd<'_>) -> io::Result<()> {
+        let spec = memfd::read_all(spec)?;
+        if self.last.as_ref().and_then(Object::as_bytes) == Some(&spec) {
+            return Ok(());
+        }
+        self.last = None;
+        let out_of_memory = |Raised| {
+            drop(take_exception());
+            io::Error::from(io::ErrorKind::OutOfMemory)
+        };
+        let spec = Object::bytes(&spec).map_err(out_of_memory)?;
+        // SAFETY: the caller of `zygote_serve` holds its argument for as long as that runs.
+        let prepare = unsafe { Object::share(self.prepare) }.map_err(out_of_memory)?;
+        if prepare.call(&[spec.as_ptr()]).is_err() {
+            // The worker does it for itself then, and tells of what fails.
+            drop(take_exception());
+        }
+        self.last = Some(spec);
+        Ok(())
+    }
+}
+
+#[entry]
+unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut fd: c_int = -1;
+    let mut prepare: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"iO:zygote_serve", fd, prepare);
+    let mut specs = Specs { prepare, last: None };
+    let mut fork = |given: &server::Spawned| {
+        specs.prepare(given.spec.as_fd())?;
+        // SAFETY: the interpreter's own order around a fork; the zygote has one thread.
+        unsafe {
+            ffi::PyOS_BeforeFork();
+            let pid = process::fork();
+            if matches!(pid, Ok(0)) {
+                ffi::PyOS_AfterFork_Child();
+            } else {
+                ffi::PyOS_AfterFork_Parent();
+            }
+            pid
+        }
+    };
+    let spawned = match server::serve(own(fd), &mut fork) {
+        Ok(Some(spawned)) => spawned,
+        Ok(None) => return Object::none().into_ptr(),
+        Err(error) => {
+            let _ = raise_os(&error);
+            return ptr::null_mut();
+        }
+    };
+    let spec = specs.last.take().ok_or_else(|| fail(c"a worker without a spec"));
+    let made = spec.and_then(|spec| {
+        let control = Control::attach(spawned.control, spawned.event).map_err(|error| raise(&error))?;
+        let lanes =
+            spawned.lanes.into_iter().map(|lane| WorkerEnd::attach(lane, Arc::clone(&control)).map(Some));
+        let lanes = lanes.collect::<Result<Vec<_>, _>>().map_err(|error| raise(&error))?;
+        let count = lanes.len();
+        let link = Link { channel: FdChannel::new(spawned.socket), lanes: Mutex::new(lanes) };
+        if LINK.set(link).is_err() {
+            return Err(fail(c"this process is a worker already"));
+        }
+        let handed = handed_down(spawned.notes, spawned.handed)?;
+        // SAFETY: the format's arguments are of the sizes it says; "O" takes its own reference.
+        unsafe {
+            Object::own(ffi::Py_BuildValue(
+                c"(nOIO)".as_ptr(),
+                count as ffi::Py_ssize_t,
+                spec.as_ptr(),
+                spawned.slot,
+                handed.as_ptr(),
+            ))
+        }
+    });
+    finish(made)
+}
+
+/// The numbers of descriptors that Python code owns from now on.
+fn handed_down(notes: OwnedFd, handed: Vec<OwnedFd>) -> Result<Object, Raised> {
+    let all: Vec<OwnedFd> = std::iter::once(notes).chain(handed).collect();
+    // SAFETY: a fresh tuple of that many places, each filled once with a new reference.
+    unsafe {
+        let numbers = Object::own(ffi::PyTuple_New(all.len() as ffi::Py_ssize_t))?;
+        for (at, fd) in all.into_iter().enumerate() {
+            let number = Object::own(ffi::PyLong_FromLong(c_long::from(fd.into_raw_fd())))?;
+            ffi::PyTuple_SetItem(numbers.as_ptr(), at as ffi::Py_ssize_t, number.into_ptr());
+        }
+        Ok(numbers)
+    }
+}
+
+fn with_lane<T>(index: c_int, work: impl FnOnce(&mut WorkerEnd) -> Result<T, Raised>) -> Result<T, Raised> {
+    let mut lanes = link()?.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    let lane = usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.as_mut());
+    work(lane.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?)
+}
+
+#[entry]
+unsafe extern "C" fn ready(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut index: c_int = 0;
+    parse!(args, c"i:ready", index);
+    let said = with_lane(index, |lane| lane.ready().map_err(|error| raise(&error)));
+    finish(said.map(|()| Object::none()))
+}
+
+#[entry]
+unsafe extern "C" fn note_changed(_: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    serve::note_changed();
+    Object::none().into_ptr()
+}
+
+#[entry]
+unsafe extern "C" fn init_failed(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut stream: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"S:init_failed", stream);
+    // SAFETY: the format has checked that it is bytes.
+    let said = unsafe { Object::share(stream) }.and_then(|stream| {
+        let bytes = stream.as_bytes().ok_or(Raised)?;
+        with_lane(0, |lane| {
+            let kind = ropewalk_pool::wire::kind::INIT_FAILED;
+            lane.reply(kind, flags::ERROR, 0, 0, &[bytes]).map_err(|error| raise(&error))
+        })
+    });
+    finish(said.map(|()| Object::none()))
+}
+
+#[entry]
+unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut index: c_int = 0;
+    parse!(args, c"i:serve", index);
+    let served = link().and_then(|link| {
+        let end = {
+            let mut lanes = link.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.take())
+        };
+        let end = end.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?;
+        // SAFETY: the interpreter passes the module that the function belongs to.
+        let module = unsafe { Object::share(module)? };
+        let mut server = serve::Server {
+            end,
+            lane: usize::try_from(index).unwrap_or(0),
+            channel: &link.channel,
+            tools: serve::Tools::load(&module)?,
+            functions: HashMap::new(),
+            lingering: 0,
+            forks: process::fork_generation(),
+        };
+        server.run()
+    });
+    finish(served.map(|()| Object::none()))
+}
+
+#[entry]
+unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live argument.
+    let stays = unsafe { Object::share(buffer) }.and_then(serve::keep_buffer);
+    finish(stays.and_then(|stays| {
+        // SAFETY: the thread is attached.
+        unsafe { Object::own(ffi::PyBool_FromLong(stays.into())) }
+    }))
+}
+
+fn buffer_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
+    // SAFETY: our module, whose state holds the type from its first moment on.
+    unsafe { MODULE.state(module) }.map_or(ptr::null_mut(), |state| state.buffer_type.cast())
+}
+
+fn result_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
+    // SAFETY: as above.
+    unsafe { MODULE.state(module) }.map_or(ptr::null_mut(), |state| state.result_type.cast())
+}
+
+/// The segment of a `SharedBuffer`, whole.
+fn segment_of(module: *mut ffi::PyObject, object: *mut ffi::PyObject) -> Result<Arc<Segment>, Raised> {
+    // SAFETY: a live object; checked to be of our type before it is looked into.
+    let segment = unsafe {
+        if ffi::PyObject_TypeCheck(object, buffer_type(module)) == 0 {
+            return Err(fail(c"a switchboard lies in a SharedBuffer"));
+        }
+        buffer::segment(object)
+    };
+    segment.ok_or_else(|| fail(c"a switchboard lies in shared memory"))
+}
+
+#[entry]
+unsafe extern "C" fn switchboard_new(
+    module: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let (mut slots, mut ring): (ffi::Py_ssize_t, ffi::Py_ssize_t) = (0, 0);
+    parse!(args, c"nn:switchboard", slots, ring);
+    // SAFETY: our module.
+    let kind = unsafe { MODULE.state(module) }.map_or(ptr::null_mut(), |state| state.hub_type.cast());
+    let number = |value| usize::try_from(value).unwrap_or(0);
+    finish(switchboard::make_hub(kind, number(slots), number(ring)).and_then(|(segment, hub)| {
+        let size = usize::try_from(segment.size()).unwrap_or(usize::MAX);
+        let memory = of_block(module, Block::whole(segment), size)?;
+        // SAFETY: two live objects, of which the tuple takes references of its own.
+        unsafe { Object::own(ffi::PyTuple_Pack(2, memory.as_ptr(), hub.as_ptr())) }
+    }))
+}
+
+#[entry]
+unsafe extern "C" fn switchboard_port(
+    module: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let mut memory: *mut ffi::PyObject = ptr::null_mut();
+    let mut patience: f64 = 0.0;
+    parse!(args, c"Od:switchboard_port", memory, patience);
+    // SAFETY: our module.
+    let kind = unsafe { MODULE.state(module) }.map_or(ptr::null_mut(), |state| state.port_type.cast());
+    finish(segment_of(module, memory).and_then(|segment| switchboard::make_port(kind, segment, patience)))
+}
+
+#[entry]
+unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut parent: c_long = 0;
+    parse!(args, c"l:die_with_parent", parent);
+    let asked = process::set_parent_death_signal(9).map_err(|error| raise_os(&error));
+    if asked.is_ok() && i64::from(process::parent_pid()) != parent {
+        // It died before we asked.
+        process::exit_now(1);
+    }
+    finish(asked.map(|()| Object::none()))
+}
+
+fn functions() -> Vec<ffi::PyMethodDef> {
+    vec![
+        method(c"zygote_hello", zygote_hello, ffi::METH_VARARGS, c"zygote_hello(fd, failed_preloads)"),
+        method(
+            c"zygote_serve",
+            zygote_serve,
+            ffi::METH_VARARGS,
+            c"zygote_serve(fd, prepare) -> (lanes, spec, slot, descriptors) in a child, else None",
+        ),
+        method(c"ready", ready, ffi::METH_VARARGS, c"ready(lane)"),
+        method(
+            c"note_changed",
+            note_changed,
+            ffi::METH_NOARGS,
+            c"note_changed()\n\nSays that a value of the program's was taken over in place of another.",
+        ),
+        method(c"init_failed", init_failed, ffi::METH_VARARGS, c"init_failed(stream)"),
+        method(
+            c"serve",
+            serve_lane,
+            ffi::METH_VARARGS,
+            c"serve(lane): runs tasks until the parent says to leave",
+        ),
+        method(c"_keep_buffer", keep_buffer, ffi::METH_O, c"the pickler's buffer_callback"),
+        method(
+            c"shared_new",
+            shared_new,
+            ffi::METH_VARARGS,
+            c"shared_new(nbytes, alone=False) -> SharedBuffer of zeros",
+        ),
+        method(
+            c"shared_from",
+            shared_from,
+            ffi::METH_VARARGS,
+            c"shared_from(buffer) -> SharedBuffer with its bytes",
+        ),
+        method(c"shared_attach", shared_attach, ffi::METH_VARARGS, c"shared_attach(*handle) -> SharedBuffer"),
+        method(
+            c"open_frame",
+            open_frame,
+            ffi::METH_VARARGS,
+            c"open_frame(payload, writable, result) -> [stream, *buffers]",
+        ),
+        method(
+            c"shared_lend",
+            shared_lend,
+            ffi::METH_VARARGS,
+            c"shared_lend(address, nbytes) -> (handle, start) if an encoding takes it, else None",
+        ),
+        method(
+            c"shared_array_base",
+            shared_array_base,
+            ffi::METH_O,
+            c"shared_array_base(ndarray) -> the base class of SharedArray",
+        ),
+        method(c"is_shared", is_shared, ffi::METH_VARARGS, c"is_shared(address, nbytes) -> bool"),
+        method(
+            c"stays_in_stream",
+            stays_in_stream,
+            ffi::METH_VARARGS,
+            c"stays_in_stream(kept, buffer) -> whether a pickle had better keep the buffer in its stream",
+        ),
+        method(
+            c"switchboard",
+            switchboard_new,
+            ffi::METH_VARARGS,
+            c"switchboard(slots, ring) -> (SharedBuffer, Switchboard over it)",
+        ),
+        method(
+            c"switchboard_port",
+            switchboard_port,
+            ffi::METH_VARARGS,
+            c"switchboard_port(buffer, patience) -> Port of the switchboard in it",
+        ),
+        method(c"die_with_parent", die_with_parent, ffi::METH_VARARGS, c"die_with_parent(parent_pid)"),
+    ]
+}
