@@ -124,13 +124,12 @@ lint-types: $(VENV)/.dev
 	@$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-# The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`,
-# and `_loop` and `_zmq` when they are asked for.
+# The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`.
 lint-stubs: $(VENV)/.dev build
 	@MYPYPATH=python $(BIN)/python -c \
-	  'import sys; from ropewalk._load import loop, zmq; from mypy.stubtest import main; sys.exit(main())' \
+	  'import sys; from ropewalk._load import bus, loop, results, zmq; from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
-	  ropewalk._core ropewalk._worker ropewalk._foundation ropewalk._loop ropewalk._zmq
+	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._results ropewalk._loop ropewalk._zmq
 
 lint-layers: $(VENV)/.dev build
 	@$(BIN)/lint-imports

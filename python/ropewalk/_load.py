@@ -1,4 +1,4 @@
-"""Loads the doors of the one extension module that every worker may open: all but `ropewalk._core`."""
+"""Loads the extension modules that are in the shared object of `ropewalk._core`, without that module itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _open(name: str) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None:
         return known
-    # The file is found without importing `_core`, whose own door is for the parent alone.
+    # The file is found without importing `_core`, which is for the parent alone.
     home = dirname(__file__)
     for suffix in EXTENSION_SUFFIXES:
         path = join(home, f"_core{suffix}")
@@ -35,16 +35,21 @@ def _open(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from ropewalk import _foundation as foundation, _loop as loop, _worker as worker, _zmq as zmq
+    from ropewalk import (
+        _bus as bus,
+        _loop as loop,
+        _results as results,
+        _worker as worker,
+        _zmq as zmq,
+    )
 else:
     worker = _open("ropewalk._worker")
-    foundation = _open("ropewalk._foundation")
 
     def __getattr__(name: str) -> ModuleType:
-        # Opened when they are first asked for: one needs asyncio, the other is for the main interpreter alone.
-        if name in ("loop", "zmq"):
+        # A worker pays for none that it does not use; the loop needs asyncio, and messaging the main interpreter.
+        if name in ("bus", "loop", "results", "zmq"):
             return _open(f"ropewalk._{name}")
         raise AttributeError(name)
 
 
-__all__ = ["foundation", "loop", "worker", "zmq"]
+__all__ = ["bus", "loop", "results", "worker", "zmq"]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeAlias,
 
 # The errors are loaded now: once descriptors run out, no module can be read any more.
 from ropewalk import _errors as _errors
-from ropewalk._load import foundation
+from ropewalk._load import results as _compiled
 
 if TYPE_CHECKING:
-    from ropewalk._foundation import Err as Err, Ok as Ok
+    from ropewalk._results import Err as Err, Ok as Ok
 else:
-    Ok = foundation.Ok
-    Err = foundation.Err
+    Ok = _compiled.Ok
+    Err = _compiled.Err
 
 __all__ = ["Err", "Ok", "Result", "as_result", "collect", "from_call", "partition"]
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import ropewalk
-from ropewalk._load import foundation
+from ropewalk._load import results
 
-Panics: Any = vars(foundation)["_Panics"]
+Panics: Any = vars(results)["_Panics"]
 
 
 class Holder:

@@ -50,12 +50,16 @@ def test_every_module_asks_for_the_unwinding_routine() -> None:
     assert len(filled) == shared_object.count("#[pymodule") >= 2
     assert len(made) == shared_object.count("init!(") >= 4
     bodies = [
-        body for text in code.values() for body in re.findall(r"^pub fn fill\(m: .*?^}", text, re.MULTILINE | re.DOTALL)
+        body
+        for text in code.values()
+        for body in re.findall(r"^pub fn fill\(m: .*?^}", text, re.MULTILINE | re.DOTALL)
     ]
     assert len(bodies) == len(filled)
     assert all("check_main_interpreter(" in body for body in bodies)
     inits = [
-        body for text in code.values() for body in re.findall(r"^pub fn init\(\).*?^}", text, re.MULTILINE | re.DOTALL)
+        body
+        for text in code.values()
+        for body in re.findall(r"^pub fn init\(\).*?^}", text, re.MULTILINE | re.DOTALL)
     ]
     assert len(inits) == len(made)
     assert all("MODULE.init()" in body for body in inits)

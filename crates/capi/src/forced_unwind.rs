@@ -12,16 +12,16 @@
 //! So this stands at the one place that every such unwinding passes. Before the unwinder runs a destructor or a
 //! `catch_unwind` of a frame, it calls the frame's *personality routine*. The compiler names the same routine for
 //! every Rust frame of a shared object, through a pointer whose symbol is `DW.ref.rust_eh_personality`; the linker is
-//! told (in the `build.rs` of `crates/python`) to take the pointer below in its place. Our routine stops a thread that is forced to unwind,
-//! for good, and hands everything else, which is a panic, to Rust's own. The thread holds neither the interpreter nor
-//! a lock of the unwinder's then, its stack stays whole, and whatever others have borrowed from that stack stays valid:
-//! it is what Python does with such threads from 3.14 on. No entry point can forget this, for none has a part in it,
-//! and it costs nothing until it is needed.
+//! told (in the `build.rs` of `crates/python`) to take the pointer below in its place. Our routine stops a thread that
+//! is forced to unwind, for good, and hands everything else, which is a panic, to Rust's own. The thread holds neither
+//! the interpreter nor a lock of the unwinder's then, its stack stays whole, and whatever others have borrowed from
+//! that stack stays valid: it is what Python does with such threads from 3.14 on. No entry point can forget this, for
+//! none has a part in it, and it costs nothing until it is needed.
 //!
 //! A frame in which nothing has to be done when it is unwound has no personality; it is passed over, as C's are.
 //!
-//! What follows for everything that stands on this: a thread that was stopped never lets go of what it has, so no lock may be
-//! held, and nothing waited for without an end, across a call into Python.
+//! What follows for everything that stands on this: a thread that was stopped never lets go of what it has, so no lock
+//! may be held, and nothing waited for without an end, across a call into Python.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::time::Duration;

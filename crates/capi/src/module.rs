@@ -105,7 +105,8 @@ impl<S: State> Module<S> {
     ///
     /// # Safety
     ///
-    /// `module` is such a module, and alive for as long as the state is used; one reference at a time is written through.
+    /// `module` is such a module, and alive for as long as the state is used; one reference at a time is written
+    /// through.
     #[inline]
     #[must_use]
     pub unsafe fn state<'a>(&self, module: *mut ffi::PyObject) -> Option<&'a mut S> {

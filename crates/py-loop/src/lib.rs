@@ -116,7 +116,8 @@ pub fn init() -> *mut ffi::PyObject {
 const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
 const OBJECTS: usize = NAMES + 18;
 
-// SAFETY: pointers, for which zeros are null, and a truth value; the layout is C's, and it begins with so many references.
+// SAFETY: pointers, for which zeros are null, and a truth value; the layout is C's, and it begins with so many
+// references.
 unsafe impl module::State for State {
     fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
         // SAFETY: as above.

@@ -1,6 +1,6 @@
 """Signals: publish and subscribe between threads, event loops and worker processes.
 
-The compiled part is in `ropewalk._foundation`; here are the arguments' checks, asynchronous handlers and statistics.
+The compiled part is in `ropewalk._bus`; here are the arguments' checks, asynchronous handlers and statistics.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ropewalk._errors import BusClosed, BusFull, Lagged
-from ropewalk._load import foundation
+from ropewalk._load import bus as _compiled
 
 if TYPE_CHECKING:
     from asyncio import Task
     from types import TracebackType
     from typing import Self
 
-    from ropewalk._foundation import Subscription as Subscription
+    from ropewalk._bus import Subscription as Subscription
     from ropewalk._worker import SharedBuffer
     from ropewalk.bus._link import Hub, Uplink
     from ropewalk.bus._statistics import BusStatistics, SubscriptionStatistics
 else:
-    Subscription = foundation.Subscription
+    Subscription = _compiled.Subscription
 
 _log = logging.getLogger("ropewalk.bus")
 
@@ -71,7 +71,7 @@ def _log_failure(error: BaseException, handler: object, topic: str) -> None:
     _log.error("a handler of %r failed: %r", topic, handler, exc_info=error)
 
 
-class Bus(foundation.Bus):
+class Bus(_compiled.Bus):
     """Publish and subscribe by topic.
 
     A topic is a string of segments that are separated by dots: ``"orders.new.eu"``. A pattern may have ``*`` for

@@ -36,7 +36,7 @@ from ropewalk.pool.wire import _serialize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ropewalk._foundation import Subscription
+    from ropewalk._bus import Subscription
     from ropewalk._worker import Port, SharedBuffer, Switchboard
     from ropewalk.bus._bus import Bus
 
