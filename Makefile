@@ -4,7 +4,7 @@
 #   make test    builds, then passes all tests
 #
 # Others: build, test-rust, test-python, generate, lint, mutants, bench, bench-signals, bench-results, bench-loop,
-# bench-messaging, bench-foundation, doc, clean.
+# bench-messaging, bench-foundation, bench-compare, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
@@ -39,7 +39,7 @@ DEMO_ARGS ?=
 COMMA := ,
 
 .PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-loop bench-messaging
-.PHONY: bench-foundation doc clean check-tools mutants
+.PHONY: bench-foundation bench-compare doc clean check-tools mutants
 .PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
@@ -142,27 +142,31 @@ $(VENV)/.dev: $(VENV)/.ready
 	touch $@
 
 bench: build $(VENV)/.bench
-	@$(BIN)/python benchmarks/pools.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks pools $(BENCH_ARGS)
 
 bench-signals: build $(VENV)/.bench
-	@$(BIN)/python benchmarks/signals.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks signals $(BENCH_ARGS)
 
 bench-results: build $(VENV)/.bench
-	@$(BIN)/python benchmarks/results.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks results $(BENCH_ARGS)
 
 bench-loop: build $(VENV)/.bench
-	@$(BIN)/python benchmarks/loop.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks loop $(BENCH_ARGS)
 
 bench-messaging: build $(VENV)/.bench
-	@$(BIN)/python benchmarks/messaging.py $(BENCH_ARGS)
+	@$(BIN)/python benchmarks messaging $(BENCH_ARGS)
 
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-# Needs no extension: two programs in Rust and C++, and the standard library's Python around them.
+# Needs no extension: programs in Rust and C++, and the standard library's Python around them.
 bench-foundation: check-tools
-	@$(PYTHON) benchmarks/foundation/measure.py $(BENCH_ARGS)
+	@$(PYTHON) benchmarks foundation $(BENCH_ARGS)
+
+# Two built wheels against each other: `make bench-compare BEFORE=/a/bin/python AFTER=/b/bin/python`.
+bench-compare: check-tools
+	@$(PYTHON) benchmarks compare $(BEFORE) $(AFTER) $(BENCH_ARGS)
 
 doc: check-tools
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items

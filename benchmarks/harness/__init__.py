@@ -1,0 +1,1 @@
+"""How the benchmarks measure: rounds, peers, the servers and programs they play, verdicts, reports, comparisons."""

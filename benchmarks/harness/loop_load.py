@@ -1,0 +1,87 @@
+"""The client of `echo` and `http`: 32 connections to a server in a process of its own, which ask and are answered."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONNECTIONS = 32
+SIZE = 1024
+
+
+@contextlib.contextmanager
+def server(loop_of: str, kind: str) -> Iterator[tuple[str | int, int]]:
+    """A server in a process of its own; gives its address and its process number."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/socket"
+        command = [sys.executable, "-m", "harness.loop_servers", loop_of, kind, path]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            said = process.stdout.readline().strip()
+            try:
+                if not said:
+                    raise RuntimeError(f"the {kind} server on {loop_of} did not start")
+                yield path if kind == "unix" else int(said), process.pid
+            finally:
+                process.kill()
+
+
+def connect(address: str | int) -> socket.socket:
+    """A connection to a server, by tcp or by a path."""
+    if isinstance(address, str):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+    else:
+        connection = socket.create_connection(("127.0.0.1", address))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _busy(pid: int) -> int:
+    """Nanoseconds that a process of one thread has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
+
+
+def load(server: tuple[str | int, int], message: bytes, answer: int, seconds: float) -> dict[str, float]:
+    """Answers each second, and the server's time for one.
+
+    Every connection asks again as soon as it has its answer of so many bytes.
+    """
+    address, pid = server
+    poll = select.epoll()
+    connections = {made.fileno(): made for made in (connect(address) for _ in range(CONNECTIONS))}
+    missing = dict.fromkeys(connections, answer)
+    for number, connection in connections.items():
+        poll.register(number, select.EPOLLIN)
+        connection.send(message)
+    warm, answers, began, busy = time.perf_counter() + seconds / 5, 0, 0.0, 0
+    while True:
+        for number, _ in poll.poll():
+            connection = connections[number]
+            left = missing[number] - len(connection.recv(65536))
+            if left > 0:
+                missing[number] = left
+                continue
+            missing[number] = answer
+            answers += 1
+            connection.send(message)
+        now = time.perf_counter()
+        if not began:
+            if now >= warm:
+                began, answers, busy = now, 0, _busy(pid)
+        elif now - began >= seconds:
+            break
+    busy = _busy(pid) - busy
+    for connection in connections.values():
+        connection.close()
+    return {"rate": answers / (now - began), "busy": busy / answers / 1e3}

@@ -1,0 +1,25 @@
+"""Public names that two builds under comparison spell differently.
+
+`compare` plays the rows of this tree against a build of before a renaming, too. A renaming that a row meets has its
+line here, and loses the line when no build of before is compared any longer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+
+def register_joblib() -> None:
+    """Loads the adapter that joblib's backend is: `ropewalk.adapters.joblib`, once `ropewalk.joblib`."""
+    try:
+        importlib.import_module("ropewalk.adapters.joblib")
+    except ModuleNotFoundError:
+        importlib.import_module("ropewalk.joblib")
+
+
+def limited(pool: Any, seconds: float) -> Any:
+    """The pool with a limit for each of its tasks: `options(task_timeout=)`, once `options(timeout=)`."""
+    known = inspect.signature(pool.options).parameters
+    return pool.options(**{"task_timeout" if "task_timeout" in known else "timeout": seconds})

@@ -1,0 +1,22 @@
+"""The suites and their tables, found by the names that `rows` gives them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rows import SUITES
+
+if TYPE_CHECKING:
+    from harness.table import Row
+
+__all__ = ["SUITES", "rows_of"]
+
+
+def rows_of(suite: str) -> list[Row]:
+    """The tables of a suite, in the order of its `TABLES`; a file has one `ROW`, or several `ROWS` of one kind."""
+    found: list[Row] = []
+    for table in importlib.import_module(f"rows.{suite}").TABLES:
+        module: Any = importlib.import_module(f"rows.{suite}.{table}")
+        found += getattr(module, "ROWS", None) or (module.ROW,)
+    return found

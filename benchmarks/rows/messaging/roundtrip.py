@@ -1,0 +1,34 @@
+"""Table: round trips on one core."""
+
+from __future__ import annotations
+
+from harness.programs import PEERS, line
+from harness.table import Row, at_most, times_better
+
+AGAINST_ALL = {**dict.fromkeys(PEERS), "libzmq": times_better(3)}
+
+ROW = Row(
+    "roundtrip",
+    "REQ/REP round trips on one core",
+    "Two threads of one process, both pinned to the same core (the last line: one thread with both ends); a batch to "
+    "warm up, and the median of nine. `raw` is blocking sockets with a length before each message.",
+    (
+        line("tcp, 64 B", "µs", "roundtrip", at_most(15), AGAINST_ALL, size=64, count=45_000, place="one"),
+        line("tcp, 16 KiB", "µs", "roundtrip", at_most(17.5), size=16384, count=45_000, place="one"),
+        line(
+            "ipc, 64 B", "µs", "roundtrip", at_most(10), transport="ipc", size=64, count=45_000, place="one"
+        ),
+        line(
+            "shm, 64 B",
+            "µs",
+            "roundtrip",
+            at_most(10),
+            (),
+            transport="shm",
+            size=64,
+            count=45_000,
+            place="one",
+        ),
+        line("tcp, 64 B, one thread", "µs", "onethread", at_most(10), size=64, count=45_000, place="one"),
+    ),
+)
