@@ -1,4 +1,4 @@
-"""Results as values: `Ok` and `Err`, which are compiled, and what makes them from calls and sorts many of them."""
+"""Results as values: the compiled classes `Ok` and `Err`, and functions that make them from calls and sort many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
-# The errors are loaded now: once descriptors run out, no module can be read any more.
+# Loaded now, because Python can read no module any more once descriptors run out.
 from ropewalk import _errors as _errors
 from ropewalk._load import results as _compiled
 
@@ -25,7 +25,7 @@ _P = ParamSpec("_P")
 _X = TypeVar("_X", bound=Exception)
 _X_co = TypeVar("_X_co", bound=Exception, covariant=True)
 
-#: What a call came to: an `Ok` or an `Err`. A union, so that type checkers know when a ``match`` leaves nothing out.
+#: The outcome of a call: an `Ok` or an `Err`. A union, so that type checkers can check that a ``match`` is exhaustive.
 Result: TypeAlias = Ok[_T] | Err[_E]
 
 
@@ -40,10 +40,10 @@ def from_call(
 def from_call(
     function: Callable[..., Any], /, *args: Any, catch: Any = Exception, **kwargs: Any
 ) -> Ok[Any] | Err[Exception]:
-    """Calls a function: `Ok` of what it returns, or `Err` of the exception that it raises.
+    """Calls a function, and returns `Ok` of its result or `Err` of the exception that it raised.
 
-    `catch` is the class of the exceptions that are errors of the call, or a tuple of them; others go on. So do
-    `KeyboardInterrupt`, `SystemExit` and their like in any case.
+    `catch` is the class of the exceptions that count as errors of the call, or a tuple of classes. Other exceptions
+    propagate, and so do `KeyboardInterrupt`, `SystemExit` and others that do not derive from `Exception`.
 
     >>> from_call(int, "7")
     Ok(7)
@@ -60,9 +60,9 @@ def from_call(
 
 
 class _AsResult(Protocol[_X_co]):
-    """What `as_result` gives."""
+    """The decorator that `as_result` returns."""
 
-    # A coroutine function is a function too: of the two that fit, the first is meant.
+    # A coroutine function is a function too: where both overloads fit, the first is meant.
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[_P, Coroutine[Any, Any, _T]], /
@@ -72,9 +72,9 @@ class _AsResult(Protocol[_X_co]):
 
 
 def as_result(*kinds: type[_X]) -> _AsResult[_X]:
-    """Has a function, or a coroutine function, return a result, with the exceptions of these kinds as errors.
+    """Makes a function, or a coroutine function, return a result; exceptions of these classes become errors.
 
-    Other exceptions go on.
+    Other exceptions propagate.
 
     >>> @as_result(ValueError)
     ... def parse(text: str) -> int:
@@ -112,17 +112,19 @@ def as_result(*kinds: type[_X]) -> _AsResult[_X]:
 
 def _check_kinds(who: str, kinds: tuple[object, ...]) -> None:
     if not kinds:
-        raise TypeError(f"{who} takes the classes of the exceptions that are errors, ValueError for instance")
+        raise TypeError(
+            f"{who} needs the classes of the exceptions that count as errors, ValueError for instance"
+        )
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise TypeError(
-                f"{who} takes classes of exceptions that derive from Exception, not {kind!r}: what asks the program "
-                "to end is no error of a call"
+                f"{who} accepts classes of exceptions that derive from Exception, not {kind!r}: exceptions that ask "
+                "the program to end are not errors of a call"
             )
 
 
 def collect(results: Iterable[Ok[_T] | Err[_E]]) -> Ok[list[_T]] | Err[_E]:
-    """`Ok` of every value, or the first `Err`, after which no more is taken.
+    """Returns `Ok` of all values, or the first `Err`; after that it reads no further results.
 
     >>> collect([Ok(1), Ok(2)])
     Ok([1, 2])
@@ -141,7 +143,7 @@ def collect(results: Iterable[Ok[_T] | Err[_E]]) -> Ok[list[_T]] | Err[_E]:
 
 
 def partition(results: Iterable[Ok[_T] | Err[_E]]) -> tuple[list[_T], list[_E]]:
-    """The values and the errors, each in order.
+    """Returns the values and the errors, each in order.
 
     >>> partition([Ok(1), Err("broken"), Ok(3)])
     ([1, 3], ['broken'])
@@ -159,5 +161,5 @@ def partition(results: Iterable[Ok[_T] | Err[_E]]) -> tuple[list[_T], list[_E]]:
 
 
 def _refuse(who: str, item: object) -> NoReturn:
-    # What has a `value` of its own, a member of an Enum for instance, must not pass for an Ok.
+    # Another object with a `value`, a member of an Enum for instance, must not pass for an Ok.
     raise TypeError(f"{who} takes results, Ok or Err, not {item!r}")

@@ -1,11 +1,11 @@
 """Arrays and buffers that many tasks read and write in place.
 
 A shared array is a NumPy array over shared memory. Given to a task, or returned by one, it arrives as the same memory:
-what one side writes, the other sees, and nothing is copied. Nobody is locked out meanwhile: tasks that write the same
-elements have to agree among themselves.
+each side sees what the other writes, and nothing is copied. There is no lock: tasks that write to the same elements
+must agree on an order.
 
-Outside of a pool's tasks (``pickle.dumps``, a queue of another library) a shared array is pickled by value, as any
-array is.
+Outside of a pool's tasks (``pickle.dumps``, a queue of another library) a shared array is pickled by value, like any
+other array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
-# The errors are loaded now: once descriptors run out, no module can be read any more.
+# Loaded now, because Python can read no module any more once descriptors run out.
 from ropewalk import _errors as _errors
 from ropewalk._load import worker
 
@@ -49,29 +49,31 @@ def _numpy() -> Any:
 
 
 def buffer(nbytes: int) -> SharedBuffer:
-    """A writable buffer of `nbytes` zero bytes in shared memory.
+    """Makes a writable buffer of `nbytes` zero bytes in shared memory.
 
-    It lives as long as anything that looks at it; its `release()`, or leaving it as a context manager, gives the memory
-    up at once.
+    The memory lives as long as the buffer or a view of it. The buffer's `release()`, or the end of its ``with`` block,
+    frees the memory at once.
 
     Raises:
-        OutOfMemory: if the machine has no room for it.
+        OutOfMemory: the machine has no room for it.
     """
     return worker.shared_new(nbytes)
 
 
 def array(shape: SupportsIndex | Sequence[SupportsIndex], dtype: DTypeLike = float) -> SharedArray:
-    """A writable array of zeros in shared memory, in C order.
+    """Makes a writable array of zeros in shared memory, in C order.
 
     Args:
-        shape: elements along each axis.
-        dtype: anything that NumPy takes for one, but not objects: they cannot be shared.
+        shape: the number of elements along each axis.
+        dtype: anything that NumPy accepts as a dtype, except Python objects, which cannot be shared.
 
     Raises:
-        OutOfMemory: if the machine has no room for it.
+        OutOfMemory: the machine has no room for it.
+        TypeError: `dtype` contains Python objects.
+        ValueError: a length of `shape` is negative.
     """
     np = _numpy()
-    # As NumPy's own: "S" is an array of one byte each.
+    # As in NumPy, "S" means elements of one byte.
     kind = np.empty(0, _checked_dtype(np, dtype)).dtype
     lengths = (int(shape),) if isinstance(shape, SupportsIndex) else tuple(int(n) for n in shape)
     if any(length < 0 for length in lengths):
@@ -88,16 +90,17 @@ def share(data: Buffer) -> SharedBuffer: ...
 @overload
 def share(data: T) -> T: ...
 def share(data: Any) -> Any:
-    """A writable copy of an array, a buffer, or an object that has some, in shared memory.
+    """Copies an array, a buffer, or an object that contains some, into shared memory; the copy is writable.
 
     Args:
-        data: a NumPy array, for a `SharedArray` of the same layout; anything else with the buffer protocol, for a
-            `SharedBuffer`; or an object whose large parts are such (a DataFrame, an Arrow table, a list of arrays), for
-            a copy of it whose parts lie in shared memory. What is shared already is returned as it is.
+        data: a NumPy array, copied to a `SharedArray` of the same layout; another object with the buffer protocol,
+            copied to a `SharedBuffer`; or an object with large buffers in it (a DataFrame, an Arrow table, a list of
+            arrays), copied to an object of its class whose buffers lie in shared memory. An array or a buffer that is
+            shared already is returned as it is.
 
     Raises:
-        OutOfMemory: if the machine has no room for it.
-        TypeError: for data without any buffer, arrays of objects, and arrays whose class has more than its elements.
+        OutOfMemory: the machine has no room for it.
+        TypeError: `data` has no buffer, is an array of objects, or is of an array class with state beside its elements.
     """
     if isinstance(data, SharedBuffer):
         return data
@@ -128,7 +131,7 @@ def _share_array(np: Any, data: Any) -> Any:
     if data.nbytes and data.flags.c_contiguous:
         memory = worker.shared_from(data.reshape(-1).view(np.uint8))
         return _view(memory, data.shape, kind, None, 0)
-    # As `copy` lays it out: Fortran order stays Fortran order, and no gap is copied.
+    # The layout that `copy` chooses: Fortran order stays Fortran order, and gaps are not copied.
     strides = np.empty_like(data, order="K", subok=False).strides if data.nbytes else None
     made = _view(worker.shared_new(data.nbytes), data.shape, kind, strides, 0)
     made[...] = data
@@ -154,8 +157,8 @@ def _share_object(data: Any) -> Any:
         raise TypeError(f"share() cannot copy a {kind}: {type(error).__name__}: {error}") from error
     if not parts:
         raise TypeError(
-            f"share() takes arrays, buffers, and objects that have some and pickle them out of band (protocol 5); "
-            f"a {kind} has none."
+            f"share() accepts arrays, buffers, and objects that pickle their buffers out of band (protocol 5); "
+            f"a {kind} has no such buffer."
         )
     starts = list(itertools.accumulate((-(-part.nbytes // _ALIGN) * _ALIGN for part in parts), initial=0))
     whole = memoryview(worker.shared_new(starts[-1]))
@@ -168,17 +171,17 @@ def _share_object(data: Any) -> Any:
 def _checked_dtype(np: Any, dtype: Any) -> Any:
     kind = np.dtype(dtype)
     if kind.hasobject:
-        raise TypeError(f"arrays of Python objects cannot be shared, and {kind} has some")
+        raise TypeError(f"arrays of Python objects cannot be shared, and the dtype {kind} contains some")
     return kind
 
 
 def _view(memory: SharedBuffer, shape: Any, kind: Any, strides: Any, offset: int) -> Any:
     np = _numpy()
-    # Through a view that counts, so that the memory is not released while an array looks at it.
+    # A view of the buffer protocol counts as an export, so that the memory is not released while an array uses it.
     raw = np.frombuffer(memory, dtype=np.uint8)
     if kind.itemsize:
         return _array_class()(shape, kind, raw, offset, strides)
-    # NumPy makes elements without bytes only as the field of something.
+    # NumPy makes elements of no bytes only as a field of a structure.
     outer = np.dtype({"names": ["it"], "formats": [kind], "offsets": [0], "itemsize": 0})
     return _array_class()(shape, outer, raw)["it"]
 
@@ -193,7 +196,7 @@ def _array_class() -> Any:
     return _made_class
 
 
-#: Methods of an array whose result is, or may be, another array with memory of its own.
+#: Methods of an array that return, or may return, another array with memory of its own.
 _COPYING = (
     "__copy__",
     "__deepcopy__",
@@ -240,8 +243,8 @@ def _make_array_class(np: Any) -> Any:
     class SharedArray(worker.shared_array_base(np.ndarray)):  # type: ignore[misc]
         """A NumPy array over shared memory; see the module.
 
-        Views of it are shared arrays too. Whatever has memory of its own (copies, results of operations, elements
-        picked by a mask or a list) is a plain array.
+        Views of it are shared arrays too. Arrays with memory of their own (copies, results of operations, elements
+        picked by a mask or a list) are plain arrays.
         """
 
         def __array_wrap__(self, made: Any, context: Any = None, return_scalar: bool = False) -> Any:
@@ -253,7 +256,10 @@ def _make_array_class(np: Any) -> Any:
             return _settled(plain.__array_function__(func, types, args, kwargs))
 
         def _settled(self) -> Any:
-            """Itself if it lies in shared memory, else the same as a plain array; the compiled base asks, too."""
+            """Returns the array itself if it lies in shared memory, else the same elements as a plain array.
+
+            The compiled base class calls this too.
+            """
             if _memory(self) is not None:
                 return self
             base = self.base
@@ -328,7 +334,7 @@ def _reduce_array(np: Any, data: Any, protocol: SupportsIndex) -> Any:
 
 
 def _memory(data: Any) -> SharedBuffer | None:
-    """The shared memory that an array lies in, if it does."""
+    """Returns the shared memory in which an array lies, or None."""
     base = data.base
     while base is not None:
         if isinstance(base, SharedBuffer):
@@ -340,7 +346,7 @@ def _memory(data: Any) -> SharedBuffer | None:
 def _attach(
     handle: tuple[int, int, int, int], shape: Any, kind: Any, strides: Any, start: int, writable: bool
 ) -> Any:
-    """The far side of a shared array's pickle."""
+    """Unpickles a shared array."""
     made = _view(worker.shared_attach(*handle), shape, kind, strides, start)
     if not writable:
         made.flags.writeable = False
@@ -348,7 +354,7 @@ def _attach(
 
 
 def _attach_buffer(*handle: int) -> SharedBuffer:
-    """The far side of a shared buffer's pickle. Not the compiled function itself, whose module no import finds."""
+    """Unpickles a shared buffer. Pickle could not name the compiled function, whose module no import finds."""
     return worker.shared_attach(*handle)
 
 
@@ -357,7 +363,7 @@ def _copy_in(data: bytes) -> SharedBuffer:
 
 
 def reduce_buffer(memory: SharedBuffer) -> Any:
-    """How a shared buffer is pickled: called by the compiled part."""
+    """Pickles a shared buffer; the compiled class calls this."""
     handle = memory._lend()
     return (_copy_in, (bytes(memory),)) if handle is None else (_attach_buffer, handle)
 
@@ -367,14 +373,14 @@ if TYPE_CHECKING:
     class SharedArray(np.ndarray[Any, Any]):
         """A NumPy array over shared memory; see the module.
 
-        Views of it are shared arrays too. Whatever has memory of its own (copies, results of operations, elements
-        picked by a mask or a list) is a plain array.
+        Views of it are shared arrays too. Arrays with memory of their own (copies, results of operations, elements
+        picked by a mask or a list) are plain arrays.
         """
 
 else:
 
     def __getattr__(name: str) -> Any:
-        # The class derives from one of NumPy's, which is imported when somebody asks for it.
+        # The class derives from NumPy's array, so NumPy is imported when the class is first used.
         if name == "SharedArray":
             return _array_class()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
