@@ -89,7 +89,7 @@ lint-rust: check-tools
 
 # Changes the crates one place at a time, and asks the tests of the changed crate whether they notice:
 # `make mutants CRATE=bus SHARD=0/10 JOBS=2` changes each tenth place of one crate. CONTRIBUTING.md has the scores.
-CRATE ?= pool shm bus executor
+CRATE ?= pool shm bus executor sync
 SHARD ?= 0/1
 JOBS ?= 1
 CARGO_MUTANTS := 27.1.0

@@ -5,6 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
+use ropewalk_sync::Mutex;
+
 use crate::channel::{AnyChannel, Channel, with_reader};
 use crate::config::Config;
 use crate::directory::Directory;
@@ -13,7 +15,6 @@ use crate::handler::{Filtered, Handle, Mark, Plain};
 use crate::pattern::{Pattern, check_topic};
 use crate::registry::{Leftovers, Record, Registry};
 use crate::statistics::Statistics;
-use crate::sync::{Mutex, lock};
 
 struct Shared {
     registry: Mutex<Registry>,
@@ -75,7 +76,7 @@ impl Shared {
 
     fn close(&self) {
         let mut leftovers = Leftovers::new();
-        let records = lock(&self.registry).close(&mut leftovers);
+        let records = self.registry.lock().close(&mut leftovers);
         drop((records, leftovers));
     }
 }
@@ -156,7 +157,7 @@ impl Bus {
         let pattern = Pattern::parse(pattern).map_err(SubscribeError::Pattern)?;
         let (retired, asked) = (Arc::clone(&handler), Arc::clone(&handler));
         let mut leftovers = Leftovers::new();
-        let mut registry = lock(&self.0.registry);
+        let mut registry = self.0.registry.lock();
         if registry.closed {
             return Err(SubscribeError::Closed);
         }
@@ -186,7 +187,7 @@ impl Bus {
     }
 
     fn channel<E: ?Sized + 'static>(&self, name: &str) -> Arc<Channel<E>> {
-        let mut registry = lock(&self.0.registry);
+        let mut registry = self.0.registry.lock();
         let key = (TypeId::of::<E>(), Arc::from(name));
         let known = registry.channels.get(&key).cloned();
         if let Some(channel) = known.and_then(|known| (known as Arc<dyn Any + Send + Sync>).downcast().ok()) {
@@ -223,7 +224,7 @@ impl Bus {
 
     /// The counters, as they are now. Those of topics may be of slightly different moments.
     pub fn statistics(&self) -> Statistics {
-        let registry = lock(&self.0.registry);
+        let registry = self.0.registry.lock();
         let mut topics: Vec<_> =
             registry.channels.values().map(|channel| channel.statistics(&registry.records)).collect();
         topics.sort_by(|one, other| one.topic.cmp(&other.topic));
@@ -331,7 +332,7 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(bus) = self.bus.upgrade() {
             let mut leftovers = Leftovers::new();
-            let record = lock(&bus.registry).remove(self.id, &mut leftovers);
+            let record = bus.registry.lock().remove(self.id, &mut leftovers);
             // Without the lock: what a handler owns may come back to the bus when it is dropped.
             drop((record, leftovers));
         }

@@ -10,7 +10,8 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::ptr;
 use std::sync::Arc;
 
-use crate::sync::{AtomicPtr, Mutex, Ordering, lock};
+use ropewalk_sync::Mutex;
+use ropewalk_sync::atomic::{AtomicPtr, Ordering};
 
 /// Places in the first table; a power of two, as all sizes are.
 const FIRST: usize = if cfg!(loom) { 4 } else { 16 };
@@ -112,7 +113,7 @@ impl<V, S: BuildHasher> Directory<V, S> {
     /// Adds a value for good, unless there is one for this type and name.
     pub(crate) fn add(&self, kind: TypeId, name: Arc<str>, value: V) {
         let hash = self.hash(kind, &name);
-        let mut tables = lock(&self.tables);
+        let mut tables = self.tables.lock();
         let mut current = self.current.load(Ordering::Relaxed);
         // SAFETY: as in `get`.
         let mut table = unsafe { &*current };
@@ -144,7 +145,7 @@ impl<V, S: BuildHasher> Directory<V, S> {
 
 impl<V, S> Drop for Directory<V, S> {
     fn drop(&mut self) {
-        let all = std::mem::take(&mut lock(&self.tables).all);
+        let all = std::mem::take(&mut self.tables.lock().all);
         // SAFETY: from Box::into_raw; a look-up borrows the directory, so nobody is in a table.
         let all: Vec<_> = all.into_iter().map(|table| unsafe { Box::from_raw(table) }).collect();
         // The last table has every entry; those before have some of the same.
@@ -195,7 +196,7 @@ mod tests {
             }
         }
         assert!(directory.get(TypeId::of::<u32>(), &names[0]).is_none());
-        let tables = lock(&directory.tables);
+        let tables = directory.tables.lock();
         let sizes: Vec<usize> =
             // SAFETY: the directory lives.
             tables.all.iter().map(|&table| unsafe { &*table }.places.len()).collect();
@@ -231,8 +232,8 @@ mod tests {
 #[cfg(loom)]
 mod tests {
     use foldhash::fast::FixedState;
-    use loom::sync::Arc as Shared;
-    use loom::thread;
+    use ropewalk_sync::Arc as Shared;
+    use ropewalk_sync::loom::{self, thread};
 
     use super::*;
 

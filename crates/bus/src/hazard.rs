@@ -10,13 +10,9 @@
 
 use std::cell::Cell;
 use std::ptr;
-#[cfg(not(loom))]
-use std::sync::Arc;
 
-#[cfg(loom)]
-use loom::sync::Arc;
-
-use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, lock};
+use ropewalk_sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use ropewalk_sync::{Arc, Mutex, barrier};
 
 /// How many things a thread may read at once: one for each level of handlers that publish to handlers, and one for who
 /// asks at the deepest whether a topic is heard.
@@ -45,7 +41,7 @@ impl Domain {
     /// Places for this thread.
     pub(crate) fn join(&self) -> Reader {
         let asymmetric = barrier::is_asymmetric();
-        let mut all = lock(&self.places);
+        let mut all = self.places.lock();
         let free = all
             .iter()
             .find(|places| {
@@ -69,7 +65,7 @@ impl Domain {
     /// The caller has a heavy barrier between taking them out and this.
     pub(crate) fn unread<T>(&self, retired: &mut Vec<*mut T>) -> Vec<*mut T> {
         let mut read: Vec<*mut ()> = Vec::new();
-        for places in lock(&self.places).iter() {
+        for places in self.places.lock().iter() {
             for place in &places.reading {
                 // Acquire: pairs with the release of a reader that is done with what it read.
                 let pointer = place.load(Ordering::Acquire);
@@ -189,7 +185,7 @@ mod tests {
         assert_eq!((first.index(), second.index()), (0, 1));
         drop(first);
         assert_eq!((domain.join().index(), second.index()), (0, 1));
-        assert_eq!(lock(&domain.places).len(), 2);
+        assert_eq!(domain.places.lock().len(), 2);
     }
 
     #[test]

@@ -23,7 +23,6 @@ mod registry;
 mod snapshot;
 #[cfg(not(loom))]
 mod statistics;
-mod sync;
 
 #[cfg(not(loom))]
 pub use bus::{Bus, Listen, Subscription, Topic};

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ptr;
 
+use ropewalk_sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+use ropewalk_sync::{Mutex, barrier};
+
 use crate::hazard::{Domain, Protected, Reader, TooDeep};
-use crate::sync::{AtomicBool, AtomicPtr, Mutex, Ordering, barrier, fence, lock, try_lock};
 
 /// Readers never wait, and never write to memory that another thread reads or writes. Writers take turns.
 pub(crate) struct Snapshot<T> {
@@ -56,7 +58,7 @@ impl<T> Snapshot<T> {
     #[must_use]
     pub(crate) fn replace(&self, domain: &Domain, value: T) -> Vec<Box<T>> {
         let fresh = Box::into_raw(Box::new(value));
-        let mut retired = lock(&self.retired);
+        let mut retired = self.retired.lock();
         let old = self.current.swap(fresh, Ordering::AcqRel);
         retired.push(old);
         let mut free = Self::sort(domain, &mut retired);
@@ -83,7 +85,7 @@ impl<T> Snapshot<T> {
             if !self.asked.load(Ordering::Relaxed) {
                 return;
             }
-            let Some(mut retired) = try_lock(&self.retired) else { return };
+            let Some(mut retired) = self.retired.try_lock() else { return };
             self.asked.swap(false, Ordering::Acquire);
             free.append(&mut Self::sort(domain, &mut retired));
         }
@@ -106,7 +108,7 @@ impl<T> Snapshot<T> {
 
 impl<T> Drop for Snapshot<T> {
     fn drop(&mut self) {
-        let mut all = std::mem::take(&mut *lock(&self.retired));
+        let mut all = std::mem::take(&mut *self.retired.lock());
         all.push(self.current.swap(ptr::null_mut(), Ordering::AcqRel));
         // A reader borrows the snapshot, so nobody reads.
         drop(all.into_iter().map(Self::own).collect::<Vec<_>>());
@@ -142,9 +144,9 @@ impl<T> Reading<'_, T> {
 #[cfg(test)]
 #[cfg(loom)]
 mod tests {
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicUsize;
-    use loom::thread;
+    use ropewalk_sync::Arc;
+    use ropewalk_sync::atomic::AtomicUsize;
+    use ropewalk_sync::loom::{self, thread};
 
     use super::*;
 

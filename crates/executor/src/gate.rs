@@ -1,7 +1,7 @@
 //! The bound on jobs that wait.
 
-use crate::event::Event;
-use crate::sync::{AtomicUsize, Ordering};
+use ropewalk_sync::Event;
+use ropewalk_sync::atomic::{AtomicUsize, Ordering};
 
 /// Counts the places that are taken. Alone on its cache lines: all write to it.
 #[derive(Debug)]

@@ -8,6 +8,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ropewalk_sync::Mutex;
+
 use crate::config::Config;
 use crate::delayed::{Delayed, Keeper, Key, due};
 use crate::error::{Reason, Rejected};
@@ -16,7 +18,6 @@ use crate::job::{Context, Job, Ran};
 use crate::panic::{PanicReport, contain, message_of};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
-use crate::sync::Mutex;
 use crate::work::Work;
 
 /// Runs each job in the thread that hands it in, before `execute` returns: for tests, and for what must be

@@ -3,7 +3,7 @@
 //! Producers outside count in one word that also holds the closed bit, so that a job is accepted or refused,
 //! never something between. Each worker counts for itself what it accepts and ends: no line is shared.
 
-use crate::sync::{AtomicU64, Ordering};
+use ropewalk_sync::atomic::{AtomicU64, Ordering};
 
 const CLOSED: u64 = 1;
 const ONE: u64 = 2;

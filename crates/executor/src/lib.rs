@@ -21,7 +21,6 @@ mod delayed;
 #[cfg(not(loom))]
 mod dynamic;
 mod error;
-mod event;
 mod executor;
 #[cfg(not(loom))]
 mod fixed;
@@ -34,7 +33,6 @@ mod ledger;
 #[cfg(loom)]
 pub mod model;
 mod panic;
-mod parker;
 #[cfg(not(loom))]
 mod pool;
 mod report;
@@ -42,10 +40,7 @@ mod seat;
 #[cfg(not(loom))]
 mod serial;
 mod sleep;
-#[cfg(not(loom))]
-mod spin;
 mod statistics;
-mod sync;
 mod task;
 mod wait;
 mod work;

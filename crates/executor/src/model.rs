@@ -1,12 +1,13 @@
 //! A pool's protocols without its threads and queues, for the loom models: the ledger, the sleep protocol, a
 //! worker's seat and the gate are the real ones; the queue is a number.
 
-use crate::event::Event;
+use ropewalk_sync::Event;
+use ropewalk_sync::atomic::{AtomicU32, Ordering};
+
 use crate::gate::Gate;
 use crate::ledger::{Intake, Ledger, Tally};
 use crate::seat::Seat;
 use crate::sleep::Sleep;
-use crate::sync::{AtomicU32, Ordering};
 
 /// What the jobs of a model do.
 #[derive(Clone, Copy, Debug)]

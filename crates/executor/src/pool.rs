@@ -13,11 +13,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ropewalk_os::process;
+use ropewalk_sync::Event;
+use ropewalk_sync::atomic::Ordering;
 
 use crate::config::{Config, WhenFull};
 use crate::delayed::{Delayed, Keeper, Key};
 use crate::error::{Reason, Rejected};
-use crate::event::Event;
 use crate::gate::Gate;
 use crate::job::{Job, Priority};
 use crate::ledger::{Intake, Ledger, Tally};
@@ -25,7 +26,6 @@ use crate::panic::{PanicReport, contain, message_of};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::sleep::{Notified, Sleep};
 use crate::statistics::Statistics;
-use crate::sync::Ordering;
 use crate::work::Work;
 use queues::Queues;
 use roster::Roster;
@@ -67,7 +67,7 @@ impl Core {
     /// Starts the pool with its least number of workers.
     pub(crate) fn start(config: Config, size: Size) -> ropewalk_base::Result<Arc<Self>> {
         let generation = process::fork_generation();
-        let search_limit = (size.max.min(crate::spin::cores()) / 2).max(1);
+        let search_limit = (size.max.min(ropewalk_sync::spin::usable_cores()) / 2).max(1);
         let core = Arc::new_cyclic(|me| Self {
             size,
             generation,

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::parker::Parker;
+use ropewalk_sync::Parker;
+
 use crate::sleep::{Sleep, Slept};
 
 pub(crate) struct Seat {
@@ -16,7 +17,7 @@ pub(crate) struct Seat {
 impl Seat {
     /// For the calling thread, which whoever started it has counted as a searcher.
     pub(crate) fn of_searcher() -> Self {
-        Self { bed: crate::parker::mine(), searching: Cell::new(true) }
+        Self { bed: Parker::current(), searching: Cell::new(true) }
     }
 
     pub(crate) fn bed(&self) -> &Arc<Parker> {

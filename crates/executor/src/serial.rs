@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use ropewalk_sync::{Event, Mutex, MutexGuard};
+
 use crate::delayed::Delayed;
 use crate::error::{Reason, Rejected};
-use crate::event::Event;
 use crate::executor::Executor;
 use crate::job::{Context, Job, Priority, Ran, Unobserved};
 use crate::panic::contain;
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
-use crate::sync::{Mutex, MutexGuard};
 use crate::wait;
 use crate::work::{Runnable, Work};
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::parker::Parker;
-use crate::sync::{AtomicU32, Mutex, Ordering, fence};
+use ropewalk_sync::atomic::{AtomicU32, Ordering, fence};
+use ropewalk_sync::{Mutex, Parker};
 
 /// One sleeper in the low half of the counts, one searcher in the high half.
 const SLEEPER: u32 = 1;

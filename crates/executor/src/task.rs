@@ -14,10 +14,11 @@ use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use ropewalk_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use ropewalk_sync::{Event, TurnCell};
+
 use crate::error::JobError;
-use crate::event::Event;
 use crate::job::{Context, Ran};
-use crate::sync::{AtomicU32, AtomicUsize, Ordering, Turns};
 use crate::work::{Label, Runnable};
 
 const WAITING: u32 = 0;
@@ -37,7 +38,7 @@ pub(crate) struct Task<F, T> {
     /// For those who wait for the end, or for leave to run it.
     news: Event,
     /// Belongs to whoever made the last step of the state.
-    stage: Turns<Stage<F, T>>,
+    stage: TurnCell<Stage<F, T>>,
 }
 
 enum Stage<F, T> {
@@ -70,7 +71,7 @@ impl<F, T> Task<F, T> {
             state: AtomicU32::new(WAITING),
             home: AtomicUsize::new(NOWHERE),
             news: Event::new(),
-            stage: Turns::new(Stage::Unrun(run)),
+            stage: TurnCell::new(Stage::Unrun(run)),
         }
     }
 

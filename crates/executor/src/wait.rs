@@ -4,15 +4,21 @@ use std::time::Instant;
 
 use crate::task::Outcome;
 
+/// A thread that waits for a result looks for it no longer, because the worker that is to bring it may stand in line
+/// for this very core.
+#[cfg(not(loom))]
+const PATIENT_FOR: std::time::Duration = std::time::Duration::from_micros(10);
+
 /// Waits for a task's end, at most until the deadline; true if it is over.
 #[cfg(not(loom))]
 pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<Instant>) -> bool {
     use std::cell::RefCell;
 
-    use crate::pool::current;
-    use crate::spin::Spin;
+    use ropewalk_sync::spin::{AdaptiveSpin, has_other_cores};
 
-    thread_local!(static PATIENCE: RefCell<Spin> = const { RefCell::new(Spin::for_waiter()) });
+    use crate::pool::current;
+
+    thread_local!(static PATIENCE: RefCell<AdaptiveSpin> = const { RefCell::new(AdaptiveSpin::up_to(PATIENT_FOR)) });
 
     if task.is_over() {
         return true;
@@ -20,7 +26,7 @@ pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<In
     if let Some(worker) = current::worker() {
         return worker.wait_for_task(task, deadline);
     }
-    let seen = PATIENCE.try_with(|patience| patience.borrow_mut().spin(|| task.is_over()));
+    let seen = PATIENCE.try_with(|patience| patience.borrow_mut().spin(has_other_cores, || task.is_over()));
     seen == Ok(true) || task.news().wait(deadline, || task.is_over())
 }
 
@@ -34,7 +40,7 @@ pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<In
 /// Waits for an event whose notifier makes `ready` true; false if the deadline passed before.
 #[cfg(not(loom))]
 pub(crate) fn for_event(
-    event: &crate::event::Event,
+    event: &ropewalk_sync::Event,
     deadline: Option<Instant>,
     ready: &dyn Fn() -> bool,
 ) -> bool {

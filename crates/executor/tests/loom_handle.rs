@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use loom::thread;
 use ropewalk_executor::{Job, JobError};
+use ropewalk_sync::loom::{self, thread};
 
 #[test]
 fn the_result_reaches_whoever_waits() {

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use loom::thread;
 use ropewalk_executor::model::{Jobs, Pool};
+use ropewalk_sync::loom::{self, thread};
 
 /// All schedules with at most so many forced switches of threads.
 fn bounded(switches: usize, model: impl Fn() + Sync + Send + 'static) {

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use ropewalk_os::epoll::{Epoll, Interest};
 use ropewalk_os::eventfd::EventFd;
+use ropewalk_sync::Mutex;
 
 use crate::shared::Shared;
 

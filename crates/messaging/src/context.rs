@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use ropewalk_os::cpu;
+use ropewalk_sync::{Condvar, Mutex};
 use ropewalk_zmtp::SocketType;
 
 use crate::background::{Background, Notice};
@@ -246,7 +246,10 @@ impl Context {
         let until = Instant::now() + wait;
         let mut state = self.0.state.lock();
         while state.open > 0 {
-            if self.0.gone.wait_until(&mut state, until).timed_out() {
+            let is_late;
+            (state, is_late) =
+                self.0.gone.wait_timeout(state, until.saturating_duration_since(Instant::now()));
+            if is_late {
                 return state.open == 0;
             }
         }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use ropewalk_sync::Mutex;
 use ropewalk_zmtp::SocketType;
 
 use crate::frame::Frame;

@@ -42,8 +42,6 @@ mod ring;
 mod shared;
 mod sleep;
 mod socket;
-mod spin;
-mod sync;
 mod trie;
 mod wire;
 

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
 use ropewalk_os::epoll::{Epoll, Event, Interest, Woken as Slept};
 use ropewalk_os::eventfd::EventFd;
+use ropewalk_sync::spin::SpinScore;
+use ropewalk_sync::{Mutex, MutexGuard};
 use ropewalk_zmtp::SocketType;
 
 use crate::context::Inner;
@@ -19,7 +20,6 @@ use crate::events::{Events, Woken};
 use crate::mailbox::Mail;
 use crate::options::Options;
 use crate::sleep::{Bells, Doze, Heard, Sleep};
-use crate::spin::Spin;
 
 /// The bell's token in a socket's set; no connection has it.
 pub(crate) const BELL: u64 = u64::MAX;
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     /// How often the program has looked at the set. The background leaves a socket alone whose number moves.
     pub(crate) looks: AtomicU64,
     /// Whether it pays to look for a while.
-    spin: Spin,
+    spin: SpinScore,
     /// For what is in no descriptor, told to who watches from outside; from then on.
     bell_outside: OnceLock<EventFd>,
     /// The set and the bell outside, in one descriptor.
@@ -86,7 +86,7 @@ impl Shared {
             set,
             bell,
             looks: AtomicU64::new(0),
-            spin: Spin::new(),
+            spin: SpinScore::new(),
             bell_outside: OnceLock::new(),
             outer: OnceLock::new(),
             is_closed: AtomicBool::new(false),
@@ -343,24 +343,34 @@ impl Shared {
                 _ if is_due => false,
                 Some(index) => {
                     let glances = if is_near { 500 } else { 1 };
-                    (0..glances).any(|_| {
+                    let mut found = false;
+                    for _ in 0..glances {
                         // In between, whoever else wants the lock may have it.
-                        MutexGuard::unlocked(&mut core, std::hint::spin_loop);
-                        self.has_mail() || core.glance(index)
-                    })
+                        drop(core);
+                        std::hint::spin_loop();
+                        core = self.lock();
+                        found = self.has_mail() || core.glance(index);
+                        if found {
+                            break;
+                        }
+                    }
+                    found
                 }
-                None => MutexGuard::unlocked(&mut core, || {
+                None => {
+                    drop(core);
                     let looks = if is_near { 500 } else { 16 };
-                    (0..looks).any(|_| {
+                    let found = (0..looks).any(|_| {
                         std::hint::spin_loop();
                         self.has_mail() || hears(&hot)
-                    })
-                }),
+                    });
+                    core = self.lock();
+                    found
+                }
             };
             if !found && (std::mem::take(&mut is_due) || core.is_turn_of_set(only)) {
-                found = MutexGuard::unlocked(&mut core, || {
-                    self.set.wait(events, Some(Duration::ZERO)).is_ok() && !events.is_empty()
-                });
+                drop(core);
+                found = self.set.wait(events, Some(Duration::ZERO)).is_ok() && !events.is_empty();
+                core = self.lock();
             }
             let now = Instant::now();
             if found && is_first {

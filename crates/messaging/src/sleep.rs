@@ -5,8 +5,10 @@
 #[cfg(all(test, loom))]
 mod loom_tests;
 
+use ropewalk_sync::Mutex;
+use ropewalk_sync::atomic::{AtomicU64, Ordering};
+
 use crate::events::Events;
-use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// There may be letters. Set by who posts, after the letter is in; cleared before the letters are taken.
 const MAIL: u64 = 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
+use ropewalk_sync::MutexGuard;
 use ropewalk_zmtp::SocketType;
 
 use crate::context::Context;

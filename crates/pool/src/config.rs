@@ -1,11 +1,12 @@
 //! What a pool is made of.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_shm::block::Block;
 use ropewalk_shm::segment::Segment;
+use ropewalk_sync::Mutex;
 
 use crate::zygote::ZygoteCommand;
 
@@ -57,12 +58,12 @@ impl Handed {
 
     /// Those that a worker gets.
     pub(crate) fn all(&self) -> Vec<Arc<OwnedFd>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Closes them, but for those of requests that are on their way.
     pub(crate) fn close(&self) {
-        let closed = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let closed = std::mem::take(&mut *self.0.lock());
         drop(closed);
     }
 }

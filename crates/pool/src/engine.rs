@@ -13,12 +13,14 @@ mod wait;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use ropewalk_base::Result;
 use ropewalk_shm::arena::Arena;
-use ropewalk_shm::ring::{AdaptiveSpin, Retract};
+use ropewalk_shm::ring::Retract;
+use ropewalk_sync::spin::AdaptiveSpin;
+use ropewalk_sync::{Condvar, Mutex};
 
 use crate::backend::processes::dispatch::Load;
 use crate::backend::processes::workers::Worker;
@@ -188,10 +190,6 @@ pub struct Engine {
     pub(crate) spawning: Mutex<Option<crate::backend::processes::workers::Spawning>>,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Engine {
     /// Starts a pool: the zygote and the workers of a process pool are asked for at once, and come up in the
     /// background.
@@ -201,7 +199,7 @@ impl Engine {
     /// When the machine is out of memory or descriptors.
     pub fn start(config: Config) -> Result<Arc<Self>> {
         let (engine, control) = Self::assemble(config)?;
-        *lock(&engine.unstarted) = Some(control);
+        *engine.unstarted.lock() = Some(control);
         if engine.config.lazy && engine.is_remote() {
             engine.asleep.store(true, Ordering::Release);
         } else {
@@ -221,7 +219,7 @@ impl Engine {
     ///
     /// When the machine is out of memory, processes or descriptors.
     pub fn awaken(&self) -> Result<()> {
-        let mut unstarted = lock(&self.unstarted);
+        let mut unstarted = self.unstarted.lock();
         let Some(control) = unstarted.take() else { return Ok(()) };
         let supervisor = Supervisor::get()?;
         if let Some(spawn) = &self.config.spawn {

@@ -3,13 +3,11 @@
 //! Pools tell with their locks held, so nobody is called then: the events are handed to the process's executor, which
 //! delivers them in order, one at a time. While nobody listens nothing is made and nothing handed over.
 
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ropewalk_bus::{Bus, Topic};
 use ropewalk_executor::{Executor, Job, Serial, background};
-use ropewalk_os::process;
+use ropewalk_sync::PerProcess;
 
 /// Something happened in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,29 +136,9 @@ pub fn bus() -> &'static Bus {
 
 /// Where the events wait for their delivery: of this process, for a fork leaves its parent's threads behind.
 fn queue() -> Option<&'static Serial> {
-    /// Null, or leaked: the fork generation that it was made in, and the queue. Release and Acquire carry its contents.
-    static CURRENT: AtomicPtr<(u64, Serial)> = AtomicPtr::new(ptr::null_mut());
-    let generation = process::fork_generation();
-    let found = CURRENT.load(Ordering::Acquire);
-    // SAFETY: it is null or was published below, and what was published is neither freed nor changed.
-    if let Some((made_in, queue)) = unsafe { found.as_ref() }
-        && *made_in == generation
-    {
-        return Some(queue);
-    }
-    let fresh = Box::into_raw(Box::new((generation, Serial::new(Arc::new(background().ok()?)))));
-    match CURRENT.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: it is published now, and never freed.
-        Ok(_) => Some(unsafe { &(*fresh).1 }),
-        Err(other) => {
-            // SAFETY: ours was not published, so it is ours to free; another thread of this process has published
-            // `other`, which is not null and never freed.
-            unsafe {
-                drop(Box::from_raw(fresh));
-                Some(&(*other).1)
-            }
-        }
-    }
+    static CURRENT: PerProcess<Serial> = PerProcess::new();
+    let made = CURRENT.get_or_try(|| Ok::<_, ropewalk_base::Error>(Serial::new(Arc::new(background()?))));
+    made.ok()
 }
 
 /// Tells an event to whoever listens; takes no time if nobody does, and calls nobody.

@@ -1,8 +1,10 @@
 //! Functions, which are shipped to each worker once and named by number from then on.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use ropewalk_sync::Mutex;
 
 use crate::control::Control;
 use crate::payload::Payload;
@@ -33,7 +35,7 @@ impl DroppedFunctions {
     }
 
     fn push(&self, id: u32) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids.lock();
         ids.push(id);
         let first = !self.any.swap(true, Ordering::Relaxed);
         drop(ids);
@@ -47,7 +49,7 @@ impl DroppedFunctions {
     }
 
     pub(crate) fn take(&self) -> Vec<u32> {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids.lock();
         self.any.store(false, Ordering::Relaxed);
         std::mem::take(&mut *ids)
     }

@@ -1,13 +1,14 @@
 //! What the fuzz targets drive: parts of this crate that are private otherwise.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_os::{memfd, socket};
 use ropewalk_shm::arena::Arena;
+use ropewalk_sync::Mutex;
 
 use crate::clock;
 use crate::config::{Config, OnCrash, OnFull, Spawn};

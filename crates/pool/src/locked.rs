@@ -10,8 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
+
+use ropewalk_sync::{Condvar, Mutex, MutexGuard};
 
 type Content = Box<dyn Any + Send + Sync>;
 
@@ -66,16 +67,12 @@ impl<T> Locked<T> {
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        Guard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Guard::new(self.0.lock())
     }
 
     /// The guard, unless another thread has it.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(Guard::new(guard)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(Guard::new(poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.0.try_lock().map(Guard::new)
     }
 }
 
@@ -109,8 +106,8 @@ impl<'a, T> Guard<'a, T> {
         let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
         std::mem::forget(self);
         HELD.set(HELD.get() - 1);
-        let (inner, result) = condition.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
-        (Self::new(inner), result.timed_out())
+        let (inner, is_late) = condition.wait_timeout(inner, timeout);
+        (Self::new(inner), is_late)
     }
 }
 

@@ -81,7 +81,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use ropewalk_sync::Mutex;
 
     use super::*;
     use crate::outcome::{Outcome, Record};

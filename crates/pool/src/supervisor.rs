@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use ropewalk_base::{Code, Error, Result, ResultExt, error};
 use ropewalk_executor::{Executor, Job, background};
@@ -16,8 +16,9 @@ use ropewalk_os::epoll::{Epoll, Interest};
 use ropewalk_os::eventfd::EventFd;
 use ropewalk_os::process;
 use ropewalk_shm::arena::Arena;
+use ropewalk_sync::{Mutex, PerProcess};
 
-use crate::engine::{Engine, lock};
+use crate::engine::Engine;
 use crate::zygote::{Message, Zygote, ZygoteCommand};
 
 const WAKE: u64 = 0;
@@ -62,24 +63,16 @@ pub(crate) struct Supervisor {
     wake: EventFd,
     watched: Mutex<Watched>,
     next: AtomicU64,
-    fork_generation: u64,
 }
 
-static CURRENT: AtomicPtr<Supervisor> = AtomicPtr::new(std::ptr::null_mut());
-/// Held while a supervisor is made; a child forked meanwhile would find it taken for ever, hence `try_lock` below.
-static MAKING: Mutex<()> = Mutex::new(());
+static CURRENT: PerProcess<&'static Supervisor> = PerProcess::new();
+/// Held while a supervisor is made, so that one is.
+static MAKING: PerProcess<Mutex<()>> = PerProcess::new();
 
 impl Supervisor {
+    /// This process's: the thread of a parent's does not exist in a forked child.
     fn existing() -> Option<&'static Self> {
-        let pointer = CURRENT.load(Ordering::Acquire);
-        if pointer.is_null() {
-            return None;
-        }
-        // SAFETY: the pointer came from Box::leak below and is never freed, so it is valid for the process's life; in a
-        // forked child the memory is a copy and as valid.
-        let supervisor = unsafe { &*pointer };
-        // In a forked child the thread does not exist: a fresh supervisor is made there.
-        (supervisor.fork_generation == process::fork_generation()).then_some(supervisor)
+        CURRENT.existing().copied()
     }
 
     /// The process's supervisor, started at the first call.
@@ -87,39 +80,22 @@ impl Supervisor {
         if let Some(supervisor) = Self::existing() {
             return Ok(supervisor);
         }
-        let deadline = Instant::now() + Duration::from_secs(1);
-        let _making = loop {
-            if let Ok(guard) = MAKING.try_lock() {
-                break Some(guard);
-            }
-            if let Some(supervisor) = Self::existing() {
-                return Ok(supervisor);
-            }
-            if Instant::now() > deadline {
-                break None;
-            }
-            std::thread::yield_now();
-        };
-        if let Some(supervisor) = Self::existing() {
-            return Ok(supervisor);
-        }
+        let _making = MAKING.get(Mutex::default).lock();
+        CURRENT.get_or_try(Self::start).copied()
+    }
+
+    fn start() -> Result<&'static Self> {
         let epoll = Epoll::new().context("could not make the supervisor's epoll set")?;
         let wake = EventFd::new().context("could not make the supervisor's event descriptor")?;
         epoll.add(wake.as_fd(), WAKE, Interest::READ).context("could not watch an event descriptor")?;
-        let supervisor: &'static Self = Box::leak(Box::new(Self {
-            epoll,
-            wake,
-            watched: Mutex::default(),
-            next: AtomicU64::new(1),
-            fork_generation: process::fork_generation(),
-        }));
+        let supervisor: &'static Self =
+            Box::leak(Box::new(Self { epoll, wake, watched: Mutex::default(), next: AtomicU64::new(1) }));
         Arena::global().attend(Self::remind);
         let executor = background()?;
         let accepted = executor.execute(Job::new(move || supervisor.run()));
         accepted.map_err(|refused| {
             Error::caused(Code::SystemCallFailed, "could not start the supervisor", refused)
         })?;
-        CURRENT.store(std::ptr::from_ref(supervisor).cast_mut(), Ordering::Release);
         Ok(supervisor)
     }
 
@@ -136,7 +112,7 @@ impl Supervisor {
 
     pub(crate) fn add_engine(&self, engine: &Arc<Engine>) {
         let token = self.number();
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         watched.sources.insert(token, Source::Engine(Arc::downgrade(engine)));
         watched.engines.insert(token, (Arc::clone(engine), Some(Instant::now())));
         drop(watched);
@@ -151,7 +127,7 @@ impl Supervisor {
     pub(crate) fn zygote(&self, command: &ZygoteCommand) -> Result<Arc<Zygote>> {
         let (answer, answered) = channel();
         {
-            let mut watched = lock(&self.watched);
+            let mut watched = self.watched.lock();
             if let Some(zygote) = watched.zygotes.get(command) {
                 return Ok(Arc::clone(zygote));
             }
@@ -164,13 +140,13 @@ impl Supervisor {
     pub(crate) fn new_worker_id(&self, engine: &Weak<Engine>) -> u64 {
         let id = self.number();
         let followed = Followed { engine: engine.clone(), pidfd: None, socket: None };
-        lock(&self.watched).workers.insert(id, followed);
+        self.watched.lock().workers.insert(id, followed);
         id
     }
 
     pub(crate) fn forget_worker(id: u64, socket: BorrowedFd<'_>) {
         let Some(supervisor) = Self::existing() else { return };
-        let mut watched = lock(&supervisor.watched);
+        let mut watched = supervisor.watched.lock();
         let Some(followed) = watched.workers.remove(&id) else { return };
         if let Some(token) = followed.socket {
             watched.sources.remove(&token);
@@ -187,7 +163,7 @@ impl Supervisor {
     pub(crate) fn watch_socket(id: u64, socket: BorrowedFd<'_>) {
         let Some(supervisor) = Self::existing() else { return };
         let token = supervisor.number();
-        let mut watched = lock(&supervisor.watched);
+        let mut watched = supervisor.watched.lock();
         let Some(followed) = watched.workers.get_mut(&id) else { return };
         followed.socket = Some(token);
         watched.sources.insert(token, Source::Socket(id));
@@ -199,7 +175,7 @@ impl Supervisor {
         process::block_all_signals();
         let mut events = Vec::new();
         loop {
-            let engines = lock(&self.watched).engines.values().filter_map(|(_, at)| *at).min();
+            let engines = self.watched.lock().engines.values().filter_map(|(_, at)| *at).min();
             let due = engines.into_iter().chain(Arena::global().idle_at()).min();
             let timeout = due.map(|at| at.saturating_duration_since(Instant::now()));
             if self.epoll.wait(&mut events, timeout).is_err() {
@@ -212,7 +188,7 @@ impl Supervisor {
                     self.wake.drain();
                     continue;
                 }
-                let zygote = match lock(&self.watched).sources.get(&token) {
+                let zygote = match self.watched.lock().sources.get(&token) {
                     Some(Source::Zygote(zygote)) => Some(Arc::clone(zygote)),
                     _ => None,
                 };
@@ -223,7 +199,7 @@ impl Supervisor {
             let mut touched = Vec::new();
             for token in events.iter().map(|event| event.token) {
                 let mut deaf = None;
-                let worker = match lock(&self.watched).sources.get(&token) {
+                let worker = match self.watched.lock().sources.get(&token) {
                     Some(Source::Socket(id)) => {
                         deaf = Some(*id);
                         None
@@ -251,9 +227,9 @@ impl Supervisor {
     }
 
     fn start_zygotes(&self) {
-        let wanted = std::mem::take(&mut lock(&self.watched).wanted);
+        let wanted = std::mem::take(&mut self.watched.lock().wanted);
         for (command, answer) in wanted {
-            let existing = lock(&self.watched).zygotes.get(&command).map(Arc::clone);
+            let existing = self.watched.lock().zygotes.get(&command).map(Arc::clone);
             let zygote = match existing {
                 Some(zygote) => Ok(zygote),
                 None => self.start_zygote(&command),
@@ -266,14 +242,14 @@ impl Supervisor {
         let token = self.number();
         let zygote = Arc::new(Zygote::launch(token, command)?);
         self.epoll.add(zygote.socket.as_fd(), token, Interest::READ).context("could not watch a zygote")?;
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         watched.sources.insert(token, Source::Zygote(Arc::clone(&zygote)));
         watched.zygotes.insert(command.clone(), Arc::clone(&zygote));
         Ok(zygote)
     }
 
     fn engine_of(&self, worker: u64) -> Option<Arc<Engine>> {
-        lock(&self.watched).workers.get(&worker).and_then(|followed| followed.engine.upgrade())
+        self.watched.lock().workers.get(&worker).and_then(|followed| followed.engine.upgrade())
     }
 
     fn listen(&self, token: u64, zygote: &Arc<Zygote>) {
@@ -319,7 +295,7 @@ impl Supervisor {
 
     fn watch_worker(&self, worker: u64, pidfd: &Arc<OwnedFd>) {
         let source = self.number();
-        let mut watched = lock(&self.watched);
+        let mut watched = self.watched.lock();
         if let Some(entry) = watched.workers.get_mut(&worker) {
             entry.pidfd = Some(source);
         }
@@ -333,7 +309,7 @@ impl Supervisor {
         let _ = self.epoll.remove(zygote.socket.as_fd());
         let reason = zygote.reap();
         let engines: Vec<_> = {
-            let mut watched = lock(&self.watched);
+            let mut watched = self.watched.lock();
             watched.sources.remove(&token);
             watched.zygotes.retain(|_, other| other.id != zygote.id);
             watched.engines.values().map(|(engine, _)| Arc::clone(engine)).collect()
@@ -347,12 +323,12 @@ impl Supervisor {
         let Some(spawn) = &engine.config.spawn else {
             return Err(error!(Code::ZygoteFailed, "the pool has no worker processes"));
         };
-        let existing = lock(&self.watched).zygotes.get(&spawn.zygote).map(Arc::clone);
+        let existing = self.watched.lock().zygotes.get(&spawn.zygote).map(Arc::clone);
         existing.map_or_else(|| self.start_zygote(&spawn.zygote), Ok)
     }
 
     fn worker_ended(&self, token: u64, id: u64) {
-        if let Some(Source::Worker { pidfd, .. }) = lock(&self.watched).sources.remove(&token) {
+        if let Some(Source::Worker { pidfd, .. }) = self.watched.lock().sources.remove(&token) {
             let _ = self.epoll.remove(pidfd.as_fd());
         }
         if let Some(engine) = self.engine_of(id) {
@@ -363,7 +339,9 @@ impl Supervisor {
     /// Lets the engines that were rung, or whose time has come, look after themselves; drops those that have ended.
     fn tick(&self, touched: &[u64]) {
         let now = Instant::now();
-        let due: Vec<(u64, Arc<Engine>)> = lock(&self.watched)
+        let due: Vec<(u64, Arc<Engine>)> = self
+            .watched
+            .lock()
             .engines
             .iter()
             .filter(|(token, (_, at))| touched.contains(token) || at.is_some_and(|at| at <= now))
@@ -376,7 +354,7 @@ impl Supervisor {
                 if let Some(own) = engine.control.own_fd() {
                     let _ = self.epoll.remove(own);
                 }
-                let mut watched = lock(&self.watched);
+                let mut watched = self.watched.lock();
                 watched.engines.remove(&token);
                 watched.sources.remove(&token);
                 let last = watched.engines.is_empty();
@@ -385,7 +363,7 @@ impl Supervisor {
                     // Nobody is left who would use again what is kept.
                     Arena::global().trim();
                 }
-            } else if let Some(entry) = lock(&self.watched).engines.get_mut(&token) {
+            } else if let Some(entry) = self.watched.lock().engines.get_mut(&token) {
                 entry.1 = next;
             }
         }

@@ -1,10 +1,11 @@
 //! A task's cell: what is to be run, where it stands, and how it ended.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ropewalk_os::futex::{self, Scope};
+use ropewalk_sync::{Mutex, MutexGuard};
 
 use crate::clock;
 use crate::function::Function;
@@ -253,16 +254,16 @@ impl Task {
     /// What a task called whose worker died; nothing if it ran in this process.
     pub fn called(&self) -> Option<Called> {
         let Call::Remote { function, payload } = &self.call else { return None };
-        let payload = payload.lock().unwrap_or_else(PoisonError::into_inner);
+        let payload = payload.lock();
         let arguments = payload.described().map(<[u8]>::to_vec);
-        let function = function.lock().unwrap_or_else(PoisonError::into_inner);
+        let function = function.lock();
         let function = function.as_ref().map(|function| function.name.clone());
         Some(Called { function, arguments })
     }
 
     pub(crate) fn payload(&self) -> Option<MutexGuard<'_, Payload>> {
         match &self.call {
-            Call::Remote { payload, .. } => Some(payload.lock().unwrap_or_else(PoisonError::into_inner)),
+            Call::Remote { payload, .. } => Some(payload.lock()),
             Call::Local(_) => None,
         }
     }

@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_base::{Code, Error, Result, ResultExt, error};
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError};
+use ropewalk_shm::ring::{Consumer, Header, Producer, PushError};
 use ropewalk_shm::segment::Segment;
+use ropewalk_sync::Mutex;
+use ropewalk_sync::spin::AdaptiveSpin;
 
 use crate::control::Control;
 use crate::lane::{Begun, LaneLayout, Reached};
@@ -216,7 +218,7 @@ impl FdChannel {
     fn segment_by(&self, id: u64, generation: u64, deadline: Instant) -> Result<Arc<Segment>> {
         loop {
             {
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = self.kept.lock();
                 // What has come is read first: a lost segment may have been passed again.
                 if !kept.segments.contains_key(&id) {
                     self.take_in(&mut kept)?;
@@ -271,7 +273,7 @@ impl FdChannel {
 
     /// Segments that could not be taken in since the last call, to be told to the parent.
     pub fn take_lost(&self) -> Vec<u64> {
-        self.kept.lock().map_or_else(|_| Vec::new(), |mut kept| std::mem::take(&mut kept.untold))
+        std::mem::take(&mut self.kept.lock().untold)
     }
 }
 
@@ -409,7 +411,7 @@ mod tests {
         let found = std::thread::scope(|scope| {
             let waits = scope.spawn(|| channel.segment(second.id(), second.generation()));
             // Once it has read the first, it has looked for the second in vain.
-            let has_looked = || channel.kept.lock().expect("sound").segments.contains_key(&first.id());
+            let has_looked = || channel.kept.lock().segments.contains_key(&first.id());
             while !has_looked() && !waits.is_finished() {
                 std::thread::yield_now();
             }

@@ -10,10 +10,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::{pidfd, socket};
+use ropewalk_sync::Mutex;
 
 use crate::backend::processes::notes::Notes;
 use crate::control::Control;
@@ -172,14 +173,14 @@ impl Zygote {
 
     /// Asks for a worker, without blocking; the answer comes to the supervisor.
     pub(crate) fn spawn(&self, request: SpawnRequest) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        self.waiting.lock().push_back(request);
         self.send_waiting();
     }
 
     /// Sends the requests that the socket takes. Called again with each answer: while the socket is full, or too many
     /// descriptors are under way, there are requests in it, and each of them is answered.
     pub(crate) fn send_waiting(&self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         while let Some(request) = waiting.front() {
             // A zygote that is gone is noticed by the supervisor, which then asks another one for its workers.
             if request.try_send(self.socket.as_fd()).is_err() {
@@ -206,17 +207,17 @@ impl Zygote {
     }
 
     pub(crate) fn complain(&self, text: String) {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.complaints.lock().push(text);
     }
 
     /// Preloads that failed, in the zygote's words.
     pub fn complaints(&self) -> Vec<String> {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.complaints.lock().clone()
     }
 
     /// Ends the process and collects it; gives what it left with, in words.
     pub(crate) fn reap(&self) -> String {
-        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let child = self.child.lock().take();
         let Some(mut child) = child else { return String::from("the zygote is gone") };
         let _ = child.kill();
         match child.wait() {

@@ -1,13 +1,14 @@
 //! The engine of a pool whose tasks threads of this process take.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_pool::{
     Call, Config, Engine, Failure, Finished, Limit, OnCrash, OnFull, Opaque, Options, Outcome, Phase,
     Refused, Sleeper, Stage, Taken, Task, Waited,
 };
-use ropewalk_shm::ring::AdaptiveSpin;
+use ropewalk_sync::Mutex;
+use ropewalk_sync::spin::AdaptiveSpin;
 
 fn config() -> Config {
     Config {

@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use crate::sync::{AtomicPtr, Ordering};
+use ropewalk_sync::atomic::{AtomicPtr, Ordering};
 
 /// The place in a node that holds it in a queue. Written by the thread that pushes the node, before others can see
 /// it; afterwards by the thread that has taken it.

@@ -5,7 +5,6 @@
 mod injector;
 mod pace;
 mod reactor;
-mod sync;
 mod timers;
 mod wake;
 

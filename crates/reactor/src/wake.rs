@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ropewalk_os::eventfd::EventFd;
-
-use crate::sync::{AtomicU32, Ordering, fence};
+use ropewalk_sync::atomic::{AtomicU32, Ordering, fence};
 
 /// It runs, and looks at what came before it sleeps.
 const AWAKE: u32 = 0;
@@ -76,8 +75,9 @@ impl Wake {
 mod loom_tests {
     use std::ptr::NonNull;
 
-    use loom::sync::Arc;
-    use loom::sync::atomic::{AtomicU32 as Count, Ordering::Relaxed};
+    use ropewalk_sync::Arc;
+    use ropewalk_sync::atomic::{AtomicU32 as Count, Ordering::Relaxed};
+    use ropewalk_sync::loom;
 
     use super::*;
     use crate::{Injector, Link, Linked};

@@ -5,14 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use ropewalk_base::{Code, Result, error};
 use ropewalk_os::process;
+use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
 use crate::once::Latest;
-use crate::per_process::PerProcess;
 use crate::ranges::FreeRanges;
 use crate::segment::{Segment, Store};
 
@@ -224,7 +224,7 @@ impl Arena {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Copies `parts` into shared memory, each 64-byte aligned.

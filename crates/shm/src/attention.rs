@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use crate::sync::{Futex, Ordering, fence};
+use ropewalk_sync::atomic::{Ordering, fence};
+use ropewalk_sync::futex::{Futex, Shared, Wait};
 
 /// The owner is looking at the rings by itself.
 pub const AWAKE: u32 = 0;
@@ -24,7 +25,7 @@ pub const QUIET: u32 = 8;
 
 /// See the module. Written by the owner (relaxed, before a fence) and swapped to `AWAKE` by whoever wakes it.
 #[repr(transparent)]
-pub struct Attention(Futex);
+pub struct Attention(Futex<Shared>);
 
 /// What a producer has to do for the owner to wake up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +42,18 @@ impl Attention {
     #[cfg(loom)]
     #[cfg_attr(mutants, mutants::skip)]
     pub fn model() -> Self {
-        Self(Futex::model())
+        Self(Futex::new(AWAKE))
     }
 
     /// The mode as it stands.
     pub fn mode(&self) -> u32 {
-        self.0.word().load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 
     /// Owner: says how it wants to be woken. It looks at the rings once more after this, and only then sleeps.
     pub fn arm(&self, mode: u32) {
-        let word = self.0.word();
-        if word.load(Ordering::Relaxed) != mode {
-            word.store(mode, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) != mode {
+            self.0.store(mode, Ordering::Relaxed);
         }
         if mode != AWAKE {
             // Pairs with the fence in `after_push`.
@@ -63,16 +63,15 @@ impl Attention {
 
     /// Owner: sleeps while the word is `SLEEPING`; may return early. True when a signal handler has to run first.
     pub fn sleep(&self, timeout: Option<Duration>) -> bool {
-        self.0.sleep_while(SLEEPING, timeout)
+        self.0.wait_while(SLEEPING, timeout) == Wait::Interrupted
     }
 
     /// Another thread of the owner's: wakes the one in [`sleep`](Self::sleep). `surely`: somebody is known to be there,
     /// whatever a producer has made of the word.
     pub fn wake_sleeper(&self, surely: impl FnOnce() -> bool) {
-        let swapped =
-            self.0.word().compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        let swapped = self.0.compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         if swapped || surely() {
-            self.0.wake();
+            self.0.wake_one();
         }
     }
 
@@ -97,9 +96,9 @@ impl Attention {
 
     fn wake(&self, mut mode: u32) -> Wake {
         while mode != AWAKE {
-            match self.0.word().compare_exchange(mode, AWAKE, Ordering::SeqCst, Ordering::Relaxed) {
+            match self.0.compare_exchange(mode, AWAKE, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) if mode & SLEEPING != 0 => {
-                    self.0.wake();
+                    self.0.wake_one();
                     return Wake::Nothing;
                 }
                 Ok(_) => return Wake::Event,

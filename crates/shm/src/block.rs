@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use ropewalk_base::Result;
 use ropewalk_os::process;
+use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
 use crate::arena::Arena;
-use crate::per_process::PerProcess;
 use crate::ranges::FreeRanges;
 use crate::segment::Segment;
 
@@ -90,7 +90,7 @@ impl Shelf {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Board>> {
-        self.boards.lock().unwrap_or_else(PoisonError::into_inner)
+        self.boards.lock()
     }
 
     fn take(self: &Arc<Self>, size: usize) -> Result<Block> {

@@ -10,16 +10,12 @@ pub mod attention;
 pub mod block;
 #[cfg(not(loom))]
 mod once;
-#[cfg(not(loom))]
-mod per_process;
 pub mod pipe;
 #[cfg(not(loom))]
 mod ranges;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;
-pub mod spin;
 #[cfg(not(loom))]
 pub mod switchboard;
-mod sync;
 mod wide;

@@ -19,9 +19,11 @@ use std::sync::Arc;
 use ropewalk_os::memfd;
 #[cfg(not(loom))]
 use ropewalk_os::mmap::{Mapping, Protection};
+use ropewalk_sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(loom)]
+use ropewalk_sync::loom::cell::UnsafeCell;
 
 use crate::ring::Corrupt;
-use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The capacities that a pipe may have; powers of two.
 pub const CAPACITIES: std::ops::RangeInclusive<usize> = 4096..=16 << 20;
@@ -52,7 +54,7 @@ struct Shared {
 #[cfg(loom)]
 struct Model {
     shared: Shared,
-    bytes: Vec<loom::cell::UnsafeCell<u8>>,
+    bytes: Vec<UnsafeCell<u8>>,
 }
 
 /// One pipe's words and bytes.
@@ -127,7 +129,7 @@ impl Memory {
     fn model(capacity: usize) -> Self {
         let word = || Line(AtomicU64::new(0));
         let shared = Shared { tail: word(), head: word(), armed: word(), stuck: word() };
-        let bytes = (0..capacity).map(|_| loom::cell::UnsafeCell::new(0)).collect();
+        let bytes = (0..capacity).map(|_| UnsafeCell::new(0)).collect();
         Self { model: Arc::new(Model { shared, bytes }), capacity }
     }
 
@@ -303,7 +305,7 @@ impl Writer {
     ///
     /// [`Corrupt`] if the reader's position makes no sense.
     pub fn is_stuck(&mut self) -> Result<bool, Corrupt> {
-        // A swap and no store for loom's sake, as in `sync::Futex::announce`.
+        // A swap and no store for loom's sake, as in `SleepFlag::announce`.
         self.memory.shared().stuck.0.swap(1, Ordering::Relaxed);
         // Pairs with the fence in Reader::rings: either that sees that we are stuck or we see the room.
         fence(Ordering::SeqCst);
@@ -409,7 +411,7 @@ impl Reader {
     /// for.
     pub fn arm(&self) -> bool {
         let armed = &self.memory.shared().armed.0;
-        // A swap and no store for loom's sake, as in `sync::Futex::announce`.
+        // A swap and no store for loom's sake, as in `SleepFlag::announce`.
         armed.swap(1, Ordering::Relaxed);
         // Pairs with the fence in Writer::rings: either that sees that we are armed or we see its bytes.
         fence(Ordering::SeqCst);

@@ -22,12 +22,14 @@ use ropewalk_base::error;
 use ropewalk_base::{Code, Error, Result};
 #[cfg(not(loom))]
 use ropewalk_os::mmap::Mapping;
+use ropewalk_sync::atomic::{AtomicU64, Ordering, fence};
+use ropewalk_sync::futex::{Shared, SleepFlag};
+#[cfg(loom)]
+use ropewalk_sync::loom::cell::UnsafeCell;
+use ropewalk_sync::spin::AdaptiveSpin;
 
 #[cfg(not(loom))]
 use crate::segment::Segment;
-
-pub use crate::spin::AdaptiveSpin;
-use crate::sync::{AtomicU64, Futex, Ordering, fence};
 
 /// Records start at multiples of this many bytes; a header is as long.
 pub const RECORD_ALIGN: usize = 32;
@@ -69,16 +71,16 @@ struct Line<T>(T);
 
 /// The words of a ring that both sides touch, a cache line each.
 #[repr(C)]
-struct Shared {
+struct RingWords {
     /// Bytes consumed; written by the consumer (release: it is done with them), read by the producer
     /// (acquire).
     head: Line<AtomicU64>,
     /// Bytes produced; written by the producer (release: they are complete), read by the consumer (acquire).
     tail: Line<AtomicU64>,
     /// 1 while the consumer sleeps, or is about to; swapped to 0 by the producer that wakes it.
-    sleep: Line<Futex>,
+    sleep: Line<SleepFlag<Shared>>,
     /// The same for a producer that waits for room.
-    full: Line<Futex>,
+    full: Line<SleepFlag<Shared>>,
 }
 
 /// The shared numbers make no sense: the peer is faulty or hostile.
@@ -127,11 +129,11 @@ pub enum Retract {
 /// What stands for the mapping under the model checker.
 #[cfg(loom)]
 struct Model {
-    shared: Shared,
+    shared: RingWords,
     words: Vec<AtomicU64>,
     /// One for each place of a record: written with the record and read with it, and no atomic, so that loom
     /// sees an access which the words' relaxed loads and stores would allow.
-    places: Vec<loom::cell::UnsafeCell<()>>,
+    places: Vec<UnsafeCell<()>>,
 }
 
 // SAFETY: the cells are accessed through loom only, which reports every access that another thread's could
@@ -180,7 +182,7 @@ impl fmt::Debug for RingMemory {
 impl RingMemory {
     /// Bytes that a ring of this capacity takes.
     pub fn required(capacity: usize) -> usize {
-        size_of::<Shared>() + capacity
+        size_of::<RingWords>() + capacity
     }
 
     /// Lays a ring over `required(capacity)` bytes of a mapping, from `offset`. Fresh memory (zeros) is an
@@ -222,23 +224,23 @@ impl RingMemory {
     #[cfg(loom)]
     #[cfg_attr(mutants, mutants::skip)]
     pub fn model(capacity: usize) -> Self {
-        let shared = Shared {
+        let shared = RingWords {
             head: Line(AtomicU64::new(0)),
             tail: Line(AtomicU64::new(0)),
-            sleep: Line(Futex::model()),
-            full: Line(Futex::model()),
+            sleep: Line(SleepFlag::new()),
+            full: Line(SleepFlag::new()),
         };
         let words = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
-        let places = (0..capacity / RECORD_ALIGN).map(|_| loom::cell::UnsafeCell::new(())).collect();
+        let places = (0..capacity / RECORD_ALIGN).map(|_| UnsafeCell::new(())).collect();
         Self { model: Arc::new(Model { shared, words, places }), capacity }
     }
 
     #[cfg(not(loom))]
-    fn shared(&self) -> &Shared {
-        // SAFETY: `over` has checked that size_of::<Shared>() bytes lie inside the memory at an aligned
-        // offset; Shared is atomics only, for which any bit pattern is valid, and the owner keeps the memory
+    fn shared(&self) -> &RingWords {
+        // SAFETY: `over` has checked that size_of::<RingWords>() bytes lie inside the memory at an aligned
+        // offset; RingWords is atomics only, for which any bit pattern is valid, and the owner keeps the memory
         // mapped for as long as self lives.
-        unsafe { self.start.cast::<Shared>().as_ref() }
+        unsafe { self.start.cast::<RingWords>().as_ref() }
     }
 
     #[cfg(not(loom))]
@@ -246,14 +248,14 @@ impl RingMemory {
         // SAFETY: `over` has checked that `capacity` bytes follow the shared words inside the memory; both
         // are multiples of 8 from a page-aligned start, and any bit pattern is a valid atomic.
         unsafe {
-            let start = self.start.as_ptr().add(size_of::<Shared>());
+            let start = self.start.as_ptr().add(size_of::<RingWords>());
             std::slice::from_raw_parts(start.cast::<AtomicU64>(), self.capacity / 8)
         }
     }
 
     #[cfg(loom)]
     #[cfg_attr(mutants, mutants::skip)]
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &RingWords {
         &self.model.shared
     }
 

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use ropewalk_base::{Code, Error, Result, ResultExt, error};
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_os::{memfd, process};
+use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
 use crate::arena::Arena;
-use crate::per_process::PerProcess;
 use crate::wide;
 
 /// Bytes before the data.
@@ -121,7 +121,7 @@ impl fmt::Debug for Segment {
 static REGISTRY: PerProcess<Mutex<HashMap<u64, Weak<Segment>>>> = PerProcess::new();
 
 fn registry() -> MutexGuard<'static, HashMap<u64, Weak<Segment>>> {
-    REGISTRY.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.get(Mutex::default).lock()
 }
 
 fn register(segment: &Arc<Segment>) {

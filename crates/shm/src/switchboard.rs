@@ -8,19 +8,22 @@
 //! switchboard costs what its ports in use cost. Messages are bytes of any length; long ones go in pieces. `README.md`
 //! has the protocol.
 
+use ropewalk_sync::atomic::AtomicU32;
+use ropewalk_sync::futex::{Shared, SleepFlag};
+use ropewalk_sync::{Mutex, MutexGuard};
+
 mod hub;
 mod port;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_base::{Code, Result, error};
 
 use crate::ring::{Consumer, Corrupt, Header, Producer, PushError, RingMemory};
 use crate::segment::Segment;
-use crate::sync::{AtomicU32, Futex};
 
 pub use hub::{Heard, Switchboard};
 pub use port::{Port, Received};
@@ -46,7 +49,7 @@ struct Head {
     /// The shape, written by the hub before anybody else has the segment.
     magic: Line<[AtomicU32; 3]>,
     /// The hub sleeps on it; ports wake it.
-    bell: Line<Futex>,
+    bell: Line<SleepFlag<Shared>>,
     /// 1 once the hub sends nothing any more. Written by the hub (release, after its last record), read by ports
     /// (acquire, before they look at their rings).
     closed: Line<AtomicU32>,
@@ -61,7 +64,7 @@ struct Slot {
     /// What the hub has acknowledged: a number of the port's. Written by the hub (release), read by the port.
     acknowledged: AtomicU32,
     /// The port sleeps on it while it waits for that.
-    bell: Futex,
+    bell: SleepFlag<Shared>,
     /// 1 once the process sends nothing any more, and reads nothing. Written by the port (release, after its last
     /// record), read by the hub (acquire, before it looks at the ring).
     left: AtomicU32,
@@ -218,18 +221,13 @@ fn send(
     Ok(true)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Locks unless another thread has it for longer than a moment: that one waits for room.
 fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..64 {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => std::thread::yield_now(),
+        if let Some(guard) = mutex.try_lock() {
+            return Some(guard);
         }
+        std::thread::yield_now();
     }
     None
 }

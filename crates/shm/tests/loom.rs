@@ -4,10 +4,9 @@
 
 #![cfg(loom)]
 
-use loom::thread;
-use ropewalk_shm::ring::{
-    AdaptiveSpin, Consumer, Header, Position, Producer, PushError, Retract, RingMemory,
-};
+use ropewalk_shm::ring::{Consumer, Header, Position, Producer, PushError, Retract, RingMemory};
+use ropewalk_sync::loom::{self, thread};
+use ropewalk_sync::spin::AdaptiveSpin;
 
 /// Four records without payload.
 const SMALL: usize = 128;

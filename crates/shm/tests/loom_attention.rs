@@ -5,11 +5,11 @@
 
 #![cfg(loom)]
 
-use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
-use loom::thread;
 use ropewalk_shm::attention::{ANY, AWAKE, Attention, HUNGRY, QUIET, SLEEPING, Wake};
 use ropewalk_shm::ring::{Consumer, Header, Producer, RingMemory};
+use ropewalk_sync::atomic::{AtomicU32, Ordering};
+use ropewalk_sync::loom::{self, thread};
+use ropewalk_sync::{Arc, Condvar, Mutex, MutexGuard};
 
 fn ring() -> (Producer, Consumer) {
     let memory = RingMemory::model(128);
@@ -42,14 +42,14 @@ struct Event {
 
 impl Event {
     fn signal(&self) {
-        *self.signalled.lock().expect("no panic") = true;
+        *self.signalled.lock() = true;
         self.changed.notify_one();
     }
 
     fn wait(&self) {
-        let mut signalled = self.signalled.lock().expect("no panic");
+        let mut signalled = self.signalled.lock();
         while !*signalled {
-            signalled = self.changed.wait(signalled).expect("no panic");
+            signalled = self.changed.wait(signalled);
         }
         *signalled = false;
     }
@@ -128,11 +128,11 @@ fn a_leader_is_woken_by_another_thread_of_the_owner() {
         let there = Arc::new(Mutex::new(false));
         let (other, known) = (Arc::clone(&attention), Arc::clone(&there));
         let canceller = thread::spawn(move || {
-            *known.lock().expect("no panic") = true;
+            *known.lock() = true;
             other.wake_sleeper(|| false);
         });
         let mut rings: [Consumer; 0] = [];
-        let is_there = || *there.lock().expect("no panic");
+        let is_there = || *there.lock();
         while !is_there() {
             let _ = sleep_unless_ready(&attention, &mut rings, is_there);
         }
@@ -208,14 +208,14 @@ impl Word {
         if observed & DONE != 0 {
             return;
         }
-        let kernel = self.kernel.lock().expect("no panic");
+        let kernel = self.kernel.lock();
         if self.word.load(Ordering::Relaxed) == observed {
             drop(self.sleeper.wait(kernel));
         }
     }
 
     fn wake(&self) {
-        let _kernel = self.kernel.lock().expect("no panic");
+        let _kernel = self.kernel.lock();
         self.sleeper.notify_all();
     }
 
@@ -248,7 +248,7 @@ struct Engine {
 /// so that a waiting thread which nobody wakes is a deadlock.
 impl Engine {
     fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().expect("no panic")
+        self.core.lock()
     }
 
     fn poll(&self, core: &mut Core) -> bool {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{AdaptiveSpin, Consumer, Header, Producer, PushError, Retract, RingMemory};
+use ropewalk_shm::ring::{Consumer, Header, Producer, PushError, Retract, RingMemory};
+use ropewalk_sync::spin::AdaptiveSpin;
 
 fn mapping(size: usize) -> Arc<Mapping> {
     let fd = memfd::create(c"ropewalk-test", size as u64, true).expect("a memfd");

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Builder, JoinHandle};
 
+use ropewalk_sync::Mutex;
+
 use super::Core;
 use super::worker::Worker;
-use crate::sync::Mutex;
 
 pub(super) struct Roster {
     /// Workers that live. Changed under the lock, read without by those who can do with an older number.

@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crossbeam_deque::{Stealer, Worker as Deque};
+use ropewalk_sync::Mutex;
 
 use crate::ledger::Tally;
 use crate::statistics::WorkerStatistics;
-use crate::sync::Mutex;
 use crate::work::{Label, Work};
 
 /// Alone on its cache lines: its worker writes to it with every job.

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
+
+use ropewalk_sync::{Condvar, Mutex};
 
 use super::Core;
 use crate::delayed::Key;
@@ -32,13 +34,9 @@ impl Timer {
         Self { state: Mutex::new(state), changed: Condvar::new(), len: AtomicUsize::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts the thread, if that has not been done: most pools never need it.
     pub(super) fn start(&self, core: &Arc<Core>) -> io::Result<()> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.started {
             let shared = Arc::clone(core);
             let builder = Builder::new().name(format!("{}-timer", core.config.name));
@@ -49,7 +47,7 @@ impl Timer {
     }
 
     pub(super) fn add(&self, due: Instant, job: Job) -> Key {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let key = (due, state.next);
         state.next += 1;
         state.jobs.insert(key, job);
@@ -63,7 +61,7 @@ impl Timer {
     }
 
     pub(super) fn remove(&self, key: Key) -> Option<Job> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let job = state.jobs.remove(&key);
         self.len.store(state.jobs.len(), Ordering::Relaxed);
         job
@@ -76,38 +74,38 @@ impl Timer {
     /// Makes the thread look again.
     pub(super) fn poke(&self) {
         // Under the lock: between its look and its sleep the thread has it.
-        let _state = self.lock();
+        let _state = self.state.lock();
         self.changed.notify_one();
     }
 
     /// Waits for the thread, which has nothing left to do.
     pub(super) fn join_thread(&self) {
-        let thread = self.lock().thread.take();
+        let thread = self.state.lock().thread.take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
 
     fn run(&self, core: &Core) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let now = Instant::now();
             let due = match state.jobs.first_entry() {
                 Some(first) if first.key().0 <= now => first.remove(),
                 Some(first) => {
                     let left = first.key().0 - now;
-                    state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self.changed.wait_timeout(state, left).0;
                     continue;
                 }
                 None if core.ledger.closed() && core.settled() => return,
                 None => {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = self.changed.wait(state);
                     continue;
                 }
             };
             drop(state);
             core.enqueue(None, due.priority, due.work);
-            state = self.lock();
+            state = self.state.lock();
             self.len.store(state.jobs.len(), Ordering::Relaxed);
         }
     }

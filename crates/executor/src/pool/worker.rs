@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_deque::Worker as Deque;
+use ropewalk_sync::Event;
+use ropewalk_sync::spin::{AdaptiveSpin, has_other_cores};
 
 use super::queues::steal;
 use super::slot::Slot;
 use super::{Core, current};
-use crate::event::Event;
 use crate::job::{Context, Ran};
 use crate::panic::contain;
 use crate::seat::Seat;
 use crate::sleep::Slept;
-use crate::spin::Spin;
 use crate::task::Outcome;
 use crate::work::{Label, Work};
 
@@ -25,6 +25,10 @@ const LOW_AFTER: u32 = 60;
 /// On every so many looks a worker fetches from outside before it looks at its own deque. A prime, so that it
 /// does not fall into step with jobs that come in rounds.
 const FETCH_EVERY: u32 = 61;
+
+/// A worker looks for its next job no longer before it sleeps. In this time a caller that has got one result may come
+/// with its next job.
+const PATIENT_FOR: Duration = Duration::from_micros(50);
 
 /// Joins within joins in which a worker runs other jobs. Beyond that it blocks: each takes its part of the stack.
 const HELP_DEPTH: u32 = 64;
@@ -40,7 +44,7 @@ pub(crate) struct Worker {
     since_low: Cell<u32>,
     /// Whom it robbed last.
     victim: Cell<usize>,
-    patience: RefCell<Spin>,
+    patience: RefCell<AdaptiveSpin>,
     /// Joins within joins.
     depth: Cell<u32>,
 }
@@ -64,7 +68,7 @@ impl Worker {
             looks: Cell::new(0),
             since_low: Cell::new(0),
             victim: Cell::new(at),
-            patience: RefCell::new(Spin::for_worker()),
+            patience: RefCell::new(AdaptiveSpin::up_to(PATIENT_FOR)),
             depth: Cell::new(0),
         });
         let mut retired = false;
@@ -220,7 +224,7 @@ impl Worker {
     /// only: those at another worker's deque cost a fence each.
     fn look_out(&self, ready: impl Fn() -> bool) -> Option<Work> {
         let (mut found, mut looks) = (None, 0_u32);
-        self.patience.borrow_mut().spin(|| {
+        self.patience.borrow_mut().spin(has_other_cores, || {
             looks += 1;
             if looks.is_multiple_of(ROB_EVERY) || self.core.queues.any() {
                 found = self.next();
@@ -294,7 +298,7 @@ impl Worker {
                 self.depth.set(depth);
                 woken
             } else {
-                self.patience.borrow_mut().spin(ready) || task.news().wait(deadline, ready)
+                self.patience.borrow_mut().spin(has_other_cores, ready) || task.news().wait(deadline, ready)
             };
             if task.is_over() || !woken {
                 return task.is_over();

@@ -2,10 +2,10 @@
 //! of `End::send`, `Core::begin_glances`, `Core::glance`, `Core::end_glances` and `End::first`, in their order. A
 //! message that nobody tells of is a deadlock, which loom reports.
 
-use loom::model::Builder;
-use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use loom::sync::{Arc, Condvar, Mutex};
-use loom::thread;
+use ropewalk_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ropewalk_sync::loom::model::Builder;
+use ropewalk_sync::loom::thread;
+use ropewalk_sync::{Arc, Condvar, Mutex};
 
 #[derive(Default)]
 struct Lane {
@@ -19,19 +19,19 @@ struct Lane {
 
 impl Lane {
     fn send(&self) {
-        let mut frames = self.frames.lock().expect("no panic under it");
+        let mut frames = self.frames.lock();
         let was_empty = *frames == 0;
         *frames += 1;
         self.messages.fetch_add(1, Ordering::SeqCst);
         drop(frames);
         if was_empty && !self.is_polled.load(Ordering::Acquire) {
-            *self.letter.lock().expect("no panic under it") = true;
+            *self.letter.lock() = true;
             self.posted.notify_one();
         }
     }
 
     fn take(&self) -> usize {
-        let taken = std::mem::take(&mut *self.frames.lock().expect("no panic under it"));
+        let taken = std::mem::take(&mut *self.frames.lock());
         self.messages.fetch_sub(taken, Ordering::SeqCst);
         taken
     }
@@ -47,9 +47,9 @@ impl Lane {
             self.is_polled.store(false, Ordering::Release);
             received += self.take();
             if received < wanted {
-                let mut letter = self.letter.lock().expect("no panic under it");
+                let mut letter = self.letter.lock();
                 while !*letter {
-                    letter = self.posted.wait(letter).expect("no panic under it");
+                    letter = self.posted.wait(letter);
                 }
                 *letter = false;
                 drop(letter);

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ropewalk_shm::ring::AdaptiveSpin;
+use ropewalk_sync::spin::AdaptiveSpin;
 
 use crate::clock;
-use crate::engine::{Core, Engine, Running, State, Waited, lock};
+use crate::engine::{Core, Engine, Running, State, Waited};
 use crate::locked::{Guard, Opaque};
 use crate::outcome::{Outcome, Record};
 use crate::task::{Call, Stage, Task};
 
 thread_local! {
     /// How long it has paid in this thread to look for a local task's end.
-    static WAITER: RefCell<AdaptiveSpin> = RefCell::new(AdaptiveSpin::new());
+    static WAITER: RefCell<AdaptiveSpin> = const { RefCell::new(AdaptiveSpin::new()) };
 }
 
 /// What a local thread gets when it asks for a task.
@@ -89,7 +89,7 @@ impl Engine {
         let outcome = Outcome::Local { value, raised };
         match (raised, again, &task.call) {
             (true, Some(work), Call::Local(slot)) => {
-                *lock(slot) = Some(work);
+                *slot.lock() = Some(work);
                 self.retry_or_finish(core, &task, outcome, record);
             }
             _ => self.finish(core, &task, outcome, record),
@@ -102,7 +102,7 @@ impl Engine {
         loop {
             while let Some(task) = core.queue.pop() {
                 let Call::Local(call) = &task.call else { continue };
-                let Some(work) = lock(call).take() else { continue };
+                let Some(work) = call.lock().take() else { continue };
                 task.count_attempt();
                 task.set_stage(Stage::Running);
                 core.local.push(Running { task: Arc::clone(&task), since: clock::now() });
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn submit(engine: &Engine, number: u64) -> Arc<Task> {
-        let call = Call::Local(std::sync::Mutex::new(Some(Opaque::new(number))));
+        let call = Call::Local(ropewalk_sync::Mutex::new(Some(Opaque::new(number))));
         engine.submit(call, 0, Options::default(), true).map_err(|refused| refused.1).expect("accepted")
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_os::futex::{self, Scope};
 
-use super::{Core, Engine, Sleeper, State, Waited, lock};
+use super::{Core, Engine, Sleeper, State, Waited};
 use crate::backend::processes::workers::Worker;
 use crate::clock;
 use crate::events::{self, What};
@@ -245,7 +245,7 @@ impl Engine {
         if self.is_forked() {
             return Vec::new();
         }
-        lock(&self.spawning).as_ref().map_or_else(Vec::new, |spawning| spawning.zygote.complaints())
+        self.spawning.lock().as_ref().map_or_else(Vec::new, |spawning| spawning.zygote.complaints())
     }
 
     /// The failure that broke the pool, if one did.

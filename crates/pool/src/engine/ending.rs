@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ropewalk_shm::ring::Retract;
 
-use super::{Core, Engine, State, lock};
+use super::{Core, Engine, State};
 use crate::backend::processes::dispatch::STEAL_AFTER;
 use crate::clock;
 use crate::events::{self, How, What};
@@ -40,16 +40,16 @@ impl Engine {
             .unwrap_or(u64::MAX);
         match &task.call {
             Call::Remote { function, payload } => {
-                let mut payload = lock(payload);
+                let mut payload = payload.lock();
                 let all = std::mem::take(&mut *payload);
                 if matches!(&outcome, Outcome::Failed(Failure::Crashed { .. })) {
                     // The error names the function.
                     *payload = all.for_description();
                 } else {
-                    *lock(function) = None;
+                    *function.lock() = None;
                 }
             }
-            Call::Local(call) => drop(lock(call).take()),
+            Call::Local(call) => drop(call.lock().take()),
         }
         if task.finish(outcome, record) {
             self.completed.lock().push(Arc::clone(task));

@@ -5,8 +5,9 @@
 //! whoever is told submits, may find that another was faster, and asks again.
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+
+use ropewalk_sync::Mutex;
 
 use super::{Core, Engine, Sleeper};
 use crate::config::OnFull;

@@ -172,7 +172,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use ropewalk_sync::Mutex;
 
     use super::*;
     use crate::outcome::{Phase, Record};

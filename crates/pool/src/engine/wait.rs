@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_os::futex::{self, Scope};
 use ropewalk_shm::attention;
-use ropewalk_shm::ring::AdaptiveSpin;
+use ropewalk_sync::spin::AdaptiveSpin;
 
 use super::{Core, Engine, Sleeper, State, Waited};
 use crate::backend::processes::dispatch::STEAL_AFTER;

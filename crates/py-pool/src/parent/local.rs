@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple};
 use ropewalk_pool::{Finished, Opaque, Outcome, Taken, Task};
-use ropewalk_shm::ring::AdaptiveSpin;
+use ropewalk_sync::spin::AdaptiveSpin;
 
 use super::pool::PoolInner;
 use super::slot::Slot;

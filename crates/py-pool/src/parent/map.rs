@@ -348,7 +348,7 @@ impl MapIterator {
                 match &held.what {
                     Ok(Call::Local(call)) => {
                         // Nobody but this iterator has it yet.
-                        let Ok(call) = call.try_lock() else { continue };
+                        let Some(call) = call.try_lock() else { continue };
                         call.as_ref().map_or(Ok(()), |call| LocalCall::visit(call, &visit))?;
                     }
                     Ok(Call::Remote { .. }) => {}

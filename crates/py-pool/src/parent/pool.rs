@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::PyTypeInfo;
@@ -15,6 +15,7 @@ use ropewalk_pool::{
     Call, Config, Engine, Handed, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Sleeper,
     Spawn, Task, Waited, ZygoteCommand,
 };
+use ropewalk_sync::Mutex;
 
 use super::encode::Lent;
 use super::engine::EngineDoor;

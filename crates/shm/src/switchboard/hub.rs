@@ -2,17 +2,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ropewalk_base::{Code, Result, error};
 use ropewalk_os::process;
+use ropewalk_sync::Mutex;
+use ropewalk_sync::atomic::{Ordering, fence};
 
-use super::{Layout, MAGIC, Receiver, lock, lock_soon, offer, send};
+use super::{Layout, MAGIC, Receiver, lock_soon, offer, send};
 use crate::ring::{Corrupt, Producer, RingMemory};
 use crate::segment::Segment;
-use crate::sync::{Ordering, fence};
 
 /// Messages that are heard from one port before the next is looked at.
 const TURN: usize = 64;
@@ -49,7 +50,7 @@ impl Ends {
     }
 
     fn is_ready(&self) -> bool {
-        lock(&self.up).as_ref().is_some_and(|up| up.ring.is_ready())
+        self.up.lock().as_ref().is_some_and(|up| up.ring.is_ready())
     }
 }
 
@@ -140,7 +141,7 @@ impl Switchboard {
     }
 
     fn line(&self, port: usize) -> Option<Arc<Ends>> {
-        lock(&self.lines).get(port).cloned().flatten()
+        self.lines.lock().get(port).cloned().flatten()
     }
 
     /// A port that was taken since the last look, if its memory can be had.
@@ -156,7 +157,7 @@ impl Switchboard {
             paused: AtomicBool::new(false),
             closing: AtomicBool::new(false),
         });
-        lock(&self.lines)[port] = Some(Arc::clone(&line));
+        self.lines.lock()[port] = Some(Arc::clone(&line));
         Ok(line)
     }
 
@@ -188,7 +189,7 @@ impl Switchboard {
             if !line.is_heard() {
                 continue;
             }
-            let mut up = lock(&line.up);
+            let mut up = line.up.lock();
             let Some(up) = up.as_mut() else { continue };
             // Bounded, so that one port that never rests does not keep the others from being heard.
             for _ in 0..TURN {
@@ -306,7 +307,7 @@ impl Switchboard {
         self.check()?;
         let Some(line) = self.line(port) else { return Ok(false) };
         let slot = self.layout.slot(port)?;
-        let mut down = lock(&line.down);
+        let mut down = line.down.lock();
         let Some(ring) = down.as_mut() else { return Ok(false) };
         let wake = |ring: &Producer| {
             ring.wake_consumer();
@@ -338,7 +339,7 @@ impl Switchboard {
     pub fn close(&self) -> Result<()> {
         self.check()?;
         self.layout.head()?.closed.0.store(1, Ordering::Release);
-        let lines: Vec<_> = lock(&self.lines).iter().flatten().cloned().collect();
+        let lines: Vec<_> = self.lines.lock().iter().flatten().cloned().collect();
         for line in lines {
             line.bell.wake_consumer();
         }
@@ -362,11 +363,11 @@ impl Switchboard {
     /// When the segment cannot be mapped.
     pub fn clear(&self, port: usize) -> Result<()> {
         self.check()?;
-        let line = lock(&self.lines).get_mut(port).and_then(Option::take);
+        let line = self.lines.lock().get_mut(port).and_then(Option::take);
         let Some(line) = line else { return Ok(()) };
         line.closing.store(true, Ordering::Relaxed);
         // A thread that found the line before it was taken out is done with it, or finds nothing here.
-        drop((lock(&line.up).take(), lock(&line.down).take()));
+        drop((line.up.lock().take(), line.down.lock().take()));
         self.layout.close(port)?;
         let slot = self.layout.slot(port)?;
         slot.acknowledged.store(0, Ordering::Relaxed);

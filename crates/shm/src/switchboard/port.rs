@@ -1,16 +1,18 @@
 //! A port: the far end.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_base::{Code, Result, error};
 use ropewalk_os::process;
+use ropewalk_sync::Mutex;
+use ropewalk_sync::atomic::{Ordering, fence};
+use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::{Head, Layout, MAGIC, PATIENCE, Receiver, lock, lock_soon, offer, send};
-use crate::ring::{AdaptiveSpin, Producer, RingMemory};
+use super::{Head, Layout, MAGIC, PATIENCE, Receiver, lock_soon, offer, send};
+use crate::ring::{Producer, RingMemory};
 use crate::segment::Segment;
-use crate::sync::{Ordering, fence};
 
 /// Whoever finds every port taken looks again this often: the hub clears those whose processes are gone.
 const RETRY: Duration = Duration::from_millis(20);
@@ -154,7 +156,7 @@ impl Port {
             fence(Ordering::SeqCst);
             head.bell.0.wake_if_asleep();
         };
-        send(&mut lock(&self.up), message, wake, || head.closed.0.load(Ordering::Relaxed) == 0 && goes_on())
+        send(&mut self.up.lock(), message, wake, || head.closed.0.load(Ordering::Relaxed) == 0 && goes_on())
     }
 
     /// The next message from the hub, waited for. By one thread at a time.
@@ -165,7 +167,7 @@ impl Port {
     pub fn receive(&self, timeout: Duration) -> Result<Received> {
         self.check()?;
         let closed = &self.layout.head()?.closed.0;
-        let mut down = lock(&self.down);
+        let mut down = self.down.lock();
         let mut waited = false;
         loop {
             // First whether anything more can come, then whether there is anything.

@@ -2,9 +2,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ropewalk_os::process;
+use ropewalk_sync::atomic::Ordering;
 
 use super::*;
-use crate::sync::Ordering;
 
 const NOW: Duration = Duration::ZERO;
 

@@ -10,7 +10,7 @@ use ropewalk_shm::ring::{Header, Position, PushError, Retract};
 use ropewalk_shm::segment::Segment;
 
 use crate::clock;
-use crate::engine::{Core, Engine, lock};
+use crate::engine::{Core, Engine};
 use crate::events::{self, What};
 use crate::frame::{self, Entry, Part, Table};
 use crate::function::Function;
@@ -158,7 +158,7 @@ impl Engine {
             return Fed::Never("it is no call for a worker");
         };
         // Not kept locked: what is held for other tasks is looked through below.
-        let function = lock(function).clone();
+        let function = function.lock().clone();
         let Some(function) = &function else { return Fed::Never("it has no function") };
         let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { return Fed::Broken };
         let Some(worker) = core.workers.get_mut(lane.worker).and_then(Option::as_mut) else {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use ropewalk_shm::segment::Segment;
 
-use crate::engine::{Core, Engine, lock};
+use crate::engine::{Core, Engine};
 use crate::lane::send_plain;
 use crate::passing::{self, Sent};
 use crate::task::Call;
@@ -114,7 +114,7 @@ impl Engine {
                 named.extend(payload.segments.iter().map(|segment| segment.id()));
             }
             if let Call::Remote { function, .. } = &sent.task.call
-                && let Some(function) = &*lock(function)
+                && let Some(function) = &*function.lock()
             {
                 named.extend(function.payload.segments.iter().map(|segment| segment.id()));
             }

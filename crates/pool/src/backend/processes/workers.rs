@@ -16,7 +16,7 @@ use ropewalk_shm::segment::Segment;
 use crate::backend::processes::held::Held;
 use crate::backend::processes::neighbours::Doom;
 use crate::clock;
-use crate::engine::{Core, Engine, State, lock};
+use crate::engine::{Core, Engine, State};
 use crate::events::{self, What};
 use crate::lane::{Lane, send_plain};
 use crate::outcome::{Failure, Outcome, Record};
@@ -225,7 +225,7 @@ impl Engine {
     ) {
         let mut core = self.lock();
         let ours =
-            lock(&self.spawning).as_ref().is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
+            self.spawning.lock().as_ref().is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
         if !ours || matches!(core.state, State::Ended | State::Broken(_)) {
             return;
         }
@@ -237,7 +237,7 @@ impl Engine {
         };
         match fresh {
             Ok(fresh) => {
-                if let Some(spawning) = lock(&self.spawning).as_mut() {
+                if let Some(spawning) = self.spawning.lock().as_mut() {
                     spawning.zygote = fresh;
                 }
             }
@@ -349,7 +349,7 @@ impl Engine {
                 core.failed_starts = core.failed_starts.saturating_add(1);
             }
         }
-        let stack = lock(&self.spawning).as_ref().and_then(|spawning| spawning.notes.read(index));
+        let stack = self.spawning.lock().as_ref().and_then(|spawning| spawning.notes.read(index));
         let failure = if worker.signalled.is_some() && !unasked {
             Failure::Terminated
         } else {

@@ -11,7 +11,7 @@ use super::{SIGKILL, Worker};
 use crate::backend::processes::notes::Notes;
 use crate::clock;
 use crate::config::Spawn;
-use crate::engine::{Core, Engine, State, lock};
+use crate::engine::{Core, Engine, State};
 use crate::lane::Lane;
 use crate::outcome::Failure;
 use crate::supervisor::Supervisor;
@@ -47,7 +47,7 @@ impl Engine {
         let spec =
             memfd::with_contents(c"ropewalk-spec", &spawn.spec).context("could not store a worker's spec")?;
         let notes = Arc::new(Notes::create(self.config.workers)?);
-        *lock(&self.spawning) =
+        *self.spawning.lock() =
             Some(Spawning { zygote, page: Arc::new(control), spec: Arc::new(spec), notes });
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Engine {
         let (lanes, fds) = made?;
         let id = Supervisor::get()?.new_worker_id(&self.me);
         {
-            let guard = lock(&self.spawning);
+            let guard = self.spawning.lock();
             let Some(spawning) = guard.as_ref() else { return Ok(()) };
             spawning.notes.clear(slot);
             spawning.zygote.spawn(SpawnRequest {

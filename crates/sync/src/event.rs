@@ -1,19 +1,19 @@
 //! Something that threads wait for: a job's end, room in a queue, the end of the last worker.
 //!
-//! The event itself holds no condition. A waiter lists itself, looks at its condition once more, and sleeps;
-//! a notifier makes the condition true, then looks for waiters. Each side has a SeqCst fence between its
-//! write and its look, so at least one of them sees the other: no wake-up is lost, and a notifier that
-//! nobody waits for pays for one fence and one load.
+//! The event itself holds no condition. A waiter lists itself, looks at its condition once more, and sleeps; a notifier
+//! makes the condition true, then looks for waiters. Each side has a SeqCst fence between its write and its look, so at
+//! least one of them sees the other: no wake-up is lost, and a notifier that nobody waits for pays for one fence and
+//! one load.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::parker::Parker;
-use crate::sync::{AtomicU32, Mutex, Ordering, fence};
+use crate::atomic::{AtomicU32, Ordering, fence};
+use crate::{Mutex, Parker};
 
 /// The threads that wait for one thing.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub struct Event {
     /// How many are listed. Written under the lock, read without: the fences order it, see above.
     waiting: AtomicU32,
     listed: Mutex<Listed>,
@@ -33,12 +33,13 @@ impl Listed {
 }
 
 impl Event {
-    pub(crate) fn new() -> Self {
+    /// One that nobody waits for.
+    pub fn new() -> Self {
         Self { waiting: AtomicU32::new(0), listed: Mutex::new(Listed::default()) }
     }
 
     /// Lists a waiter, which then looks at its condition before it sleeps.
-    pub(crate) fn listen(&self, waiter: &Arc<Parker>) {
+    pub fn listen(&self, waiter: &Arc<Parker>) {
         let mut listed = self.listed.lock();
         if listed.first.is_none() {
             listed.first = Some(Arc::clone(waiter));
@@ -51,7 +52,7 @@ impl Event {
     }
 
     /// Takes a waiter off the list, if it is there still.
-    pub(crate) fn unlisten(&self, waiter: &Arc<Parker>) {
+    pub fn unlisten(&self, waiter: &Arc<Parker>) {
         let mut listed = self.listed.lock();
         if listed.first.as_ref().is_some_and(|first| Arc::ptr_eq(first, waiter)) {
             listed.first = None;
@@ -63,7 +64,7 @@ impl Event {
 
     /// Wakes all who are listed. The caller has made their condition true.
     #[inline]
-    pub(crate) fn notify(&self) {
+    pub fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.wake();
@@ -82,8 +83,8 @@ impl Event {
     }
 
     /// Sleeps until `ready`; false if the deadline passed before. Does not spin: that is the caller's.
-    pub(crate) fn wait(&self, deadline: Option<Instant>, ready: impl Fn() -> bool) -> bool {
-        let parker = crate::parker::mine();
+    pub fn wait(&self, deadline: Option<Instant>, ready: impl Fn() -> bool) -> bool {
+        let parker = Parker::current();
         loop {
             self.listen(&parker);
             let mut is_ready = ready();
@@ -101,6 +102,12 @@ impl Event {
                 return is_ready;
             }
         }
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

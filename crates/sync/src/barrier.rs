@@ -1,43 +1,16 @@
-//! The one seam for atomics and locks: swapped for loom's under `--cfg loom`.
+//! The two halves of an asymmetric barrier: the light one for readers, who are many, the heavy one for writers.
+//!
+//! Between a store and a load before and behind a light barrier in one thread, and a store and a load before and
+//! behind a heavy one in another, at least one of the loads sees the other's store: as with two `SeqCst` fences, which
+//! is what they are where the kernel has no `membarrier`, and under loom.
 
-#[cfg(not(loom))]
-pub(crate) use std::sync::Mutex;
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
-
-#[cfg(loom)]
-pub(crate) use loom::sync::Mutex;
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
-
-use std::sync::{PoisonError, TryLockError};
-
-#[cfg(not(loom))]
-pub(crate) type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
-#[cfg(loom)]
-pub(crate) type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
-
-/// Locks; what a panic left behind is whole, for nothing that may panic runs under these locks.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Locks unless another thread has it.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// The two halves of an asymmetric barrier: the light one for readers, who are many, the heavy one for writers.
-///
-/// Between a store and a load before and behind a light barrier in one thread, and a store and a load before and
-/// behind a heavy one in another, at least one of the loads sees the other's store: as with two `SeqCst` fences, which
-/// is what they are where the kernel has no `membarrier`, and under loom.
+#[cfg(any(loom, miri))]
+pub use fences::{heavy, is_asymmetric, light};
 #[cfg(not(any(loom, miri)))]
-pub(crate) mod barrier {
+pub use kernel::{heavy, is_asymmetric, light};
+
+#[cfg(not(any(loom, miri)))]
+mod kernel {
     use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
     use ropewalk_os::membarrier;
@@ -51,7 +24,7 @@ pub(crate) mod barrier {
     static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
     /// Whether this process has the asymmetric barrier. Every thread asks before it reads for the first time.
-    pub(crate) fn is_asymmetric() -> bool {
+    pub fn is_asymmetric() -> bool {
         learn(&MODE, || membarrier::register().is_ok())
     }
 
@@ -68,9 +41,9 @@ pub(crate) mod barrier {
         }
     }
 
-    /// `asymmetric` is what `is_asymmetric` said.
+    /// The reader's half; `asymmetric` is what `is_asymmetric` said.
     #[inline]
-    pub(crate) fn light(asymmetric: bool) {
+    pub fn light(asymmetric: bool) {
         if asymmetric {
             compiler_fence(Ordering::SeqCst);
         } else {
@@ -78,10 +51,10 @@ pub(crate) mod barrier {
         }
     }
 
-    /// Whether there was one. Where there is the asymmetric barrier at first and then no more, because a sandbox was
+    /// The writer's half; whether there was one. Where there is the asymmetric barrier at first and then no more, because a sandbox was
     /// put up meanwhile, readers cannot be made to pass it: then nothing may be freed any more.
     #[must_use]
-    pub(crate) fn heavy() -> bool {
+    pub fn heavy() -> bool {
         fence(Ordering::SeqCst);
         passed(is_asymmetric(), || membarrier::everywhere().is_ok(), || membarrier::register().is_ok())
     }
@@ -132,22 +105,25 @@ pub(crate) mod barrier {
 }
 
 #[cfg(any(loom, miri))]
-pub(crate) mod barrier {
-    use super::{Ordering, fence};
+mod fences {
+    use crate::atomic::{Ordering, fence};
 
+    /// There is none.
     #[cfg_attr(mutants, mutants::skip)]
-    pub(crate) fn is_asymmetric() -> bool {
+    pub fn is_asymmetric() -> bool {
         false
     }
 
+    /// The reader's half.
     #[cfg_attr(mutants, mutants::skip)]
-    pub(crate) fn light(_asymmetric: bool) {
+    pub fn light(_asymmetric: bool) {
         fence(Ordering::SeqCst);
     }
 
+    /// The writer's half.
     #[must_use]
     #[cfg_attr(mutants, mutants::skip)]
-    pub(crate) fn heavy() -> bool {
+    pub fn heavy() -> bool {
         fence(Ordering::SeqCst);
         true
     }

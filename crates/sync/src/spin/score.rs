@@ -1,6 +1,5 @@
-//! Whether a waiter looks for a while before it sleeps. To be woken costs tens of microseconds across cores, and
-//! looking costs a core; so it is done only while it has paid off lately, and tried again now and then, ever more
-//! seldom, since what did not pay off may have begun to.
+//! Whether the waiters of one thing look for a while before they sleep: as long as that has paid lately. What did not
+//! pay is tried again now and then, ever more seldom.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,9 +11,9 @@ const FIRST: u32 = 4;
 const FIRST_PAUSE: u32 = 64;
 const LONGEST_PAUSE: u32 = 4096;
 
-/// What a socket has learnt. Written by its waiters, in no order: all of it is only a guess.
+/// What the waiters have learnt together. They write it in no order: all of it is only a guess.
 #[derive(Debug)]
-pub(crate) struct Spin {
+pub struct SpinScore {
     /// How well it went; 0 is not to be done.
     score: AtomicU32,
     /// Waits until it is tried again.
@@ -23,14 +22,15 @@ pub(crate) struct Spin {
     pause: AtomicU32,
 }
 
-impl Spin {
-    pub(crate) fn new() -> Self {
+impl SpinScore {
+    /// Begins in hope.
+    pub fn new() -> Self {
         Self { score: AtomicU32::new(FIRST), left: AtomicU32::new(0), pause: AtomicU32::new(FIRST_PAUSE) }
     }
 
     /// Whether to look for a while now. Asked once for each wait.
     #[inline]
-    pub(crate) fn is_worth_it(&self) -> bool {
+    pub fn is_worth_it(&self) -> bool {
         if self.score.load(Ordering::Relaxed) > 0 {
             return true;
         }
@@ -40,7 +40,7 @@ impl Spin {
     }
 
     /// It was done, and has found something or not.
-    pub(crate) fn learn(&self, has_found: bool) {
+    pub fn learn(&self, has_found: bool) {
         let score = self.score.load(Ordering::Relaxed);
         if has_found {
             self.score.store((score + 1).min(MOST), Ordering::Relaxed);
@@ -56,13 +56,19 @@ impl Spin {
     }
 }
 
+impl Default for SpinScore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn it_is_given_up_when_it_fails_and_tried_ever_more_seldom() {
-        let spin = Spin::new();
+        let spin = SpinScore::new();
         let mut waits_between = Vec::new();
         let mut waits = 0;
         for _ in 0..1_000 {
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn it_goes_on_while_it_finds_something_every_other_time() {
-        let spin = Spin::new();
+        let spin = SpinScore::new();
         for turn in 0..300 {
             assert!(spin.is_worth_it(), "turn {turn}");
             spin.learn(turn % 2 == 0);

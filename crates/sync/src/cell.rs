@@ -1,0 +1,37 @@
+//! A cell whose users take turns by a protocol of their own.
+
+#[cfg(loom)]
+use loom::cell::UnsafeCell;
+#[cfg(not(loom))]
+use std::cell::UnsafeCell;
+
+/// A cell whose users prove among themselves that they take turns; loom checks the proof.
+pub struct TurnCell<T>(UnsafeCell<T>);
+
+// SAFETY: a reference to the content exists only inside `with`, whose callers take turns; so a turn may be another
+// thread's, which asks that the content may be sent there, and no more.
+unsafe impl<T: Send> Sync for TurnCell<T> {}
+
+impl<T> TurnCell<T> {
+    /// A cell with this content.
+    pub fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Gives `act` the content.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else is in `with` on this cell, and the end of the last turn happens before this one.
+    #[inline]
+    pub unsafe fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        #[cfg(not(loom))]
+        // SAFETY: the caller's turn, so that this is the only reference.
+        let content = unsafe { &mut *self.0.get() };
+        #[cfg(not(loom))]
+        return act(content);
+        #[cfg(loom)]
+        // SAFETY: the same; loom fails the model if it is not so.
+        self.0.with_mut(|content| act(unsafe { &mut *content }))
+    }
+}

@@ -1,0 +1,243 @@
+//! A word that threads sleep on: the only place above `ropewalk-os` that calls futex(2).
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::time::Duration;
+
+#[cfg(not(loom))]
+use ropewalk_os::futex as os;
+pub use ropewalk_os::futex::Wait;
+
+use crate::atomic::{AtomicU32, Ordering, fence};
+
+mod sealed {
+    pub trait Sealed {
+        const SCOPE: ropewalk_os::futex::Scope;
+    }
+}
+
+/// Which threads may sleep on a word: [`Private`] or [`Shared`].
+pub trait Scope: sealed::Sealed {}
+
+/// Threads of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Private;
+
+/// Threads of every process that maps the word.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared;
+
+impl sealed::Sealed for Private {
+    const SCOPE: ropewalk_os::futex::Scope = ropewalk_os::futex::Scope::Private;
+}
+
+impl sealed::Sealed for Shared {
+    const SCOPE: ropewalk_os::futex::Scope = ropewalk_os::futex::Scope::Shared;
+}
+
+impl Scope for Private {}
+impl Scope for Shared {}
+
+/// An atomic word that threads can sleep on while it has a certain value. It has the size of its word, so that it can
+/// be laid over shared memory.
+///
+/// What the word's values mean is its user's. Whoever changes it wakes the sleepers; a sleeper looks again, whatever
+/// has woken it.
+#[repr(transparent)]
+#[cfg(not(loom))]
+pub struct Futex<S = Private> {
+    word: AtomicU32,
+    scope: PhantomData<S>,
+}
+
+#[cfg(not(loom))]
+impl<S: Scope> Futex<S> {
+    /// A word with this value.
+    pub const fn new(value: u32) -> Self {
+        Self { word: AtomicU32::new(value), scope: PhantomData }
+    }
+
+    /// Sleeps while the word has this value; may return early.
+    #[inline]
+    pub fn wait_while(&self, value: u32, timeout: Option<Duration>) -> Wait {
+        os::wait(&self.word, value, timeout, S::SCOPE)
+    }
+
+    /// Wakes one that sleeps here, if any does.
+    #[cold]
+    pub fn wake_one(&self) {
+        os::wake(&self.word, 1, S::SCOPE);
+    }
+
+    /// Wakes all that sleep here.
+    #[cold]
+    pub fn wake_all(&self) {
+        os::wake(&self.word, u32::MAX >> 1, S::SCOPE);
+    }
+}
+
+/// The model of a futex: the kernel compares and goes to sleep under a lock that a wake-up takes, too. A thread that
+/// sleeps for ever is a deadlock, which loom reports.
+#[cfg(loom)]
+pub struct Futex<S = Private> {
+    word: AtomicU32,
+    kernel: loom::sync::Mutex<()>,
+    sleepers: loom::sync::Condvar,
+    scope: PhantomData<S>,
+}
+
+#[cfg(loom)]
+#[cfg_attr(mutants, mutants::skip)]
+impl<S: Scope> Futex<S> {
+    /// A word with this value.
+    pub fn new(value: u32) -> Self {
+        Self {
+            word: AtomicU32::new(value),
+            kernel: loom::sync::Mutex::new(()),
+            sleepers: loom::sync::Condvar::new(),
+            scope: PhantomData,
+        }
+    }
+
+    /// Sleeps while the word has this value: without the timeout, which would hide a lost wake-up.
+    pub fn wait_while(&self, value: u32, _timeout: Option<Duration>) -> Wait {
+        let kernel = self.kernel.lock().expect("no panic under it");
+        if self.word.load(Ordering::Relaxed) != value {
+            return Wait::Changed;
+        }
+        drop(self.sleepers.wait(kernel));
+        Wait::Woken
+    }
+
+    /// Wakes one that sleeps here, if any does.
+    pub fn wake_one(&self) {
+        let _kernel = self.kernel.lock().expect("no panic under it");
+        self.sleepers.notify_one();
+    }
+
+    /// Wakes all that sleep here.
+    pub fn wake_all(&self) {
+        let _kernel = self.kernel.lock().expect("no panic under it");
+        self.sleepers.notify_all();
+    }
+}
+
+impl<S> Deref for Futex<S> {
+    type Target = AtomicU32;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+impl<S> fmt::Debug for Futex<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Futex").field(&self.word).finish()
+    }
+}
+
+/// One thread's announcement that it sleeps: 1 while it does or is about to, else 0.
+///
+/// The sleeper announces its sleep and then looks for what it waits for; a waker provides that and then looks at the
+/// flag. A SeqCst fence stands between the two steps on both sides, so at least one of them sees the other. In shared
+/// memory a peer that writes something else costs a wake-up too many or too few, which sleepers survive by timeouts.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct SleepFlag<S = Private>(Futex<S>);
+
+impl<S: Scope> SleepFlag<S> {
+    /// Of a thread that is awake.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self(Futex::new(0))
+    }
+
+    /// Of a thread that is awake.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self(Futex::new(0))
+    }
+
+    /// Says that the caller is about to sleep; it then looks once more for what it waits for.
+    ///
+    /// By a swap, which comes after a waker's last one in the word's modification order: a plain store would do as
+    /// well, but loom does not know that nothing comes between a swap and the store that it read.
+    pub fn announce(&self) {
+        self.0.swap(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Sleeps until the flag is taken down; may return early.
+    pub fn sleep(&self, timeout: Option<Duration>) {
+        let _ = self.0.wait_while(1, timeout);
+    }
+
+    /// Says that the caller is awake.
+    pub fn withdraw(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Wakes the sleeper, if the flag says that there is one; one load when it does not. The caller has issued a SeqCst
+    /// fence since it provided what the sleeper waits for.
+    #[inline]
+    pub fn wake_if_asleep(&self) -> bool {
+        if self.0.load(Ordering::Relaxed) == 0 || self.0.swap(0, Ordering::AcqRel) == 0 {
+            return false;
+        }
+        self.0.wake_one();
+        true
+    }
+}
+
+impl<S: Scope> Default for SleepFlag<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_slept_on_while_it_has_the_value() {
+        let word: Futex = Futex::new(1);
+        assert_eq!(word.wait_while(0, None), Wait::Changed);
+        assert_eq!(word.wait_while(1, Some(Duration::from_millis(1))), Wait::TimedOut);
+        assert_eq!(size_of::<Futex<Shared>>(), 4, "it is laid over shared memory");
+    }
+
+    #[test]
+    fn one_wake_up_ends_one_sleep_and_another_ends_all() {
+        let word: Futex = Futex::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while word.load(Ordering::Acquire) == 0 {
+                        let _ = word.wait_while(0, None);
+                    }
+                });
+            }
+            word.wake_one();
+            word.store(1, Ordering::Release);
+            word.wake_all();
+        });
+    }
+
+    #[test]
+    fn only_an_announced_sleeper_is_woken_and_once() {
+        let flag: SleepFlag = SleepFlag::new();
+        assert!(!flag.wake_if_asleep());
+        flag.announce();
+        assert!(flag.wake_if_asleep() && !flag.wake_if_asleep());
+        // Taken down: a sleep ends at once.
+        flag.sleep(None);
+        flag.announce();
+        flag.sleep(Some(Duration::from_millis(1)));
+        flag.withdraw();
+        assert!(!flag.wake_if_asleep());
+    }
+}

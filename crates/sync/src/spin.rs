@@ -1,0 +1,199 @@
+//! How long to look before sleeping, and whether to look at all.
+//!
+//! Waking a core costs tens of microseconds, looking again costs nothing but the core. So a waiter looks for a moment
+//! first. [`AdaptiveSpin`] belongs to one waiter and learns for how long looking pays; [`SpinScore`] belongs to all
+//! waiters of one thing, whose looks have a fixed length, and learns whether looking pays.
+//!
+//! Source: the idea is that of adaptive mutexes; Karlin, Li, Manasse, Owicki, "Empirical studies of competitive
+//! spinning for a shared-memory multiprocessor" (SOSP 1991).
+
+mod score;
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+pub use score::SpinScore;
+
+const LEAST: Duration = Duration::from_micros(2);
+const MOST: Duration = Duration::from_micros(50);
+/// After so many failures in a row one full try is made: what did not pay before may pay now.
+const PROBE_EVERY: u32 = 8;
+/// Looks between two glances at the clock.
+const LOOKS: u32 = 16;
+
+/// Cores that this process may use, asked once: the answer is read from files.
+#[inline]
+pub fn usable_cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(ropewalk_os::cpu::usable_cores)
+}
+
+/// Whether what a waiter waits for can be done on another core meanwhile.
+#[inline]
+pub fn has_other_cores() -> bool {
+    usable_cores() > 1
+}
+
+/// A waiter's memory of how long looking has paid.
+#[derive(Debug)]
+pub struct AdaptiveSpin {
+    most: Duration,
+    budget: Duration,
+    failures: u32,
+}
+
+impl Default for AdaptiveSpin {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl AdaptiveSpin {
+    /// Looks for 50 µs at most, which is about what it costs to be woken.
+    pub const fn new() -> Self {
+        Self::up_to(MOST)
+    }
+
+    /// Looks for this long at most. Starts out patient.
+    pub const fn up_to(most: Duration) -> Self {
+        Self { most, budget: most, failures: 0 }
+    }
+
+    /// How long the next try may take.
+    fn patience(&self) -> Duration {
+        let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
+        if probe { self.most } else { self.budget }
+    }
+
+    /// It became ready. The clock is read only where there is something to learn: this time is in every round trip.
+    fn paid(&mut self, start: Instant) {
+        self.failures = 0;
+        if self.budget < self.most {
+            self.budget = self.budget.max(start.elapsed() * 4).min(self.most);
+        }
+    }
+
+    /// Looks until `ready`, at most for what has paid lately and only while `may_spin`; true if it became ready. It
+    /// does not yield: on a busy machine its core would be away for milliseconds.
+    pub fn spin(&mut self, may_spin: impl Fn() -> bool, mut ready: impl FnMut() -> bool) -> bool {
+        if ready() {
+            return true;
+        }
+        if !may_spin() {
+            return false;
+        }
+        let budget = self.patience();
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                std::hint::spin_loop();
+                if ready() {
+                    self.paid(start);
+                    return true;
+                }
+            }
+            if !may_spin() {
+                // The core was wanted; that says nothing about how long looking would have taken.
+                return false;
+            }
+            if start.elapsed() > budget {
+                self.failures = self.failures.wrapping_add(1);
+                self.budget = (self.budget / 2).max(LEAST);
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_pays_is_given_up_quickly() {
+        let mut spin = AdaptiveSpin::new();
+        for _ in 0..6 {
+            assert!(!spin.spin(|| true, || false));
+        }
+        assert_eq!(spin.budget, LEAST);
+        assert!(spin.spin(|| true, || true));
+    }
+
+    #[test]
+    fn each_failure_halves_what_the_next_try_may_take_and_a_wanted_core_does_not() {
+        for most in [MOST, Duration::from_micros(10)] {
+            let mut spin = AdaptiveSpin::up_to(most);
+            let start = Instant::now();
+            assert!(!spin.spin(|| true, || false));
+            assert!(start.elapsed() >= most, "it looks for as long as it may");
+            assert_eq!((spin.failures, spin.budget), (1, most / 2));
+            let asked = std::cell::Cell::new(0);
+            let may_spin = || asked.replace(asked.get() + 1) == 0;
+            assert!(!spin.spin(may_spin, || false));
+            assert_eq!((asked.get(), spin.failures, spin.budget), (2, 1, most / 2));
+            let mut looks = 0;
+            let ready = || {
+                looks += 1;
+                looks == LOOKS
+            };
+            assert!(spin.spin(|| true, ready));
+            assert_eq!(spin.failures, 0);
+        }
+    }
+
+    #[test]
+    fn what_is_ready_at_once_teaches_nothing() {
+        let mut spin = AdaptiveSpin { most: MOST, budget: LEAST, failures: 1 };
+        let mut looks = 0;
+        let ready = || {
+            looks += 1;
+            true
+        };
+        assert!(spin.spin(|| unreachable!("it is ready"), ready));
+        assert_eq!((looks, spin.failures, spin.budget), (1, 1, LEAST));
+    }
+
+    #[test]
+    fn now_and_then_a_full_try_is_made() {
+        let mut spin = AdaptiveSpin { most: Duration::from_secs(9), budget: LEAST, failures: 0 };
+        let full: Vec<_> = (0..20)
+            .filter(|failures| {
+                spin.failures = *failures;
+                spin.patience() == spin.most
+            })
+            .collect();
+        assert_eq!(full, [PROBE_EVERY, 2 * PROBE_EVERY]);
+        spin.failures = 1;
+        assert_eq!(spin.patience(), LEAST);
+    }
+
+    #[test]
+    fn what_has_paid_is_worth_four_times_as_much() {
+        let most = Duration::from_secs(2);
+        let mut spin = AdaptiveSpin { most, budget: LEAST, failures: 5 };
+        spin.paid(Instant::now() - Duration::from_millis(200));
+        assert_eq!(spin.failures, 0);
+        assert!(spin.budget >= Duration::from_millis(800) && spin.budget < most, "{:?}", spin.budget);
+        let before = spin.budget;
+        spin.paid(Instant::now());
+        assert_eq!(spin.budget, before, "what paid before is not forgotten");
+        spin.paid(Instant::now() - Duration::from_secs(1));
+        assert_eq!(spin.budget, most);
+    }
+
+    #[test]
+    fn a_busy_machine_is_not_spun_on() {
+        let mut looks = 0;
+        let ready = || {
+            looks += 1;
+            false
+        };
+        assert!(!AdaptiveSpin::new().spin(|| false, ready));
+        assert_eq!(looks, 1);
+    }
+
+    #[test]
+    fn the_cores_are_those_that_this_process_may_use() {
+        assert_eq!(usable_cores(), ropewalk_os::cpu::usable_cores());
+    }
+}
