@@ -327,14 +327,6 @@ class RemoteError(RopewalkError):
     remedy = "Give the original's class a working `__reduce__`."
 
 
-def of_code(code: str, message: str, errno: int | None) -> RopewalkError:
-    """The exception for what failed in Rust, by its code: both styles of binding make theirs here."""
-    made = _BY_CODE[code](message)
-    if errno is not None:
-        made.errno = errno  # type: ignore[attr-defined] # pyright: ignore
-    return made
-
-
 def of_system(what: str, error: OSError) -> SystemCallFailed:
     """The exception for a call of the system that failed in Python: the same class as if it had failed in Rust."""
     kind = _BY_NUMBER.get(error.errno or 0, SystemCallFailed)
@@ -422,25 +414,17 @@ class PublishTooDeep(BusError, RecursionError):
 
 
 class InvalidTopic(RopewalkError, ValueError):
-    """A topic or a pattern is malformed; the message names the place."""
+    """A topic or a pattern is malformed; the message names the byte."""
 
     code = "RW-TOPIC"
-    remedy = (
-        "Write words between dots. In patterns, `*` stands for one word and `**` for any number of words."
-    )
+    remedy = "Write segments between dots. In patterns, `*` stands for one segment and `**` for any number of segments."
 
 
-#: The classes by their codes.
-_BY_CODE: dict[str, type[RopewalkError]] = {
-    each.code: each
-    for each in list(globals().values())
-    if isinstance(each, type) and issubclass(each, RopewalkError)
-}
 #: The limits by the system's numbers for them. The first class in the table keeps a number that two have.
 _BY_NUMBER: dict[int, type[SystemCallFailed]] = {
     number: each
-    for each in reversed(_BY_CODE.values())
-    if issubclass(each, SystemCallFailed)
+    for each in reversed(list(globals().values()))
+    if isinstance(each, type) and issubclass(each, SystemCallFailed)
     for number in each._numbers
 }
 

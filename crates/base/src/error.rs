@@ -129,13 +129,19 @@ impl Error {
 
     /// The message, its causes, and what to try, as sentences.
     pub fn report(&self) -> String {
+        let mut text = self.message();
+        text.push_str(". ");
+        text.push_str(self.remedy());
+        text
+    }
+
+    /// The message and its causes, as a part of a sentence.
+    pub fn message(&self) -> String {
         let mut text = self.to_string();
         for cause in self.chain().skip(1) {
             text.push_str(": ");
             text.push_str(&cause.to_string());
         }
-        text.push_str(". ");
-        text.push_str(self.remedy());
         text
     }
 

@@ -4,7 +4,7 @@
 //! failure is one of the system's limits), the stable code, and what to try. [`Code`] is made from it here;
 //! `make generate` writes the head of each class in Python and the paragraphs of `docs/errors.md` from it, and a test
 //! fails until that is done. What a class does beside that, such as the fields of `WorkerCrashed`, stands with the
-//! class in Python.
+//! class in Python. A new row needs a class of that name there, of which `make generate` asks one line: `remedy = ""`.
 //!
 //! Texts are Markdown. The first paragraph stands alone in the page's table.
 
@@ -178,9 +178,9 @@ errors! {
         PublishTooDeep("BusError", "RecursionError") = "RW-BUS-DEPTH",
             "Break the circle of handlers, publish from a subscription's receiver, or raise `max_depth`.";
 
-        /// A topic or a pattern is malformed; the message names the place.
+        /// A topic or a pattern is malformed; the message names the byte.
         InvalidTopic("RopewalkError", "ValueError") = "RW-TOPIC",
-            "Write words between dots. In patterns, `*` stands for one word and `**` for any number of words.";
+            "Write segments between dots. In patterns, `*` stands for one segment and `**` for any number of segments.";
     }
 
     in "ropewalk.zmq.error" {

@@ -21,14 +21,10 @@ enum Fault {
 impl Fault {
     fn text(self) -> &'static str {
         match self {
-            Self::Empty => "it is empty; name at least one segment",
-            Self::EmptySegment => "a segment is empty; take out the dot before or after it",
-            Self::Wildcard => {
-                "messages are published to one topic; use `*` in the patterns of subscriptions only"
-            }
-            Self::PartialWildcard => {
-                "a wildcard stands for whole segments; use `*` for one or `**` for any number"
-            }
+            Self::Empty => "it is empty",
+            Self::EmptySegment => "a segment is empty",
+            Self::Wildcard => "only a pattern may have a wildcard",
+            Self::PartialWildcard => "a wildcard must be a whole segment",
         }
     }
 }
@@ -267,13 +263,12 @@ mod tests {
         assert_eq!(fault("é.*.**"), None);
         let error = check_topic("a.*").expect_err("a wildcard");
         assert_eq!((error.fault, error.offset()), (Fault::Wildcard, 2));
-        let text = "the topic \"a.*\" is malformed at byte 2: messages are published to one topic; use `*` in the \
-                    patterns of subscriptions only";
+        let text = "the topic \"a.*\" is malformed at byte 2: only a pattern may have a wildcard";
         assert_eq!(error.to_string(), text);
         for (text, advice) in [
-            ("", "it is empty; name at least one segment"),
-            ("a..b", "a segment is empty; take out the dot before or after it"),
-            ("a*", "a wildcard stands for whole segments; use `*` for one or `**` for any number"),
+            ("", "it is empty"),
+            ("a..b", "a segment is empty"),
+            ("a*", "a wildcard must be a whole segment"),
         ] {
             let error = Pattern::parse(text).expect_err("malformed");
             let expected = format!("the pattern {text:?} is malformed at byte {}: {advice}", error.offset());

@@ -6,7 +6,8 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use crate::entry::entry;
-use crate::object::{Object, Raised, fail};
+use crate::errors::fail;
+use crate::object::{Object, Raised};
 
 /// Not in the headers: the slot of `am_send`.
 pub const AM_SEND: c_int = 81;

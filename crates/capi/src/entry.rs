@@ -13,9 +13,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
+use ropewalk_base::Code;
 pub use ropewalk_entry::entry;
 
-use crate::object::{Kept, Raised, raise_class, text};
+use crate::errors;
+use crate::object::{Kept, Raised};
 
 /// What a function answers that has panicked.
 pub trait Answer {
@@ -81,13 +83,9 @@ fn raise(payload: &(dyn Any + Send)) {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    let message = format!(
-        "a defect in ropewalk, please report it with this text: {}",
-        said.unwrap_or("a panic that says nothing")
-    );
-    if let Ok(message) = text(&message) {
-        let Raised = raise_class(c"InternalError", &[message.as_ptr()]);
-    }
+    let said = said.unwrap_or("a panic that says nothing");
+    let message = format!("a defect in ropewalk, please report it with this text: {said}");
+    let Raised = errors::raise_text(Code::InternalError, &message);
     // SAFETY: the thread is attached, for a body that lets the interpreter go takes it back when it panics.
     unsafe {
         if ffi::PyErr_Occurred().is_null() {

@@ -1,9 +1,9 @@
 //! What every extension module in the plain C API stands on.
 //!
-//! `object` has references that are given back, and exceptions; `heap` has types whose objects hold Rust's values;
-//! `module` has definitions and their state. `entry` is what stands before every function that the interpreter calls,
-//! `forced_unwind` what becomes of a thread that the interpreter ends. `guarded` is state that attached threads share,
-//! `awaitable` what every awaitable has, `running_loop` which loop of ours a thread runs.
+//! `object` has references that are given back; `errors` makes exceptions of Rust's errors; `heap` has types whose
+//! objects hold Rust's values; `module` has definitions and their state. `entry` is what stands before every function
+//! that the interpreter calls, `forced_unwind` what becomes of a thread that the interpreter ends. `guarded` is state
+//! that attached threads share, `awaitable` what every awaitable has, `running_loop` which loop of ours a thread runs.
 //!
 //! Nothing here knows a room, nor pyo3: all of it serves every interpreter of a process.
 
@@ -12,6 +12,7 @@ extern crate self as ropewalk_capi;
 
 pub mod awaitable;
 pub mod entry;
+pub mod errors;
 pub mod forced_unwind;
 pub mod guarded;
 pub mod heap;

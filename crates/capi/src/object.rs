@@ -188,73 +188,11 @@ impl Kept {
     }
 }
 
-/// Raises what a Rust error says: the class is the one of its code.
-pub fn raise(error: &ropewalk_base::Error) -> Raised {
-    let made = || -> Result<Object, Raised> {
-        let (code, report) = (text(error.code().as_str())?, text(&error.report())?);
-        let number = match error.os_error() {
-            // SAFETY: a fresh object.
-            Some(number) => unsafe { Object::own(ffi::PyLong_FromLong(number.into()))? },
-            None => Object::none(),
-        };
-        of_errors(c"of_code", &[code.as_ptr(), report.as_ptr(), number.as_ptr()])
-    };
-    set(made())
-}
-
-/// Raises a `RuntimeError`.
-pub fn fail(text: &CStr) -> Raised {
-    // SAFETY: a live exception class and a C string, which is copied.
-    unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, text.as_ptr()) };
-    Raised
-}
-
-/// Raises an exception of a class of `ropewalk._errors`, made with these arguments.
-pub fn raise_class(class: &CStr, arguments: &[*mut ffi::PyObject]) -> Raised {
-    set(of_errors(class, arguments))
-}
-
-/// What a class, or a function, of `ropewalk._errors` makes of these arguments.
-fn of_errors(name: &CStr, arguments: &[*mut ffi::PyObject]) -> Result<Object, Raised> {
-    // SAFETY: a C string.
-    let module = unsafe { Object::own(ffi::PyImport_ImportModule(c"ropewalk._errors".as_ptr()))? };
-    module.attribute(name)?.call(arguments)
-}
-
-fn set(made: Result<Object, Raised>) -> Raised {
-    if let Ok(error) = made {
-        // SAFETY: a live exception; PyErr_SetObject takes its own references.
-        unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr()) };
-    }
-    Raised
-}
-
 /// A string.
 pub fn text(text: &str) -> Result<Object, Raised> {
     let length = ffi::Py_ssize_t::try_from(text.len()).map_err(|_| Raised)?;
     // SAFETY: the characters are copied.
     unsafe { Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) }
-}
-
-/// Raises the `OSError`, or its subclass, of a system call.
-pub fn raise_os(error: &std::io::Error) -> Raised {
-    if let Ok(exception) = os_error(error) {
-        // SAFETY: a live exception; PyErr_SetObject takes its own references.
-        unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(exception.as_ptr()).cast(), exception.as_ptr()) };
-    }
-    Raised
-}
-
-/// The `OSError`, or its subclass, of a system call.
-pub fn os_error(error: &std::io::Error) -> Result<Object, Raised> {
-    let words = error.to_string();
-    // Rust appends the number, which Python puts in front.
-    let words = words.split(" (os error").next().unwrap_or_default();
-    // SAFETY: a live exception class and fresh objects.
-    unsafe {
-        let number = Object::own(ffi::PyLong_FromLong(error.raw_os_error().unwrap_or(0).into()))?;
-        Object::share(ffi::PyExc_OSError)?.call(&[number.as_ptr(), text(words)?.as_ptr()])
-    }
 }
 
 /// Runs something that blocks with the interpreter released. If the interpreter is leaving by then, the thread does not

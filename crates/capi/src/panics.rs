@@ -10,9 +10,10 @@ use pyo3_ffi as ffi;
 
 use crate::awaitable::AM_SEND;
 use crate::entry::entry;
+use crate::errors::fail;
 use crate::heap::{self, Field, Type, content, fast_method, getter, make, method};
 use crate::module;
-use crate::object::{Object, Raised, detached, fail};
+use crate::object::{Object, Raised, detached};
 
 struct Panics {
     place: String,

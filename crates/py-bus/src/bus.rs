@@ -14,9 +14,11 @@ use super::route::{self, Route};
 use super::subscription;
 use super::wait::{self, Goal};
 use super::{deliver, linked};
+use ropewalk_base::{Code, Error, error};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::{fail, raise};
 use ropewalk_capi::heap::{self, Field};
-use ropewalk_capi::object::{Object, Raised, fail, raise_class, text};
+use ropewalk_capi::object::{Object, Raised};
 
 /// Topics whose routes are remembered; when there are more, all are forgotten and found again as they are used.
 const MOST_ROUTES: ffi::Py_ssize_t = 4096;
@@ -83,18 +85,14 @@ pub(super) unsafe fn characters<'a>(object: *mut ffi::PyObject, what: &CStr) -> 
     }
 }
 
+#[cold]
 pub(super) fn invalid(error: &dyn std::error::Error) -> Raised {
-    match text(&error.to_string()) {
-        Ok(text) => raise_class(c"InvalidTopic", &[text.as_ptr()]),
-        Err(Raised) => Raised,
-    }
+    raise(&Error::new(Code::InvalidTopic, error.to_string()))
 }
 
+#[cold]
 pub(super) fn closed() -> Raised {
-    match text("the bus is closed") {
-        Ok(text) => raise_class(c"BusClosed", &[text.as_ptr()]),
-        Err(Raised) => Raised,
-    }
+    raise(&error!(Code::BusClosed, "the bus is closed"))
 }
 
 /// The route of a topic: the remembered one, or a new one.

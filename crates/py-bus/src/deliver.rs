@@ -14,8 +14,10 @@ use super::queue::{Offered, Queue, Side};
 use super::registry::{Entry, Target};
 use super::route::{Route, Way};
 use super::waiters::running_loop;
+use ropewalk_base::{Code, error};
+use ropewalk_capi::errors::{raise, raise_text};
 use ropewalk_capi::object::Kept;
-use ropewalk_capi::object::{Object, Raised, detached, raise_class, text};
+use ropewalk_capi::object::{Object, Raised, detached};
 
 /// What a publisher does where there is no room.
 pub(super) enum Patience {
@@ -65,14 +67,7 @@ impl Drop for Deeper {
 
 #[cold]
 fn too_deep(most: u32) -> Raised {
-    let said = format!(
-        "handlers publish to handlers more than {most} deep; publish from a subscription instead, or give the bus a \
-         greater max_depth"
-    );
-    match text(&said) {
-        Ok(text) => raise_class(c"PublishTooDeep", &[text.as_ptr()]),
-        Err(Raised) => Raised,
-    }
+    raise(&error!(Code::PublishTooDeep, "handlers publish to handlers more than {} deep", most))
 }
 
 /// Calls a handler; what it raises is reported.
@@ -259,7 +254,7 @@ fn wait_for_room(
 
 #[cold]
 fn refused() -> Raised {
-    full("a subscription has no room, and its overflow is \"error\"")
+    raise(&error!(Code::BusFull, "a subscription has no room, and its overflow is \"error\""))
 }
 
 /// Whether a filter lets a message through; one that raises does not, and is reported.
@@ -286,14 +281,6 @@ unsafe fn passes(
     }
 }
 
-#[cold]
-fn full(why: &str) -> Raised {
-    match text(why) {
-        Ok(text) => raise_class(c"BusFull", &[text.as_ptr()]),
-        Err(Raised) => Raised,
-    }
-}
-
 /// Puts a message where there was no room a moment ago.
 #[cold]
 pub(super) fn put(
@@ -312,16 +299,20 @@ pub(super) fn put(
         // A loop must not wait for what only it may be able to change.
         if running_loop()?.is_some() {
             queue.refuse();
-            return Err(full(
-                "a subscription is full, and waiting for room would stop the event loop of this thread; use `await \
-                 bus.publish_async(...)`, a greater capacity or another overflow policy",
+            return Err(raise_text(
+                Code::BusFull,
+                "a subscription has no room, and waiting for room would stop the event loop of this thread. Use `await \
+                 bus.publish_async(...)`, raise `capacity`, or choose another `overflow`.",
             ));
         }
         let Some(number) = queue.prepare(Side::Publishers) else { continue };
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             queue.refuse();
-            return Err(full("a subscription had no room in time; its receiver is too slow, or has stopped"));
+            return Err(raise(&error!(
+                Code::BusFull,
+                "a subscription had no room within the publisher's timeout"
+            )));
         }
         let _ = detached(|| queue.sleep(Side::Publishers, number, left));
         // SAFETY: the thread is attached again.

@@ -24,9 +24,10 @@ use pyo3_ffi as ffi;
 use ropewalk_bus::Pattern;
 
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::fast_method;
 use ropewalk_capi::module::{self, Module};
-use ropewalk_capi::object::{Object, Raised, fail};
+use ropewalk_capi::object::{Object, Raised};
 
 /// The types, as pointers for whoever makes objects of them; null before they are made and after they are gone.
 #[repr(C)]

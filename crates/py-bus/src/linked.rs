@@ -10,8 +10,9 @@ use super::queue::{Overflow, Queue};
 use super::registry::Target;
 use super::{bus, deliver, subscription};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap;
-use ropewalk_capi::object::{Object, Raised, fail, text};
+use ropewalk_capi::object::{Object, Raised, text};
 
 /// The link behind an argument.
 ///

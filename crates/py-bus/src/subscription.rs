@@ -12,9 +12,11 @@ use super::bus;
 use super::queue::{Overflow, Queue, Side, Taken};
 use super::registry::Registry;
 use super::wait::{self, Goal};
+use ropewalk_base::{Code, Error, error};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::{fail, raise, raise_made};
 use ropewalk_capi::heap::{self, Field};
-use ropewalk_capi::object::{Kept, Object, Raised, detached, fail, raise_class, text};
+use ropewalk_capi::object::{Kept, Object, Raised, detached, text};
 
 pub(super) struct Subscription {
     pub(super) queue: Arc<Queue>,
@@ -52,7 +54,7 @@ impl Subscription {
         let Some(number) = self.queue.prepare(Side::Receivers) else { return Ok(()) };
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return Err(empty(c"nothing was published in time"));
+            return Err(raise(&error!(Code::BusEmpty, "no message arrived within the timeout")));
         }
         let _ = detached(|| self.queue.sleep(Side::Receivers, number, left));
         // SAFETY: the thread is attached again.
@@ -89,13 +91,6 @@ impl Subscription {
     }
 }
 
-fn empty(why: &CStr) -> Raised {
-    match text(&why.to_string_lossy()) {
-        Ok(text) => raise_class(c"BusEmpty", &[text.as_ptr()]),
-        Err(Raised) => Raised,
-    }
-}
-
 /// The message, or nothing if there is none yet; what else there is to say is raised.
 pub(super) fn or_raise(taken: Taken) -> Result<Option<Object>, Raised> {
     match taken {
@@ -104,11 +99,11 @@ pub(super) fn or_raise(taken: Taken) -> Result<Option<Object>, Raised> {
         Taken::Lagged(count) => {
             // SAFETY: the thread is attached.
             let count = unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(count))? };
-            Err(raise_class(c"Lagged", &[count.as_ptr()]))
+            Err(raise_made(Code::Lagged, &[count.as_ptr()]))
         }
         Taken::Ended => {
-            let text = text("the subscription is closed, and everything in it was received")?;
-            Err(raise_class(c"BusClosed", &[text.as_ptr()]))
+            let said = "the subscription is closed and every message in it was received";
+            Err(raise(&Error::new(Code::BusClosed, said)))
         }
     }
 }
@@ -204,7 +199,9 @@ unsafe extern "C" fn recv(
 unsafe extern "C" fn recv_nowait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let taken = unsafe { subscription(object) }.queue.take();
-    finish(or_raise(taken).and_then(|message| message.ok_or_else(|| empty(c"there is no message"))))
+    finish(or_raise(taken).and_then(|message| {
+        message.ok_or_else(|| raise(&error!(Code::BusEmpty, "the subscription has no message")))
+    }))
 }
 
 #[entry]

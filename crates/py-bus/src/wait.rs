@@ -15,8 +15,9 @@ use super::queue::{Offered, Queue, Side, Taken};
 use super::{bus, deliver, subscription};
 use ropewalk_capi::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::{self, Field};
-use ropewalk_capi::object::{Kept, Object, Raised, fail};
+use ropewalk_capi::object::{Kept, Object, Raised};
 
 /// So many receptions in a row without a turn of the loop.
 const LONGEST_STREAK: u32 = 256;

@@ -12,8 +12,9 @@ use ropewalk_reactor::{Reactor, Token};
 use super::core::{Core, Item, drop_item, raise_type};
 use super::handle::{self, Content, Handle, Kind, LASTING, ONE};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::heap::{fast_method, method};
-use ropewalk_capi::object::{Object, Raised, raise_os};
+use ropewalk_capi::object::{Object, Raised};
 
 /// What is known of one number. All references are owned.
 struct Slot {

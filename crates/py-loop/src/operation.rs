@@ -18,8 +18,9 @@ use super::core::Core;
 use super::descriptors::Waiter;
 use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::heap::{self, Field, fast_method, keyword_method, method};
-use ropewalk_capi::object::{Kept, Object, Raised, fail, raise_os};
+use ropewalk_capi::object::{Kept, Object, Raised};
 
 /// Up to so many bytes are received into the stack, and copied into an object of the right size.
 const SMALL: usize = 64 * 1024;

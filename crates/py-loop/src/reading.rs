@@ -13,8 +13,9 @@ use pyo3_ffi as ffi;
 use super::State;
 use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::{self, Field, fast_method, method};
-use ropewalk_capi::object::{Kept, Object, Raised, fail};
+use ropewalk_capi::object::{Kept, Object, Raised};
 
 fn get(object: &Object, name: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: live objects.

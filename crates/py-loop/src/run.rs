@@ -18,8 +18,9 @@ use super::handle::SHARED;
 use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
 use super::{operation, stream};
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::heap::method;
-use ropewalk_capi::object::{Kept, Object, Raised, detached, raise_os, take_exception};
+use ropewalk_capi::object::{Kept, Object, Raised, detached, take_exception};
 
 /// A sleep is never longer, in seconds: asyncio's own limit.
 const LONGEST: f64 = 86_400.0;

@@ -24,9 +24,10 @@ use super::outgoing::{Outgoing, Sent};
 use super::reading;
 use super::run::is_ending;
 pub(super) use kind::add;
+use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
-use ropewalk_capi::object::{Kept, Object, Raised, fail, raise_os, take_exception};
+use ropewalk_capi::object::{Kept, Object, Raised, take_exception};
 
 /// So many bytes are received at once: asyncio's own size.
 pub(super) const RECEIVE: usize = 256 * 1024;

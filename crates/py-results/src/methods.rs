@@ -6,8 +6,10 @@ use pyo3_ffi as ffi;
 
 use super::holder::{self, held};
 use super::{Kind, Pointer, same};
+use ropewalk_base::Code;
 use ropewalk_capi::entry;
-use ropewalk_capi::object::{Object, Raised, raise_class, take_exception};
+use ropewalk_capi::errors::raise_made;
+use ropewalk_capi::object::{Object, Raised, take_exception};
 
 /// Calls a function with what a result holds.
 ///
@@ -156,7 +158,7 @@ unsafe fn raise_unwrap_error(message: Pointer, held: Pointer) -> Pointer {
     // SAFETY: the caller's; an exception is set, and taken; SetCause takes a reference over, SetObject its own.
     unsafe {
         let Ok(message) = Object::own(message) else { return ptr::null_mut() };
-        let Raised = raise_class(c"UnwrapError", &[message.as_ptr(), held]);
+        let Raised = raise_made(Code::UnwrapError, &[message.as_ptr(), held]);
         if ffi::PyExceptionInstance_Check(held) != 0 {
             let error = take_exception();
             ffi::PyException_SetCause(error.as_ptr(), same(held));

@@ -12,11 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use ropewalk_messaging::Error;
 
-pub(crate) const EINTR: i32 = 4;
-pub(crate) const EAGAIN: i32 = 11;
-pub(crate) const EFAULT: i32 = 14;
-pub(crate) const EINVAL: i32 = 22;
-pub(crate) const ENOTSOCK: i32 = 88;
+pub(crate) use ropewalk_messaging::errno::{EAGAIN, EFAULT, EINTR, EINVAL, ENOTSOCK};
 
 thread_local! {
     /// This thread's latest error, for `zmq_errno`.

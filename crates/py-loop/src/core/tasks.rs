@@ -7,7 +7,8 @@ use pyo3_ffi as ffi;
 
 use super::Core;
 use ropewalk_capi::entry;
-use ropewalk_capi::object::{Object, Raised, fail};
+use ropewalk_capi::errors::fail;
+use ropewalk_capi::object::{Object, Raised};
 
 /// A class by its name in a module, as it is now.
 unsafe fn class_of(module: *mut ffi::PyObject, name: *mut ffi::PyObject) -> Result<Object, Raised> {

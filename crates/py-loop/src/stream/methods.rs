@@ -10,7 +10,8 @@ use super::super::descriptors::Waiter;
 use super::super::outgoing::frozen;
 use super::{bit, stream};
 use ropewalk_capi::entry;
-use ropewalk_capi::object::{Object, Raised, fail};
+use ropewalk_capi::errors::fail;
+use ropewalk_capi::object::{Object, Raised};
 
 #[entry]
 pub(super) unsafe extern "C" fn write(

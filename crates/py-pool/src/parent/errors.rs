@@ -1,8 +1,11 @@
-//! Rust's failures become Python's exceptions here, and nowhere else.
+//! What a pool's failures say. `ropewalk_capi::errors` makes the exceptions.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
+use ropewalk_base::Code;
+use ropewalk_capi::errors;
+use ropewalk_capi::object::{Object, Raised};
 use ropewalk_pool::{Call, Called, Failure, Limit, Phase, Refused, Task};
 
 use super::encode;
@@ -10,66 +13,69 @@ use super::encode;
 /// Characters of an exception's text that another's quotes.
 const MOST_SAID: usize = 300;
 
-fn module(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    py.import("ropewalk._errors")
+/// What the kit has made, as pyo3 has it.
+fn bound(py: Python<'_>, made: Result<Object, Raised>) -> PyResult<Bound<'_, PyAny>> {
+    match made {
+        // SAFETY: a reference that we own, and the thread is attached.
+        Ok(object) => Ok(unsafe { Bound::from_owned_ptr(py, object.into_ptr()) }),
+        Err(Raised) => Err(PyErr::fetch(py)),
+    }
 }
 
-fn make<'py>(py: Python<'py>, class: &str, message: &str, fields: Option<&Bound<'py, PyDict>>) -> PyErr {
-    let made = module(py).and_then(|m| m.getattr(class)).and_then(|class| class.call((message,), fields));
-    match made {
-        Ok(exception) => PyErr::from_value(exception),
-        Err(error) => error,
-    }
+/// An exception with a text that has its own sentence on what to try.
+fn exactly<'py>(py: Python<'py>, code: Code, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    bound(py, errors::exception(code, text))
+}
+
+/// The exception, or what came of making it.
+fn raised(made: PyResult<Bound<'_, PyAny>>) -> PyErr {
+    made.map_or_else(|failed| failed, PyErr::from_value)
+}
+
+/// An exception that says what failed, and what the table has as its remedy.
+fn make(py: Python<'_>, code: Code, what: &str) -> PyErr {
+    raised(exactly(py, code, &format!("{what}. {}", code.remedy())))
 }
 
 /// The exception for an error of the crates below.
 pub(crate) fn from_base(py: Python<'_>, error: &ropewalk_base::Error) -> PyErr {
-    of_code(py, error.code().as_str(), &error.report(), error.os_error())
+    raised(bound(py, errors::of(error)))
 }
 
-fn of_code(py: Python<'_>, code: &str, text: &str, os_error: Option<i32>) -> PyErr {
-    let made = module(py).and_then(|errors| errors.getattr("of_code")?.call1((code, text, os_error)));
-    made.map_or_else(|failed| failed, PyErr::from_value)
+/// The class of a code's exceptions.
+pub(crate) fn class(py: Python<'_>, code: Code) -> PyResult<Bound<'_, PyAny>> {
+    bound(py, errors::class(code))
 }
 
 /// The exception for a task that was not taken.
 pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
     match refused {
-        Refused::Closed => make(
-            py,
-            "PoolClosed",
-            "cannot schedule new futures after shutdown: the pool was shut down. Make a new pool.",
-            None,
-        ),
+        Refused::Closed => {
+            make(py, Code::PoolClosed, "cannot schedule new futures after shutdown: the pool was shut down")
+        }
         Refused::Broken(failure) => failed(py, failure, None),
-        Refused::Full | Refused::Wait | Refused::Busy => make(
-            py,
-            "QueueFull",
-            "the pool's queue is full. Try again later, raise max_queue, or use on_full=\"block\".",
-            None,
-        ),
+        Refused::Full | Refused::Wait | Refused::Busy => {
+            make(py, Code::QueueFull, "the pool's queue is full")
+        }
         Refused::Forked => make(
             py,
-            "PoolError",
-            "the pool was made before this process was forked, and its workers belong to the parent. \
-             Make a new pool in the child.",
-            None,
+            Code::PoolError,
+            "the pool was made before this process was forked, and its workers belong to the parent",
         ),
     }
 }
 
 /// The exception for a map whose inputs were refused: a shut pool's says what became of the map.
 pub(crate) fn map_closed(py: Python<'_>, error: PyErr, taken: usize) -> PyErr {
-    let closed = module(py).and_then(|errors| errors.getattr("PoolClosed"));
-    if !closed.is_ok_and(|class| error.get_type(py).is(&class)) {
+    if !class(py, Code::PoolClosed).is_ok_and(|class| error.get_type(py).is(&class)) {
         return error;
     }
-    let message = format!(
+    let text = format!(
         "the pool was shut down before this map had run all its inputs: it had taken {taken}, and takes no more. \
          Consume the map before the pool is shut down, inside of the `with` block, or pass a list, whose length is \
          known: its inputs are all submitted then."
     );
-    make(py, "PoolClosed", &message, None)
+    raised(exactly(py, Code::PoolClosed, &text))
 }
 
 fn signal_name(py: Python<'_>, signal: i32) -> String {
@@ -90,15 +96,11 @@ fn crashed(
     starting: bool,
     task: Option<&Task>,
 ) -> PyResult<PyErr> {
-    let fields = PyDict::new(py);
     let (signal, exit) = match status {
         Some(status) if status & 0x7f != 0 => (Some(status & 0x7f), None),
         Some(status) => (None, Some((status >> 8) & 0xff)),
         None => (None, None),
     };
-    fields.set_item("signal", signal)?;
-    fields.set_item("exit_code", exit)?;
-    fields.set_item("pid", pid)?;
     let how = match (signal, exit, reason) {
         (_, _, Some(reason)) => format!("was ended: {reason}"),
         (Some(signal), _, _) => format!("was killed by {}", signal_name(py, signal)),
@@ -112,27 +114,39 @@ fn crashed(
              Look at what the initializer calls and imports; if workers are killed for memory, run fewer",
         );
     }
-    if let Some(task) = task {
-        fields.set_item("task", task.id)?;
-        fields.set_item("attempt", task.attempt())?;
-    }
+    let mut call = None;
     if let Some(task) = task.filter(|_| !starting) {
         message.push_str(&format!(" while it ran task {} (attempt {})", task.id, task.attempt()));
-        if let Some(call) = called(py, task) {
+        call = called(py, task);
+        if let Some(call) = &call {
             message.push_str(&format!(", {call}"));
-            fields.set_item("call", call)?;
         }
     }
-    message.push_str(if starting {
-        "."
-    } else {
-        ". If the task may be run twice, give it retries; if it was killed for memory, run fewer workers."
-    });
+    message.push('.');
+    if !starting {
+        message.push(' ');
+        message.push_str(Code::WorkerCrashed.remedy());
+    }
     if let Some(stack) = stack {
         message.push_str(&format!("\nThe worker's last words:\n{stack}"));
-        fields.set_item("stack", stack)?;
     }
-    Ok(make(py, "WorkerCrashed", &message, Some(&fields)))
+    let error = exactly(py, Code::WorkerCrashed, &message)?;
+    error.setattr("signal", signal)?;
+    error.setattr("exit_code", exit)?;
+    error.setattr("call", call)?;
+    error.setattr("stack", stack)?;
+    blame(&error, pid, task)?;
+    Ok(PyErr::from_value(error))
+}
+
+/// Which worker it was, and which task.
+fn blame(error: &Bound<'_, PyAny>, pid: i32, task: Option<&Task>) -> PyResult<()> {
+    error.setattr("pid", pid)?;
+    if let Some(task) = task {
+        error.setattr("task", task.id)?;
+        error.setattr("attempt", task.attempt())?;
+    }
+    Ok(())
 }
 
 /// What a task called, in a few words: `None` if that cannot be had cheaply.
@@ -154,31 +168,30 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         }
         Failure::Terminated => make(
             py,
-            "PoolTerminated",
-            "the pool was terminated while this task ran. What the task has done so far stays done; submit it to \
-             another pool to run it again.",
-            None,
+            Code::PoolTerminated,
+            "the pool was terminated while this task ran, and what the task has done so far stays done",
         ),
         Failure::TimedOut(limit, phase) => timed_out(py, *limit, *phase, task).unwrap_or_else(|error| error),
         Failure::Neighbour { pid, task: other, cancelled } => {
             neighbour(py, *pid, *other, *cancelled, task).unwrap_or_else(|error| error)
         }
         Failure::Broken(reason) => {
-            make(py, "PoolBroken", &format!("the pool is broken: {reason}. Make a new pool."), None)
+            make(py, Code::PoolBroken, &format!("the pool is broken: {}", reason.trim_end_matches('.')))
         }
-        Failure::Limit { code, reason } => of_code(py, code.as_str(), reason, None),
+        Failure::Limit { code, reason } => raised(exactly(py, *code, reason)),
         Failure::Initializer(reply) => {
             let message = "A process in the process pool was terminated abruptly: an initializer failed, \
                            so the pool cannot run anything";
             let Ok(cause) = encode::decode_error(py, reply) else {
-                return make(py, "InitializerFailed", message, None);
+                return make(py, Code::InitializerFailed, message);
             };
             let cause = PyErr::from_value(cause);
-            let error = make(py, "InitializerFailed", &format!("{message}: {}", said(py, &cause)), None);
+            let message = format!("{message}: {}", said(py, &cause));
+            let error = raised(exactly(py, Code::InitializerFailed, &message));
             error.set_cause(py, Some(cause));
             error
         }
-        _ => make(py, "PoolError", "the task failed for an unknown reason", None),
+        _ => make(py, Code::PoolError, "the task failed for an unknown reason"),
     }
 }
 
@@ -192,7 +205,6 @@ fn said(py: Python<'_>, error: &PyErr) -> String {
 }
 
 fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) -> PyResult<PyErr> {
-    let fields = PyDict::new(py);
     let options = task.map(|task| task.options).unwrap_or_default();
     let (name, seconds) = match limit {
         Limit::Timeout => ("timeout", options.timeout),
@@ -200,41 +212,38 @@ fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) ->
     };
     let seconds = seconds.map(|limit| limit.as_secs_f64());
     let phase = if phase == Phase::Queued { "queued" } else { "running" };
-    fields.set_item("seconds", seconds)?;
-    fields.set_item("phase", phase)?;
-    fields.set_item("limit", name)?;
-    let seconds = seconds.unwrap_or_default();
     let threads = task.is_some_and(|task| matches!(task.call, Call::Local(_)));
+    let after = seconds.unwrap_or_default();
     let mut message = match limit {
         Limit::Timeout => format!(
-            "the task ran for longer than its timeout of {seconds} s. The timeout counts the run alone: raise it if \
+            "the task ran for longer than its timeout of {after} s. The timeout counts the run alone: raise it if \
              the task may take that long."
         ),
         Limit::Deadline => format!(
-            "the task was not done by its deadline, {seconds} s after it was submitted: it was still {phase}. The \
+            "the task was not done by its deadline, {after} s after it was submitted: it was still {phase}. The \
              deadline counts waiting too: raise it, submit less at once, or use timeout to limit the run alone."
         ),
     };
     if threads && phase == "running" {
         message.push_str(" The call goes on: a thread cannot be ended from outside.");
     }
-    Ok(make(py, "TaskTimeout", &message, Some(&fields)))
+    let error = exactly(py, Code::TaskTimeout, &message)?;
+    error.setattr("seconds", seconds)?;
+    error.setattr("phase", phase)?;
+    error.setattr("limit", name)?;
+    Ok(PyErr::from_value(error))
 }
 
 fn neighbour(py: Python<'_>, pid: i32, other: u64, cancelled: bool, task: Option<&Task>) -> PyResult<PyErr> {
-    let fields = PyDict::new(py);
-    fields.set_item("pid", pid)?;
-    if let Some(task) = task {
-        fields.set_item("task", task.id)?;
-        fields.set_item("attempt", task.attempt())?;
-    }
     let why = if cancelled { "was cancelled" } else { "overran its time" };
     let message = format!(
         "worker {pid} was ended because task {other}, which ran in another of its threads, {why}; this task ran beside \
          it and did not finish within the pool's grace. If it may be run twice, give it retries, and it is run again; \
          threads=1 gives each task a process of its own."
     );
-    Ok(make(py, "WorkerCrashed", &message, Some(&fields)))
+    let error = exactly(py, Code::WorkerCrashed, &message)?;
+    blame(&error, pid, task)?;
+    Ok(PyErr::from_value(error))
 }
 
 /// The standard library's exception for `result(timeout=...)`.
@@ -252,7 +261,7 @@ pub(crate) fn cancelled(py: Python<'_>) -> PyErr {
 
 /// Pools in the workers of pools, without end.
 pub(crate) fn nested(py: Python<'_>, message: &str) -> PyErr {
-    make(py, "PoolNested", message, None)
+    raised(exactly(py, Code::PoolNested, message))
 }
 
 /// A bad argument.

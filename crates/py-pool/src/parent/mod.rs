@@ -15,6 +15,7 @@ mod slot;
 mod snapshot;
 
 use pyo3::prelude::*;
+use ropewalk_base::Code;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 
@@ -40,7 +41,7 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
         c"ropewalk._core cannot be loaded in a subinterpreter: create pools in the main interpreter";
     check_main_interpreter(instead).map_err(|Raised| PyErr::fetch(m.py()))?;
     // The errors are loaded now: once descriptors run out, no module can be read any more.
-    m.py().import("ropewalk._errors")?;
+    errors::class(m.py(), Code::RopewalkError)?;
     m.add("PoolBase", m.py().get_type::<pool::PoolBase>())?;
     m.add_class::<pool::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;

@@ -10,7 +10,8 @@ use ropewalk_shm::segment::Segment;
 
 use crate::lending::Loans;
 use crate::shared::Piece;
-use ropewalk_capi::object::{Object, Raised, detached, raise};
+use ropewalk_capi::errors::raise;
+use ropewalk_capi::object::{Object, Raised, detached};
 
 /// Buffers up to this many bytes together are copied into the record.
 const INLINE: usize = 16 * 1024;

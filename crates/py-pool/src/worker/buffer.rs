@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
-use ropewalk_base::{Code, Error};
+use ropewalk_base::Code;
 use ropewalk_os::mmap::Mapping;
 use ropewalk_shm::block::Block;
 use ropewalk_shm::segment::Segment;
@@ -19,7 +19,8 @@ use super::leases::{self, Looked};
 use crate::lending::{self, Lent, MOST_BUFFERS, Offered};
 use crate::shared::{self, Place};
 use ropewalk_capi::entry;
-use ropewalk_capi::object::{Object, Raised, raise};
+use ropewalk_capi::errors::{raise, raise_text};
+use ropewalk_capi::object::{Object, Raised};
 
 /// What a buffer is for.
 pub(crate) enum Purpose {
@@ -324,9 +325,9 @@ fn lend_place(place: &Place) -> Result<bool, Raised> {
         }
         Lent::Closed => Ok(false),
         Lent::TooMany => {
-            let text = "a call or a result refers to more than 128 pieces of shared memory; put the data into one, \
-                        or send several tasks";
-            Err(raise(&Error::new(Code::TooLarge, text)))
+            let text = "a call or a result refers to more than 128 pieces of shared memory. Put the data into one, or \
+                        send several tasks.";
+            Err(raise_text(Code::TooLarge, text))
         }
     }
 }
@@ -362,9 +363,9 @@ pub(crate) unsafe fn stays_in_stream(kept: usize, buffer: *mut ffi::PyObject) ->
         && lend_bytes(address, length)?.is_some()
         && kept >= MOST_BUFFERS / 2
     {
-        let text = "a call or a result has more than 512 plain arrays that lie in shared memory; send the shared array \
-                    itself, whose slices are not counted";
-        return Err(raise(&Error::new(Code::TooLarge, text)));
+        let text = "a call or a result has more than 512 plain arrays that lie in shared memory. Send the shared array \
+                    itself: its slices are not counted.";
+        return Err(raise_text(Code::TooLarge, text));
     }
     Ok(false)
 }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use pyo3_ffi as ffi;
 
 use ropewalk_capi::entry;
-use ropewalk_capi::object::{Object, Raised, fail};
+use ropewalk_capi::errors::fail;
+use ropewalk_capi::object::{Object, Raised};
 
 /// NumPy's own `a[...]`: one function for all interpreters, for its array is a static type. Written before the type
 /// that reads it is there, always with the same value; hence relaxed.

@@ -11,8 +11,10 @@ use ropewalk_shm::segment::Segment;
 use super::buffer::{self, Purpose};
 use super::{LINK, buffer_type, finish, indexing, result_type, serve};
 use crate::shared;
+use ropewalk_base::{Code, error};
 use ropewalk_capi::entry;
-use ropewalk_capi::object::{Object, Raised, detached, raise};
+use ropewalk_capi::errors::raise;
+use ropewalk_capi::object::{Object, Raised, detached};
 
 /// A buffer over a block of this process's own.
 pub(super) fn of_block(
@@ -76,10 +78,7 @@ fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
     };
     match found {
         Ok(Some(segment)) => Ok(segment),
-        Ok(None) => {
-            let code = ropewalk_base::Code::StaleHandle;
-            Err(raise(&ropewalk_base::Error::new(code, "a handle names shared memory that is gone")))
-        }
+        Ok(None) => Err(raise(&error!(Code::StaleHandle, "a handle names shared memory that is gone"))),
         Err(error) => Err(raise(&error)),
     }
 }

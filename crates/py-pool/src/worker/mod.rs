@@ -28,9 +28,10 @@ use ropewalk_shm::block::Block;
 use ropewalk_shm::segment::Segment;
 
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::{fail, raise, raise_os};
 use ropewalk_capi::heap::method;
 use ropewalk_capi::module::{self, Module};
-use ropewalk_capi::object::{Object, Raised, fail, raise, raise_os, take_exception};
+use ropewalk_capi::object::{Object, Raised, take_exception};
 
 /// What a worker process has of its parent; one for each process.
 struct Link {

@@ -19,7 +19,8 @@ use super::answer::{self, Answer, Body};
 use super::batch::Batch;
 use super::{buffer, leases};
 use crate::lending::{self, Loans};
-use ropewalk_capi::object::{Object, Raised, detached, raise, take_exception};
+use ropewalk_capi::errors::raise;
+use ropewalk_capi::object::{Object, Raised, detached, take_exception};
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };

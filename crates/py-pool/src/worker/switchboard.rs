@@ -12,8 +12,9 @@ use ropewalk_shm::segment::Segment;
 use ropewalk_shm::switchboard::{self, Heard, Received};
 
 use ropewalk_capi::entry;
+use ropewalk_capi::errors::{fail, raise};
 use ropewalk_capi::heap;
-use ropewalk_capi::object::{Object, Raised, detached, fail, raise};
+use ropewalk_capi::object::{Object, Raised, detached};
 
 /// The hub, and whether it was told to stop: then nobody waits for room any more.
 struct Hub {

@@ -391,7 +391,7 @@ impl Engine {
                         let failure = Failure::Crashed {
                             pid,
                             status: None,
-                            reason: Some(error.report().into()),
+                            reason: Some(error.message().into()),
                             stack: None,
                             starting: false,
                         };

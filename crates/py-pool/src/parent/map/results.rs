@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use ropewalk_base::Code;
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::{Engine, Failure, Outcome, Sleeper, Task};
 
@@ -30,7 +31,7 @@ fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
     if reply.flags & flags::ERROR == 0 {
         return Ok(false); // It was the answer that did not unpickle.
     }
-    let class = py.import("ropewalk._errors")?.getattr("DecodeError")?;
+    let class = errors::class(py, Code::DecodeError)?;
     Ok(error.is_instance(py, &class))
 }
 
