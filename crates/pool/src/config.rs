@@ -87,8 +87,4 @@ pub struct Config {
     pub grace: Duration,
     /// Whether workers are started as they are needed, from the first task on: for pools inside of a worker.
     pub lazy: bool,
-    /// How to make worker processes; `None` for a pool of local threads, which come to [`take_local`].
-    ///
-    /// [`take_local`]: crate::Engine::take_local
-    pub spawn: Option<Spawn>,
 }

@@ -10,10 +10,10 @@ use ropewalk_os::{memfd, socket};
 use ropewalk_shm::arena::Arena;
 use ropewalk_sync::Mutex;
 
+use crate::backend::processes::ProcessPool;
 use crate::clock;
 use crate::config::{Config, OnCrash, OnFull, Spawn};
 use crate::control::{self, Control};
-use crate::engine::Engine;
 use crate::frame::{self, Entry, Part};
 use crate::function::Function;
 use crate::lane::LaneLayout;
@@ -74,9 +74,8 @@ pub fn lane(program: &[u8]) {
         on_crash: OnCrash::Replace,
         grace: Duration::from_millis(20),
         lazy: false,
-        spawn: Some(spawn),
     };
-    let engine = Engine::start_simulated(config, near).expect("started");
+    let engine = ProcessPool::simulated(config, spawn, near).expect("started");
     let function = engine.function("f", Payload::default());
     let mut worker = None;
     let mut tasks: Vec<Arc<Task>> = Vec::new();
@@ -95,7 +94,7 @@ pub fn lane(program: &[u8]) {
             (3, _) => {
                 now += Duration::from_millis(u64::from(a));
                 clock::set(now);
-                let _ = engine.tick(now);
+                let _ = engine.look_after(now);
             }
             (4, _) => engine.catch_up(),
             (5, Some(_)) => end(&engine, &mut worker, i32::from(a)),
@@ -113,14 +112,14 @@ pub fn lane(program: &[u8]) {
         worker = fork(&engine, &zygote);
         now += Duration::from_secs(1);
         clock::set(now);
-        let _ = engine.tick(now);
+        let _ = engine.look_after(now);
     }
     assert!(engine.has_ended() || engine.broken().is_some(), "the pool does not end");
     assert!(tasks.iter().all(|task| task.is_done()), "a task has no end");
     clock::unset();
 }
 
-fn fork(engine: &Arc<Engine>, zygote: &OwnedFd) -> Option<Hostile> {
+fn fork(engine: &Arc<ProcessPool>, zygote: &OwnedFd) -> Option<Hostile> {
     let Ok(Request::Spawn(id, given)) = read_request(zygote) else { return None };
     let (socket, page, event) = (given.socket, given.control, given.event);
     let lane = given.lanes.into_iter().next()?;
@@ -133,13 +132,18 @@ fn fork(engine: &Arc<Engine>, zygote: &OwnedFd) -> Option<Hostile> {
     Some(Hostile { id, end, lane: lane_map, page: page_map, socket, started: 0 })
 }
 
-fn end(engine: &Arc<Engine>, worker: &mut Option<Hostile>, status: i32) {
+fn end(engine: &Arc<ProcessPool>, worker: &mut Option<Hostile>, status: i32) {
     if let Some(worker) = worker.take() {
         engine.worker_gone(worker.id, Some(status));
     }
 }
 
-fn submit(engine: &Arc<Engine>, function: &Arc<Function>, leased: bool, length: u8) -> Option<Arc<Task>> {
+fn submit(
+    engine: &Arc<ProcessPool>,
+    function: &Arc<Function>,
+    leased: bool,
+    length: u8,
+) -> Option<Arc<Task>> {
     let bytes = vec![length; 8 + usize::from(length) * 16];
     let payload = if leased {
         let lease = Arc::new(Arena::global().put_parts(&[&bytes]).expect("room"));

@@ -18,6 +18,7 @@ mod locked;
 mod outcome;
 mod passing;
 mod payload;
+mod pool;
 mod queue;
 #[cfg(test)]
 mod simulation;
@@ -28,15 +29,17 @@ pub mod wire;
 pub mod worker;
 pub mod zygote;
 
+pub use backend::Capabilities;
 pub use backend::threads::{Finished, Taken};
 pub use config::{Config, Handed, OnCrash, OnFull, Spawn};
 pub use control::Control;
-pub use engine::{Engine, Refused, Sleeper, Waited};
+pub use engine::Engine;
 pub use function::Function;
 pub use lane::LaneLayout;
 pub use locked::Opaque;
 pub use outcome::{Failure, Limit, Outcome, Phase, Record, Reply};
 pub use payload::Payload;
+pub use pool::{Refused, Sleeper, Waited};
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 pub use task::{Call, Called, Options, Stage, Task};
 pub use zygote::ZygoteCommand;

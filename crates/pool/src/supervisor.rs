@@ -4,6 +4,7 @@
 //! thread that started it and this one ends with the process.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -18,15 +19,53 @@ use ropewalk_os::process;
 use ropewalk_shm::arena::Arena;
 use ropewalk_sync::{Mutex, PerProcess};
 
-use crate::engine::Engine;
+use crate::control::Control;
 use crate::zygote::{Message, Zygote, ZygoteCommand};
 
 const WAKE: u64 = 0;
 
+/// A pool that the supervisor looks after.
+pub(crate) trait Supervised: Debug + Send + Sync {
+    /// Looks after itself; gives the time of the next look.
+    fn look_after(&self, now: Instant) -> Option<Instant>;
+
+    /// Whether there is nothing left to look after.
+    fn has_ended(&self) -> bool;
+
+    /// Where it is rung.
+    fn control(&self) -> &Control;
+}
+
+/// Who has asked zygotes for workers, and learns what becomes of them.
+pub(crate) trait Employer: Debug + Send + Sync {
+    fn learn(&self, worker: u64, event: WorkerEvent);
+
+    /// A zygote is gone, and its workers with it; `restart` starts another one.
+    fn zygote_gone(
+        &self,
+        zygote: &Arc<Zygote>,
+        reason: &str,
+        restart: &dyn Fn(&ZygoteCommand) -> Result<Arc<Zygote>>,
+    );
+}
+
+/// What becomes of a worker that was asked for.
+#[derive(Debug)]
+pub(crate) enum WorkerEvent {
+    /// It was forked: its process id and, unless this process is out of descriptors, its pidfd.
+    Spawned(i32, Option<Arc<OwnedFd>>),
+    /// It could not be forked: why.
+    Failed(String),
+    /// Its process has ended, with this status if that is known.
+    Gone(Option<i32>),
+    /// Its end of its socket is closed.
+    HungUp,
+}
+
 /// What a descriptor in the supervisor's set belongs to.
 #[derive(Debug)]
 enum Source {
-    Engine(Weak<Engine>),
+    Pool(Weak<dyn Supervised>),
     Zygote(Arc<Zygote>),
     Worker {
         id: u64,
@@ -36,10 +75,10 @@ enum Source {
     Socket(u64),
 }
 
-/// A worker of some engine.
+/// A worker that somebody has asked for.
 #[derive(Debug)]
 struct Followed {
-    engine: Weak<Engine>,
+    employer: Weak<dyn Employer>,
     /// Which sources its pidfd and its socket are.
     pidfd: Option<u64>,
     socket: Option<u64>,
@@ -48,8 +87,10 @@ struct Followed {
 #[derive(Debug, Default)]
 struct Watched {
     sources: HashMap<u64, Source>,
-    /// Engines that have not ended, whoever else has let go of them, each with its next own time to look.
-    engines: HashMap<u64, (Arc<Engine>, Option<Instant>)>,
+    /// Pools that have not ended, whoever else has let go of them, each with its next own time to look.
+    pools: HashMap<u64, (Arc<dyn Supervised>, Option<Instant>)>,
+    /// Whoever may have workers of a zygote.
+    employers: Vec<Weak<dyn Employer>>,
     zygotes: HashMap<ZygoteCommand, Arc<Zygote>>,
     workers: HashMap<u64, Followed>,
     /// Zygotes to be started, with where to answer.
@@ -110,17 +151,25 @@ impl Supervisor {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn add_engine(&self, engine: &Arc<Engine>) {
+    pub(crate) fn add_pool(&self, pool: Arc<dyn Supervised>) {
         let token = self.number();
+        let (event, own) = (pool.control().event_fd(), pool.control().own_fd());
         let mut watched = self.watched.lock();
-        watched.sources.insert(token, Source::Engine(Arc::downgrade(engine)));
-        watched.engines.insert(token, (Arc::clone(engine), Some(Instant::now())));
+        watched.sources.insert(token, Source::Pool(Arc::downgrade(&pool)));
+        watched.pools.insert(token, (Arc::clone(&pool), Some(Instant::now())));
         drop(watched);
-        let _ = self.epoll.add(engine.control.event_fd(), token, Interest::READ | Interest::EDGE);
-        if let Some(own) = engine.control.own_fd() {
+        let _ = self.epoll.add(event, token, Interest::READ | Interest::EDGE);
+        if let Some(own) = own {
             let _ = self.epoll.add(own, token, Interest::READ);
         }
         self.wake.signal();
+    }
+
+    /// Has somebody told of the ends of zygotes.
+    pub(crate) fn add_employer(&self, employer: Weak<dyn Employer>) {
+        let mut watched = self.watched.lock();
+        watched.employers.retain(|known| known.strong_count() > 0);
+        watched.employers.push(employer);
     }
 
     /// The zygote of a command, started if there is none. Blocks until its process exists, not until it is ready.
@@ -137,9 +186,9 @@ impl Supervisor {
         answered.recv().map_err(|_| error!(Code::ZygoteFailed, "the supervisor's thread is gone"))?
     }
 
-    pub(crate) fn new_worker_id(&self, engine: &Weak<Engine>) -> u64 {
+    pub(crate) fn new_worker_id(&self, employer: Weak<dyn Employer>) -> u64 {
         let id = self.number();
-        let followed = Followed { engine: engine.clone(), pidfd: None, socket: None };
+        let followed = Followed { employer, pidfd: None, socket: None };
         self.watched.lock().workers.insert(id, followed);
         id
     }
@@ -159,7 +208,7 @@ impl Supervisor {
         }
     }
 
-    /// Has the engine told when a worker's end of its socket is closed, while the worker is not forgotten.
+    /// Has its employer told when a worker's end of its socket is closed, while the worker is not forgotten.
     pub(crate) fn watch_socket(id: u64, socket: BorrowedFd<'_>) {
         let Some(supervisor) = Self::existing() else { return };
         let token = supervisor.number();
@@ -175,8 +224,8 @@ impl Supervisor {
         process::block_all_signals();
         let mut events = Vec::new();
         loop {
-            let engines = self.watched.lock().engines.values().filter_map(|(_, at)| *at).min();
-            let due = engines.into_iter().chain(Arena::global().idle_at()).min();
+            let pools = self.watched.lock().pools.values().filter_map(|(_, at)| *at).min();
+            let due = pools.into_iter().chain(Arena::global().idle_at()).min();
             let timeout = due.map(|at| at.saturating_duration_since(Instant::now()));
             if self.epoll.wait(&mut events, timeout).is_err() {
                 return;
@@ -198,15 +247,15 @@ impl Supervisor {
             }
             let mut touched = Vec::new();
             for token in events.iter().map(|event| event.token) {
-                let mut deaf = None;
+                let mut hung_up = None;
                 let worker = match self.watched.lock().sources.get(&token) {
                     Some(Source::Socket(id)) => {
-                        deaf = Some(*id);
+                        hung_up = Some(*id);
                         None
                     }
-                    Some(Source::Engine(engine)) => {
-                        if let Some(engine) = engine.upgrade() {
-                            engine.control.drain();
+                    Some(Source::Pool(pool)) => {
+                        if let Some(pool) = pool.upgrade() {
+                            pool.control().drain();
                         }
                         touched.push(token);
                         None
@@ -217,8 +266,8 @@ impl Supervisor {
                 if let Some(id) = worker {
                     self.worker_ended(token, id);
                 }
-                if let Some((id, engine)) = deaf.and_then(|id| Some((id, self.engine_of(id)?))) {
-                    engine.worker_deaf(id);
+                if let Some(id) = hung_up {
+                    self.tell_employer(id, WorkerEvent::HungUp);
                 }
             }
             self.tick(&touched);
@@ -248,8 +297,14 @@ impl Supervisor {
         Ok(zygote)
     }
 
-    fn engine_of(&self, worker: u64) -> Option<Arc<Engine>> {
-        self.watched.lock().workers.get(&worker).and_then(|followed| followed.engine.upgrade())
+    fn employer_of(&self, worker: u64) -> Option<Arc<dyn Employer>> {
+        self.watched.lock().workers.get(&worker).and_then(|followed| followed.employer.upgrade())
+    }
+
+    fn tell_employer(&self, worker: u64, event: WorkerEvent) {
+        if let Some(employer) = self.employer_of(worker) {
+            employer.learn(worker, event);
+        }
     }
 
     fn listen(&self, token: u64, zygote: &Arc<Zygote>) {
@@ -262,12 +317,12 @@ impl Supervisor {
                 Ok(Some(Message::PreloadFailed(text))) => zygote.complain(text),
                 Ok(Some(Message::Spawned { worker, pid, pidfd })) => {
                     let pidfd = pidfd.map(Arc::new);
-                    match (self.engine_of(worker), &pidfd) {
-                        (Some(engine), _) => {
+                    match (self.employer_of(worker), &pidfd) {
+                        (Some(employer), _) => {
                             if let Some(pidfd) = &pidfd {
                                 self.watch_worker(worker, pidfd);
                             }
-                            engine.worker_spawned(worker, pid, pidfd.as_ref());
+                            employer.learn(worker, WorkerEvent::Spawned(pid, pidfd));
                         }
                         (None, Some(pidfd)) => {
                             let _ = ropewalk_os::pidfd::send_signal(pidfd.as_fd(), 9);
@@ -276,14 +331,10 @@ impl Supervisor {
                     }
                 }
                 Ok(Some(Message::Exited { worker, status })) => {
-                    if let Some(engine) = self.engine_of(worker) {
-                        engine.worker_gone(worker, Some(status));
-                    }
+                    self.tell_employer(worker, WorkerEvent::Gone(Some(status)));
                 }
                 Ok(Some(Message::Failed { worker, reason })) => {
-                    if let Some(engine) = self.engine_of(worker) {
-                        engine.worker_failed(worker, &reason);
-                    }
+                    self.tell_employer(worker, WorkerEvent::Failed(reason));
                 }
                 Err(_) => {
                     self.zygote_ended(token, zygote);
@@ -308,62 +359,57 @@ impl Supervisor {
     fn zygote_ended(&self, token: u64, zygote: &Arc<Zygote>) {
         let _ = self.epoll.remove(zygote.socket.as_fd());
         let reason = zygote.reap();
-        let engines: Vec<_> = {
+        let employers = {
             let mut watched = self.watched.lock();
             watched.sources.remove(&token);
             watched.zygotes.retain(|_, other| other.id != zygote.id);
-            watched.engines.values().map(|(engine, _)| Arc::clone(engine)).collect()
+            watched.employers.clone()
         };
-        for engine in engines {
-            engine.zygote_gone(zygote, &reason, || self.restart(&engine));
+        for employer in employers.iter().filter_map(Weak::upgrade) {
+            employer.zygote_gone(zygote, &reason, &|command| self.restart(command));
         }
     }
 
-    fn restart(&self, engine: &Arc<Engine>) -> Result<Arc<Zygote>> {
-        let Some(spawn) = &engine.config.spawn else {
-            return Err(error!(Code::ZygoteFailed, "the pool has no worker processes"));
-        };
-        let existing = self.watched.lock().zygotes.get(&spawn.zygote).map(Arc::clone);
-        existing.map_or_else(|| self.start_zygote(&spawn.zygote), Ok)
+    fn restart(&self, command: &ZygoteCommand) -> Result<Arc<Zygote>> {
+        let existing = self.watched.lock().zygotes.get(command).map(Arc::clone);
+        existing.map_or_else(|| self.start_zygote(command), Ok)
     }
 
     fn worker_ended(&self, token: u64, id: u64) {
         if let Some(Source::Worker { pidfd, .. }) = self.watched.lock().sources.remove(&token) {
             let _ = self.epoll.remove(pidfd.as_fd());
         }
-        if let Some(engine) = self.engine_of(id) {
-            engine.worker_gone(id, None);
-        }
+        self.tell_employer(id, WorkerEvent::Gone(None));
     }
 
-    /// Lets the engines that were rung, or whose time has come, look after themselves; drops those that have ended.
+    /// Lets the pools that were rung, or whose time has come, look after themselves; drops those that have ended.
     fn tick(&self, touched: &[u64]) {
         let now = Instant::now();
-        let due: Vec<(u64, Arc<Engine>)> = self
+        let due: Vec<(u64, Arc<dyn Supervised>)> = self
             .watched
             .lock()
-            .engines
+            .pools
             .iter()
             .filter(|(token, (_, at))| touched.contains(token) || at.is_some_and(|at| at <= now))
-            .map(|(token, (engine, _))| (*token, Arc::clone(engine)))
+            .map(|(token, (pool, _))| (*token, Arc::clone(pool)))
             .collect();
-        for (token, engine) in due {
-            let next = engine.tick(now);
-            if engine.has_ended() {
-                let _ = self.epoll.remove(engine.control.event_fd());
-                if let Some(own) = engine.control.own_fd() {
+        for (token, pool) in due {
+            let next = pool.look_after(now);
+            if pool.has_ended() {
+                let _ = self.epoll.remove(pool.control().event_fd());
+                if let Some(own) = pool.control().own_fd() {
                     let _ = self.epoll.remove(own);
                 }
                 let mut watched = self.watched.lock();
-                watched.engines.remove(&token);
+                watched.pools.remove(&token);
                 watched.sources.remove(&token);
-                let last = watched.engines.is_empty();
+                let last = watched.pools.is_empty();
                 drop(watched);
                 if last {
                     // Nobody is left who would use again what is kept.
                     Arena::global().trim();
                 }
-            } else if let Some(entry) = self.watched.lock().engines.get_mut(&token) {
+            } else if let Some(entry) = self.watched.lock().pools.get_mut(&token) {
                 entry.1 = next;
             }
         }

@@ -51,7 +51,7 @@ pub struct Options {
 
 /// Workers that may die in a row with a task first in their lane and not started: it is blamed then, for else a worker
 /// that takes back its own word could have it sent to others for ever.
-const MOST_BEREAVED: u32 = 64;
+const MOST_WORKERS_LOST: u32 = 64;
 
 const PHASE: u32 = 0b111;
 const WATCHED: u32 = 1 << 3;
@@ -92,7 +92,7 @@ pub struct Task {
     /// Times that it is known to have been started; written under the engine's lock.
     attempt: AtomicU32,
     /// Workers that have died while it was the next one that they would have started.
-    bereaved: AtomicU32,
+    workers_lost: AtomicU32,
     /// Whether there is a timer for its run; written under the engine's lock.
     armed: AtomicBool,
     /// The lane it lies in while sent; written under the engine's lock.
@@ -120,7 +120,7 @@ impl Task {
             submitted: clock::now(),
             word: AtomicU32::new(Stage::Queued as u32),
             attempt: AtomicU32::new(attempt),
-            bereaved: AtomicU32::new(0),
+            workers_lost: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             lane: AtomicU64::new(u64::MAX),
             outcome: OnceLock::new(),
@@ -213,7 +213,7 @@ impl Task {
 
     /// Its worker has died and had not started it, by the worker's own word; true when that is no accident any more.
     pub(crate) fn lose_worker(&self) -> bool {
-        self.bereaved.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_BEREAVED
+        self.workers_lost.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_WORKERS_LOST
     }
 
     /// Ends the task; true if it is watched. The caller holds the engine's lock and has checked that it is not done.
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn so_many_lost_workers_are_no_accident() {
         let task = local(0);
-        assert_eq!((1..).find(|_| task.lose_worker()), Some(MOST_BEREAVED));
+        assert_eq!((1..).find(|_| task.lose_worker()), Some(MOST_WORKERS_LOST));
         assert!(task.lose_worker());
     }
 

@@ -48,7 +48,9 @@ fn is_cancelled(task: &Task) -> bool {
 #[test]
 fn numbers_tell_what_workers_do() {
     let pool = Pool::new(config(2));
-    assert!(pool.engine.is_remote() && !pool.engine.is_asleep() && !pool.engine.is_closed());
+    assert!(
+        pool.engine.capabilities().kind == "process" && !pool.engine.is_asleep() && !pool.engine.is_closed()
+    );
     let statistics = || pool.engine.statistics().expect("not forked");
     let count = |state| statistics().workers.iter().filter(|worker| worker.state == state).count();
     eventually("both are ready", || count(WorkerState::Idle) == 2);

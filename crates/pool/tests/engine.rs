@@ -5,7 +5,7 @@ mod rust_workers;
 use std::time::{Duration, Instant};
 
 use ropewalk_pool::{Config, Failure, Limit, OnFull, Options, Outcome, Phase, Refused};
-use rust_workers::{Pool, config, config_of_forks};
+use rust_workers::{Pool, config};
 
 /// Not a test of its own: what a zygote runs.
 #[test]
@@ -153,7 +153,7 @@ fn a_full_queue_refuses_and_a_closed_pool_too() {
 
 #[test]
 fn a_pool_does_with_the_workers_that_it_can_have() {
-    let pool = Pool::new(config_of_forks(8, 3));
+    let pool = Pool::of_forks(config(8), 3);
     let tasks: Vec<_> = (0..200).map(|i| pool.submit(&format!("echo {i}"))).collect();
     for (i, task) in tasks.iter().enumerate() {
         assert_eq!(pool.text(task), i.to_string());
@@ -173,7 +173,7 @@ fn a_pool_does_with_the_workers_that_it_can_have() {
 
 #[test]
 fn a_pool_without_any_worker_says_which_limit_it_is() {
-    let pool = Pool::new(config_of_forks(2, 0));
+    let pool = Pool::of_forks(config(2), 0);
     let task = match pool.try_submit("echo", Options::default()) {
         Ok(task) => {
             pool.wait(&task);

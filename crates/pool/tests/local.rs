@@ -20,12 +20,11 @@ fn config() -> Config {
         on_crash: OnCrash::Replace,
         lazy: false,
         grace: Duration::from_secs(1),
-        spawn: None,
     }
 }
 
-fn engine(config: Config) -> Arc<Engine> {
-    Engine::start(config).expect("started")
+fn engine(config: Config) -> Engine {
+    Engine::of_threads(config).expect("started")
 }
 
 fn try_submit(engine: &Engine, number: u64, options: Options) -> Result<Arc<Task>, Refused> {
@@ -78,7 +77,12 @@ fn counters(engine: &Engine) -> (u64, u64, u64, u64, u64, u64) {
 #[test]
 fn tasks_are_taken_in_order_and_answered_once() {
     let engine = engine(config());
-    assert!(!engine.is_remote() && !engine.is_asleep() && !engine.is_closed() && !engine.is_forked());
+    assert!(
+        engine.capabilities().kind == "thread"
+            && !engine.is_asleep()
+            && !engine.is_closed()
+            && !engine.is_forked()
+    );
     assert!(take(&engine).is_none());
     let tasks = [submit(&engine, 1), submit(&engine, 2)];
     let urgent = try_submit(&engine, 3, Options { priority: 1, ..Options::default() }).expect("taken");

@@ -1,24 +1,55 @@
-//! Tasks that threads of this process take and run, and the threads that wait for them.
+//! Threads of this process: the layer above brings them, and they come to the queue themselves.
+//!
+//! A call and its result are values that only the layer above understands; nothing is encoded. Nobody has to look after
+//! such a pool: the thread that ends a task takes the next one with the same hold of the lock.
 
-use std::cell::RefCell;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use ropewalk_base::Result;
+use ropewalk_sync::Condvar;
 use ropewalk_sync::spin::AdaptiveSpin;
 
+use super::{Backend, Capabilities, Interrupted};
 use crate::clock;
-use crate::engine::{Core, Engine, Running, State, Waited};
+use crate::config::Config;
+use crate::engine::{Engine, Kind};
 use crate::locked::{Guard, Opaque};
 use crate::outcome::{Outcome, Record};
+use crate::pool::{Lifecycle, Pool, PoolState};
+use crate::statistics::WorkerStatistics;
 use crate::task::{Call, Stage, Task};
 
-thread_local! {
-    /// How long it has paid in this thread to look for a local task's end.
-    static WAITER: RefCell<AdaptiveSpin> = const { RefCell::new(AdaptiveSpin::new()) };
+/// Workers that are threads of this process.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    /// Where a thread without a task sleeps.
+    ready: Condvar,
+    /// Changes when the thread that spins is told of a task; written under the lock.
+    told: AtomicU32,
 }
 
-/// What a local thread gets when it asks for a task.
+/// The threads of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Crew {
+    /// Tasks that are being run.
+    running: Vec<Run>,
+    /// Threads that sleep until there is a task.
+    idle: usize,
+    /// A thread without a task spins, and has not been told of one.
+    spins: bool,
+}
+
+/// A task that is being run.
+#[derive(Debug)]
+struct Run {
+    task: Arc<Task>,
+    since: Instant,
+}
+
+/// What a thread gets when it asks for a task.
 #[derive(Debug)]
 pub enum Taken {
     /// A task, and what to call for it.
@@ -29,7 +60,7 @@ pub enum Taken {
     Closed,
 }
 
-/// A local task that has been run.
+/// A task that a thread has run.
 #[derive(Debug)]
 pub struct Finished {
     /// The task that [`Engine::take_local`] gave.
@@ -44,16 +75,119 @@ pub struct Finished {
     pub again: Option<Opaque>,
 }
 
+impl Backend for Threads {
+    type Settings = ();
+    type Members = Crew;
+
+    const CAPABILITIES: Capabilities = Capabilities {
+        kind: "thread",
+        encodes: false,
+        shares_memory: false,
+        starts_workers: false,
+        ends_running: false,
+        isolates: false,
+    };
+    const POLLED: bool = false;
+
+    fn new((): ()) -> Self {
+        Self { ready: Condvar::new(), told: AtomicU32::new(0) }
+    }
+
+    fn prepare(_pool: &Pool<Self>, _page: OwnedFd) -> Result<()> {
+        Ok(())
+    }
+
+    fn start(_pool: &Pool<Self>) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, _priority: i32) {
+        pool.tell_a_thread(state);
+    }
+
+    fn requeued(pool: &Pool<Self>, state: &mut PoolState<Self>) {
+        pool.tell_a_thread(state);
+    }
+
+    fn busy(members: &Crew) -> usize {
+        members.running.len()
+    }
+
+    fn waiting(_members: &Crew) -> usize {
+        0
+    }
+
+    fn has_work(_members: &Crew) -> bool {
+        false
+    }
+
+    fn is_drained(members: &Crew) -> bool {
+        members.running.is_empty()
+    }
+
+    fn is_gone(members: &Crew) -> bool {
+        members.running.is_empty()
+    }
+
+    fn statistics(state: &PoolState<Self>) -> (usize, usize, Vec<WorkerStatistics>) {
+        (state.members.running.len(), 0, Vec::new())
+    }
+
+    fn is_running(_state: &mut PoolState<Self>, task: &Arc<Task>) -> bool {
+        task.stage() == Stage::Running
+    }
+
+    fn interrupt(
+        _pool: &Pool<Self>,
+        _state: &mut PoolState<Self>,
+        _task: &Arc<Task>,
+        _force: bool,
+        _cancelled: bool,
+    ) -> Interrupted {
+        Interrupted::Unstoppable
+    }
+
+    fn run_ends(members: &mut Crew, task: &Arc<Task>, timeout: Duration, _now: Instant) -> Option<Instant> {
+        let run = members.running.iter().find(|run| Arc::ptr_eq(&run.task, task))?;
+        run.since.checked_add(timeout)
+    }
+
+    fn abandon(members: &mut Crew) -> Vec<(Arc<Task>, i32)> {
+        members.running.iter().map(|run| (Arc::clone(&run.task), 0)).collect()
+    }
+
+    fn wake_all(pool: &Pool<Self>) {
+        pool.backend.ready.notify_all();
+    }
+
+    fn dismiss(_pool: &Pool<Self>, state: &mut PoolState<Self>) -> bool {
+        // They see that the pool is closed, and leave; what they run goes on.
+        state.members.running.is_empty()
+    }
+}
+
+/// What the threads themselves call. A pool of another kind has none, and is as good as closed to them.
 impl Engine {
+    /// Starts a pool of threads of this process, which come to [`take_local`](Self::take_local).
+    ///
+    /// # Errors
+    ///
+    /// When the machine is out of memory or descriptors.
+    pub fn of_threads(config: Config) -> Result<Self> {
+        Pool::start(config, ()).map(|pool| Self(Kind::Threads(pool)))
+    }
+
     /// Takes the next task for a thread of this process, blocking up to `timeout`.
     pub fn take_local(&self, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken {
-        match self.enter() {
-            Some(core) => self.take(core, spin, timeout),
+        let Kind::Threads(pool) = &self.0 else { return Taken::Closed };
+        match pool.enter() {
+            Some(state) => pool.take(state, spin, timeout),
             None => Taken::Closed,
         }
     }
 
-    /// Ends a local task, and takes the next one with the same hold of the lock.
+    /// Ends a task that a thread has run, and takes the next one with the same hold of the lock.
     ///
     /// # Errors
     ///
@@ -65,132 +199,117 @@ impl Engine {
         spin: &mut AdaptiveSpin,
         timeout: Duration,
     ) -> Result<Taken, Box<Task>> {
-        let Some(mut core) = self.enter() else { return Ok(Taken::Closed) };
+        let Kind::Threads(pool) = &self.0 else { return Ok(Taken::Closed) };
+        let Some(mut state) = pool.enter() else { return Ok(Taken::Closed) };
         let task = Arc::clone(&finished.task);
-        self.end_run(&mut core, finished);
+        pool.end_run(&mut state, finished);
         match Arc::into_inner(task) {
             Some(last) => Err(Box::new(last)),
-            None => Ok(self.take(core, spin, timeout)),
+            None => Ok(pool.take(state, spin, timeout)),
         }
     }
 
-    /// Ends a local task, and takes none.
+    /// Ends a task that a thread has run, and takes none.
     pub fn finish_local(&self, finished: Finished) {
-        if let Some(mut core) = self.enter() {
-            self.end_run(&mut core, finished);
+        if let Kind::Threads(pool) = &self.0
+            && let Some(mut state) = pool.enter()
+        {
+            pool.end_run(&mut state, finished);
         }
     }
+}
 
-    fn end_run(&self, core: &mut Core, finished: Finished) {
+impl Pool<Threads> {
+    fn end_run(&self, state: &mut PoolState<Threads>, finished: Finished) {
         let Finished { task, value, raised, busy_ns, again } = finished;
-        core.local.retain(|running| !Arc::ptr_eq(&running.task, &task));
+        state.members.running.retain(|run| !Arc::ptr_eq(&run.task, &task));
         let pid = ropewalk_os::process::current_pid();
         let record = Record { pid, busy_ns, ..Record::default() };
         let outcome = Outcome::Local { value, raised };
         match (raised, again, &task.call) {
             (true, Some(work), Call::Local(slot)) => {
                 *slot.lock() = Some(work);
-                self.retry_or_finish(core, &task, outcome, record);
+                self.retry_or_finish(state, &task, outcome, record);
             }
-            _ => self.finish(core, &task, outcome, record),
+            _ => self.finish(state, &task, outcome, record),
         }
-        self.check_end(core);
+        self.check_end(state);
     }
 
-    fn take<'a>(&'a self, mut core: Guard<'a, Core>, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken {
+    fn take<'a>(
+        &'a self,
+        mut state: Guard<'a, PoolState<Threads>>,
+        spin: &mut AdaptiveSpin,
+        timeout: Duration,
+    ) -> Taken {
         let mut patient = true;
         loop {
-            while let Some(task) = core.queue.pop() {
+            while let Some(task) = state.queue.pop() {
                 let Call::Local(call) = &task.call else { continue };
                 let Some(work) = call.lock().take() else { continue };
                 task.count_attempt();
                 task.set_stage(Stage::Running);
-                core.local.push(Running { task: Arc::clone(&task), since: clock::now() });
-                self.may_begin(&mut core, &task);
-                if core.change_waiters > 0 {
+                state.members.running.push(Run { task: Arc::clone(&task), since: clock::now() });
+                self.may_begin(&mut state, &task);
+                if state.change_waiters > 0 {
                     Self::bump(&self.change_word);
                 }
-                self.tell_room(&mut core);
+                self.tell_room(&mut state);
                 return Taken::Task(task, work);
             }
-            if !matches!(core.state, State::Open) {
+            if !matches!(state.lifecycle, Lifecycle::Open) {
                 return Taken::Closed;
             }
-            self.publish_local_load(&core);
-            if patient && !core.local_spins {
+            self.publish_load(&state);
+            if patient && !state.members.spins {
                 patient = false;
-                core = self.spin_for_task(core, spin);
+                state = self.spin_for_task(state, spin);
                 continue;
             }
-            core.local_idle += 1;
-            let (again, late) = core.wait(&self.core, &self.local_ready, timeout);
-            core = again;
-            core.local_idle -= 1;
-            if late && core.queue.is_empty() {
+            state.members.idle += 1;
+            let (again, late) = state.wait(&self.state, &self.backend.ready, timeout);
+            state = again;
+            state.members.idle -= 1;
+            if late && state.queue.is_empty() {
                 return Taken::Nothing;
             }
         }
     }
 
     /// Looks for a task without the lock. One thread of a pool does so at a time, for the next task needs one.
-    fn spin_for_task<'a>(&'a self, mut core: Guard<'a, Core>, spin: &mut AdaptiveSpin) -> Guard<'a, Core> {
-        core.local_spins = true;
-        let before = self.local_told.load(Ordering::Relaxed);
-        drop(core);
+    fn spin_for_task<'a>(
+        &'a self,
+        mut state: Guard<'a, PoolState<Threads>>,
+        spin: &mut AdaptiveSpin,
+    ) -> Guard<'a, PoolState<Threads>> {
+        state.members.spins = true;
+        let before = self.backend.told.load(Ordering::Relaxed);
+        drop(state);
         // Whoever submits needs a core as well.
-        spin.spin(|| self.control.may_spin_beside(1), || self.local_told.load(Ordering::Acquire) != before);
-        let mut core = self.lock();
-        if self.local_told.load(Ordering::Relaxed) == before {
-            core.local_spins = false;
+        spin.spin(|| self.control.may_spin_beside(1), || self.backend.told.load(Ordering::Acquire) != before);
+        let mut state = self.lock();
+        if self.backend.told.load(Ordering::Relaxed) == before {
+            state.members.spins = false;
         }
-        core
+        state
     }
 
     /// Sees to it that somebody takes the task that has just been queued.
-    pub(crate) fn local_changed(&self, core: &mut Core) {
-        self.publish_local_load(core);
-        if core.local_spins {
+    fn tell_a_thread(&self, state: &mut PoolState<Threads>) {
+        self.publish_load(state);
+        if state.members.spins {
             // It looks into the queue once more before it sleeps, so it cannot miss this task.
-            core.local_spins = false;
-            self.local_told.fetch_add(1, Ordering::Release);
-        } else if core.local_idle > 0 {
-            self.local_ready.notify_one();
+            state.members.spins = false;
+            self.backend.told.fetch_add(1, Ordering::Release);
+        } else if state.members.idle > 0 {
+            self.backend.ready.notify_one();
         }
     }
 
     /// Says how many of the pool's threads have something to do, for those who consider to spin.
-    fn publish_local_load(&self, core: &Core) {
-        let busy = (core.local.len() + core.queue.len()).min(self.config.workers);
+    fn publish_load(&self, state: &PoolState<Threads>) {
+        let busy = (state.members.running.len() + state.queue.len()).min(self.config.workers);
         self.control.set_load(u32::try_from(busy).unwrap_or(u32::MAX));
-    }
-
-    /// Blocks until a local task has ended. Nobody drives a pool of threads, so nobody has to know who waits.
-    pub(crate) fn wait_local(&self, task: &Arc<Task>, deadline: Option<Instant>) -> Waited {
-        if task.is_done() {
-            return Waited::Ready;
-        }
-        // Its threads are not in a forked child.
-        if self.is_forked() || deadline.is_some_and(|at| at <= clock::now()) {
-            return Waited::TimedOut;
-        }
-        let look = || task.is_done();
-        if WAITER.with_borrow_mut(|spin| spin.spin(|| self.control.may_spin_beside(0), look)) {
-            return Waited::Ready;
-        }
-        loop {
-            let observed = task.prepare_sleep();
-            let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
-            let interrupted = timeout != Some(Duration::ZERO) && task.sleep(observed, timeout);
-            if task.is_done() {
-                return Waited::Ready;
-            }
-            if interrupted {
-                return Waited::Interrupted;
-            }
-            if deadline.is_some_and(|at| at <= clock::now()) {
-                return Waited::TimedOut;
-            }
-        }
     }
 }
 
@@ -200,12 +319,12 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, OnCrash, OnFull};
-    use crate::engine::Sleeper;
+    use crate::pool::{Sleeper, Waited};
     use crate::task::Options;
 
     const SOON: Duration = Duration::from_secs(60);
 
-    fn pool(workers: usize) -> Arc<Engine> {
+    fn pool(workers: usize) -> Engine {
         let config = Config {
             name: "local".into(),
             workers,
@@ -215,9 +334,8 @@ mod tests {
             on_crash: OnCrash::Replace,
             grace: Duration::ZERO,
             lazy: false,
-            spawn: None,
         };
-        Engine::start(config).expect("started")
+        Engine::of_threads(config).expect("started")
     }
 
     fn submit(engine: &Engine, number: u64) -> Arc<Task> {
@@ -313,9 +431,11 @@ mod tests {
     fn nobody_spins_while_every_core_has_a_task() {
         let cores = ropewalk_os::cpu::usable_cores();
         let (engine, mut spin) = (pool(cores), AdaptiveSpin::new());
-        assert!(engine.control.may_spin());
+        let Kind::Threads(pool) = &engine.0 else { panic!("of threads") };
+        let may_spin = || pool.control.may_spin();
+        assert!(may_spin());
         let tasks: Vec<_> = (1..).map(|number| submit(&engine, number)).take(cores).collect();
-        assert!(!engine.control.may_spin());
+        assert!(!may_spin());
         for _ in &tasks {
             let Taken::Task(task, value) = engine.take_local(&mut spin, Duration::ZERO) else {
                 panic!("each is there");
@@ -323,7 +443,7 @@ mod tests {
             engine.finish_local(Finished { task, value, raised: false, busy_ns: 0, again: None });
         }
         assert!(matches!(engine.take_local(&mut spin, Duration::ZERO), Taken::Nothing));
-        assert!(engine.control.may_spin());
+        assert!(may_spin());
         engine.close(false);
     }
 }

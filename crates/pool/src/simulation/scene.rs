@@ -9,10 +9,10 @@ use ropewalk_os::{eventfd::EventFd, poll, socket};
 use ropewalk_shm::arena::{Arena, Lease};
 use ropewalk_shm::segment::Segment;
 
+use crate::backend::processes::ProcessPool;
 use crate::clock;
 use crate::config::{Config, OnCrash, OnFull, Spawn};
 use crate::control::Control;
-use crate::engine::Engine;
 use crate::function::Function;
 use crate::passing::{self, Passed};
 use crate::payload::Payload;
@@ -107,7 +107,7 @@ impl Actor {
 
 /// See the module.
 pub(crate) struct Scene {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Arc<ProcessPool>,
     pub(crate) zygote: Arc<Zygote>,
     far: OwnedFd,
     pub(crate) now: Instant,
@@ -125,28 +125,39 @@ impl Scene {
             on_crash: OnCrash::Replace,
             lazy: false,
             grace: Duration::from_secs(1),
-            spawn: Some(Spawn {
-                handed: Arc::default(),
-                zygote: ZygoteCommand { program: "scene".into(), args: Vec::new(), env: Vec::new() },
-                spec: Arc::from(&b""[..]),
-                segments: Vec::new(),
-                blocks: Vec::new(),
-            }),
+        }
+    }
+
+    pub(crate) fn spawn() -> Spawn {
+        Spawn {
+            handed: Arc::default(),
+            zygote: ZygoteCommand { program: "scene".into(), args: Vec::new(), env: Vec::new() },
+            spec: Arc::from(&b""[..]),
+            segments: Vec::new(),
+            blocks: Vec::new(),
         }
     }
 
     pub(crate) fn new(config: Config) -> Self {
+        Self::with(config, Self::spawn())
+    }
+
+    pub(crate) fn with(config: Config, spawn: Spawn) -> Self {
         let now = Instant::now();
         clock::set(now);
         let (zygote, far) = Zygote::simulated().expect("a socket");
-        let engine = Engine::start_simulated(config, Arc::clone(&zygote)).expect("started");
+        let engine = ProcessPool::simulated(config, spawn, Arc::clone(&zygote)).expect("started");
         let function = engine.function("f", Payload::default());
         Self { engine, zygote, far, now, function }
     }
 
     /// A pool whose workers are all ready, and its workers.
     pub(crate) fn ready(config: Config) -> (Self, Vec<Actor>) {
-        let mut scene = Self::new(config);
+        Self::ready_with(config, Self::spawn())
+    }
+
+    pub(crate) fn ready_with(config: Config, spawn: Spawn) -> (Self, Vec<Actor>) {
+        let mut scene = Self::with(config, spawn);
         let mut actors: Vec<_> = scene.asked().into();
         for actor in &mut actors {
             scene.fork(actor);
@@ -228,7 +239,7 @@ impl Scene {
 
     /// The supervisor looks; gives when it will look again.
     pub(crate) fn tick(&self) -> Option<Instant> {
-        self.engine.tick(self.now)
+        self.engine.look_after(self.now)
     }
 
     /// So much time passes, and the supervisor looks.
@@ -258,7 +269,7 @@ impl Scene {
 
     /// Workers that the pool counts, whether born or not.
     pub(crate) fn workers(&self) -> usize {
-        self.engine.lock().workers.iter().flatten().count()
+        self.engine.lock().members.workers.iter().flatten().count()
     }
 
     /// Whether the pool has killed this worker.

@@ -10,10 +10,10 @@ use ropewalk_shm::arena::{Arena, Lease};
 
 use super::dice::Dice;
 use super::far::{Came, Far, pattern, tag_of};
+use crate::backend::processes::ProcessPool;
 use crate::clock;
 use crate::config::{Config, OnCrash, OnFull, Spawn};
 use crate::control::Control;
-use crate::engine::Engine;
 use crate::frame::{self, Entry, Part};
 use crate::function::Function;
 use crate::outcome::{Failure, Limit, Outcome};
@@ -49,7 +49,7 @@ struct Entered {
 pub(super) struct World {
     dice: Dice,
     tells: bool,
-    engine: Arc<Engine>,
+    engine: Arc<ProcessPool>,
     /// The zygote's end of its socket.
     zygote: OwnedFd,
     asked: VecDeque<Asked>,
@@ -71,6 +71,13 @@ impl World {
         let mut dice = Dice::new(seed);
         let now = Instant::now();
         clock::set(now);
+        let spawn = Spawn {
+            handed: std::sync::Arc::default(),
+            zygote: ZygoteCommand { program: "simulated".into(), args: Vec::new(), env: Vec::new() },
+            spec: Arc::from(&b""[..]),
+            segments: Vec::new(),
+            blocks: Vec::new(),
+        };
         let config = Config {
             name: "simulated".into(),
             workers: 1 + dice.below(3),
@@ -80,16 +87,9 @@ impl World {
             on_crash: OnCrash::Replace,
             lazy: false,
             grace: Duration::from_millis(dice.roll() % 20),
-            spawn: Some(Spawn {
-                handed: std::sync::Arc::default(),
-                zygote: ZygoteCommand { program: "simulated".into(), args: Vec::new(), env: Vec::new() },
-                spec: Arc::from(&b""[..]),
-                segments: Vec::new(),
-                blocks: Vec::new(),
-            }),
         };
         let (near, zygote) = Zygote::simulated().expect("a socket");
-        let engine = Engine::start_simulated(config, near).expect("started");
+        let engine = ProcessPool::simulated(config, spawn, near).expect("started");
         let functions = (0..2).map(|_| engine.function("f", Payload::default())).collect();
         Self {
             dice,
@@ -230,7 +230,7 @@ impl World {
     }
 
     fn tick(&self) {
-        let _ = self.engine.tick(self.now);
+        let _ = self.engine.look_after(self.now);
     }
 
     // --- the zygote -------------------------------------------------------------------------------------------------

@@ -156,13 +156,6 @@ fn work(mut end: WorkerEnd, hostile: &Hostile) {
 }
 
 pub(crate) fn config(workers: usize) -> Config {
-    config_of_forks(workers, usize::MAX)
-}
-
-/// A pool whose zygote can fork so often, and is told then that the limit of processes is reached.
-pub(crate) fn config_of_forks(workers: usize, forks: usize) -> Config {
-    let program = std::env::current_exe().expect("this binary");
-    let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];
     Config {
         name: "engine".into(),
         workers,
@@ -172,28 +165,39 @@ pub(crate) fn config_of_forks(workers: usize, forks: usize) -> Config {
         on_crash: OnCrash::Replace,
         lazy: false,
         grace: Duration::from_secs(1),
-        spawn: Some(Spawn {
-            handed: std::sync::Arc::default(),
-            zygote: ZygoteCommand {
-                program: program.into(),
-                args: args.iter().map(Into::into).collect(),
-                env: vec![(ZYGOTE.into(), Some(forks.to_string().into()))],
-            },
-            spec: Arc::from(&b""[..]),
-            segments: Vec::new(),
-            blocks: Vec::new(),
-        }),
+    }
+}
+
+/// A zygote that can fork so often, and is told then that the limit of processes is reached.
+fn spawn(forks: usize) -> Spawn {
+    let program = std::env::current_exe().expect("this binary");
+    let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];
+    Spawn {
+        handed: Arc::default(),
+        zygote: ZygoteCommand {
+            program: program.into(),
+            args: args.iter().map(Into::into).collect(),
+            env: vec![(ZYGOTE.into(), Some(forks.to_string().into()))],
+        },
+        spec: Arc::from(&b""[..]),
+        segments: Vec::new(),
+        blocks: Vec::new(),
     }
 }
 
 pub(crate) struct Pool {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Engine,
     pub(crate) function: Arc<Function>,
 }
 
 impl Pool {
     pub(crate) fn new(config: Config) -> Self {
-        let engine = Engine::start(config).expect("started");
+        Self::of_forks(config, usize::MAX)
+    }
+
+    /// A pool whose zygote can fork so often.
+    pub(crate) fn of_forks(config: Config, forks: usize) -> Self {
+        let engine = Engine::of_processes(config, spawn(forks)).expect("started");
         let function = engine.function("f", Payload::default());
         Self { engine, function }
     }

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use ropewalk_pool::{Call, Engine, Options, Refused, Task};
+use ropewalk_pool::{Call, Capabilities, Engine, Options, Refused, Task};
 
 /// See the module.
-pub(crate) struct EngineDoor(Arc<Engine>);
+pub(crate) struct EngineHandle(Engine);
 
-impl EngineDoor {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+impl EngineHandle {
+    pub(crate) fn new(engine: Engine) -> Self {
         Self(engine)
     }
 
@@ -58,9 +58,9 @@ impl EngineDoor {
         self.0.catch_up();
     }
 
-    /// Whether tasks go to worker processes.
-    pub(crate) fn is_remote(&self) -> bool {
-        self.0.is_remote()
+    /// What the pool's workers can do.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
     }
 
     /// Whether this is a forked child of the process that made it.

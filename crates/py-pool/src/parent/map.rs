@@ -161,9 +161,9 @@ impl MapIterator {
             settings.writable,
             settings.deadline,
         ))?;
-        let remote = inner.engine.is_remote();
+        let encodes = inner.engine.capabilities().encodes;
         let mut failure = None;
-        let function = if remote {
+        let function = if encodes {
             match Functions::get(&inner.functions, inner.engine.for_encoding(), callable) {
                 Ok(function) => Some(function),
                 Err(error) if !is_failure(py, &error) => return Err(error),
@@ -176,7 +176,7 @@ impl MapIterator {
             None
         };
         // A budget, a retry and a place in a bounded buffer are each input's own: no batches unless asked for.
-        let single = !remote
+        let single = !encodes
             || options.timeout.is_some()
             || options.deadline.is_some()
             || options.retries > 0
@@ -203,7 +203,7 @@ impl MapIterator {
             room: Slot::default(),
             state: Slot::new(State {
                 source: if failed { None } else { Some(source.unbind()) },
-                chunk: if remote { settings.chunksize.unwrap_or(1) } else { 1 },
+                chunk: if encodes { settings.chunksize.unwrap_or(1) } else { 1 },
                 remaining: settings.length,
                 taken: 0,
                 held: VecDeque::new(),

@@ -18,7 +18,7 @@ use ropewalk_pool::{
 use ropewalk_sync::Mutex;
 
 use super::encode::Lent;
-use super::engine::EngineDoor;
+use super::engine::EngineHandle;
 use super::functions::Functions;
 use super::future::{self, FutureBase};
 use super::local::{self, LocalCall};
@@ -31,7 +31,7 @@ const MOST_NESTED: u32 = 4;
 
 /// What a pool and its futures share.
 pub(crate) struct PoolInner {
-    pub(crate) engine: EngineDoor,
+    pub(crate) engine: EngineHandle,
     pub(crate) functions: Functions,
     future_type: Py<PyType>,
     /// In how many workers, one inside the other, this pool was made; 0 in the program itself.
@@ -46,7 +46,7 @@ pub(crate) struct PoolInner {
 
 impl PoolInner {
     pub(crate) fn kind(&self) -> &'static str {
-        if self.engine.is_remote() { "process" } else { "thread" }
+        self.engine.capabilities().kind
     }
 
     /// Puts a future on the collector's list; false if its task is done already.
@@ -170,7 +170,7 @@ impl PoolInner {
     ) -> PyResult<Call> {
         let py = callable.py();
         let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
-        if !self.engine.is_remote() {
+        if !self.engine.capabilities().encodes {
             let call = LocalCall {
                 callable: callable.clone().unbind(),
                 args: args.clone().unbind(),
@@ -291,7 +291,6 @@ impl PoolBase {
             grace: limit("grace", Some(settings.grace))?.unwrap_or(FOREVER),
             on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
             lazy: settings.depth > 0,
-            spawn,
         };
         let defaults = options((
             settings.timeout,
@@ -300,9 +299,13 @@ impl PoolBase {
             settings.writable,
             settings.deadline,
         ))?;
-        let engine = py.detach(|| Engine::start(config)).map_err(|error| errors::from_base(py, &error))?;
+        let start = || match spawn {
+            Some(spawn) => Engine::of_processes(config, spawn),
+            None => Engine::of_threads(config),
+        };
+        let engine = py.detach(start).map_err(|error| errors::from_base(py, &error))?;
         let inner = Arc::new(PoolInner {
-            engine: EngineDoor::new(engine),
+            engine: EngineHandle::new(engine),
             functions: Functions::default(),
             future_type: settings.future.unbind(),
             depth: settings.depth,

@@ -9,24 +9,24 @@ use ropewalk_shm::arena::Arena;
 use ropewalk_shm::ring::{Header, Position, PushError, Retract};
 use ropewalk_shm::segment::Segment;
 
+use super::workers::Worker;
+use super::{ProcessPool, ProcessPoolState};
 use crate::clock;
-use crate::engine::{Core, Engine};
 use crate::events::{self, What};
 use crate::frame::{self, Entry, Part, Table};
 use crate::function::Function;
 use crate::lane::{Sent, send_plain};
 use crate::outcome::{Failure, Outcome, Record, Reply};
 use crate::passing::{self, Passed};
+use crate::pool::Lifecycle;
 use crate::task::{Call, Stage, Task};
 use crate::wire::{flags, kind};
 
 /// How long tasks are, learned from the answers: it sets how many may wait in a lane.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct TaskLengths {
     /// Moving average of a task's busy time in nanoseconds; 0 before the first answer.
     average_ns: u64,
-    /// Whether a task of another than the usual priority was ever seen.
-    pub(crate) mixed_priorities: bool,
 }
 
 /// Enough waiting work to outlast the parent's next look at the rings.
@@ -45,7 +45,7 @@ const STEAL_ABOVE_NS: u64 = 30_000;
 /// unless the one before them has been running for longer than usual.
 pub(crate) const STEAL_AFTER: Duration = Duration::from_millis(1);
 
-impl Load {
+impl TaskLengths {
     fn learn(&mut self, busy_ns: u64) {
         self.average_ns = match self.average_ns {
             0 => busy_ns.max(1),
@@ -80,88 +80,93 @@ enum Fed {
     Never(&'static str),
 }
 
-impl Engine {
+impl ProcessPool {
     /// Feeds queued tasks to lanes: idle ones first, then busy ones with room; then lets idle lanes take waiting tasks
     /// from busy ones.
-    pub(crate) fn dispatch(&self, core: &mut Core) {
+    pub(crate) fn dispatch(&self, state: &mut ProcessPoolState) {
         if self.dropped_functions.any() {
             // Before the next task: what its function needs may be what these have left.
-            self.forget_functions(core);
+            self.forget_functions(state);
         }
         let mut ring = Vec::new();
-        while !core.queue.is_empty() {
-            let Some(index) = self.choose_lane(core) else { break };
-            let Some(task) = core.queue.pop() else { break };
-            match self.feed(core, index, &task) {
+        while !state.queue.is_empty() {
+            let Some(index) = self.choose_lane(state) else { break };
+            let Some(task) = state.queue.pop() else { break };
+            match self.feed(state, index, &task) {
                 Fed::Yes => {
                     if !ring.contains(&index) {
                         ring.push(index);
                     }
                 }
                 Fed::Full => {
-                    core.queue.push_front(task);
+                    state.queue.push_front(task);
                     // The next look begins with another lane.
-                    if core.idle.last() == Some(&index) {
-                        core.idle.rotate_right(1);
+                    if state.members.idle.last() == Some(&index) {
+                        state.members.idle.rotate_right(1);
                     }
                     break;
                 }
                 Fed::Broken => {
-                    core.queue.push_front(task);
-                    self.condemn_lane(core, index, CORRUPT_TASKS);
+                    state.queue.push_front(task);
+                    self.condemn_lane(state, index, CORRUPT_TASKS);
                 }
-                Fed::Never(reason) => self.refuse(core, &task, reason),
+                Fed::Never(reason) => self.refuse(state, &task, reason),
             }
         }
-        if core.queue.is_empty() && core.outstanding > core.busy.len() && !core.idle.is_empty() {
-            self.steal(core, &mut ring);
+        if state.queue.is_empty()
+            && state.members.outstanding > state.members.busy.len()
+            && !state.members.idle.is_empty()
+        {
+            self.steal(state, &mut ring);
         }
-        self.control.set_load(u32::try_from(core.busy.len()).unwrap_or(u32::MAX));
+        self.control.set_load(u32::try_from(state.members.busy.len()).unwrap_or(u32::MAX));
         // A worker that has just come up has taken tasks out of the queue.
-        self.tell_room(core);
+        self.tell_room(state);
         for index in ring {
-            if let Some(lane) = core.lanes.get(index).and_then(Option::as_ref) {
+            if let Some(lane) = state.members.lanes.get(index).and_then(Option::as_ref) {
                 lane.tasks.wake_consumer();
             }
         }
     }
 
     /// Ends a task that cannot be sent.
-    fn refuse(&self, core: &mut Core, task: &Arc<Task>, reason: &str) {
+    fn refuse(&self, state: &mut ProcessPoolState, task: &Arc<Task>, reason: &str) {
         let failure = Failure::Limit { code: Code::TooLarge, reason: reason.into() };
-        self.finish(core, task, Outcome::Failed(failure), Record::default());
+        self.finish(state, task, Outcome::Failed(failure), Record::default());
     }
 
-    fn choose_lane(&self, core: &mut Core) -> Option<usize> {
-        if let Some(index) = self.choose_idle(core) {
+    fn choose_lane(&self, state: &mut ProcessPoolState) -> Option<usize> {
+        if let Some(index) = self.choose_idle(state) {
             return Some(index);
         }
-        let limit = core.load.lane_limit();
-        let count = core.busy.len();
-        if count == 0 || core.outstanding >= count * limit {
+        let limit = state.members.task_lengths.lane_limit();
+        let count = state.members.busy.len();
+        if count == 0 || state.members.outstanding >= count * limit {
             return None;
         }
         for step in 0..count {
-            let at = (core.cursor + step) % count;
-            let index = *core.busy.get(at)?;
-            let lane = core.lanes.get(index)?.as_ref();
+            let at = (state.members.cursor + step) % count;
+            let index = *state.members.busy.get(at)?;
+            let lane = state.members.lanes.get(index)?.as_ref();
             if lane.is_some_and(|lane| !lane.closed && lane.outstanding.len() < limit) {
-                core.cursor = at + 1;
+                state.members.cursor = at + 1;
                 return Some(index);
             }
         }
         None
     }
 
-    fn feed(&self, core: &mut Core, index: usize, task: &Arc<Task>) -> Fed {
+    fn feed(&self, state: &mut ProcessPoolState, index: usize, task: &Arc<Task>) -> Fed {
         let Call::Remote { function, .. } = &task.call else {
             return Fed::Never("it is no call for a worker");
         };
         // Not kept locked: what is held for other tasks is looked through below.
         let function = function.lock().clone();
         let Some(function) = &function else { return Fed::Never("it has no function") };
-        let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { return Fed::Broken };
-        let Some(worker) = core.workers.get_mut(lane.worker).and_then(Option::as_mut) else {
+        let Some(lane) = state.members.lanes.get_mut(index).and_then(Option::as_mut) else {
+            return Fed::Broken;
+        };
+        let Some(worker) = state.members.workers.get_mut(lane.worker).and_then(Option::as_mut) else {
             return Fed::Broken;
         };
         let Some(payload) = task.payload() else { return Fed::Never("it has no arguments") };
@@ -209,33 +214,33 @@ impl Engine {
         drop(payload);
         task.sent_to(index);
         lane.outstanding.push_back(Sent::new(Arc::clone(task), position, function_at, sent_at));
-        core.outstanding += 1;
+        state.members.outstanding += 1;
         let worker = lane.worker;
         if lane.outstanding.len() == 1 {
             lane.front_since = sent_at;
-            core.idle.retain(|idle| *idle != index);
-            core.busy.push(index);
+            state.members.idle.retain(|idle| *idle != index);
+            state.members.busy.push(index);
         }
-        self.may_begin(core, task);
-        Self::limit_held(core, worker);
+        self.may_begin(state, task);
+        state.members.limit_segments(worker);
         Fed::Yes
     }
 
     /// Carries waiting tasks from the fullest lanes to idle ones.
-    fn steal(&self, core: &mut Core, ring: &mut Vec<usize>) {
+    fn steal(&self, state: &mut ProcessPoolState, ring: &mut Vec<usize>) {
         let now = clock::now();
-        let always = core.load.worth_stealing();
-        while core.outstanding > core.busy.len() {
-            let Some(index) = self.choose_idle(core) else { return };
+        let always = state.members.task_lengths.worth_stealing();
+        while state.members.outstanding > state.members.busy.len() {
+            let Some(index) = self.choose_idle(state) else { return };
             // The longest queue; among equals, the one that has waited longest behind its first task.
-            let longest = core.busy.iter().copied().max_by_key(|i| {
-                let lane = core.lanes.get(*i).and_then(Option::as_ref);
+            let longest = state.members.busy.iter().copied().max_by_key(|i| {
+                let lane = state.members.lanes.get(*i).and_then(Option::as_ref);
                 lane.map(|lane| {
                     (!always && now.duration_since(lane.front_since) > STEAL_AFTER, lane.outstanding.len())
                 })
             });
             let Some(victim) = longest else { return };
-            let Some(lane) = core.lanes.get_mut(victim).and_then(Option::as_mut) else { return };
+            let Some(lane) = state.members.lanes.get_mut(victim).and_then(Option::as_mut) else { return };
             if lane.outstanding.len() < 2 || !(always || now.duration_since(lane.front_since) > STEAL_AFTER) {
                 return;
             }
@@ -244,40 +249,45 @@ impl Engine {
                 return;
             }
             let Some(sent) = lane.outstanding.pop_back() else { return };
-            core.lane_shrank(victim, 1);
-            match self.feed(core, index, &sent.task) {
+            state.members.lane_shrank(victim, 1);
+            match self.feed(state, index, &sent.task) {
                 Fed::Yes => ring.push(index),
-                Fed::Never(reason) => self.refuse(core, &sent.task, reason),
+                Fed::Never(reason) => self.refuse(state, &sent.task, reason),
                 Fed::Full => {
                     sent.task.set_stage(Stage::Queued);
-                    core.queue.push_front(sent.task);
+                    state.queue.push_front(sent.task);
                     return;
                 }
                 Fed::Broken => {
                     sent.task.set_stage(Stage::Queued);
-                    core.queue.push_front(sent.task);
-                    self.condemn_lane(core, index, CORRUPT_TASKS);
+                    state.queue.push_front(sent.task);
+                    self.condemn_lane(state, index, CORRUPT_TASKS);
                     return;
                 }
             }
         }
     }
 
-    fn choose_idle(&self, core: &mut Core) -> Option<usize> {
-        while let Some(index) = core.idle.last().copied() {
-            if core.lanes.get(index).is_some_and(|lane| lane.as_ref().is_some_and(|lane| !lane.closed)) {
+    fn choose_idle(&self, state: &mut ProcessPoolState) -> Option<usize> {
+        while let Some(index) = state.members.idle.last().copied() {
+            if state
+                .members
+                .lanes
+                .get(index)
+                .is_some_and(|lane| lane.as_ref().is_some_and(|lane| !lane.closed))
+            {
                 return Some(index);
             }
-            core.idle.pop();
+            state.members.idle.pop();
         }
         None
     }
 
     /// Takes waiting tasks of a lower priority out of the lanes, so that `priority` goes first.
-    pub(crate) fn take_back_lower(&self, core: &mut Core, priority: i32) {
+    pub(crate) fn take_back_lower(&self, state: &mut ProcessPoolState, priority: i32) {
         let mut back = Vec::new();
-        for index in core.busy.clone() {
-            let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
+        for index in state.members.busy.clone() {
+            let Some(lane) = state.members.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
             let before = lane.outstanding.len();
             while let Some(last) = lane.outstanding.back() {
                 if last.task.options.priority >= priority
@@ -288,28 +298,28 @@ impl Engine {
                 back.extend(lane.outstanding.pop_back().map(|sent| sent.task));
             }
             let removed = before - lane.outstanding.len();
-            core.lane_shrank(index, removed);
+            state.members.lane_shrank(index, removed);
         }
         back.sort_by_key(|task| std::cmp::Reverse(task.id));
         for task in back {
             task.set_stage(Stage::Queued);
-            core.queue.push_front(task);
+            state.queue.push_front(task);
         }
     }
 
     /// Reads every result that is there; true if there was any record.
-    pub(crate) fn drain_lanes(&self, core: &mut Core) -> bool {
+    pub(crate) fn drain_lanes(&self, state: &mut ProcessPoolState) -> bool {
         let mut came = false;
-        if core.starting > 0 {
-            for index in 0..core.lanes.len() {
-                came |= self.drain_lane(core, index);
+        if state.members.starting > 0 {
+            for index in 0..state.members.lanes.len() {
+                came |= self.drain_lane(state, index);
             }
         } else {
-            let mut at = core.busy.len();
+            let mut at = state.members.busy.len();
             while at > 0 {
                 at -= 1;
-                if let Some(index) = core.busy.get(at).copied() {
-                    came |= self.drain_lane(core, index);
+                if let Some(index) = state.members.busy.get(at).copied() {
+                    came |= self.drain_lane(state, index);
                 }
             }
         }
@@ -317,16 +327,16 @@ impl Engine {
     }
 
     /// Reads one lane's results; true if there was any record.
-    pub(crate) fn drain_lane(&self, core: &mut Core, index: usize) -> bool {
+    pub(crate) fn drain_lane(&self, state: &mut ProcessPoolState, index: usize) -> bool {
         let mut came = false;
         // Bounded, so that a worker that never stops talking cannot hold the engine's lock.
         for _ in 0..MOST_AT_ONCE {
-            let Some(lane) = core.lanes.get_mut(index).and_then(Option::as_mut) else { return came };
+            let Some(lane) = state.members.lanes.get_mut(index).and_then(Option::as_mut) else { return came };
             let header = match lane.results.peek() {
                 Ok(Some(header)) => header,
                 Ok(None) => return came,
                 Err(_) => {
-                    self.condemn_lane(core, index, "its result ring is corrupt");
+                    self.condemn_lane(state, index, "its result ring is corrupt");
                     return came;
                 }
             };
@@ -336,16 +346,22 @@ impl Engine {
                 lane.results.copy_payload(&mut bytes);
             }
             lane.results.finish();
-            if let Err(error) = self.receive(core, index, header, bytes) {
-                self.condemn_lane(core, index, &error.to_string());
+            if let Err(error) = self.receive(state, index, header, bytes) {
+                self.condemn_lane(state, index, &error.to_string());
                 return came;
             }
         }
         came
     }
 
-    fn receive(&self, core: &mut Core, index: usize, header: Header, bytes: Vec<u8>) -> Result<()> {
-        let lane = core.lanes.get_mut(index).and_then(Option::as_mut);
+    fn receive(
+        &self,
+        state: &mut ProcessPoolState,
+        index: usize,
+        header: Header,
+        bytes: Vec<u8>,
+    ) -> Result<()> {
+        let lane = state.members.lanes.get_mut(index).and_then(Option::as_mut);
         let Some(lane) = lane else { return Ok(()) };
         let worker_index = lane.worker;
         match header.kind {
@@ -361,8 +377,8 @@ impl Engine {
                     sent.task.count_attempt();
                 }
                 lane.front_since = clock::now();
-                core.lane_shrank(index, 1);
-                let worker = core.workers.get_mut(worker_index).and_then(Option::as_mut);
+                state.members.lane_shrank(index, 1);
+                let worker = state.members.workers.get_mut(worker_index).and_then(Option::as_mut);
                 let Some(worker) = worker else { return Ok(()) };
                 // It is the worker's word, but no task has run for longer than it has been here.
                 let here =
@@ -396,7 +412,7 @@ impl Engine {
                             starting: false,
                         };
                         let record = Record { pid, busy_ns, ..Record::default() };
-                        self.retry_or_finish(core, &sent.task, Outcome::Failed(failure), record);
+                        self.retry_or_finish(state, &sent.task, Outcome::Failed(failure), record);
                         return Err(error);
                     }
                 };
@@ -413,34 +429,35 @@ impl Engine {
                 {
                     payload.lend_for_good();
                 }
-                core.load.learn(busy_ns);
-                core.failed_starts = 0;
-                core.lost_zygotes = 0;
+                state.members.task_lengths.learn(busy_ns);
+                state.members.failed_starts = 0;
+                state.members.lost_zygotes = 0;
                 let raised = header.flags & flags::ERROR != 0 && matches!(reply, Outcome::Replied(_));
                 let record = Record { pid, busy_ns, ..Record::default() };
                 if raised {
-                    self.retry_or_finish(core, &sent.task, reply, record);
+                    self.retry_or_finish(state, &sent.task, reply, record);
                 } else {
-                    self.finish(core, &sent.task, reply, record);
+                    self.finish(state, &sent.task, reply, record);
                 }
-                if core.doomed > 0 {
-                    self.end_if_alone(core, worker_index, None);
+                if state.members.evictions > 0 {
+                    self.end_if_alone(state, worker_index, None);
                 }
-                if !matches!(core.state, crate::engine::State::Open) {
-                    self.check_end(core);
+                if !matches!(state.lifecycle, Lifecycle::Open) {
+                    self.check_end(state);
                 }
             }
             kind::READY => {
                 if !lane.ready {
                     lane.ready = true;
-                    if let Some(worker) = core.workers.get_mut(worker_index).and_then(Option::as_mut) {
-                        worker.told_pid = i32::try_from(header.aux).unwrap_or(0);
+                    if let Some(worker) = state.members.workers.get_mut(worker_index).and_then(Option::as_mut)
+                    {
+                        worker.own_pid = i32::try_from(header.aux).unwrap_or(0);
                         worker.ready += 1;
                         if worker.ready == worker.lanes.len() {
-                            core.starting = core.starting.saturating_sub(1);
+                            state.members.starting = state.members.starting.saturating_sub(1);
                             events::tell(&self.config.name, What::WorkerStarted { pid: worker.known_pid() });
-                            core.failed_starts = 0;
-                            core.lost_zygotes = 0;
+                            state.members.failed_starts = 0;
+                            state.members.lost_zygotes = 0;
                         }
                     }
                 }
@@ -450,15 +467,15 @@ impl Engine {
             }
             kind::INIT_FAILED => {
                 let reply = Reply { flags: header.flags | flags::ERROR, bytes, segments: Vec::new() };
-                self.break_core(core, &Failure::Initializer(Arc::new(reply)));
+                self.break_now(state, &Failure::Initializer(Arc::new(reply)));
             }
             kind::RELEASE => {
-                if let Some(worker) = core.workers.get_mut(worker_index).and_then(Option::as_mut) {
+                if let Some(worker) = state.members.workers.get_mut(worker_index).and_then(Option::as_mut) {
                     worker.release(header.aux, header.id);
                 }
             }
             kind::LOST => {
-                if let Some(worker) = core.workers.get_mut(worker_index).and_then(Option::as_mut) {
+                if let Some(worker) = state.members.workers.get_mut(worker_index).and_then(Option::as_mut) {
                     worker.segments.remove(header.aux);
                 }
             }
@@ -487,7 +504,7 @@ fn push_function(lane: &mut crate::lane::Lane, function: &Arc<Function>) -> Resu
     }
 }
 
-impl crate::backend::processes::workers::Worker {
+impl Worker {
     /// Makes sure that the worker has, or will have, a segment's descriptor; false when its socket takes no more now.
     pub(crate) fn give_segment(&mut self, segment: &Arc<Segment>) -> bool {
         if self.segments.touch(segment) {

@@ -1,7 +1,5 @@
 //! Worker processes, as the parent sees them: asked for, supervised, dismissed, replaced.
 
-mod asking;
-
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,20 +11,21 @@ use ropewalk_os::pidfd;
 use ropewalk_shm::arena::Lease;
 use ropewalk_shm::segment::Segment;
 
-use crate::backend::processes::held::Held;
-use crate::backend::processes::neighbours::Doom;
+use super::eviction::Eviction;
+use super::segments::PassedSegments;
+use super::{Crew, ProcessPool, ProcessPoolState};
 use crate::clock;
-use crate::engine::{Core, Engine, State};
 use crate::events::{self, What};
 use crate::lane::{Lane, send_plain};
 use crate::outcome::{Failure, Outcome, Record};
 use crate::payload::Payload;
+use crate::pool::Lifecycle;
 use crate::supervisor::Supervisor;
 use crate::task::{Stage, Task};
 use crate::wire::kind;
-use crate::zygote::Zygote;
+use crate::zygote::{Zygote, ZygoteCommand};
 
-const SIGKILL: i32 = 9;
+pub(super) const SIGKILL: i32 = 9;
 /// How long a dead worker's wait status may take to come from the zygote.
 const STATUS_PATIENCE: Duration = Duration::from_millis(200);
 /// Zygotes that may be lost in a row before a worker of any of them was ready.
@@ -40,10 +39,8 @@ const FAILED_STARTS_PER_WORKER: u32 = 3;
 const LEAST_FAILED_STARTS: u32 = 8;
 /// How long a process may take to end after it has closed its descriptors.
 const END_PATIENCE: Duration = Duration::from_millis(500);
-const DEAF: &str = "it has closed the descriptors by which it hears from the pool";
+const HUNG_UP: &str = "it has closed the descriptors by which it hears from the pool";
 const SWEEP: Duration = Duration::from_millis(500);
-
-pub(crate) use asking::Spawning;
 
 /// One worker process.
 #[derive(Debug)]
@@ -53,7 +50,7 @@ pub(crate) struct Worker {
     pub(crate) pid: i32,
     /// What it calls itself, which can be known before the zygote's word arrives. For records only: nobody is signalled
     /// by it.
-    pub(crate) told_pid: i32,
+    pub(crate) own_pid: i32,
     pub(crate) pidfd: Option<Arc<OwnedFd>>,
     pub(crate) socket: OwnedFd,
     pub(crate) lanes: Vec<usize>,
@@ -62,7 +59,7 @@ pub(crate) struct Worker {
     pub(crate) completed: u64,
     pub(crate) busy_ns: u64,
     /// Segments whose descriptors it has.
-    pub(crate) segments: Held,
+    pub(crate) segments: PassedSegments,
     /// Segments that came from it and have not been named yet, or why they could not be taken in; oldest first.
     pub(crate) received: Vec<(u64, Result<Arc<Segment>>)>,
     /// Leases that its views still look into, each with how many `RELEASE`s are owed for it: one for each answer that
@@ -71,56 +68,56 @@ pub(crate) struct Worker {
     /// It has been asked to look at its socket, and nothing has fitted into that since.
     pub(crate) asked_to_look: bool,
     /// It has been told to leave.
-    dismissed: bool,
+    pub(super) dismissed: bool,
     /// It has been killed on purpose: a timeout, a cancellation.
-    killed: bool,
+    pub(super) killed: bool,
     /// Arguments of tasks that have ended though it runs them still: their memory is not used again before it is gone.
     pub(crate) outlived: Vec<Payload>,
     /// It is being ended for one of its tasks.
-    pub(crate) doom: Option<Doom>,
+    pub(crate) eviction: Option<Eviction>,
     /// It was sent this signal as the pool was ended.
-    signalled: Option<i32>,
+    pub(super) signalled: Option<i32>,
     /// Why it was killed, if it misbehaved.
-    condemned: Option<Arc<str>>,
+    pub(super) condemned: Option<Arc<str>>,
     /// Its process is gone, and its status is awaited until then.
-    dead_until: Option<Instant>,
+    pub(super) status_due: Option<Instant>,
     /// Its end of the socket is closed. A process that ends closes it too, and is given until then to be gone.
-    deaf_until: Option<Instant>,
-    status: Option<i32>,
+    pub(super) hang_up_due: Option<Instant>,
+    pub(super) status: Option<i32>,
 }
 
 impl Worker {
     /// One that has been asked for.
-    fn new(id: u64, socket: OwnedFd, lanes: Vec<usize>) -> Self {
+    pub(super) fn new(id: u64, socket: OwnedFd, lanes: Vec<usize>) -> Self {
         Self {
             id,
             pid: 0,
-            told_pid: 0,
+            own_pid: 0,
             pidfd: None,
             socket,
             lanes,
             ready: 0,
             completed: 0,
             busy_ns: 0,
-            segments: Held::default(),
+            segments: PassedSegments::default(),
             received: Vec::new(),
             retained: HashMap::new(),
             asked_to_look: false,
             dismissed: false,
             killed: false,
             outlived: Vec::new(),
-            doom: None,
+            eviction: None,
             signalled: None,
             condemned: None,
-            dead_until: None,
-            deaf_until: None,
+            status_due: None,
+            hang_up_due: None,
             status: None,
         }
     }
 
     /// Its process id, from the zygote or, as long as that has not spoken, from itself; 0 if neither has.
     pub(crate) fn known_pid(&self) -> i32 {
-        if self.pid == 0 { self.told_pid } else { self.pid }
+        if self.pid == 0 { self.own_pid } else { self.pid }
     }
 
     /// Keeps a lease for as long as the worker may look into it.
@@ -140,7 +137,7 @@ impl Worker {
     }
 
     pub(crate) fn is_dying(&self) -> bool {
-        self.dismissed || self.killed || self.doom.is_some() || self.dead_until.is_some()
+        self.dismissed || self.killed || self.eviction.is_some() || self.status_due.is_some()
     }
 
     pub(crate) fn is_killed(&self) -> bool {
@@ -167,161 +164,172 @@ impl Worker {
 
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(mutants, mutants::skip)]
-impl Engine {
+impl ProcessPool {
     /// For a simulation: the workers that have been sent a signal.
     pub(crate) fn killed_workers(&self) -> Vec<u64> {
-        let core = self.lock();
-        core.workers.iter().flatten().filter(|worker| worker.killed).map(|worker| worker.id).collect()
+        let state = self.lock();
+        state
+            .members
+            .workers
+            .iter()
+            .flatten()
+            .filter(|worker| worker.killed)
+            .map(|worker| worker.id)
+            .collect()
     }
 
     /// For a simulation: the tasks that lie with a worker.
     #[cfg(test)]
     pub(crate) fn given_to(&self, id: u64) -> Vec<u64> {
-        let core = self.lock();
-        let Some(worker) = core.workers.iter().flatten().find(|worker| worker.id == id) else {
+        let state = self.lock();
+        let Some(worker) = state.members.workers.iter().flatten().find(|worker| worker.id == id) else {
             return Vec::new();
         };
-        let lanes = worker.lanes.iter().filter_map(|lane| core.lanes.get(*lane)?.as_ref());
+        let lanes = worker.lanes.iter().filter_map(|lane| state.members.lanes.get(*lane)?.as_ref());
         lanes.flat_map(|lane| lane.outstanding.iter().map(|sent| sent.task.id)).collect()
     }
 }
 
-impl Engine {
-    fn find(core: &Core, id: u64) -> Option<usize> {
-        core.workers.iter().position(|worker| worker.as_ref().is_some_and(|worker| worker.id == id))
-    }
-
+impl ProcessPool {
     /// A worker's process has ended; its status may be known already.
     pub(crate) fn worker_gone(&self, id: u64, status: Option<i32>) {
-        let mut core = self.lock();
-        let Some(index) = Self::find(&core, id) else { return };
-        let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) else { return };
+        let mut state = self.lock();
+        let Some(index) = state.members.find(id) else { return };
+        let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut) else { return };
         worker.status = worker.status.or(status);
         if worker.status.is_some() || worker.dismissed {
-            self.bury(&mut core, index);
+            self.remove_worker(&mut state, index);
         } else {
-            worker.dead_until = Some(clock::now() + STATUS_PATIENCE);
+            worker.status_due = Some(clock::now() + STATUS_PATIENCE);
             // The supervisor has to look again by then, status or none.
             self.control.kick();
         }
     }
 
     /// A worker's end of its socket is closed: it ends, or one of its tasks has closed what is not its own.
-    pub(crate) fn worker_deaf(&self, id: u64) {
-        let mut core = self.lock();
-        let worker = Self::find(&core, id).and_then(|index| core.workers.get_mut(index)?.as_mut());
+    pub(crate) fn worker_hung_up(&self, id: u64) {
+        let mut state = self.lock();
+        let worker = state.members.find(id).and_then(|index| state.members.workers.get_mut(index)?.as_mut());
         if let Some(worker) = worker {
-            worker.deaf_until = Some(clock::now() + END_PATIENCE);
+            worker.hang_up_due = Some(clock::now() + END_PATIENCE);
             self.control.kick();
         }
     }
 
     /// A zygote is gone; its workers die with it, and those that it never forked are asked for again elsewhere.
-    pub(crate) fn zygote_gone(
+    pub(crate) fn lose_zygote(
         &self,
         zygote: &Arc<Zygote>,
         reason: &str,
-        restart: impl FnOnce() -> Result<Arc<Zygote>>,
+        restart: &dyn Fn(&ZygoteCommand) -> Result<Arc<Zygote>>,
     ) {
-        let mut core = self.lock();
-        let ours =
-            self.spawning.lock().as_ref().is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
-        if !ours || matches!(core.state, State::Ended | State::Broken(_)) {
+        let mut state = self.lock();
+        let ours = self
+            .backend
+            .spawning
+            .lock()
+            .as_ref()
+            .is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
+        if !ours || matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
             return;
         }
-        core.lost_zygotes += 1;
-        let fresh = if core.lost_zygotes > MOST_LOST_ZYGOTES {
+        state.members.lost_zygotes += 1;
+        let fresh = if state.members.lost_zygotes > MOST_LOST_ZYGOTES {
             Err(reason.to_owned())
         } else {
-            restart().map_err(|error| format!("{reason}, and {error}"))
+            restart(&self.backend.spawn.zygote).map_err(|error| format!("{reason}, and {error}"))
         };
         match fresh {
             Ok(fresh) => {
-                if let Some(spawning) = self.spawning.lock().as_mut() {
+                if let Some(spawning) = self.backend.spawning.lock().as_mut() {
                     spawning.zygote = fresh;
                 }
             }
             Err(reason) => {
-                self.break_core(&mut core, &Failure::Broken(reason.into()));
+                self.break_now(&mut state, &Failure::Broken(reason.into()));
             }
         }
-        self.bury_those(&mut core, |worker| worker.pid == 0);
+        self.remove_those(&mut state, |worker| worker.pid == 0);
         self.control.kick();
     }
 
     /// Waits no longer for workers that have been asked for: a zygote may be importing for minutes. One that is forked
     /// after all is killed then.
-    pub(crate) fn forget_unborn(&self, core: &mut Core) {
+    pub(crate) fn forget_requested(&self, state: &mut ProcessPoolState) {
         // One that has spoken is there, whatever the zygote has told so far.
-        self.bury_those(core, |worker| worker.known_pid() == 0 && worker.ready == 0);
+        self.remove_those(state, |worker| worker.known_pid() == 0 && worker.ready == 0);
     }
 
-    fn bury_those(&self, core: &mut Core, unborn: impl Fn(&Worker) -> bool) {
-        for index in 0..core.workers.len() {
-            if let Some(worker) = core.workers[index].as_mut()
-                && unborn(worker)
+    fn remove_those(&self, state: &mut ProcessPoolState, requested: impl Fn(&Worker) -> bool) {
+        for index in 0..state.members.workers.len() {
+            if let Some(worker) = state.members.workers[index].as_mut()
+                && requested(worker)
             {
                 worker.killed = true;
-                self.bury(core, index);
+                self.remove_worker(state, index);
             }
         }
     }
 
     /// Gives up waiting for the status of workers that died long enough ago.
-    pub(crate) fn expire_deaths(&self, core: &mut Core, now: Instant) {
-        for index in 0..core.workers.len() {
-            if let Some(worker) = core.workers[index].as_mut()
-                && worker.deaf_until.is_some_and(|at| at <= now)
+    pub(crate) fn expire_deaths(&self, state: &mut ProcessPoolState, now: Instant) {
+        for index in 0..state.members.workers.len() {
+            if let Some(worker) = state.members.workers[index].as_mut()
+                && worker.hang_up_due.is_some_and(|at| at <= now)
             {
-                worker.deaf_until = None;
-                if worker.dead_until.is_none()
+                worker.hang_up_due = None;
+                if worker.status_due.is_none()
                     && !worker.killed
                     && let Some(lane) = worker.lanes.first().copied()
                 {
-                    self.condemn_lane(core, lane, DEAF);
+                    self.condemn_lane(state, lane, HUNG_UP);
                 }
             }
-            let due =
-                core.workers[index].as_ref().and_then(|worker| worker.dead_until).is_some_and(|at| at <= now);
+            let due = state.members.workers[index]
+                .as_ref()
+                .and_then(|worker| worker.status_due)
+                .is_some_and(|at| at <= now);
             if due {
-                self.bury(core, index);
+                self.remove_worker(state, index);
             }
         }
     }
 
     /// A worker's process is gone: saves its results and its waiting tasks, fails what ran, replaces it.
-    fn bury(&self, core: &mut Core, index: usize) {
-        let lanes = match core.workers.get(index).and_then(Option::as_ref) {
+    pub(super) fn remove_worker(&self, state: &mut ProcessPoolState, index: usize) {
+        let lanes = match state.members.workers.get(index).and_then(Option::as_ref) {
             Some(worker) => worker.lanes.clone(),
             None => return,
         };
         for lane in &lanes {
-            self.drain_lane(core, *lane);
+            self.drain_lane(state, *lane);
         }
-        let Some(worker) = core.workers.get_mut(index).and_then(Option::take) else { return };
+        let Some(worker) = state.members.workers.get_mut(index).and_then(Option::take) else { return };
         Supervisor::forget_worker(worker.id, worker.socket.as_fd());
         let was_ready = worker.ready == worker.lanes.len();
         if !was_ready {
-            core.starting = core.starting.saturating_sub(1);
+            state.members.starting = state.members.starting.saturating_sub(1);
         }
-        core.doomed -= usize::from(worker.doom.is_some());
+        state.members.evictions -= usize::from(worker.eviction.is_some());
         // Those that ran beside the task that it was ended for.
-        let doom = worker.doom.as_ref().filter(|_| worker.killed && worker.condemned.is_none());
+        let eviction = worker.eviction.as_ref().filter(|_| worker.killed && worker.condemned.is_none());
         let asked = worker.dismissed || worker.killed || worker.signalled.is_some();
         let unasked = !asked || worker.condemned.is_some();
         let mut victims = Vec::new();
         let mut waiting = Vec::new();
         for lane_index in lanes {
-            core.idle.retain(|idle| *idle != lane_index);
-            core.busy.retain(|busy| *busy != lane_index);
-            let Some(mut lane) = core.lanes.get_mut(lane_index).and_then(Option::take) else { continue };
-            core.outstanding -= lane.outstanding.len();
+            state.members.idle.retain(|idle| *idle != lane_index);
+            state.members.busy.retain(|busy| *busy != lane_index);
+            let Some(mut lane) = state.members.lanes.get_mut(lane_index).and_then(Option::take) else {
+                continue;
+            };
+            state.members.outstanding -= lane.outstanding.len();
             for (at, sent) in lane.outstanding.drain(..).enumerate() {
                 if sent.task.is_done() {
                     continue;
                 }
                 if lane.tasks.started(sent.position) {
-                    if doom.is_none() {
+                    if eviction.is_none() {
                         sent.task.count_attempt();
                     }
                     let reached = lane.reached.read(sent.task.id);
@@ -341,15 +349,15 @@ impl Engine {
         waiting.sort_by_key(|task| std::cmp::Reverse(task.id));
         for task in waiting {
             task.set_stage(Stage::Queued);
-            core.queue.push_front(task);
+            state.queue.push_front(task);
         }
         if unasked {
-            core.counters.crashed += 1;
+            state.counters.crashed += 1;
             if !was_ready {
-                core.failed_starts = core.failed_starts.saturating_add(1);
+                state.members.failed_starts = state.members.failed_starts.saturating_add(1);
             }
         }
-        let stack = self.spawning.lock().as_ref().and_then(|spawning| spawning.notes.read(index));
+        let stack = self.backend.spawning.lock().as_ref().and_then(|spawning| spawning.notes.read(index));
         let failure = if worker.signalled.is_some() && !unasked {
             Failure::Terminated
         } else {
@@ -361,31 +369,35 @@ impl Engine {
                 starting: worker.ready == 0,
             }
         };
-        let breaks = unasked && (self.breaks_on_crash() || core.failed_starts >= self.most_failed_starts());
+        let breaks =
+            unasked && (self.breaks_on_crash() || state.members.failed_starts >= self.most_failed_starts());
         for (task, reached) in victims {
             let record = Record { pid: worker.known_pid(), reached, ..Record::default() };
             if breaks {
-                self.finish(core, &task, Outcome::Failed(failure.clone()), record);
-            } else if let Some(doom) = doom {
-                self.lose_neighbour(core, &task, doom.failure(record.pid), record.pid);
+                self.finish(state, &task, Outcome::Failed(failure.clone()), record);
+            } else if let Some(eviction) = eviction {
+                self.lose_neighbour(state, &task, eviction.failure(record.pid), record.pid);
             } else {
-                self.retry_or_finish(core, &task, Outcome::Failed(failure.clone()), record);
+                self.retry_or_finish(state, &task, Outcome::Failed(failure.clone()), record);
             }
         }
         let (pid, status, reason) = (worker.known_pid(), worker.status, worker.condemned.clone());
         if unasked {
             events::tell(&self.config.name, What::WorkerCrashed { pid, status, reason });
-        } else if worker.killed && !core.ending && matches!(core.state, State::Open | State::Closing) {
+        } else if worker.killed
+            && !state.ending
+            && matches!(state.lifecycle, Lifecycle::Open | Lifecycle::Closing)
+        {
             events::tell(&self.config.name, What::WorkerRecycled { pid });
         }
         drop(worker);
         if breaks {
-            self.break_core(core, &failure);
-        } else if !matches!(core.state, State::Ended | State::Broken(_)) {
-            self.replace(core);
+            self.break_now(state, &failure);
+        } else if !matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
+            self.replace(state);
         }
-        if !matches!(core.state, State::Open) {
-            self.check_end(core);
+        if !matches!(state.lifecycle, Lifecycle::Open) {
+            self.check_end(state);
         }
         self.control.kick();
     }
@@ -397,21 +409,21 @@ impl Engine {
     }
 
     /// Starts a worker in place of one that is gone, if there is work for it or there may be.
-    pub(crate) fn replace(&self, core: &mut Core) {
-        if core.alive() < self.wanted(core) {
-            core.counters.restarted += 1;
-            self.fill_or_fall_short(core);
+    pub(crate) fn replace(&self, state: &mut ProcessPoolState) {
+        if state.members.alive() < self.wanted(state) {
+            state.counters.restarted += 1;
+            self.fill_or_fall_short(state);
         }
     }
 
     /// How many workers the pool should have now.
-    fn wanted(&self, core: &Core) -> usize {
-        let closing = !matches!(core.state, State::Open);
-        let done = closing && core.queue.is_empty() && core.outstanding == 0;
-        if done || core.ending {
+    pub(super) fn wanted(&self, state: &ProcessPoolState) -> usize {
+        let closing = !matches!(state.lifecycle, Lifecycle::Open);
+        let done = closing && state.queue.is_empty() && state.members.outstanding == 0;
+        if done || state.ending {
             0
         } else if self.config.lazy {
-            (core.queue.len() + core.outstanding).clamp(1, self.config.workers)
+            (state.queue.len() + state.members.outstanding).clamp(1, self.config.workers)
         } else {
             self.config.workers
         }
@@ -419,12 +431,13 @@ impl Engine {
 
     /// Ends a worker whose memory makes no sense. It is given nothing more and nothing is read from it before its
     /// process is gone; then whatever it has not started goes back to the queue.
-    pub(crate) fn condemn_lane(&self, core: &mut Core, lane: usize, reason: &str) {
-        let Some(index) = core.lanes.get(lane).and_then(Option::as_ref).map(|lane| lane.worker) else {
+    pub(crate) fn condemn_lane(&self, state: &mut ProcessPoolState, lane: usize, reason: &str) {
+        let Some(index) = state.members.lanes.get(lane).and_then(Option::as_ref).map(|lane| lane.worker)
+        else {
             return;
         };
-        core.set_aside(index);
-        if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut)
+        state.members.set_aside(index);
+        if let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut)
             && worker.condemned.is_none()
         {
             worker.condemned = Some(reason.into());
@@ -432,44 +445,13 @@ impl Engine {
         }
     }
 
-    /// Kills every worker; gives back the tasks that were with them.
-    pub(crate) fn kill_everything(&self, core: &mut Core) -> Vec<Arc<Task>> {
-        for worker in core.workers.iter_mut().flatten() {
-            worker.kill();
-        }
-        let mut tasks = Vec::new();
-        for lane in core.lanes.iter_mut().flatten() {
-            for sent in lane.outstanding.drain(..) {
-                if lane.tasks.started(sent.position) {
-                    sent.task.count_attempt();
-                }
-                tasks.push(sent.task);
-            }
-        }
-        core.outstanding = 0;
-        core.busy.clear();
-        tasks.retain(|task| !task.is_done());
-        tasks
-    }
-
-    /// Tells idle workers to leave; true when none is left.
-    pub(crate) fn dismiss_workers(&self, core: &mut Core) -> bool {
-        for index in 0..core.workers.len() {
-            let Some(worker) = core.workers[index].as_ref() else { continue };
-            if worker.dismissed || worker.killed {
-                continue;
-            }
-            core.dismiss(Some(index));
-        }
-        core.workers.iter().flatten().next().is_none()
-    }
-
     /// Tells workers which segments and functions they may forget; gives the time to look again.
-    pub(crate) fn sweep_segments(&self, core: &mut Core, now: Instant) -> Option<Instant> {
-        let pending = self.forget_functions(core);
+    pub(crate) fn sweep_segments(&self, state: &mut ProcessPoolState, now: Instant) -> Option<Instant> {
+        let pending = self.forget_functions(state);
         let mut alive = false;
-        for worker in core.workers.iter_mut().flatten() {
-            let Some(lane) = worker.lanes.first().and_then(|i| core.lanes.get_mut(*i)?.as_mut()) else {
+        for worker in state.members.workers.iter_mut().flatten() {
+            let Some(lane) = worker.lanes.first().and_then(|i| state.members.lanes.get_mut(*i)?.as_mut())
+            else {
                 continue;
             };
             let (forgotten, kept) = worker.segments.forget_unused(worker.socket.as_fd());
@@ -482,10 +464,10 @@ impl Engine {
     }
 
     /// Tells workers which functions no task can name any more; true if there is no room to tell all of them.
-    pub(crate) fn forget_functions(&self, core: &mut Core) -> bool {
+    pub(crate) fn forget_functions(&self, state: &mut ProcessPoolState) -> bool {
         let functions = self.dropped_functions.take();
         let mut pending = false;
-        for lane in core.lanes.iter_mut().flatten() {
+        for lane in state.members.lanes.iter_mut().flatten() {
             for id in &functions {
                 if lane.functions.remove(id) {
                     lane.forgotten.push(*id);
@@ -498,14 +480,50 @@ impl Engine {
     }
 }
 
-impl Core {
+impl Crew {
+    pub(super) fn find(&self, id: u64) -> Option<usize> {
+        self.workers.iter().position(|worker| worker.as_ref().is_some_and(|worker| worker.id == id))
+    }
+
+    /// Kills every worker; gives back the tasks that were with them.
+    pub(super) fn kill_everything(&mut self) -> Vec<Arc<Task>> {
+        for worker in self.workers.iter_mut().flatten() {
+            worker.kill();
+        }
+        let mut tasks = Vec::new();
+        for lane in self.lanes.iter_mut().flatten() {
+            for sent in lane.outstanding.drain(..) {
+                if lane.tasks.started(sent.position) {
+                    sent.task.count_attempt();
+                }
+                tasks.push(sent.task);
+            }
+        }
+        self.outstanding = 0;
+        self.busy.clear();
+        tasks.retain(|task| !task.is_done());
+        tasks
+    }
+
+    /// Tells idle workers to leave; true when none is left.
+    pub(super) fn dismiss_all(&mut self) -> bool {
+        for index in 0..self.workers.len() {
+            let Some(worker) = self.workers[index].as_ref() else { continue };
+            if worker.dismissed || worker.killed {
+                continue;
+            }
+            self.dismiss(Some(index));
+        }
+        self.workers.iter().flatten().next().is_none()
+    }
+
     /// Workers that are not on their way out.
-    fn alive(&self) -> usize {
-        self.workers.iter().flatten().filter(|worker| !worker.dismissed && worker.doom.is_none()).count()
+    pub(super) fn alive(&self) -> usize {
+        self.workers.iter().flatten().filter(|worker| !worker.dismissed && worker.eviction.is_none()).count()
     }
 
     /// Tells a worker to leave when it has run what it has been given.
-    fn dismiss(&mut self, worker: Option<usize>) {
+    pub(super) fn dismiss(&mut self, worker: Option<usize>) {
         let Some(worker) = worker.and_then(|index| self.workers.get_mut(index)?.as_mut()) else { return };
         worker.dismissed = true;
         for lane in &worker.lanes {
@@ -524,7 +542,7 @@ impl Core {
 
     pub(crate) fn next_death(&self) -> Option<Instant> {
         let all = self.workers.iter().flatten();
-        all.flat_map(|worker| [worker.dead_until, worker.deaf_until]).flatten().min()
+        all.flat_map(|worker| [worker.status_due, worker.hang_up_due]).flatten().min()
     }
 
     /// How many of a worker's lanes are running a task.

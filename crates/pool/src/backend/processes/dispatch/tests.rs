@@ -9,7 +9,7 @@ use crate::task::Options;
 
 #[test]
 fn a_lane_holds_as_much_as_outlasts_a_look() {
-    let limit = |average_ns| Load { average_ns, ..Load::default() }.lane_limit();
+    let limit = |average_ns| TaskLengths { average_ns }.lane_limit();
     assert_eq!(limit(0), 2, "before the first answer");
     assert_eq!(limit(1), MOST_IN_LANE);
     assert_eq!(limit(COVER_NS / 31), MOST_IN_LANE);
@@ -20,10 +20,10 @@ fn a_lane_holds_as_much_as_outlasts_a_look() {
 
 #[test]
 fn the_average_follows_the_answers() {
-    let mut load = Load::default();
+    let mut load = TaskLengths::default();
     load.learn(0);
     assert_eq!(load.average_ns, 1, "there has been an answer");
-    let mut load = Load::default();
+    let mut load = TaskLengths::default();
     load.learn(800);
     assert_eq!(load.average_ns, 800);
     load.learn(1600);
@@ -34,7 +34,7 @@ fn the_average_follows_the_answers() {
 
 #[test]
 fn only_tasks_that_take_a_while_are_carried() {
-    let worth = |average_ns| Load { average_ns, ..Load::default() }.worth_stealing();
+    let worth = |average_ns| TaskLengths { average_ns }.worth_stealing();
     assert!(worth(0) && worth(STEAL_ABOVE_NS + 1));
     assert!(!worth(1) && !worth(STEAL_ABOVE_NS));
 }
@@ -72,10 +72,11 @@ fn every_lane_is_given_as_much_as_it_may_hold() {
     let (mut scene, mut workers) = Scene::ready(Scene::config(3, 1));
     let tasks: Vec<_> = (0..7).map(|_| scene.task()).collect();
     let held = |scene: &Scene| {
-        let core = scene.engine.lock();
-        let mut held: Vec<_> = core.lanes.iter().flatten().map(|lane| lane.outstanding.len()).collect();
+        let state = scene.engine.lock();
+        let mut held: Vec<_> =
+            state.members.lanes.iter().flatten().map(|lane| lane.outstanding.len()).collect();
         held.sort_unstable();
-        (held, core.queue.len())
+        (held, state.queue.len())
     };
     assert_eq!(held(&scene), (vec![2, 2, 2], 1), "nothing is known of tasks yet");
     while !tasks.iter().all(|task| task.is_done()) {
@@ -250,10 +251,10 @@ fn a_worker_whose_socket_is_full_is_asked_once_to_look() {
     let filling = Segment::create(64, true).expect("a segment");
     let mut segments = Vec::new();
     for _ in 0..2 {
-        let core = scene.engine.lock();
-        let ours = core.workers[0].as_ref().expect("there is one").socket.as_fd();
+        let state = scene.engine.lock();
+        let ours = state.members.workers[0].as_ref().expect("there is one").socket.as_fd();
         while passing::try_lend(ours, &filling) == passing::Sent::Yes {}
-        drop(core);
+        drop(state);
         let (task, segment) = scene.with_segment();
         segments.push(segment);
         let told: Vec<_> = std::iter::from_fn(|| worker.take(0)).map(|record| record.kind).collect();
@@ -561,9 +562,9 @@ fn a_result_that_could_not_be_taken_in_costs_nothing_else() {
     assert_eq!(workers[0].start(0), Some(task.id));
     // It came, and this process had no descriptor left for it.
     let lost = error!(Code::OutOfDescriptors, "there are too many open files");
-    let mut core = scene.engine.lock();
-    core.workers[0].as_mut().expect("there is one").received.push((1 << 50, Err(lost)));
-    drop(core);
+    let mut state = scene.engine.lock();
+    state.members.workers[0].as_mut().expect("there is one").received.push((1 << 50, Err(lost)));
+    drop(state);
     let place = Part::Placed(Entry { segment: 1 << 50, generation: 1, offset: 0, length: 8 });
     let answer = frame::encode(0, &[place], &[]);
     workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &answer);

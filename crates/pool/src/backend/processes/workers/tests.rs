@@ -78,7 +78,8 @@ fn a_lease_is_kept_until_every_promise_is_settled() {
 /// The pool's zygote is gone; gives the workers that it asks the next one for, if it starts one.
 fn lose_zygote(scene: &mut Scene) -> Vec<Actor> {
     let (engine, lost) = (Arc::clone(&scene.engine), Arc::clone(&scene.zygote));
-    engine.zygote_gone(&lost, "it died", || Ok(scene.replace_zygote()));
+    let another = scene.replace_zygote();
+    engine.lose_zygote(&lost, "it died", &|_| Ok(Arc::clone(&another)));
     scene.asked().into()
 }
 
@@ -103,7 +104,7 @@ fn workers_that_were_never_forked_are_asked_of_the_next_zygote() {
     let task = scene.task();
     let mut asked = lose_zygote(&mut scene);
     assert_eq!(asked.len(), 2, "the one that is there is not asked for again");
-    assert_eq!((scene.workers(), scene.engine.lock().starting), (3, 2));
+    assert_eq!((scene.workers(), scene.engine.lock().members.starting), (3, 2));
     // The one that is there dies with its zygote, and the new ones do its work.
     scene.die(first, 9);
     asked.extend(scene.asked());
@@ -131,7 +132,7 @@ fn three_zygotes_may_be_lost_in_a_row_and_no_more() {
         assert!(scene.engine.broken().is_none() && !task.is_done());
     }
     let (engine, lost) = (Arc::clone(&scene.engine), Arc::clone(&scene.zygote));
-    engine.zygote_gone(&lost, "it died", || unreachable!("enough have been started"));
+    engine.lose_zygote(&lost, "it died", &|_| unreachable!("enough have been started"));
     assert!(is_broken(&scene, "it died"));
     assert!(matches!(task.outcome(), Some(Outcome::Failed(Failure::Broken(_)))));
     assert!(scene.engine.has_ended() && scene.asked().is_empty());
@@ -169,12 +170,12 @@ fn a_zygote_whose_worker_came_to_something_is_not_counted() {
 #[test]
 fn a_zygote_that_cannot_be_replaced_breaks_the_pool_with_both_reasons() {
     let scene = Scene::new(Scene::config(1, 1));
-    scene.engine.zygote_gone(&scene.zygote, "it died", || {
+    scene.engine.lose_zygote(&scene.zygote, "it died", &|_| {
         Err(ropewalk_base::error!(Code::ZygoteFailed, "no other can be had"))
     });
     assert!(is_broken(&scene, "it died, and no other can be had"), "{:?}", scene.engine.broken());
     // And then it is over: no more of them are started.
-    scene.engine.zygote_gone(&scene.zygote, "it died", || unreachable!("the pool is broken"));
+    scene.engine.lose_zygote(&scene.zygote, "it died", &|_| unreachable!("the pool is broken"));
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn the_zygote_of_others_is_no_concern_of_a_pool() {
     let mut scene = Scene::new(Scene::config(1, 1));
     assert_eq!(scene.asked().len(), 1);
     let (other, _far) = Zygote::simulated().expect("a socket");
-    scene.engine.zygote_gone(&other, "it died", || unreachable!("it is not this pool's"));
+    scene.engine.lose_zygote(&other, "it died", &|_| unreachable!("it is not this pool's"));
     assert!(scene.engine.broken().is_none() && scene.asked().is_empty());
     assert_eq!(scene.workers(), 1);
 }
@@ -215,9 +216,13 @@ fn a_crash_names_its_worker_and_costs_what_ran_in_it() {
     next.answer(0, waiting.id);
     scene.tick();
     assert_eq!((waiting.record().pid, waiting.attempt()), (next.pid(), 1));
-    let core = scene.engine.lock();
-    assert_eq!((core.lanes.len(), core.workers.len(), core.starting), (1, 1, 0), "places are used again");
-    assert_eq!((core.counters.crashed, core.counters.restarted, core.counters.retried), (1, 1, 0));
+    let state = scene.engine.lock();
+    assert_eq!(
+        (state.members.lanes.len(), state.members.workers.len(), state.members.starting),
+        (1, 1, 0),
+        "places are used again"
+    );
+    assert_eq!((state.counters.crashed, state.counters.restarted, state.counters.retried), (1, 1, 0));
 }
 
 #[test]
@@ -264,7 +269,7 @@ fn starts_that_fail_in_a_row_break_the_pool_and_a_few_do_not() {
         let mut scene = Scene::new(Scene::config(workers, 1));
         let mut asked = scene.asked();
         fail(&mut scene, &mut asked, most - 1);
-        let starting = scene.engine.lock().starting;
+        let starting = scene.engine.lock().members.starting;
         assert_eq!((starting, scene.workers()), (workers, workers));
         // One that is ready takes the others' failures away.
         let mut worker = asked.pop_front().expect("it is replaced");
@@ -298,7 +303,7 @@ fn the_status_of_a_dead_worker_is_waited_for_and_not_for_ever() {
         assert!(scene.kicked());
         let death = scene.now + STATUS_PATIENCE;
         assert!(scene.tick().is_some_and(|next| next <= death));
-        assert_eq!(scene.engine.lock().next_death(), Some(death));
+        assert_eq!(scene.engine.lock().members.next_death(), Some(death));
         let moment = Duration::from_millis(1);
         scene.pass(STATUS_PATIENCE - moment);
         assert!(!task.is_done());
@@ -320,7 +325,7 @@ fn a_worker_that_does_not_listen_and_does_not_end_is_ended() {
     }
     let moment = Duration::from_millis(1);
     scene.kicked();
-    scene.engine.worker_deaf(workers[0].id);
+    scene.engine.worker_hung_up(workers[0].id);
     assert!(scene.kicked());
     assert!(scene.tick().is_some_and(|next| next <= scene.now + END_PATIENCE));
     scene.pass(END_PATIENCE - moment);
@@ -333,7 +338,7 @@ fn a_worker_that_does_not_listen_and_does_not_end_is_ended() {
     match ended[..] {
         [task] => match task.outcome() {
             Some(Outcome::Failed(Failure::Crashed { pid: named, reason: Some(reason), .. })) => {
-                assert!(*named == pid && &**reason == DEAF);
+                assert!(*named == pid && &**reason == HUNG_UP);
             }
             other => panic!("{other:?}"),
         },
@@ -342,7 +347,7 @@ fn a_worker_that_does_not_listen_and_does_not_end_is_ended() {
     assert_eq!(scene.engine.lock().counters.crashed, 1, "it is not as if it had been asked to");
     // One that ends in time, as all do that end, is not blamed for it.
     let last = workers.remove(0);
-    scene.engine.worker_deaf(last.id);
+    scene.engine.worker_hung_up(last.id);
     scene.die(last, 0);
     scene.pass(END_PATIENCE);
     assert!(tasks.iter().all(|task| task.is_done()));

@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 
 use ropewalk_shm::segment::Segment;
 
-use crate::engine::{Core, Engine};
+use super::Crew;
+use super::workers::Worker;
 use crate::lane::send_plain;
 use crate::passing::{self, Sent};
 use crate::task::Call;
@@ -22,7 +23,7 @@ const LEFT: usize = 48;
 
 /// The segments whose descriptors a worker has: one entry for each that was passed and not forgotten since.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct PassedSegments {
     known: HashMap<u64, Known>,
     /// Counts uses.
     clock: u64,
@@ -36,7 +37,7 @@ struct Known {
     used: u64,
 }
 
-impl Held {
+impl PassedSegments {
     /// Notes that a task names a segment; false if the worker does not have it.
     pub(crate) fn touch(&mut self, segment: &Arc<Segment>) -> bool {
         self.clock += 1;
@@ -99,16 +100,16 @@ impl Held {
     }
 }
 
-impl Engine {
+impl Crew {
     /// Takes the oldest segments from a worker that has too many, after it was fed.
-    pub(crate) fn limit_held(core: &mut Core, index: usize) {
-        let Some(worker) = core.workers.get(index).and_then(Option::as_ref) else { return };
+    pub(super) fn limit_segments(&mut self, index: usize) {
+        let Some(worker) = self.workers.get(index).and_then(Option::as_ref) else { return };
         // The initializer may not have read what it was given.
         if !worker.segments.is_over() || worker.ready < worker.lanes.len() {
             return;
         }
         let mut named = HashSet::new();
-        let lanes = worker.lanes.iter().filter_map(|lane| core.lanes.get(*lane)?.as_ref());
+        let lanes = worker.lanes.iter().filter_map(|lane| self.lanes.get(*lane)?.as_ref());
         for sent in lanes.flat_map(|lane| &lane.outstanding) {
             if let Some(payload) = sent.task.payload() {
                 named.extend(payload.segments.iter().map(|segment| segment.id()));
@@ -119,18 +120,18 @@ impl Engine {
                 named.extend(function.payload.segments.iter().map(|segment| segment.id()));
             }
         }
-        let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) else { return };
+        let Some(worker) = self.workers.get_mut(index).and_then(Option::as_mut) else { return };
         if !worker.forget_oldest(&named) {
             return;
         }
         let first = worker.lanes.first().copied();
-        if let Some(lane) = first.and_then(|lane| core.lanes.get_mut(lane)?.as_mut()) {
+        if let Some(lane) = first.and_then(|lane| self.lanes.get_mut(lane)?.as_mut()) {
             send_plain(&mut lane.tasks, kind::LOOK, 0);
         }
     }
 }
 
-impl crate::backend::processes::workers::Worker {
+impl Worker {
     fn forget_oldest(&mut self, named: &HashSet<u64>) -> bool {
         use std::os::fd::AsFd;
         self.segments.forget_oldest(self.socket.as_fd(), named)
@@ -144,7 +145,7 @@ mod tests {
     use ropewalk_os::socket;
 
     use super::*;
-    use crate::config::{Config, Spawn};
+    use crate::config::Spawn;
     use crate::passing::Passed;
     use crate::simulation::scene::{Actor, Scene};
 
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_segment_is_passed_once_and_again_when_it_was_forgotten() {
-        let (mut held, one) = (Held::default(), segment());
+        let (mut held, one) = (PassedSegments::default(), segment());
         assert!(!held.touch(&one));
         held.insert(&one);
         assert!(held.touch(&one));
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_in_use_no_more_is_forgotten() {
         let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
-        let (mut held, one, other) = (Held::default(), segment(), segment());
+        let (mut held, one, other) = (PassedSegments::default(), segment(), segment());
         assert_eq!(held.forget_unused(ours.as_fd()), (false, false));
         held.insert(&one);
         held.insert(&other);
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn of_too_many_the_oldest_that_no_task_names_are_forgotten() {
         let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
-        let mut held = Held::default();
+        let mut held = PassedSegments::default();
         let segments: Vec<_> = (0..=MOST_HELD).map(|_| segment()).collect();
         for (at, segment) in segments.iter().enumerate() {
             assert!(!held.is_over(), "{at}");
@@ -252,8 +253,8 @@ mod tests {
     fn a_worker_that_starts_up_keeps_what_its_initializer_was_given() {
         let given: Vec<_> = (0..=MOST_HELD).map(|_| segment()).collect();
         let config = Scene::config(1, 1);
-        let spawn = config.spawn.map(|spawn| Spawn { segments: given.clone(), ..spawn });
-        let mut scene = Scene::new(Config { spawn, ..config });
+        let spawn = Spawn { segments: given.clone(), ..Scene::spawn() };
+        let mut scene = Scene::with(config, spawn);
         let mut worker = scene.asked().pop_front().expect("one");
         scene.fork(&worker);
         let (first, _first) = scene.with_segment();

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 use ropewalk_sync::Mutex;
 
-use super::{Core, Engine, Sleeper};
+use super::{Pool, PoolState, Sleeper};
+use crate::backend::Backend;
 use crate::config::OnFull;
 use crate::events::{self, What};
 use crate::outcome::{Outcome, Record};
@@ -21,45 +22,44 @@ impl Sleeper {
     }
 }
 
-impl Engine {
-    /// Whether a submission waits for room in a full queue, and is not refused.
-    pub fn waits_for_room(&self) -> bool {
+impl<B: Backend> Pool<B> {
+    /// See [`Engine::waits_for_room`](crate::Engine::waits_for_room).
+    pub(crate) fn waits_for_room(&self) -> bool {
         self.config.max_queue.is_some() && self.config.on_full == OnFull::Block
     }
 
-    /// A task that ends, as cancelled, when a submission need not wait for room any more; `None` if it need not now.
-    /// One that is not wanted any more is given back to [`forget_room`](Self::forget_room).
-    pub fn room(&self) -> Option<Arc<Task>> {
-        let mut core = self.enter()?;
-        if !self.waits_for_room() || self.has_space(&core) {
+    /// See [`Engine::room`](crate::Engine::room).
+    pub(crate) fn room(&self) -> Option<Arc<Task>> {
+        let mut state = self.enter()?;
+        if !self.waits_for_room() || self.has_space(&state) {
             return None;
         }
-        events::tell(&self.config.name, What::Saturated { queued: core.queued() });
+        events::tell(&self.config.name, What::Saturated { queued: state.queued() });
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let room = Arc::new(Task::new(id, Call::Local(Mutex::new(None)), 0, Options::default(), 0));
-        core.rooms.push(Arc::clone(&room));
+        state.rooms.push(Arc::clone(&room));
         // The tasks that make room are to be seen ending, whoever else waits.
-        if self.is_remote() {
-            self.set_watch(&mut core);
+        if B::POLLED {
+            self.set_watch(&mut state);
         }
         Some(room)
     }
 
-    /// Ends a task that [`room`](Self::room) has given: nobody waits for it.
-    pub fn forget_room(&self, room: &Arc<Task>) {
-        let Some(mut core) = self.enter() else { return };
-        let Some(at) = core.rooms.iter().position(|known| Arc::ptr_eq(known, room)) else { return };
-        let room = core.rooms.swap_remove(at);
+    /// See [`Engine::forget_room`](crate::Engine::forget_room).
+    pub(crate) fn forget_room(&self, room: &Arc<Task>) {
+        let Some(mut state) = self.enter() else { return };
+        let Some(at) = state.rooms.iter().position(|known| Arc::ptr_eq(known, room)) else { return };
+        let room = state.rooms.swap_remove(at);
         self.end_rooms(vec![room]);
-        self.wake_collector(&core);
+        self.wake_collector(&state);
     }
 
     /// Tells those who wait for room, if there is some.
-    pub(crate) fn tell_room(&self, core: &mut Core) {
-        if !core.rooms.is_empty() && self.has_space(core) {
-            let rooms = std::mem::take(&mut core.rooms);
+    pub(crate) fn tell_room(&self, state: &mut PoolState<B>) {
+        if !state.rooms.is_empty() && self.has_space(state) {
+            let rooms = std::mem::take(&mut state.rooms);
             self.end_rooms(rooms);
-            self.wake_collector(core);
+            self.wake_collector(state);
         }
     }
 
@@ -77,8 +77,8 @@ impl Engine {
     }
 
     /// The collector may be the leader, and asleep for what the rings bring.
-    fn wake_collector(&self, core: &Core) {
-        if core.leader {
+    fn wake_collector(&self, state: &PoolState<B>) {
+        if state.leader {
             self.control.wake_sleeper();
         }
     }

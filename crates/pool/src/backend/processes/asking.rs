@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::{limits, memfd, pidfd, socket};
 
-use super::{SIGKILL, Worker};
+use super::workers::{SIGKILL, Worker};
+use super::{Crew, ProcessPool, ProcessPoolState};
 use crate::backend::processes::notes::Notes;
 use crate::clock;
-use crate::config::Spawn;
-use crate::engine::{Core, Engine, State};
 use crate::lane::Lane;
 use crate::outcome::Failure;
+use crate::pool::Lifecycle;
 use crate::supervisor::Supervisor;
 use crate::zygote::{SpawnRequest, Zygote};
 
 const EMFILE: i32 = 24;
 /// Workers of a pool that are asked for and not there yet.
-const MOST_UNBORN: usize = 16;
+const MOST_REQUESTED: usize = 16;
 /// How long a pool that was refused a worker does with those that it has.
 const REFUSED: Duration = Duration::from_secs(1);
 /// The least number of workers that is checked against the limits first.
@@ -34,33 +34,30 @@ pub(crate) struct Spawning {
     /// The pool's control page.
     page: Arc<OwnedFd>,
     spec: Arc<OwnedFd>,
-    pub(super) notes: Arc<Notes>,
+    pub(crate) notes: Arc<Notes>,
 }
 
-impl Engine {
-    pub(crate) fn prepare_spawning(
-        &self,
-        spawn: &Spawn,
-        zygote: Arc<Zygote>,
-        control: OwnedFd,
-    ) -> Result<()> {
+impl ProcessPool {
+    pub(crate) fn prepare_spawning(&self, zygote: Arc<Zygote>, page: OwnedFd) -> Result<()> {
+        let spawn = &self.backend.spawn;
         let spec =
             memfd::with_contents(c"ropewalk-spec", &spawn.spec).context("could not store a worker's spec")?;
         let notes = Arc::new(Notes::create(self.config.workers)?);
-        *self.spawning.lock() =
-            Some(Spawning { zygote, page: Arc::new(control), spec: Arc::new(spec), notes });
+        *self.backend.spawning.lock() =
+            Some(Spawning { zygote, page: Arc::new(page), spec: Arc::new(spec), notes });
         Ok(())
     }
 
     /// Asks the zygote for one more worker. Nothing has changed when it fails.
-    fn add_worker(&self, core: &mut Core) -> Result<()> {
-        let slot = core.workers.iter().position(Option::is_none).unwrap_or(core.workers.len());
+    fn add_worker(&self, state: &mut ProcessPoolState) -> Result<()> {
+        let slot =
+            state.members.workers.iter().position(Option::is_none).unwrap_or(state.members.workers.len());
         let (ours, theirs) = socket::seqpacket_pair().context("could not make a worker's socket")?;
         let made = (0..self.config.threads).map(|_| Lane::create(slot)).collect::<Result<(Vec<_>, Vec<_>)>>();
         let (lanes, fds) = made?;
-        let id = Supervisor::get()?.new_worker_id(&self.me);
+        let id = Supervisor::get()?.new_worker_id(self.me.clone());
         {
-            let guard = self.spawning.lock();
+            let guard = self.backend.spawning.lock();
             let Some(spawning) = guard.as_ref() else { return Ok(()) };
             spawning.notes.clear(slot);
             spawning.zygote.spawn(SpawnRequest {
@@ -71,39 +68,40 @@ impl Engine {
                 spec: Arc::clone(&spawning.spec),
                 notes: Arc::clone(&spawning.notes),
                 slot: u32::try_from(slot).unwrap_or(u32::MAX),
-                handed: self.config.spawn.as_ref().map_or_else(Vec::new, |spawn| spawn.handed.all()),
+                handed: self.backend.spawn.handed.all(),
                 lanes: fds,
             });
         }
         let mut indices = Vec::new();
         for lane in lanes {
-            let free = core.lanes.iter().position(Option::is_none).unwrap_or(core.lanes.len());
-            if free == core.lanes.len() {
-                core.lanes.push(None);
+            let free =
+                state.members.lanes.iter().position(Option::is_none).unwrap_or(state.members.lanes.len());
+            if free == state.members.lanes.len() {
+                state.members.lanes.push(None);
             }
-            core.lanes[free] = Some(lane);
+            state.members.lanes[free] = Some(lane);
             // The warmest lane is taken from the end, so the first worker's lanes go last.
-            core.idle.insert(0, free);
+            state.members.idle.insert(0, free);
             indices.push(free);
         }
-        core.starting += 1;
+        state.members.starting += 1;
         let mut worker = Worker::new(id, ours, indices);
         // What the arguments of the initializer refer to, before the worker reads them.
-        for segment in self.config.spawn.iter().flat_map(|spawn| &spawn.segments) {
+        for segment in &self.backend.spawn.segments {
             worker.give_segment(segment);
         }
-        if slot == core.workers.len() {
-            core.workers.push(Some(worker));
+        if slot == state.members.workers.len() {
+            state.members.workers.push(Some(worker));
         } else {
-            core.workers[slot] = Some(worker);
+            state.members.workers[slot] = Some(worker);
         }
         Ok(())
     }
 
     /// The zygote has forked a worker.
     pub(crate) fn worker_spawned(&self, id: u64, pid: i32, fd: Option<&Arc<OwnedFd>>) {
-        let mut core = self.lock();
-        let worker = Self::find(&core, id).and_then(|index| core.workers.get_mut(index)?.as_mut());
+        let mut state = self.lock();
+        let worker = state.members.find(id).and_then(|index| state.members.workers.get_mut(index)?.as_mut());
         let Some(worker) = worker else {
             if let Some(fd) = fd {
                 let _ = pidfd::send_signal(fd.as_fd(), SIGKILL);
@@ -122,63 +120,66 @@ impl Engine {
         }
         if fd.is_none() {
             // It could be neither ended nor watched, so it runs what it has and leaves; the zygote tells of its end.
-            let index = Self::find(&core, id);
-            core.dismiss(index);
-            self.fall_short(&mut core, &no_descriptors());
+            let index = state.members.find(id);
+            state.members.dismiss(index);
+            self.fall_short(&mut state, &no_descriptors());
         }
-        self.fill_or_fall_short(&mut core);
+        self.fill_or_fall_short(&mut state);
     }
 
     /// The zygote could not fork a worker, or is gone.
     pub(crate) fn worker_failed(&self, id: u64, reason: &str) {
-        let mut core = self.lock();
-        if let Some(index) = Self::find(&core, id) {
-            if let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
+        let mut state = self.lock();
+        if let Some(index) = state.members.find(id) {
+            if let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut) {
                 worker.killed = true;
             }
-            core.refused_until = Some(clock::now() + REFUSED);
-            self.bury(&mut core, index);
-            self.fall_short(&mut core, reason);
+            state.members.refused_until = Some(clock::now() + REFUSED);
+            self.remove_worker(&mut state, index);
+            self.fall_short(&mut state, reason);
         }
     }
 
     /// Asks for the workers that are wanting, a few at a time: each that is there makes room for the next. What is
     /// asked for and not there yet costs descriptors here, and a zygote forks one after the other anyway.
-    pub(crate) fn fill(&self, core: &mut Core) -> Result<()> {
-        if matches!(core.state, State::Ended | State::Broken(_)) || core.refused_until.is_some() {
+    pub(crate) fn fill(&self, state: &mut ProcessPoolState) -> Result<()> {
+        if matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_))
+            || state.members.refused_until.is_some()
+        {
             return Ok(());
         }
-        while core.alive() < self.wanted(core) && core.unborn() < MOST_UNBORN {
-            self.add_worker(core)?;
+        while state.members.alive() < self.wanted(state) && state.members.requested() < MOST_REQUESTED {
+            self.add_worker(state)?;
         }
         Ok(())
     }
 
-    pub(crate) fn fill_or_fall_short(&self, core: &mut Core) {
-        if let Err(error) = self.fill(core) {
-            self.fall_short(core, &error.report());
+    pub(crate) fn fill_or_fall_short(&self, state: &mut ProcessPoolState) {
+        if let Err(error) = self.fill(state) {
+            self.fall_short(state, &error.report());
         }
     }
 
     /// No worker more can be had now. The pool goes on with those that it has and asks again after a while; without any
     /// it is broken.
-    fn fall_short(&self, core: &mut Core, reason: &str) {
-        core.refused_until = Some(clock::now() + REFUSED);
-        let told = format!("the pool has {} of {} workers: {reason}", core.alive(), self.config.workers);
-        core.shortage = Some(told.into());
-        if core.alive() == 0 {
-            self.break_core(core, &Failure::Broken(reason.into()));
-            self.check_end(core);
+    fn fall_short(&self, state: &mut ProcessPoolState, reason: &str) {
+        state.members.refused_until = Some(clock::now() + REFUSED);
+        let told =
+            format!("the pool has {} of {} workers: {reason}", state.members.alive(), self.config.workers);
+        state.members.shortage = Some(told.into());
+        if state.members.alive() == 0 {
+            self.break_now(state, &Failure::Broken(reason.into()));
+            self.check_end(state);
         }
         self.control.kick();
     }
 
     /// Asks again for workers that were refused, if it is time.
-    pub(crate) fn ask_again(&self, core: &mut Core, now: Instant) {
-        if core.refused_until.is_some_and(|at| at <= now) {
-            core.refused_until = None;
-            core.shortage = None;
-            self.fill_or_fall_short(core);
+    pub(crate) fn ask_again(&self, state: &mut ProcessPoolState, now: Instant) {
+        if state.members.refused_until.is_some_and(|at| at <= now) {
+            state.members.refused_until = None;
+            state.members.shortage = None;
+            self.fill_or_fall_short(state);
         }
     }
 
@@ -206,7 +207,7 @@ impl Engine {
 /// Whether so many workers with so many threads each fit beside `open` descriptors.
 fn check_descriptors(workers: u64, threads: u64, open: u64, limit: u64) -> Result<()> {
     // Of each, its socket and its pidfd; of those under way, what the zygote is to be sent.
-    let under_way = workers.min(MOST_UNBORN as u64) * (1 + threads);
+    let under_way = workers.min(MOST_REQUESTED as u64) * (1 + threads);
     let needed = 2 * workers + under_way + SPARE_DESCRIPTORS;
     if open + needed <= limit {
         return Ok(());
@@ -241,9 +242,9 @@ fn no_descriptors() -> String {
     limits::explain_fork(&std::io::Error::from_raw_os_error(EMFILE))
 }
 
-impl Core {
+impl Crew {
     /// Workers that have been asked for and of which the zygote has not told.
-    fn unborn(&self) -> usize {
+    fn requested(&self) -> usize {
         self.workers.iter().flatten().filter(|worker| worker.pid == 0).count()
     }
 }
@@ -314,16 +315,16 @@ mod tests {
     #[test]
     fn a_large_pool_is_asked_for_a_few_at_a_time() {
         let mut scene = Scene::new(Scene::config(40, 1));
-        let (mut unborn, mut slots) = (scene.asked(), Vec::new());
+        let (mut requested, mut slots) = (scene.asked(), Vec::new());
         let mut born = 0;
-        while let Some(worker) = unborn.pop_front() {
-            assert_eq!(unborn.len() + 1, MOST_UNBORN.min(40 - born), "with {born} there");
+        while let Some(worker) = requested.pop_front() {
+            assert_eq!(requested.len() + 1, MOST_REQUESTED.min(40 - born), "with {born} there");
             slots.push(worker.slot);
             scene.fork(&worker);
             born += 1;
-            unborn.extend(scene.asked());
+            requested.extend(scene.asked());
         }
-        assert_eq!((born, scene.workers(), scene.engine.lock().starting), (40, 40, 40));
+        assert_eq!((born, scene.workers(), scene.engine.lock().members.starting), (40, 40, 40));
         slots.sort_unstable();
         assert_eq!(slots, (0..40).collect::<Vec<_>>(), "each has a place of its own");
     }
@@ -349,8 +350,11 @@ mod tests {
             next.ready();
             scene.tick();
             workers.push(next);
-            let core = scene.engine.lock();
-            assert_eq!((core.lanes.len(), core.idle.len(), core.starting), (6, 6, 0));
+            let state = scene.engine.lock();
+            assert_eq!(
+                (state.members.lanes.len(), state.members.idle.len(), state.members.starting),
+                (6, 6, 0)
+            );
         }
     }
 

@@ -6,145 +6,126 @@ use std::time::{Duration, Instant};
 
 use ropewalk_os::futex::{self, Scope};
 
-use super::{Core, Engine, Sleeper, State, Waited};
-use crate::backend::processes::workers::Worker;
+use super::{Lifecycle, Pool, PoolState, Sleeper, Waited};
+use crate::backend::Backend;
 use crate::clock;
 use crate::events::{self, What};
 use crate::outcome::{Failure, Outcome, Record};
 
-impl Engine {
-    /// Takes no more tasks; with `cancel`, drops those that have not started. The workers leave when all is done.
-    pub fn close(&self, cancel: bool) {
-        let Some(mut core) = self.enter() else { return };
+impl<B: Backend> Pool<B> {
+    /// See [`Engine::close`](crate::Engine::close).
+    pub(crate) fn close(&self, cancel: bool) {
+        let Some(mut state) = self.enter() else { return };
         if cancel {
             // A worker that is free would have taken one, had it been looked at a moment later: those count as started.
-            let taken = if self.is_remote() { core.busy.len() } else { core.local.len() };
+            let taken = B::busy(&state.members);
             let free = (self.config.workers * self.config.threads).saturating_sub(taken);
-            self.cancel_waiting(&mut core, Some(free));
+            self.cancel_waiting(&mut state, Some(free));
         }
-        self.closed(&mut core);
+        self.closed(&mut state);
     }
 
-    /// Takes no more tasks, cancels those that have not started, and ends those that still run after `grace`, as
-    /// [`terminate`](Self::terminate) does.
-    pub fn end(&self, grace: Duration) {
-        let Some(mut core) = self.enter() else { return };
-        if matches!(core.state, State::Ended | State::Broken(_)) {
+    /// See [`Engine::end`](crate::Engine::end).
+    pub(crate) fn end(&self, grace: Duration) {
+        let Some(mut state) = self.enter() else { return };
+        if matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
             return;
         }
-        self.cancel_waiting(&mut core, None);
-        core.ending = true;
+        self.cancel_waiting(&mut state, None);
+        state.ending = true;
         match clock::now().checked_add(grace) {
-            _ if grace.is_zero() => self.terminate_core(&mut core),
-            Some(at) => core.end_at = Some(core.end_at.map_or(at, |before| before.min(at))),
+            _ if grace.is_zero() => self.terminate_now(&mut state),
+            Some(at) => state.end_at = Some(state.end_at.map_or(at, |before| before.min(at))),
             None => {}
         }
-        self.forget_unborn(&mut core);
-        self.closed(&mut core);
+        B::forget_requested(self, &mut state);
+        self.closed(&mut state);
     }
 
-    /// Ends everything now: tasks that wait are cancelled, those that run fail with [`Failure::Terminated`], and the
-    /// worker processes are killed. A call that runs in a thread of this process goes on, and its pool ends after it.
-    pub fn terminate(&self) {
-        let Some(mut core) = self.enter() else { return };
-        if matches!(core.state, State::Ended | State::Broken(_)) {
+    /// See [`Engine::terminate`](crate::Engine::terminate).
+    pub(crate) fn terminate(&self) {
+        let Some(mut state) = self.enter() else { return };
+        if matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
             return;
         }
-        self.terminate_core(&mut core);
-        self.closed(&mut core);
+        self.terminate_now(&mut state);
+        self.closed(&mut state);
     }
 
-    /// Takes no more tasks, cancels those that have not started, and sends every worker process a signal. A task whose
-    /// worker dies of it fails with [`Failure::Terminated`]; no worker is replaced.
-    pub fn signal_workers(&self, signal: i32) {
-        let Some(mut core) = self.enter() else { return };
-        if matches!(core.state, State::Ended) {
+    /// See [`Engine::signal_workers`](crate::Engine::signal_workers).
+    pub(crate) fn signal_workers(&self, signal: i32) {
+        let Some(mut state) = self.enter() else { return };
+        if matches!(state.lifecycle, Lifecycle::Ended) {
             return;
         }
-        self.cancel_waiting(&mut core, None);
-        core.ending = true;
-        for worker in core.workers.iter_mut().flatten() {
-            worker.signal(signal);
-        }
-        self.closed(&mut core);
+        self.cancel_waiting(&mut state, None);
+        state.ending = true;
+        B::signal(&mut state.members, signal);
+        self.closed(&mut state);
     }
 
     /// Ends every task that has not been started. With `spare` the first of each lane counts as started, and so many of
     /// the queue, which go to free workers.
-    fn cancel_waiting(&self, core: &mut Core, spare: Option<usize>) {
-        if matches!(core.state, State::Open) {
-            core.state = State::Closing;
+    fn cancel_waiting(&self, state: &mut PoolState<B>, spare: Option<usize>) {
+        if matches!(state.lifecycle, Lifecycle::Open) {
+            state.lifecycle = Lifecycle::Closing;
         }
-        if self.is_remote() {
-            self.drain_lanes(core);
-        }
-        let mut waiting = core.queue.drain();
+        B::collect(self, state);
+        let mut waiting = state.queue.drain();
         let spared: Vec<_> = waiting.drain(..spare.unwrap_or(0).min(waiting.len())).collect();
         for task in spared.into_iter().rev() {
-            core.queue.push_front(task);
+            state.queue.push_front(task);
         }
-        if self.is_remote() {
-            waiting.extend(core.take_back_waiting(spare.is_some()));
-            self.dispatch(core);
-        }
+        waiting.extend(B::take_back(&mut state.members, spare.is_some()));
+        B::feed(self, state);
         for task in waiting {
-            self.finish(core, &task, Outcome::Cancelled, Record::default());
+            self.finish(state, &task, Outcome::Cancelled, Record::default());
         }
     }
 
     /// See [`terminate`](Self::terminate).
-    pub(crate) fn terminate_core(&self, core: &mut Core) {
-        core.end_at = None;
-        core.ending = true;
-        self.cancel_waiting(core, None);
-        let lanes = core.lanes.iter().flatten();
-        let mut running: Vec<_> =
-            lanes.flat_map(|lane| lane.outstanding.iter().map(|sent| Arc::clone(&sent.task))).collect();
-        running.extend(core.local.iter().map(|running| Arc::clone(&running.task)));
-        for task in running {
-            let pid = task.lane().and_then(|lane| core.lanes.get(lane)?.as_ref()).map(|lane| lane.worker);
-            let pid = pid.and_then(|worker| core.workers.get(worker)?.as_ref()).map_or(0, Worker::known_pid);
+    pub(crate) fn terminate_now(&self, state: &mut PoolState<B>) {
+        state.end_at = None;
+        state.ending = true;
+        self.cancel_waiting(state, None);
+        for (task, pid) in B::abandon(&mut state.members) {
             let record = Record { pid, ..Record::default() };
-            core.leave_arguments(&task);
-            self.finish(core, &task, Outcome::Failed(Failure::Terminated), record);
+            self.finish(state, &task, Outcome::Failed(Failure::Terminated), record);
         }
-        for worker in core.workers.iter_mut().flatten() {
-            worker.kill();
-        }
-        self.forget_unborn(core);
+        B::kill(self, state);
     }
 
     /// After the state has changed for good.
-    fn closed(&self, core: &mut Core) {
-        if matches!(core.state, State::Open) {
-            core.state = State::Closing;
+    fn closed(&self, state: &mut PoolState<B>) {
+        if matches!(state.lifecycle, Lifecycle::Open) {
+            state.lifecycle = Lifecycle::Closing;
         }
-        self.local_ready.notify_all();
+        B::wake_all(self);
         Self::bump(&self.change_word);
-        self.tell_room(core);
-        self.check_end(core);
-        if core.leader {
+        self.tell_room(state);
+        self.check_end(state);
+        if state.leader {
             self.control.wake_sleeper();
         } else {
-            self.rest(core);
+            B::rest(self, state);
         }
         // The supervisor has to learn when to look.
         self.control.kick();
     }
 
-    /// Ends every worker at once; whatever has no result fails with `failure`.
-    pub fn break_down(&self, failure: &Failure) {
-        let Some(mut core) = self.enter() else { return };
-        self.break_core(&mut core, failure);
-        self.after_outside_change(&mut core);
+    /// See [`Engine::break_down`](crate::Engine::break_down).
+    pub(crate) fn break_down(&self, failure: &Failure) {
+        let Some(mut state) = self.enter() else { return };
+        self.break_now(&mut state, failure);
+        self.after_outside_change(&mut state);
         self.control.kick();
     }
 
-    pub(crate) fn break_core(&self, core: &mut Core, failure: &Failure) {
-        if matches!(core.state, State::Ended | State::Broken(_)) {
+    pub(crate) fn break_now(&self, state: &mut PoolState<B>, failure: &Failure) {
+        if matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
             return;
         }
-        core.state = State::Broken(failure.clone());
+        state.lifecycle = Lifecycle::Broken(failure.clone());
         let reason = match failure {
             Failure::Broken(reason) => Arc::clone(reason),
             Failure::Crashed { pid, .. } => format!("worker {pid} died").into(),
@@ -154,64 +135,55 @@ impl Engine {
             Failure::Limit { reason, .. } => Arc::clone(reason),
         };
         events::tell(&self.config.name, What::Broken { reason });
-        let mut waiting = core.queue.drain();
-        waiting.extend(self.kill_everything(core));
+        let mut waiting = state.queue.drain();
+        waiting.extend(B::give_up(&mut state.members));
         for task in waiting {
-            self.finish(core, &task, Outcome::Failed(failure.clone()), Record::default());
+            self.finish(state, &task, Outcome::Failed(failure.clone()), Record::default());
         }
-        self.local_ready.notify_all();
+        B::wake_all(self);
         Self::bump(&self.change_word);
-        self.tell_room(core);
+        self.tell_room(state);
     }
 
     /// Moves to the end if nothing is left to do.
-    pub(crate) fn check_end(&self, core: &mut Core) {
-        let broken = match core.state {
-            State::Open | State::Ended => return,
-            State::Closing => false,
-            State::Broken(_) => true,
+    pub(crate) fn check_end(&self, state: &mut PoolState<B>) {
+        let broken = match state.lifecycle {
+            Lifecycle::Open | Lifecycle::Ended => return,
+            Lifecycle::Closing => false,
+            Lifecycle::Broken(_) => true,
         };
-        let drained = core.queue.is_empty() && core.outstanding == 0 && core.local.is_empty();
-        if !drained && !broken {
+        let drained = state.queue.is_empty() && B::is_drained(&state.members);
+        if (!drained && !broken) || !B::dismiss(self, state) {
             return;
-        }
-        if self.is_remote() && !self.dismiss_workers(core) {
-            return;
-        }
-        if !self.is_remote() && !core.local.is_empty() {
-            return;
-        }
-        if let Some(spawn) = &self.config.spawn {
-            spawn.handed.close();
         }
         if !broken {
-            core.state = State::Ended;
+            state.lifecycle = Lifecycle::Ended;
             events::tell(&self.config.name, What::Ended);
         }
-        self.local_ready.notify_all();
+        B::wake_all(self);
         Self::bump(&self.ended_word);
-        self.nudge_all(core);
+        self.nudge_all(state);
     }
 
-    pub(crate) fn nudge_all(&self, core: &mut Core) {
-        for (_, sleeper) in &core.followers {
+    pub(crate) fn nudge_all(&self, state: &mut PoolState<B>) {
+        for (_, sleeper) in &state.followers {
             if let Sleeper::Task(task) = sleeper {
                 task.nudge();
             }
         }
         Self::bump(&self.completed_word);
         Self::bump(&self.change_word);
-        self.tell_room(core);
+        self.tell_room(state);
         self.control.wake_sleeper();
     }
 
-    /// Whether every worker is gone and no task is left.
-    pub fn has_ended(&self) -> bool {
-        self.enter().is_none_or(|core| core.is_over())
+    /// See [`Engine::has_ended`](crate::Engine::has_ended).
+    pub(crate) fn has_ended(&self) -> bool {
+        self.enter().is_none_or(|state| state.is_over())
     }
 
-    /// Blocks until the pool has ended. A signal's handler may have to run first: then join again.
-    pub fn join(&self, deadline: Option<Instant>) -> Waited {
+    /// See [`Engine::join`](crate::Engine::join).
+    pub(crate) fn join(&self, deadline: Option<Instant>) -> Waited {
         loop {
             let observed = self.ended_word.load(Ordering::Acquire);
             if self.has_ended() {
@@ -230,28 +202,28 @@ impl Engine {
         }
     }
 
-    /// Whether it takes no tasks any more; those of a forked child's parent do not count.
-    pub fn is_closed(&self) -> bool {
-        self.enter().is_none_or(|core| !matches!(core.state, State::Open))
+    /// See [`Engine::is_closed`](crate::Engine::is_closed).
+    pub(crate) fn is_closed(&self) -> bool {
+        self.enter().is_none_or(|state| !matches!(state.lifecycle, Lifecycle::Open))
     }
 
-    /// Why there are fewer workers than there should be, as long as that is so.
-    pub fn shortage(&self) -> Option<String> {
-        self.enter()?.shortage.as_ref().map(ToString::to_string)
+    /// See [`Engine::shortage`](crate::Engine::shortage).
+    pub(crate) fn shortage(&self) -> Option<String> {
+        B::shortage(&self.enter()?.members).map(|why| why.to_string())
     }
 
-    /// What the zygote had to say about preloads that failed.
-    pub fn complaints(&self) -> Vec<String> {
+    /// See [`Engine::complaints`](crate::Engine::complaints).
+    pub(crate) fn complaints(&self) -> Vec<String> {
         if self.is_forked() {
             return Vec::new();
         }
-        self.spawning.lock().as_ref().map_or_else(Vec::new, |spawning| spawning.zygote.complaints())
+        B::complaints(self)
     }
 
-    /// The failure that broke the pool, if one did.
-    pub fn broken(&self) -> Option<Failure> {
-        match &self.enter()?.state {
-            State::Broken(failure) => Some(failure.clone()),
+    /// See [`Engine::broken`](crate::Engine::broken).
+    pub(crate) fn broken(&self) -> Option<Failure> {
+        match &self.enter()?.lifecycle {
+            Lifecycle::Broken(failure) => Some(failure.clone()),
             _ => None,
         }
     }
@@ -263,7 +235,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::config::{Config, Handed, Spawn};
+    use crate::config::{Handed, Spawn};
     use crate::simulation::scene::Scene;
     use crate::task::Task;
 
@@ -400,8 +372,8 @@ mod tests {
         let (mut reads, writes) = std::io::pipe().expect("a pipe");
         let handed = Handed::new(vec![OwnedFd::from(writes)]);
         let config = Scene::config(1, 1);
-        let spawn = config.spawn.map(|spawn| Spawn { handed, ..spawn });
-        let (scene, mut workers) = Scene::ready(Config { spawn, ..config });
+        let spawn = Spawn { handed, ..Scene::spawn() };
+        let (scene, mut workers) = Scene::ready_with(config, spawn);
         scene.engine.close(false);
         scene.die(workers.remove(0), 0);
         assert!(scene.engine.has_ended());

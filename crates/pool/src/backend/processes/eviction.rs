@@ -10,14 +10,14 @@ use std::time::Instant;
 
 use ropewalk_shm::ring::Retract;
 
+use super::{Crew, ProcessPool, ProcessPoolState};
 use crate::clock;
-use crate::engine::{Core, Engine};
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome, Record};
 use crate::task::{Stage, Task};
 
 /// Why a worker is being ended though nothing is wrong with it.
 #[derive(Clone, Debug)]
-pub(crate) struct Doom {
+pub(crate) struct Eviction {
     /// When those that still run in it are given up.
     at: Instant,
     /// The task that it is ended for, and how that one ends.
@@ -25,25 +25,32 @@ pub(crate) struct Doom {
     cancelled: bool,
 }
 
-impl Doom {
+impl Eviction {
     pub(crate) fn failure(&self, pid: i32) -> Failure {
         Failure::Neighbour { pid, task: self.task, cancelled: self.cancelled }
     }
 }
 
-impl Engine {
+impl ProcessPool {
     /// Ends the worker that runs `task`, and gives its process id. The caller ends the task itself.
-    pub(crate) fn end_worker_of(&self, core: &mut Core, task: &Arc<Task>, cancelled: bool) -> i32 {
-        let lane = task.lane().and_then(|lane| core.lanes.get(lane)?.as_ref());
+    pub(crate) fn end_worker_of(
+        &self,
+        state: &mut ProcessPoolState,
+        task: &Arc<Task>,
+        cancelled: bool,
+    ) -> i32 {
+        let lane = task.lane().and_then(|lane| state.members.lanes.get(lane)?.as_ref());
         let Some(index) = lane.map(|lane| lane.worker) else { return 0 };
-        let Some(worker) = core.workers.get(index).and_then(Option::as_ref) else { return 0 };
+        let Some(worker) = state.members.workers.get(index).and_then(Option::as_ref) else { return 0 };
         let (pid, lanes) = (worker.known_pid(), worker.lanes.clone());
-        self.take_back_from(core, &lanes);
-        core.leave_arguments(task);
+        self.take_back_from(state, &lanes);
+        state.members.leave_arguments(task);
         let first = {
-            let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) else { return pid };
-            let first = worker.doom.is_none();
-            worker.doom.get_or_insert(Doom {
+            let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut) else {
+                return pid;
+            };
+            let first = worker.eviction.is_none();
+            worker.eviction.get_or_insert(Eviction {
                 at: clock::now() + self.config.grace,
                 task: task.id,
                 cancelled,
@@ -51,22 +58,22 @@ impl Engine {
             first
         };
         if first {
-            core.doomed += 1;
+            state.members.evictions += 1;
         }
-        if self.end_if_alone(core, index, Some(task)) || !first {
+        if self.end_if_alone(state, index, Some(task)) || !first {
             return pid;
         }
         // The pool goes on with as many threads as before, while this worker's last ones finish.
-        self.replace(core);
+        self.replace(state);
         self.control.kick();
         pid
     }
 
     /// Takes what has not started out of these lanes, and gives them nothing more.
-    fn take_back_from(&self, core: &mut Core, lanes: &[usize]) {
+    fn take_back_from(&self, state: &mut ProcessPoolState, lanes: &[usize]) {
         let mut back = Vec::new();
         for index in lanes {
-            let Some(lane) = core.lanes.get_mut(*index).and_then(Option::as_mut) else { continue };
+            let Some(lane) = state.members.lanes.get_mut(*index).and_then(Option::as_mut) else { continue };
             lane.closed = true;
             let before = lane.outstanding.len();
             let mut at = 0;
@@ -78,56 +85,67 @@ impl Engine {
                 }
             }
             let removed = before - lane.outstanding.len();
-            core.lane_shrank(*index, removed);
+            state.members.lane_shrank(*index, removed);
         }
         back.retain(|task| !task.is_done());
         back.sort_by_key(|task| std::cmp::Reverse(task.id));
         for task in back {
             task.set_stage(Stage::Queued);
-            core.queue.push_front(task);
+            state.queue.push_front(task);
         }
     }
 
     /// Kills a worker that is to be ended, if nothing but `except` still runs in it; true if it was killed.
-    pub(crate) fn end_if_alone(&self, core: &mut Core, index: usize, except: Option<&Arc<Task>>) -> bool {
-        let Some(worker) = core.workers.get(index).and_then(Option::as_ref) else { return false };
-        if worker.doom.is_none() {
+    pub(crate) fn end_if_alone(
+        &self,
+        state: &mut ProcessPoolState,
+        index: usize,
+        except: Option<&Arc<Task>>,
+    ) -> bool {
+        let Some(worker) = state.members.workers.get(index).and_then(Option::as_ref) else { return false };
+        if worker.eviction.is_none() {
             return false;
         }
-        let lanes = worker.lanes.iter().filter_map(|lane| core.lanes.get(*lane)?.as_ref());
+        let lanes = worker.lanes.iter().filter_map(|lane| state.members.lanes.get(*lane)?.as_ref());
         let mut running = lanes.flat_map(|lane| &lane.outstanding).filter(|sent| {
             !sent.task.is_done() && !except.is_some_and(|except| Arc::ptr_eq(except, &sent.task))
         });
         let alone = running.next().is_none() || self.config.grace.is_zero();
-        if alone && let Some(worker) = core.workers.get_mut(index).and_then(Option::as_mut) {
+        if alone && let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut) {
             worker.kill();
         }
         alone
     }
 
+    /// A task was started in a worker that was ended for another's sake.
+    pub(crate) fn lose_neighbour(
+        &self,
+        state: &mut ProcessPoolState,
+        task: &Arc<Task>,
+        failure: Failure,
+        pid: i32,
+    ) {
+        let record = Record { pid, ..Record::default() };
+        // It has run in part: only one that may be run twice is run again. Its own attempts are not counted.
+        if task.options.retries > 0 && self.may_retry(state) {
+            self.run_again(state, task);
+        } else {
+            task.count_attempt();
+            self.finish(state, task, Outcome::Failed(failure), record);
+        }
+    }
+}
+
+impl Crew {
     /// Kills the workers whose grace is over.
-    pub(crate) fn end_doomed(&self, core: &mut Core, now: Instant) {
-        for worker in core.workers.iter_mut().flatten() {
-            if worker.doom.as_ref().is_some_and(|doom| doom.at <= now) {
+    pub(super) fn end_evicted(&mut self, now: Instant) {
+        for worker in self.workers.iter_mut().flatten() {
+            if worker.eviction.as_ref().is_some_and(|eviction| eviction.at <= now) {
                 worker.kill();
             }
         }
     }
 
-    /// A task was started in a worker that was ended for another's sake.
-    pub(crate) fn lose_neighbour(&self, core: &mut Core, task: &Arc<Task>, failure: Failure, pid: i32) {
-        let record = crate::outcome::Record { pid, ..crate::outcome::Record::default() };
-        // It has run in part: only one that may be run twice is run again. Its own attempts are not counted.
-        if task.options.retries > 0 && self.may_retry(core) {
-            self.run_again(core, task);
-        } else {
-            task.count_attempt();
-            self.finish(core, task, Outcome::Failed(failure), record);
-        }
-    }
-}
-
-impl Core {
     /// A started task ends before its worker does: what its arguments lie in stays the worker's.
     pub(crate) fn leave_arguments(&mut self, task: &Task) {
         let lane = task.lane().and_then(|lane| self.lanes.get(lane)?.as_ref());
@@ -140,9 +158,9 @@ impl Core {
     }
 
     /// When the next grace is over.
-    pub(crate) fn next_doom(&self) -> Option<Instant> {
-        let dooms = self.workers.iter().flatten().filter(|worker| !worker.is_killed());
-        dooms.filter_map(|worker| worker.doom.as_ref().map(|doom| doom.at)).min()
+    pub(crate) fn next_eviction(&self) -> Option<Instant> {
+        let evictions = self.workers.iter().flatten().filter(|worker| !worker.is_killed());
+        evictions.filter_map(|worker| worker.eviction.as_ref().map(|eviction| eviction.at)).min()
     }
 }
 
@@ -209,9 +227,9 @@ mod tests {
         scene.tick();
         assert!(is_replied(&tasks[2]) && scene.has_killed(&worker));
         scene.die(worker, 9);
-        let core = scene.engine.lock();
-        assert_eq!((core.doomed, core.counters.crashed, core.counters.cancelled), (0, 0, 1));
-        assert_eq!(core.workers.iter().flatten().count(), 1);
+        let state = scene.engine.lock();
+        assert_eq!((state.members.evictions, state.counters.crashed, state.counters.cancelled), (0, 0, 1));
+        assert_eq!(state.members.workers.iter().flatten().count(), 1);
     }
 
     #[test]
@@ -222,16 +240,16 @@ mod tests {
             if cancelled {
                 assert!(scene.engine.cancel(&tasks[0], true));
             } else {
-                let mut core = scene.engine.lock();
-                scene.engine.end_worker_of(&mut core, &tasks[0], false);
+                let mut state = scene.engine.lock();
+                scene.engine.end_worker_of(&mut state, &tasks[0], false);
             }
             assert!(scene.tick().is_some_and(|next| next <= scene.now + GRACE));
-            assert_eq!(scene.engine.lock().next_doom(), Some(scene.now + GRACE));
+            assert_eq!(scene.engine.lock().members.next_eviction(), Some(scene.now + GRACE));
             scene.pass(GRACE - MOMENT);
             assert!(!scene.has_killed(&worker));
             scene.pass(MOMENT);
             assert!(scene.has_killed(&worker) && !tasks[1].is_done());
-            assert_eq!(scene.engine.lock().next_doom(), None, "nothing is left to do");
+            assert_eq!(scene.engine.lock().members.next_eviction(), None, "nothing is left to do");
             scene.die(worker, 9);
             assert_eq!(lost_for(&tasks[1]), Some((pid, tasks[0].id, cancelled)));
             assert_eq!((tasks[1].record().pid, tasks[1].attempt()), (pid, 1));
@@ -282,7 +300,7 @@ mod tests {
         assert!(scene.engine.cancel(&tasks[0], true));
         scene.pass(GRACE / 2);
         assert!(scene.engine.cancel(&tasks[1], true));
-        assert_eq!(scene.engine.lock().doomed, 1);
+        assert_eq!(scene.engine.lock().members.evictions, 1);
         assert!(!scene.has_killed(&worker));
         assert_eq!(scene.asked().len(), 1, "one worker is replaced by one");
         scene.pass(GRACE / 2);

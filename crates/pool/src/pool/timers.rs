@@ -6,21 +6,15 @@
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ropewalk_os::clock::monotonic_nanos;
-
-use super::{Core, Engine};
+use super::ending::Why;
+use super::{Pool, PoolState};
+use crate::backend::Backend;
 use crate::clock;
-use crate::outcome::{Failure, Limit, Outcome};
+use crate::outcome::Limit;
 use crate::task::{Stage, Task};
 
-/// The least time between two looks at a task that has not begun, and the most that a look may come late.
-const LEAST_LOOK: Duration = Duration::from_millis(10);
-const MOST_LATE: Duration = Duration::from_millis(250);
-/// A worker that has taken a task and does not say for so long that the call has begun is not believed any more: its
-/// run counts from then on.
-const PREPARATION: Duration = Duration::from_secs(300);
 /// Below so many entries nothing is gained by looking for those of tasks that have ended.
 const FEW: usize = 64;
 
@@ -82,41 +76,38 @@ impl Timers {
     }
 }
 
-impl Engine {
+impl<B: Backend> Pool<B> {
     /// A task was accepted: its deadline counts from now.
-    pub(crate) fn add_deadline(&self, core: &mut Core, task: &Arc<Task>) {
+    pub(crate) fn add_deadline(&self, state: &mut PoolState<B>, task: &Arc<Task>) {
         let at = task.options.deadline.and_then(|deadline| task.submitted.checked_add(deadline));
         if let Some(at) = at {
-            self.add_timer(core, task, Limit::Deadline, at);
+            self.add_timer(state, task, Limit::Deadline, at);
         }
     }
 
     /// A task may begin from now on.
-    pub(crate) fn may_begin(&self, core: &mut Core, task: &Arc<Task>) {
+    pub(crate) fn may_begin(&self, state: &mut PoolState<B>, task: &Arc<Task>) {
         let Some(timeout) = task.options.timeout else { return };
         if task.arm()
             && let Some(at) = clock::now().checked_add(timeout)
         {
-            self.add_timer(core, task, Limit::Timeout, at);
+            self.add_timer(state, task, Limit::Timeout, at);
         }
     }
 
-    fn add_timer(&self, core: &mut Core, task: &Arc<Task>, limit: Limit, at: Instant) {
-        core.timers.heap.push(Due { at, limit, task: Arc::downgrade(task) });
-        if core.supervisor_wakes.is_none_or(|wakes| at < wakes) {
-            core.supervisor_wakes = Some(at);
-            self.control.kick();
-        }
+    fn add_timer(&self, state: &mut PoolState<B>, task: &Arc<Task>, limit: Limit, at: Instant) {
+        state.timers.heap.push(Due { at, limit, task: Arc::downgrade(task) });
+        self.wake_supervisor_at(state, at);
     }
 
     /// Ends the tasks whose time is up.
-    pub(crate) fn expire(&self, core: &mut Core, now: Instant) {
-        while let Some(due) = core.timers.pop_due(now) {
+    pub(crate) fn expire(&self, state: &mut PoolState<B>, now: Instant) {
+        while let Some(due) = state.timers.pop_due(now) {
             let Some(task) = due.task.upgrade() else { continue };
             if due.limit == Limit::Timeout {
-                match Self::run_ends(core, &task, now) {
+                match Self::run_ends(state, &task, now) {
                     Some(at) if at > now => {
-                        core.timers.heap.push(Due { at, ..due });
+                        state.timers.heap.push(Due { at, ..due });
                         continue;
                     }
                     Some(_) => {}
@@ -126,55 +117,29 @@ impl Engine {
                     }
                 }
             }
-            let limit = due.limit;
-            self.end_early(core, &task, true, |phase| Outcome::Failed(Failure::TimedOut(limit, phase)));
+            self.end_early(state, &task, true, Why::Late(due.limit));
         }
     }
 
     /// When a task's run is over, or when to look again; `None` if no worker has it.
-    fn run_ends(core: &mut Core, task: &Arc<Task>, now: Instant) -> Option<Instant> {
+    fn run_ends(state: &mut PoolState<B>, task: &Arc<Task>, now: Instant) -> Option<Instant> {
         let timeout = task.options.timeout?;
         match task.stage() {
             Stage::Done | Stage::Queued => None,
-            Stage::Running => {
-                let running = core.local.iter().find(|running| Arc::ptr_eq(&running.task, task))?;
-                running.since.checked_add(timeout)
-            }
-            Stage::Sent => {
-                let lane = core.lanes.get_mut(task.lane()?)?.as_mut()?;
-                let sent = lane.outstanding.iter_mut().find(|sent| Arc::ptr_eq(&sent.task, task))?;
-                if sent.begun.is_none() {
-                    // Seen for the first time it is kept, lest the worker change its mind. It is no later than now, and
-                    // what is earlier than the record is another's, or an earlier attempt's.
-                    sent.begun = lane.begun.read(task.id).and_then(|begun| {
-                        // In this order: the time comes out rather too late than before the record was sent.
-                        let ago = Duration::from_nanos(monotonic_nanos().saturating_sub(begun));
-                        clock::now().checked_sub(ago).filter(|at| *at >= sent.at)
-                    });
-                }
-                if sent.begun.is_none() && lane.tasks.started(sent.position) {
-                    let taken = *sent.taken.get_or_insert(now);
-                    if now.duration_since(taken) >= PREPARATION {
-                        sent.begun = Some(now);
-                    }
-                }
-                match sent.begun {
-                    Some(begun) => begun.checked_add(timeout),
-                    None => {
-                        let late = (now.duration_since(sent.at) / 16).min(MOST_LATE);
-                        now.checked_add(timeout.max(late).max(LEAST_LOOK))
-                    }
-                }
-            }
+            Stage::Sent | Stage::Running => B::run_ends(&mut state.members, task, timeout, now),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ropewalk_sync::Mutex;
 
     use super::*;
+    use crate::backend::processes::{MOST_LATE, PREPARATION};
+    use crate::outcome::{Failure, Outcome};
     use crate::outcome::{Phase, Record};
     use crate::simulation::scene::{Actor, Scene};
     use crate::task::{Call, Options};

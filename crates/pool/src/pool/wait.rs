@@ -1,5 +1,7 @@
 //! Waiting for something, and driving the pool meanwhile: the leader, its followers, and the wake-up of a resting pool.
 
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -7,13 +9,18 @@ use ropewalk_os::futex::{self, Scope};
 use ropewalk_shm::attention;
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::{Core, Engine, Sleeper, State, Waited};
-use crate::backend::processes::dispatch::STEAL_AFTER;
+use super::{Lifecycle, Pool, PoolState, Sleeper, Waited};
+use crate::backend::Backend;
 use crate::clock;
-use crate::control::WATCH;
 use crate::locked::Guard;
+use crate::task::Task;
 
-impl Engine {
+thread_local! {
+    /// How long it has paid in this thread to look for the end of a task that nobody drives.
+    static WAITER: RefCell<AdaptiveSpin> = const { RefCell::new(AdaptiveSpin::new()) };
+}
+
+impl<B: Backend> Pool<B> {
     pub(crate) fn is_ready(&self, what: &Sleeper) -> bool {
         match what {
             Sleeper::Task(task) => task.is_done(),
@@ -23,43 +30,74 @@ impl Engine {
         }
     }
 
-    pub(crate) fn has_space(&self, core: &Core) -> bool {
-        !matches!(core.state, State::Open) || self.config.max_queue.is_none_or(|max| core.queued() < max)
+    pub(crate) fn has_space(&self, state: &PoolState<B>) -> bool {
+        !matches!(state.lifecycle, Lifecycle::Open)
+            || self.config.max_queue.is_none_or(|max| state.queued() < max)
     }
 
-    /// Blocks until `what` is there, driving the pool meanwhile. Call it with the interpreter released.
-    pub fn wait(&self, what: &Sleeper, deadline: Option<Instant>) -> Waited {
-        if let (false, Sleeper::Task(task)) = (self.is_remote(), what) {
-            return self.wait_local(task, deadline);
+    /// See [`Engine::wait`](crate::Engine::wait).
+    pub(crate) fn wait(&self, what: &Sleeper, deadline: Option<Instant>) -> Waited {
+        if let (false, Sleeper::Task(task)) = (B::POLLED, what) {
+            return self.wait_alone(task, deadline);
         }
         loop {
             if self.is_ready(what) {
                 return Waited::Ready;
             }
-            let Some(mut core) = self.enter() else { return Waited::TimedOut };
-            if what.wants_space() && self.has_space(&core) {
+            let Some(mut state) = self.enter() else { return Waited::TimedOut };
+            if what.wants_space() && self.has_space(&state) {
                 return Waited::Ready;
             }
-            if core.is_over() {
+            if state.is_over() {
                 // Every task has its outcome by now; nobody is left who would wake a sleeper.
                 return Waited::Ready;
             }
-            if self.is_remote() && !core.leader {
-                core.leader = true;
+            if B::POLLED && !state.leader {
+                state.leader = true;
                 self.control.arm(attention::AWAKE);
-                let spin = std::mem::replace(&mut core.spin, AdaptiveSpin::new());
-                return self.lead(core, what, deadline, spin);
+                let spin = std::mem::replace(&mut state.spin, AdaptiveSpin::new());
+                return self.lead(state, what, deadline, spin);
             }
-            let waited = self.follow(core, what, deadline);
+            let waited = self.follow(state, what, deadline);
             if waited != Waited::Ready {
                 return waited;
             }
         }
     }
 
+    /// Blocks until a task has ended that nobody has to look for. Nobody drives such a pool, so nobody has to know who
+    /// waits.
+    fn wait_alone(&self, task: &Arc<Task>, deadline: Option<Instant>) -> Waited {
+        if task.is_done() {
+            return Waited::Ready;
+        }
+        // Its workers are not in a forked child.
+        if self.is_forked() || deadline.is_some_and(|at| at <= clock::now()) {
+            return Waited::TimedOut;
+        }
+        let look = || task.is_done();
+        if WAITER.with_borrow_mut(|spin| spin.spin(|| self.control.may_spin_beside(0), look)) {
+            return Waited::Ready;
+        }
+        loop {
+            let observed = task.prepare_sleep();
+            let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
+            let interrupted = timeout != Some(Duration::ZERO) && task.sleep(observed, timeout);
+            if task.is_done() {
+                return Waited::Ready;
+            }
+            if interrupted {
+                return Waited::Interrupted;
+            }
+            if deadline.is_some_and(|at| at <= clock::now()) {
+                return Waited::TimedOut;
+            }
+        }
+    }
+
     pub(crate) fn follow(
         &self,
-        mut core: Guard<'_, Core>,
+        mut state: Guard<'_, PoolState<B>>,
         what: &Sleeper,
         deadline: Option<Instant>,
     ) -> Waited {
@@ -67,45 +105,45 @@ impl Engine {
         if timeout == Some(Duration::ZERO) {
             return Waited::TimedOut;
         }
-        let token = core.next_follower;
-        core.next_follower += 1;
-        core.followers.push((token, what.clone()));
+        let token = state.next_follower;
+        state.next_follower += 1;
+        state.followers.push((token, what.clone()));
         let any_change = what.wants_space() || matches!(what, Sleeper::Any(_));
         if any_change {
-            core.change_waiters += 1;
+            state.change_waiters += 1;
         }
         let interrupted = match what {
             Sleeper::Task(task) => {
                 let observed = task.prepare_sleep();
-                drop(core);
+                drop(state);
                 task.sleep(observed, timeout)
             }
-            Sleeper::Completed => self.sleep_on(core, &self.completed_word, what, timeout),
+            Sleeper::Completed => self.sleep_on(state, &self.completed_word, what, timeout),
             Sleeper::Space | Sleeper::Any(_) | Sleeper::AnyOrSpace(_) => {
-                self.sleep_on(core, &self.change_word, what, timeout)
+                self.sleep_on(state, &self.change_word, what, timeout)
             }
         };
-        let mut core = self.lock();
-        core.followers.retain(|(id, _)| *id != token);
+        let mut state = self.lock();
+        state.followers.retain(|(id, _)| *id != token);
         if any_change {
-            core.change_waiters -= 1;
+            state.change_waiters -= 1;
         }
-        if !core.leader {
+        if !state.leader {
             // The nudge of a leader that left may have come to us, who need it no more.
-            self.promote(&mut core);
+            self.promote(&mut state);
         }
         if interrupted { Waited::Interrupted } else { Waited::Ready }
     }
 
     pub(crate) fn sleep_on(
         &self,
-        core: Guard<'_, Core>,
+        state: Guard<'_, PoolState<B>>,
         word: &AtomicU32,
         what: &Sleeper,
         timeout: Option<Duration>,
     ) -> bool {
         let observed = word.load(Ordering::Acquire);
-        drop(core);
+        drop(state);
         if self.is_ready(what) {
             return false;
         }
@@ -114,69 +152,64 @@ impl Engine {
 
     pub(crate) fn lead<'a>(
         &'a self,
-        mut core: Guard<'a, Core>,
+        mut state: Guard<'a, PoolState<B>>,
         what: &Sleeper,
         deadline: Option<Instant>,
         mut spin: AdaptiveSpin,
     ) -> Waited {
         let mut interrupted = false;
         loop {
-            self.poll(&mut core);
-            let ready = self.is_there(&core, what);
+            B::poll(self, &mut state);
+            let ready = self.is_there(&state, what);
             let late = deadline.is_some_and(|at| clock::now() >= at);
             if ready || late || interrupted {
-                core.spin = spin;
-                core.leader = false;
-                self.rest(&mut core);
-                self.promote(&mut core);
+                state.spin = spin;
+                state.leader = false;
+                B::rest(self, &mut state);
+                self.promote(&mut state);
                 return match (ready, interrupted) {
                     (true, _) => Waited::Ready,
                     (false, true) => Waited::Interrupted,
                     (false, false) => Waited::TimedOut,
                 };
             }
-            drop(core);
+            drop(state);
             let spun = spin.spin(|| self.control.may_spin(), || self.glance() || self.is_ready(what));
-            core = self.lock();
+            state = self.lock();
             if spun {
                 continue;
             }
             self.control.arm(attention::SLEEPING);
-            if self.poll(&mut core) || self.is_there(&core, what) {
+            if B::poll(self, &mut state) || self.is_there(&state, what) {
                 self.control.arm(attention::AWAKE);
                 continue;
             }
-            let look = if core.steal_pending() {
-                Some(STEAL_AFTER)
-            } else {
-                // Without tasks nothing comes, and the first one that does sets the supervisor to watch.
-                core.has_work().then_some(WATCH)
-            };
-            drop(core);
+            let look = B::patience(&state);
+            drop(state);
             let left = deadline.map(|at| at.saturating_duration_since(clock::now()));
             let timeout = match (left, look) {
                 (Some(left), Some(look)) => Some(left.min(look)),
                 (left, look) => left.or(look),
             };
             interrupted = self.control.sleep(timeout);
-            core = self.lock();
+            state = self.lock();
             self.control.arm(attention::AWAKE);
         }
     }
 
-    pub(crate) fn is_there(&self, core: &Core, what: &Sleeper) -> bool {
-        self.is_ready(what) || (what.wants_space() && self.has_space(core)) || core.is_over()
+    pub(crate) fn is_there(&self, state: &PoolState<B>, what: &Sleeper) -> bool {
+        self.is_ready(what) || (what.wants_space() && self.has_space(state)) || state.is_over()
     }
 
     /// Whether a look at the rings would find something; no more than a hint.
     pub(crate) fn glance(&self) -> bool {
-        let Some(core) = self.core.try_lock() else { return false };
-        core.any_ready()
+        let Some(state) = self.state.try_lock() else { return false };
+        B::has_answers(&state.members)
     }
 
     /// Makes another waiting thread look, because the leader leaves.
-    pub(crate) fn promote(&self, core: &mut Core) {
-        match core.followers.first() {
+    pub(crate) fn promote(&self, state: &mut PoolState<B>) {
+        match state.followers.first() {
             None => {}
             Some((_, Sleeper::Task(task))) => task.nudge(),
             Some((_, Sleeper::Completed)) => Self::bump(&self.completed_word),
@@ -191,68 +224,22 @@ impl Engine {
         futex::wake(word, u32::MAX >> 1, Scope::Private);
     }
 
-    /// Arms the wake-up for a time in which nobody looks at the rings.
-    pub(crate) fn rest(&self, core: &mut Core) {
-        if !self.is_remote() {
-            return;
-        }
-        if core.steal_pending() {
-            // Nobody rings for a lane that is stuck behind a long task: the supervisor looks by itself.
-            let at = clock::now() + STEAL_AFTER;
-            if core.supervisor_wakes.is_none_or(|wakes| at < wakes) {
-                core.supervisor_wakes = Some(at);
-                self.control.kick();
-            }
-        }
-        for _ in 0..3 {
-            let mode = if core.starting > 0 || core.doomed > 0 || !matches!(core.state, State::Open) {
-                attention::ANY
-            } else if !core.queue.is_empty() || core.outstanding > core.busy.len() {
-                attention::HUNGRY
-            } else {
-                attention::QUIET
-            };
-            if self.control.mode() == mode {
-                return;
-            }
-            self.control.arm(mode);
-            // What came while no wake-up was armed has woken nobody: look once more.
-            let missed = match mode {
-                attention::ANY => core.any_ready(),
-                attention::HUNGRY => core.any_ready() && core.somebody_hungry(),
-                _ => false,
-            };
-            if !missed || !self.poll(core) {
-                return;
-            }
-        }
-    }
-
-    /// Reads the results that are there, if nobody waits for them: for those who ask again and again and never wait.
-    pub fn catch_up(&self) {
+    /// See [`Engine::catch_up`](crate::Engine::catch_up).
+    pub(crate) fn catch_up(&self) {
         // Whoever has the lock is looking, or is about to be done; and in a forked child it may be held for ever.
-        if self.is_remote()
+        if B::POLLED
             && !self.is_forked()
-            && let Some(mut core) = self.core.try_lock()
+            && let Some(mut state) = self.state.try_lock()
         {
-            self.look(&mut core);
+            self.look(&mut state);
         }
     }
 
-    pub(crate) fn look(&self, core: &mut Core) {
-        if self.is_remote() && !core.leader {
-            self.poll(core);
-            self.rest(core);
+    pub(crate) fn look(&self, state: &mut PoolState<B>) {
+        if B::POLLED && !state.leader {
+            B::poll(self, state);
+            B::rest(self, state);
         }
-    }
-
-    /// Reads the result rings and feeds the task rings; true if anything came.
-    pub(crate) fn poll(&self, core: &mut Core) -> bool {
-        let came = self.drain_lanes(core);
-        if came || !core.queue.is_empty() || !core.idle.is_empty() {
-            self.dispatch(core);
-        }
-        came
     }
 }
 
@@ -261,8 +248,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::backend::processes::Processes;
+    use crate::backend::processes::dispatch::STEAL_AFTER;
     use crate::config::Config;
-    use crate::outcome::Outcome;
+    use crate::control::WATCH;
+    use crate::pool::ending::Why;
     use crate::simulation::scene::Scene;
 
     #[test]
@@ -378,11 +368,11 @@ mod tests {
         let mut scene = Scene::new(Scene::config(1, 1));
         let mut worker = scene.asked().pop_front().expect("it was asked for");
         scene.fork(&worker);
-        let mut core = scene.engine.lock();
+        let mut state = scene.engine.lock();
         scene.engine.control.arm(attention::AWAKE);
         worker.ready();
-        scene.engine.rest(&mut core);
-        assert_eq!(core.starting, 0);
+        Processes::rest(&scene.engine, &mut state);
+        assert_eq!(state.members.starting, 0);
         assert_eq!(scene.engine.control.mode(), attention::QUIET, "and nothing more is waited for");
     }
 
@@ -473,17 +463,17 @@ mod tests {
             let engine = Arc::clone(&scene.engine);
             let leader = std::thread::spawn(move || engine.wait(&Sleeper::Space, None));
             // The leader lets go of the lock to spin. The room that it waits for is no sight that ends the spin.
-            let mut core = loop {
-                match scene.engine.core.try_lock() {
-                    Some(core) if core.leader => break core,
+            let mut state = loop {
+                match scene.engine.state.try_lock() {
+                    Some(state) if state.leader => break state,
                     _ => std::hint::spin_loop(),
                 }
             };
             for task in &tasks {
-                assert!(scene.engine.end_early(&mut core, task, false, |_| Outcome::Cancelled));
+                assert!(scene.engine.end_early(&mut state, task, false, Why::Cancelled));
             }
-            scene.engine.after_outside_change(&mut core);
-            drop(core);
+            scene.engine.after_outside_change(&mut state);
+            drop(state);
             assert_eq!(joined(leader), Some(Waited::Ready), "round {round}");
             assert_eq!(workers[0].start(0), None);
         }

@@ -1,0 +1,388 @@
+//! What every pool does, whatever its workers are: one lock, one queue, limits, retries, waits, and an end.
+//!
+//! With a backend that is polled, whoever waits for something drives: a thread in [`Pool::wait`] becomes the *leader*
+//! if there is none, polls the workers' answers itself and sleeps on the control page; other waiting threads are
+//! *followers* and sleep on what they wait for. When nobody waits, the supervisor's thread is rung only by a worker
+//! that runs out of tasks while there is a backlog. See the crate's `README.md`.
+
+mod closing;
+mod ending;
+mod room;
+mod timers;
+mod wait;
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use ropewalk_base::Result;
+use ropewalk_sync::Mutex;
+use ropewalk_sync::spin::AdaptiveSpin;
+
+use self::timers::Timers;
+use crate::backend::Backend;
+use crate::config::{Config, OnCrash, OnFull};
+use crate::control::{Control, WATCH};
+use crate::events::{self, What};
+use crate::function::{DroppedFunctions, Function};
+use crate::locked::{Guard, Locked};
+use crate::outcome::Failure;
+use crate::payload::Payload;
+use crate::queue::Queue;
+use crate::statistics::{Counters, Statistics};
+use crate::supervisor::{Supervised, Supervisor};
+use crate::task::{Call, Options, Task};
+
+/// Looks of the supervisor without work before it leaves a pool alone: ten seconds.
+const MOST_QUIET_LOOKS: u32 = 20;
+
+/// Where a pool stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Lifecycle {
+    /// It takes tasks.
+    Open,
+    /// It takes no more, and ends when what it has is done.
+    Closing,
+    /// It can run nothing any more.
+    Broken(Failure),
+    /// Its workers are gone.
+    Ended,
+}
+
+/// Everything behind a pool's lock.
+#[derive(Debug)]
+pub(crate) struct PoolState<B: Backend> {
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) queue: Queue,
+    /// The backend's own.
+    pub(crate) members: B::Members,
+    /// A thread that waits looks for answers.
+    pub(crate) leader: bool,
+    spin: AdaptiveSpin,
+    followers: Vec<(u64, Sleeper)>,
+    next_follower: u64,
+    pub(crate) timers: Timers,
+    /// When the supervisor will look by itself.
+    pub(crate) supervisor_wakes: Option<Instant>,
+    /// Looks of the supervisor in a row that found the pool without work.
+    quiet_looks: u32,
+    /// Tasks submitted when the supervisor looked last.
+    watched_until: u64,
+    pub(crate) counters: Counters,
+    /// When what still runs is ended, in a pool that has been closed.
+    end_at: Option<Instant>,
+    /// Nothing is run again, and no worker replaced: the pool is being ended.
+    pub(crate) ending: bool,
+    /// Followers that wait for room in the queue, or for one of several tasks.
+    pub(crate) change_waiters: usize,
+    /// Tasks that nobody runs: they end when there is room. See [`Pool::room`].
+    rooms: Vec<Arc<Task>>,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Debug)]
+pub enum Sleeper {
+    /// That a task ends.
+    Task(Arc<Task>),
+    /// That the completed list is not empty.
+    Completed,
+    /// That the queue has room.
+    Space,
+    /// That one of these tasks ends.
+    Any(Arc<[Arc<Task>]>),
+    /// That one of these tasks ends, or the queue has room.
+    AnyOrSpace(Arc<[Arc<Task>]>),
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Waited {
+    /// What was waited for is there.
+    Ready,
+    /// The time is up.
+    TimedOut,
+    /// A signal handler wants to run; wait again afterwards.
+    Interrupted,
+}
+
+/// What [`Engine::submit`](crate::Engine::submit) refuses, with the reason.
+#[derive(Clone, Debug)]
+#[must_use]
+pub enum Refused {
+    /// The pool was shut down.
+    Closed,
+    /// The pool is broken.
+    Broken(Failure),
+    /// The queue is full and the pool was told to reject.
+    Full,
+    /// The queue is full: wait for [`Sleeper::Space`], then try again.
+    Wait,
+    /// The process has forked since the pool was made.
+    Forked,
+    /// Another thread has the lock at the moment: submit again, and wait for it.
+    Busy,
+}
+
+/// One pool, whose workers are `B`. Dropping the last handle does not end it: call [`close`](Self::close).
+#[derive(Debug)]
+pub(crate) struct Pool<B: Backend> {
+    pub(crate) config: Config,
+    pub(crate) backend: B,
+    pub(crate) control: Arc<Control>,
+    pub(crate) state: Locked<PoolState<B>>,
+    pub(crate) me: Weak<Self>,
+    /// Watched tasks that have ended, for the collector.
+    completed: Locked<Vec<Arc<Task>>>,
+    completed_word: AtomicU32,
+    pub(crate) change_word: AtomicU32,
+    next_id: AtomicU64,
+    next_function: AtomicU32,
+    pub(crate) dropped_functions: Arc<DroppedFunctions>,
+    /// Counts the ends of the pool that there were: whoever joins sleeps on it.
+    ended_word: AtomicU32,
+    collecting: AtomicBool,
+    fork_generation: u64,
+    /// Whether it is to be awakened by the first task.
+    asleep: AtomicBool,
+    /// The descriptor of the control page, until the first workers are started.
+    unstarted: Mutex<Option<OwnedFd>>,
+}
+
+impl<B: Backend> Pool<B> {
+    /// Starts a pool: if the backend starts workers they are asked for at once, and come up in the background.
+    ///
+    /// # Errors
+    ///
+    /// When the machine is out of memory or descriptors.
+    pub(crate) fn start(config: Config, settings: B::Settings) -> Result<Arc<Self>> {
+        let (pool, page) = Self::assemble(config, settings)?;
+        *pool.unstarted.lock() = Some(page);
+        if pool.config.lazy && B::CAPABILITIES.starts_workers {
+            pool.asleep.store(true, Ordering::Release);
+        } else {
+            pool.awaken()?;
+        }
+        Ok(pool)
+    }
+
+    /// See [`Engine::is_asleep`](crate::Engine::is_asleep).
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Acquire)
+    }
+
+    /// See [`Engine::awaken`](crate::Engine::awaken).
+    pub(crate) fn awaken(&self) -> Result<()> {
+        let mut unstarted = self.unstarted.lock();
+        let Some(page) = unstarted.take() else { return Ok(()) };
+        let supervisor = Supervisor::get()?;
+        B::prepare(self, page)?;
+        // From here on it is looked after, however this ends.
+        if let Some(me) = self.me.upgrade() {
+            supervisor.add_pool(me);
+        }
+        self.asleep.store(false, Ordering::Release);
+        B::start(self)
+    }
+
+    /// A pool that nothing drives yet, and the descriptor of its control page.
+    pub(crate) fn assemble(config: Config, settings: B::Settings) -> Result<(Arc<Self>, OwnedFd)> {
+        let cores = u32::try_from(ropewalk_os::cpu::usable_cores()).unwrap_or(u32::MAX);
+        let (control, page) = Control::create(cores)?;
+        let state = PoolState {
+            lifecycle: Lifecycle::Open,
+            queue: Queue::default(),
+            members: B::Members::default(),
+            leader: false,
+            spin: AdaptiveSpin::new(),
+            followers: Vec::new(),
+            next_follower: 0,
+            timers: Timers::default(),
+            supervisor_wakes: None,
+            quiet_looks: 0,
+            watched_until: 0,
+            counters: Counters::default(),
+            end_at: None,
+            ending: false,
+            change_waiters: 0,
+            rooms: Vec::new(),
+        };
+        let dropped_functions = Arc::new(DroppedFunctions::new(Arc::clone(&control)));
+        let pool = Arc::new_cyclic(|me| Self {
+            backend: B::new(settings),
+            control,
+            state: Locked::new(state),
+            me: me.clone(),
+            completed: Locked::default(),
+            completed_word: AtomicU32::new(0),
+            change_word: AtomicU32::new(0),
+            next_id: AtomicU64::new(1),
+            next_function: AtomicU32::new(1),
+            dropped_functions,
+            ended_word: AtomicU32::new(0),
+            collecting: AtomicBool::new(false),
+            fork_generation: ropewalk_os::process::fork_generation(),
+            asleep: AtomicBool::new(false),
+            unstarted: Mutex::new(None),
+            config,
+        });
+        Ok((pool, page))
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, PoolState<B>> {
+        self.state.lock()
+    }
+
+    /// The lock for a call from outside; `None` in a forked child, where a thread that is not there may hold it.
+    pub(crate) fn enter(&self) -> Option<Guard<'_, PoolState<B>>> {
+        if self.is_forked() { None } else { Some(self.lock()) }
+    }
+
+    /// See [`Engine::is_forked`](crate::Engine::is_forked).
+    pub(crate) fn is_forked(&self) -> bool {
+        self.fork_generation != ropewalk_os::process::fork_generation()
+    }
+
+    /// See [`Engine::function`](crate::Engine::function).
+    pub(crate) fn function(&self, name: &str, payload: Payload) -> Arc<Function> {
+        let id = self.next_function.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Function { id, name: name.into(), payload, dropped: Arc::clone(&self.dropped_functions) })
+    }
+
+    // --- submission ---------------------------------------------------------------------------------
+
+    /// See [`Engine::submit`](crate::Engine::submit).
+    pub(crate) fn submit(
+        &self,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+        wait: bool,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        self.take_in(call, task_flags, options, wait, self.config.max_queue)
+    }
+
+    /// See [`Engine::submit_again`](crate::Engine::submit_again).
+    pub(crate) fn submit_again(
+        &self,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        self.take_in(call, task_flags, options, true, None)
+    }
+
+    fn take_in(
+        &self,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+        wait: bool,
+        max_queue: Option<usize>,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        if self.is_forked() {
+            return Err(Box::new((call, Refused::Forked)));
+        }
+        let guard = if wait { Some(self.lock()) } else { self.state.try_lock() };
+        let Some(mut state) = guard else { return Err(Box::new((call, Refused::Busy))) };
+        match &state.lifecycle {
+            Lifecycle::Open => {}
+            Lifecycle::Broken(failure) => {
+                let failure = failure.clone();
+                return Err(Box::new((call, Refused::Broken(failure))));
+            }
+            Lifecycle::Closing | Lifecycle::Ended => return Err(Box::new((call, Refused::Closed))),
+        }
+        if let Some(max) = max_queue
+            && state.queued() >= max
+        {
+            events::tell(&self.config.name, What::Saturated { queued: state.queued() });
+            let refused = if self.config.on_full == OnFull::Reject { Refused::Full } else { Refused::Wait };
+            return Err(Box::new((call, refused)));
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let task = Arc::new(Task::new(id, call, task_flags, options, 0));
+        state.counters.submitted += 1;
+        self.add_deadline(&mut state, &task);
+        state.queue.push(Arc::clone(&task));
+        B::submitted(self, &mut state, options.priority);
+        Ok(task)
+    }
+
+    /// Makes sure that the supervisor looks at the rings at its own pace while there are tasks.
+    pub(crate) fn set_watch(&self, state: &mut PoolState<B>) {
+        if state.supervisor_wakes.is_none() {
+            state.supervisor_wakes = Some(Instant::now() + WATCH);
+            state.quiet_looks = 0;
+            self.control.kick();
+        }
+    }
+
+    /// Makes sure that the supervisor looks at this time, or sooner.
+    pub(crate) fn wake_supervisor_at(&self, state: &mut PoolState<B>, at: Instant) {
+        if state.supervisor_wakes.is_none_or(|wakes| at < wakes) {
+            state.supervisor_wakes = Some(at);
+            self.control.kick();
+        }
+    }
+
+    // --- numbers ------------------------------------------------------------------------------------
+
+    /// See [`Engine::statistics`](crate::Engine::statistics).
+    pub(crate) fn statistics(&self) -> Option<Statistics> {
+        let mut state = self.enter()?;
+        self.look(&mut state);
+        let (running, waiting, workers) = B::statistics(&state);
+        Some(Statistics { counters: state.counters, queued: state.queue.len() + waiting, running, workers })
+    }
+
+    /// Whether a crash takes the whole pool with it.
+    pub(crate) fn breaks_on_crash(&self) -> bool {
+        self.config.on_crash == OnCrash::Break
+    }
+}
+
+impl<B: Backend> Supervised for Pool<B> {
+    fn look_after(&self, now: Instant) -> Option<Instant> {
+        Self::look_after(self, now)
+    }
+
+    fn has_ended(&self) -> bool {
+        Self::has_ended(self)
+    }
+
+    fn control(&self) -> &Control {
+        &self.control
+    }
+}
+
+impl<B: Backend> PoolState<B> {
+    /// Tasks that have been accepted and are not being run.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len() + B::waiting(&self.members)
+    }
+
+    /// Whether anything may come from a worker.
+    pub(crate) fn has_work(&self) -> bool {
+        B::has_work(&self.members) || !self.queue.is_empty()
+    }
+
+    /// When the supervisor has to look at the rings, rung or not: a worker may have disarmed the wake-up. It goes on
+    /// for a while after the last task, so that a pool that is used now and then is not set to watch each time.
+    pub(crate) fn next_watch(&mut self, now: Instant) -> Option<Instant> {
+        let active = self.has_work() || self.counters.submitted != self.watched_until;
+        self.watched_until = self.counters.submitted;
+        self.quiet_looks = if active { 0 } else { self.quiet_looks.saturating_add(1) };
+        (self.quiet_looks < MOST_QUIET_LOOKS).then(|| now + WATCH)
+    }
+
+    /// Whether no worker is left and none will come.
+    fn is_over(&self) -> bool {
+        match self.lifecycle {
+            Lifecycle::Ended => true,
+            Lifecycle::Broken(_) => B::is_gone(&self.members),
+            Lifecycle::Open | Lifecycle::Closing => false,
+        }
+    }
+}
