@@ -3,8 +3,8 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: build, test-rust, test-python, generate, lint, mutants, bench, bench-signals, bench-results, bench-loop,
-# bench-messaging, bench-foundation, bench-compare, doc, clean.
+# Others: build, test-rust, test-python, sanitize, generate, lint, mutants, bench, bench-signals, bench-results,
+# bench-loop, bench-messaging, bench-foundation, bench-compare, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
@@ -38,7 +38,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 COMMA := ,
 
-.PHONY: demo test build test-rust test-python bench bench-signals bench-results bench-loop bench-messaging
+.PHONY: demo test build test-rust test-python sanitize bench bench-signals bench-results bench-loop bench-messaging
 .PHONY: bench-foundation bench-compare doc clean check-tools mutants
 .PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
@@ -52,6 +52,14 @@ build: $(VENV)/.ready
 
 test-rust: check-tools
 	@cargo test --workspace --quiet
+
+# The tests of the C-API kit with AddressSanitizer, which needs a nightly toolchain. The interpreter's objects lie in the
+# C library's memory there, so that what is used after it was given back is seen; what the interpreter never gives back
+# is not.
+sanitize: check-tools
+	@host=$$(rustc +nightly -vV | sed -n 's/^host: //p')
+	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=target/sanitize \
+	  cargo +nightly test --package ropewalk-capi --target $$host --test embedded --quiet
 
 test-python: build
 	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)

@@ -1,0 +1,28 @@
+//! The kit's own tests, with an interpreter in this process.
+//!
+//! Each test attaches a thread of its own. The interpreter's objects lie in the C library's memory, so that a sanitizer
+//! sees what is used after it was given back.
+
+#![cfg_attr(not(embedded), allow(unused))]
+
+#[cfg(embedded)]
+mod awaitable;
+#[cfg(embedded)]
+mod entry;
+#[cfg(embedded)]
+mod guarded;
+#[cfg(embedded)]
+mod heap;
+#[cfg(embedded)]
+mod interpreter;
+#[cfg(embedded)]
+mod module;
+#[cfg(embedded)]
+mod object;
+#[cfg(embedded)]
+mod threads;
+
+#[cfg(not(embedded))]
+#[test]
+#[ignore = "the interpreter that the crates are built for has no shared library where it says"]
+fn embedded() {}
