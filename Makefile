@@ -170,7 +170,7 @@ $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.ready
 
 # Needs no extension: programs in Rust and C++, and the standard library's Python around them.
 bench-foundation: check-tools
-	@$(PYTHON) benchmarks foundation $(BENCH_ARGS)
+	@$(PYTHON) benchmarks foundation --rounds 7 $(BENCH_ARGS)
 
 # Two built wheels against each other: `make bench-compare BEFORE=/a/bin/python AFTER=/b/bin/python`.
 bench-compare: check-tools
