@@ -33,7 +33,7 @@ class Handle(asyncio.Handle):
     def _context(self) -> Context | None:
         """The context it runs in; from here on its own, if it shared one."""
     @property
-    def _loop(self) -> Core | None:
+    def _loop(self) -> LoopCore | None:
         """The loop it belongs to."""
     @property
     def _repr(self) -> str | None:
@@ -62,7 +62,7 @@ class TimerHandle(asyncio.TimerHandle):
     @property
     def _context(self) -> Context | None: ...
     @property
-    def _loop(self) -> Core | None: ...
+    def _loop(self) -> LoopCore | None: ...
     @property
     def _repr(self) -> str | None: ...
     @property
@@ -93,7 +93,7 @@ if sys.version_info >= (3, 14):
         @property
         def _context(self) -> Context | None: ...
         @property
-        def _loop(self) -> Core | None: ...
+        def _loop(self) -> LoopCore | None: ...
         @property
         def _repr(self) -> str | None: ...
         @property
@@ -109,7 +109,7 @@ else:
 
 # --- the loop ----------------------------------------------------------------
 
-class Core:
+class LoopCore:
     """The queue, the timers and the descriptors of a loop."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
@@ -226,7 +226,9 @@ class Stream(transports._FlowControlMixin):
         """Waits for the socket."""
     def _detach(self) -> Any:
         """Lets everything go; its server."""
-    def _attach(self, loop: Core, sock: socket, protocol: asyncio.BaseProtocol, server: Any, /) -> None: ...
+    def _attach(
+        self, loop: LoopCore, sock: socket, protocol: asyncio.BaseProtocol, server: Any, /
+    ) -> None: ...
     def _set_limits(self, high: int, low: int, /) -> None: ...
     @property
     def _loop(self) -> Any:

@@ -28,6 +28,12 @@ pub unsafe trait State: Sized + 'static {
     /// Every reference in it, null or owned: what the garbage collector is shown, and what is dropped at the end.
     fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject>;
 
+    /// The functions of the module.
+    #[must_use]
+    fn functions() -> Vec<ffi::PyMethodDef> {
+        Vec::new()
+    }
+
     /// Fills it, and adds what is public to the fresh module.
     ///
     /// # Errors
@@ -44,21 +50,16 @@ pub unsafe trait State: Sized + 'static {
 pub struct Module<S> {
     name: &'static CStr,
     doc: &'static CStr,
-    functions: fn() -> Vec<ffi::PyMethodDef>,
     /// The definition's address, once somebody has asked.
     definition: OnceLock<usize>,
     state: PhantomData<fn() -> S>,
 }
 
 impl<S: State> Module<S> {
-    /// A module with this name, without its package, and the functions of this table.
+    /// A module with this name, without its package.
     #[must_use]
-    pub const fn new(
-        name: &'static CStr,
-        doc: &'static CStr,
-        functions: fn() -> Vec<ffi::PyMethodDef>,
-    ) -> Self {
-        Self { name, doc, functions, definition: OnceLock::new(), state: PhantomData }
+    pub const fn new(name: &'static CStr, doc: &'static CStr) -> Self {
+        Self { name, doc, definition: OnceLock::new(), state: PhantomData }
     }
 
     /// What a `PyInit_` function returns.
@@ -85,7 +86,7 @@ impl<S: State> Module<S> {
             slots.push(slot(GIL, ptr::without_provenance_mut(1)));
         }
         slots.push(slot(0, ptr::null_mut()));
-        let mut functions = (self.functions)();
+        let mut functions = S::functions();
         // SAFETY: a table ends with zeros.
         functions.push(unsafe { std::mem::zeroed() });
         Box::into_raw(Box::new(ffi::PyModuleDef {

@@ -39,9 +39,7 @@ struct State {
     route: *mut ffi::PyObject,
 }
 
-static MODULE: Module<State> = Module::new(c"_bus", c"Publish and subscribe in one process.", || {
-    vec![fast_method(c"matches", matches, c"matches(pattern, topic) -> whether a topic matches a pattern")]
-});
+static MODULE: Module<State> = Module::new(c"_bus", c"Publish and subscribe in one process.");
 
 /// Makes the module: what its `PyInit_` function returns.
 pub fn init() -> *mut ffi::PyObject {
@@ -58,6 +56,14 @@ struct Types {
 
 // SAFETY: pointers, for which zeros are null.
 unsafe impl module::State for State {
+    fn functions() -> Vec<ffi::PyMethodDef> {
+        vec![fast_method(
+            c"matches",
+            matches,
+            c"matches(pattern, topic) -> whether a topic matches a pattern",
+        )]
+    }
+
     fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
         [&mut self.bus, &mut self.subscription, &mut self.waiting, &mut self.waker, &mut self.route]
             .into_iter()

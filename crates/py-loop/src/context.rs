@@ -1,15 +1,17 @@
-//! Contexts of callbacks: captured when they are scheduled, shared as long as nobody can tell.
+//! Contexts of callbacks. Callbacks scheduled under equal values share one copy of the context; the loop copies it
+//! before user code can see it.
 //!
 //! asyncio copies the context for each callback. Most of these copies are of one context that has not changed, and most
 //! callbacks change nothing in theirs. So one *snapshot* serves all callbacks that were scheduled under the same
-//! values. It is never entered while it is shared: callbacks run in a *runner*, a copy of it, and a runner whose values
-//! a callback has changed serves nobody else afterwards. Whoever asks for a handle's context gets a copy of its own.
+//! values. The loop never enters a snapshot that several handles share: callbacks run in a *runner*, a copy of it, and
+//! the loop reuses a runner only while its values are unchanged. `Handle.get_context()` returns a copy of the handle's
+//! own.
 //!
-//! Whether values have changed is seen by one pointer: a context holds an immutable map. Where it stands in a context,
-//! and the context in a thread's state, is not part of the C API; the places are known for each version and tried when
-//! the module is loaded. If they do not hold, every callback gets a copy, as in asyncio.
+//! A context holds an immutable map of its values, so that comparing one pointer shows whether they have changed. The
+//! C API does not expose where the map is in a context, or the context in a thread's state. The offsets are known for
+//! each version and are checked when the module is loaded; if a check fails, every callback gets a copy, as in asyncio.
 //!
-//! On a free-threaded build, where the snapshot would need a lock, every callback gets a copy too.
+//! On a free-threaded build a snapshot would need a lock, so every callback gets a copy there too.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -152,6 +154,20 @@ impl Snapshots {
         unsafe { Object::own(ffi::PyContext_Copy(base.as_ptr())) }
     }
 
+    /// The context that a handle runs in at this moment, if it does.
+    #[cfg(not(Py_GIL_DISABLED))]
+    pub(super) fn of_running(&self, made: &Handle) -> Option<Object> {
+        let (running, runner) = self.running.get()?;
+        // SAFETY: it is held by whoever runs the handle.
+        if running == std::ptr::from_ref(made) { unsafe { Object::share(runner) }.ok() } else { None }
+    }
+
+    /// No context is shared on a free-threaded build.
+    #[cfg(Py_GIL_DISABLED)]
+    pub(super) fn of_running(&self, _: &Handle) -> Option<Object> {
+        None
+    }
+
     /// Shows what it holds to the collector.
     ///
     /// # Safety
@@ -234,23 +250,6 @@ impl Entered {
         }
         Ok(())
     }
-}
-
-/// The context that a handle runs in at this moment, if it does.
-#[cfg(not(Py_GIL_DISABLED))]
-pub(super) fn of_running(made: &Handle) -> Option<Object> {
-    if made.owner.is_null() {
-        return None;
-    }
-    // SAFETY: a live loop.
-    let (running, runner) = unsafe { super::core::Core::of(made.owner) }.snapshots.running.get()?;
-    // SAFETY: it is held by whoever runs the handle.
-    if running == std::ptr::from_ref(made) { unsafe { Object::share(runner) }.ok() } else { None }
-}
-
-#[cfg(Py_GIL_DISABLED)]
-pub(super) fn of_running(_: &Handle) -> Option<Object> {
-    None
 }
 
 /// Makes the context that a handle shared, and ran in, its own: an error in it is told of with what it had set.

@@ -1,52 +1,47 @@
-//! Which descriptors a loop waits for, and for whom: `add_reader` and its kin, transports, socket operations.
+//! The table of the descriptors that a loop waits for, and who waits for each.
 
-use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
-use ropewalk_os::epoll::{Event, Interest};
+use ropewalk_os::epoll::Interest;
 use ropewalk_reactor::{Reactor, Token};
 
-use super::core::{Core, Item, drop_item, raise_type};
-use super::handle::{self, Content, Handle, Kind, LASTING, ONE};
-use ropewalk_capi::entry;
-use ropewalk_capi::errors::raise_os;
-use ropewalk_capi::heap::{fast_method, method};
-use ropewalk_capi::object::{Object, Raised};
+use super::handle::Handle;
+use super::item::{Item, drop_item};
 
 /// What is known of one number. All references are owned.
-struct Slot {
+pub(super) struct Slot {
     /// Counts the files that had the number, so that what is told of an old one is told apart.
-    generation: u32,
+    pub(super) generation: u32,
     /// What the kernel was asked for, if it was.
-    asked: Option<Asked>,
-    reader: *mut Handle,
-    writer: *mut Handle,
+    pub(super) asked: Option<Asked>,
+    pub(super) reader: *mut Handle,
+    pub(super) writer: *mut Handle,
     /// A transport, or null.
-    stream: *mut ffi::PyObject,
+    pub(super) stream: *mut ffi::PyObject,
     /// Socket operations that wait, or null.
-    receiving: *mut ffi::PyObject,
-    sending: *mut ffi::PyObject,
+    pub(super) receiving: *mut ffi::PyObject,
+    pub(super) sending: *mut ffi::PyObject,
     /// The addresses of the objects that reader and writer were added with, which may be closed, or gone, when they are
     /// removed: they are compared and never followed.
-    files: [usize; 2],
+    pub(super) files: [usize; 2],
     /// A weak reference to the socket object of the last operation that waited, or null. As long as that object has
     /// this number, the kernel knows it.
-    socket: *mut ffi::PyObject,
+    pub(super) socket: *mut ffi::PyObject,
     /// The socket is a stream, and nothing has come since it was read to the end of what there was.
-    drained: bool,
-    stream_of_bytes: bool,
+    pub(super) drained: bool,
+    pub(super) stream_of_bytes: bool,
     /// The peer's end was told: a read does not tell what is left any more.
-    ended: bool,
+    pub(super) ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked {
+pub(super) struct Asked {
     read: bool,
     write: bool,
-    edge: bool,
+    pub(super) edge: bool,
 }
 
 impl Asked {
@@ -79,7 +74,7 @@ impl Slot {
     }
 
     /// Whether the kernel tells edges of the file of this socket object.
-    fn knows(&self, socket: *mut ffi::PyObject) -> bool {
+    pub(super) fn knows(&self, socket: *mut ffi::PyObject) -> bool {
         #[allow(
             deprecated,
             reason = "what replaces it is not there before 3.13, and the object is only compared"
@@ -110,7 +105,7 @@ impl Slot {
 
     /// Brings the kernel up to date. `again` asks anew even where nothing has changed: the file may be another one by
     /// now, and an edge that was seen before is to be told again.
-    fn update(&mut self, reactor: &Reactor, fd: RawFd, again: bool) -> io::Result<()> {
+    pub(super) fn update(&mut self, reactor: &Reactor, fd: RawFd, again: bool) -> io::Result<()> {
         let wanted = self.wanted();
         if wanted == self.asked && !(again && wanted.is_some()) {
             return Ok(());
@@ -159,12 +154,12 @@ impl Slot {
 pub(super) struct Descriptors(Vec<Slot>);
 
 impl Descriptors {
-    fn slot(&mut self, fd: RawFd) -> Option<&mut Slot> {
+    pub(super) fn slot(&mut self, fd: RawFd) -> Option<&mut Slot> {
         let at = usize::try_from(fd).ok()?;
         self.0.get_mut(at)
     }
 
-    fn make_slot(&mut self, fd: RawFd) -> &mut Slot {
+    pub(super) fn make_slot(&mut self, fd: RawFd) -> &mut Slot {
         let at = usize::try_from(fd).unwrap_or(0);
         if self.0.len() <= at {
             self.0.resize_with((at + 1).next_power_of_two(), Slot::new);
@@ -184,7 +179,7 @@ impl Descriptors {
     }
 
     /// The number under which a reader or writer was added with this object.
-    fn number_of(&self, write: bool, file: *mut ffi::PyObject) -> Option<RawFd> {
+    pub(super) fn number_of(&self, write: bool, file: *mut ffi::PyObject) -> Option<RawFd> {
         let at = self.0.iter().position(|slot| {
             let waits = !if write { slot.writer } else { slot.reader }.is_null();
             waits && slot.files[usize::from(write)] == file as usize
@@ -220,340 +215,12 @@ pub(super) enum Waiter {
     Sending,
 }
 
-impl Core {
-    /// Waits for a descriptor on behalf of an object of ours, in place of the one before: until [`leave`](Self::leave).
-    pub(super) fn watch(&self, fd: RawFd, who: Waiter, object: &Object) -> Result<(), Raised> {
-        let reactor = self.reactor()?;
-        let kept = object.clone().into_ptr();
-        // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let (result, old) = unsafe {
-            let mut inner = self.inner.lock();
-            let slot = inner.descriptors.make_slot(fd);
-            let place = slot.place(who);
-            let old = std::mem::replace(place, kept);
-            let result = slot.update(&reactor, fd, true);
-            let old = if result.is_err() { std::mem::replace(slot.place(who), old) } else { old };
-            (result, old)
-        };
-        // SAFETY: the reference that was taken out.
-        unsafe { ffi::Py_XDECREF(old) };
-        result.map_err(|error| raise_os(&error))
-    }
-
-    /// Waits on behalf of an operation on a socket object, whose file the kernel may know from the last one.
-    pub(super) fn watch_socket(
-        &self,
-        fd: RawFd,
-        who: Waiter,
-        object: &Object,
-        socket: *mut ffi::PyObject,
-    ) -> Result<(), Raised> {
-        // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let known = unsafe {
-            let mut inner = self.inner.lock();
-            let slot = inner.descriptors.make_slot(fd);
-            if slot.knows(socket) {
-                Some(std::mem::replace(slot.place(who), object.clone().into_ptr()))
-            } else {
-                None
-            }
-        };
-        if let Some(old) = known {
-            // SAFETY: the reference that was taken out.
-            unsafe { ffi::Py_XDECREF(old) };
-            return Ok(());
-        }
-        // SAFETY: a live socket, which has weak references.
-        let weak = unsafe { Object::own(ffi::PyWeakref_NewRef(socket, null_mut()))? };
-        self.watch(fd, who, object)?;
-        // SAFETY: as above; the number is an open socket's.
-        let old = unsafe {
-            let stream_of_bytes = ropewalk_os::stream::is_stream(std::os::fd::BorrowedFd::borrow_raw(fd));
-            let mut inner = self.inner.lock();
-            let slot = inner.descriptors.make_slot(fd);
-            (slot.drained, slot.ended, slot.stream_of_bytes) = (false, false, stream_of_bytes);
-            std::mem::replace(&mut slot.socket, weak.into_ptr())
-        };
-        // SAFETY: the reference that was taken out.
-        unsafe { ffi::Py_XDECREF(old) };
-        Ok(())
-    }
-
-    /// Whether there is nothing to receive for certain, so that it need not be tried.
-    pub(super) fn is_drained(&self, fd: RawFd, socket: *mut ffi::PyObject) -> bool {
-        // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let mut inner = unsafe { self.inner.lock() };
-        inner.descriptors.slot(fd).is_some_and(|slot| slot.drained && slot.knows(socket))
-    }
-
-    /// A receive got less than it asked for.
-    pub(super) fn note_drained(&self, fd: RawFd, socket: *mut ffi::PyObject) {
-        // SAFETY: as above.
-        let mut inner = unsafe { self.inner.lock() };
-        if let Some(slot) = inner.descriptors.slot(fd)
-            && slot.stream_of_bytes
-            && !slot.ended
-            && slot.knows(socket)
-        {
-            slot.drained = true;
-        }
-    }
-
-    /// Waits no more on behalf of that object. An operation that has ended stays asked for: the next one comes soon.
-    pub(super) fn leave(&self, fd: RawFd, who: Waiter, object: *mut ffi::PyObject) {
-        // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let old = unsafe {
-            let mut inner = self.inner.lock();
-            let Some(slot) = inner.descriptors.slot(fd) else { return };
-            let place = slot.place(who);
-            if *place != object {
-                return;
-            }
-            let old = std::mem::replace(place, null_mut());
-            let lasts = who != Waiter::Stream && slot.asked.is_some_and(|asked| asked.edge);
-            if !lasts && let Some(reactor) = self.reactor_if_any() {
-                let _ = slot.update(&reactor, fd, false);
-            }
-            old
-        };
-        // SAFETY: the reference that the table held.
-        unsafe { ffi::Py_DECREF(old) };
-    }
-
-    /// Tells whoever waits for what has become ready, by putting it into the queue.
-    pub(super) fn note_events(&self, events: &[Event]) {
-        // SAFETY: the thread is attached, and runs nothing while the guard lives; new references are taken.
-        unsafe {
-            let mut inner = self.inner.lock();
-            let inner = &mut *inner;
-            for &event in events {
-                let Some(token) = Reactor::token(event) else { continue };
-                let Some(slot) = inner.descriptors.slot(token.fd) else { continue };
-                if slot.generation != token.generation {
-                    continue;
-                }
-                let (readable, writable) = (event.is_readable(), event.is_writable());
-                if readable {
-                    slot.drained = false;
-                    slot.ended |= event.is_at_end();
-                }
-                if !slot.stream.is_null() && super::stream::note(slot.stream, event) {
-                    ffi::Py_INCREF(slot.stream);
-                    inner.ready.push(Item::of_ready(slot.stream));
-                }
-                for (ready, operation) in [(readable, slot.receiving), (writable, slot.sending)] {
-                    if ready && !operation.is_null() {
-                        ffi::Py_INCREF(operation);
-                        inner.ready.push(Item::of_ready(operation));
-                    }
-                }
-                for (ready, made) in [(readable, slot.reader), (writable, slot.writer)] {
-                    if ready && !made.is_null() {
-                        ffi::Py_INCREF(made.cast());
-                        inner.ready.push(Item::of_handle(made));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sets the callback of one side, or removes it with null. Gives the one before.
-    fn set_callback(
-        &self,
-        fd: RawFd,
-        write: bool,
-        made: *mut Handle,
-        file: *mut ffi::PyObject,
-    ) -> Result<*mut Handle, Raised> {
-        let reactor = self.reactor()?;
-        // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let result = unsafe {
-            let mut inner = self.inner.lock();
-            let slot = inner.descriptors.make_slot(fd);
-            let place = if write { &mut slot.writer } else { &mut slot.reader };
-            let old = std::mem::replace(place, made);
-            slot.files[usize::from(write)] = file as usize;
-            slot.update(&reactor, fd, !made.is_null()).map(|()| old).inspect_err(|_| {
-                let place = if write { &mut slot.writer } else { &mut slot.reader };
-                *place = old;
-            })
-        };
-        result.map_err(|error| raise_os(&error))
-    }
-}
-
 impl Slot {
-    fn place(&mut self, who: Waiter) -> &mut *mut ffi::PyObject {
+    pub(super) fn place(&mut self, who: Waiter) -> &mut *mut ffi::PyObject {
         match who {
             Waiter::Stream => &mut self.stream,
             Waiter::Receiving => &mut self.receiving,
             Waiter::Sending => &mut self.sending,
         }
     }
-}
-
-unsafe fn add_callback(
-    owner: *mut ffi::PyObject,
-    write: bool,
-    arguments: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> Result<*mut ffi::PyObject, Raised> {
-    // SAFETY: a loop, and what the interpreter passes; what is taken from the arguments gets references of its own.
-    unsafe {
-        let core = Core::of(owner);
-        core.check_open()?;
-        if count < 2 {
-            return Err(raise_type("a descriptor and a callback are needed"));
-        }
-        let fd = ffi::PyObject_AsFileDescriptor(*arguments);
-        if fd < 0 {
-            return Err(Raised);
-        }
-        let context = Object::own(ffi::PyContext_CopyCurrent())?;
-        let callback = Object::share(*arguments.add(1))?;
-        let (args, one) = match count - 2 {
-            0 => (null_mut(), 0),
-            1 => (Object::share(*arguments.add(2))?.into_ptr(), ONE),
-            more => {
-                let tuple = Object::own(ffi::PyTuple_New(more))?;
-                for at in 0..more {
-                    let item = Object::share(*arguments.offset(2 + at))?;
-                    ffi::PyTuple_SET_ITEM(tuple.as_ptr(), at, item.into_ptr());
-                }
-                (tuple.into_ptr(), 0)
-            }
-        };
-        let content = Content {
-            callback: callback.into_ptr(),
-            args,
-            context: context.into_ptr(),
-            flags: LASTING | one,
-            when: 0.0,
-        };
-        // One reference is the table's, one is given back.
-        let made = handle::make(&mut *core.state, owner, content, Kind::Plain)?;
-        ffi::Py_INCREF(made.cast());
-        match core.set_callback(fd, write, made, *arguments) {
-            Ok(old) => {
-                cancel(old)?;
-                Ok(made.cast())
-            }
-            Err(Raised) => {
-                ffi::Py_DECREF(made.cast());
-                ffi::Py_DECREF(made.cast());
-                Err(Raised)
-            }
-        }
-    }
-}
-
-/// Cancels what the table has let go; whether there was anything.
-unsafe fn cancel(made: *mut Handle) -> Result<bool, Raised> {
-    if made.is_null() {
-        return Ok(false);
-    }
-    // SAFETY: the reference that the table held.
-    unsafe {
-        let done = ffi::PyObject_CallMethodNoArgs(made.cast(), (*Core::of((*made).owner).state).names.cancel);
-        handle::release(made);
-        Object::own(done).map(|_| true)
-    }
-}
-
-unsafe fn remove_callback(
-    owner: *mut ffi::PyObject,
-    write: bool,
-    file: *mut ffi::PyObject,
-) -> Result<*mut ffi::PyObject, Raised> {
-    // SAFETY: a loop and a live argument.
-    unsafe {
-        let core = Core::of(owner);
-        if core.is_closed() {
-            return Ok(ffi::PyBool_FromLong(0));
-        }
-        let mut fd = ffi::PyObject_AsFileDescriptor(file);
-        if fd < 0 {
-            // It may have been closed since it was added.
-            let Some(number) = core.inner.lock().descriptors.number_of(write, file) else {
-                return Err(Raised);
-            };
-            ffi::PyErr_Clear();
-            fd = number;
-        }
-        let known = core.inner.lock().descriptors.slot(fd).is_some();
-        let had = known && cancel(core.set_callback(fd, write, null_mut(), null_mut())?)?;
-        Ok(ffi::PyBool_FromLong(had.into()))
-    }
-}
-
-#[entry]
-unsafe extern "C" fn add_reader(
-    owner: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
-    unsafe { add_callback(owner, false, arguments, count) }.unwrap_or(null_mut())
-}
-
-#[entry]
-unsafe extern "C" fn add_writer(
-    owner: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
-    unsafe { add_callback(owner, true, arguments, count) }.unwrap_or(null_mut())
-}
-
-#[entry]
-unsafe extern "C" fn remove_reader(
-    owner: *mut ffi::PyObject,
-    file: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
-    unsafe { remove_callback(owner, false, file) }.unwrap_or(null_mut())
-}
-
-#[entry]
-unsafe extern "C" fn remove_writer(
-    owner: *mut ffi::PyObject,
-    file: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
-    unsafe { remove_callback(owner, true, file) }.unwrap_or(null_mut())
-}
-
-/// `_is_polled(fd) -> (bool, bool)`: whether there is a callback for reading, and for writing.
-#[entry]
-unsafe extern "C" fn is_polled(owner: *mut ffi::PyObject, file: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a loop and a live argument.
-    unsafe {
-        let fd = ffi::PyObject_AsFileDescriptor(file);
-        if fd < 0 {
-            return null_mut();
-        }
-        let (read, write) = Core::of(owner)
-            .inner
-            .lock()
-            .descriptors
-            .slot(fd)
-            .map_or((false, false), |slot| (!slot.reader.is_null(), !slot.writer.is_null()));
-        let (read, write) = (ffi::PyBool_FromLong(read.into()), ffi::PyBool_FromLong(write.into()));
-        let both = ffi::PyTuple_Pack(2, read, write);
-        ffi::Py_DECREF(read);
-        ffi::Py_DECREF(write);
-        both
-    }
-}
-
-pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
-    const READER: &CStr = c"_add_reader(fd, callback, *args) -> Handle";
-    vec![
-        fast_method(c"_add_reader", add_reader, READER),
-        fast_method(c"_add_writer", add_writer, c"_add_writer(fd, callback, *args) -> Handle"),
-        method(c"_remove_reader", remove_reader, ffi::METH_O, c"_remove_reader(fd) -> whether there was one"),
-        method(c"_remove_writer", remove_writer, ffi::METH_O, c"_remove_writer(fd) -> whether there was one"),
-        method(c"_is_polled", is_polled, ffi::METH_O, c"_is_polled(fd) -> (reading, writing)"),
-    ]
 }

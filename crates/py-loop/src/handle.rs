@@ -9,8 +9,6 @@
 //! On a free-threaded build a bit of the flags is a lock: what a handle holds may be asked for, or dropped by
 //! `cancel`, in one thread while the loop takes it out in another.
 
-mod kind;
-
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,9 +18,8 @@ use pyo3_ffi as ffi;
 use ropewalk_os::futex::{self, Scope};
 use ropewalk_reactor::{Link, Linked};
 
-use super::State;
-use super::core::Core;
-pub(super) use kind::add;
+use super::loop_module::LoopModule;
+use super::status::{Status, this_thread};
 use ropewalk_capi::entry;
 use ropewalk_capi::heap;
 use ropewalk_capi::object::Raised;
@@ -52,10 +49,10 @@ pub(super) struct Handle {
     head: ffi::PyObject,
     pub(super) args: *mut ffi::PyObject,
     pub(super) callback: *mut ffi::PyObject,
-    cancelled: *mut ffi::PyObject,
+    pub(super) cancelled: *mut ffi::PyObject,
     pub(super) context: *mut ffi::PyObject,
     pub(super) owner: *mut ffi::PyObject,
-    repr: *mut ffi::PyObject,
+    pub(super) repr: *mut ffi::PyObject,
     pub(super) source_traceback: *mut ffi::PyObject,
     #[cfg(not(Py_3_12))]
     weak_references: *mut ffi::PyObject,
@@ -71,8 +68,8 @@ pub(super) struct Handle {
 const LONG: Duration = Duration::from_secs(1);
 
 /// Where the first slot of a timer stands: the size of a plain handle of asyncio.
-const PLAIN: usize = std::mem::offset_of!(Handle, scheduled);
-const TIMER: usize = std::mem::offset_of!(Handle, link);
+pub(super) const PLAIN: usize = std::mem::offset_of!(Handle, scheduled);
+pub(super) const TIMER: usize = std::mem::offset_of!(Handle, link);
 
 // SAFETY: the field of the handle.
 unsafe impl Linked for Handle {
@@ -119,11 +116,11 @@ impl Handle {
     }
 
     /// Waits while another thread runs it, if that matters, with the interpreter released.
-    fn wait_if_running_elsewhere(&self) {
+    pub(super) fn wait_if_running_elsewhere(&self) {
         // SAFETY: a live loop, which the handle holds.
         let elsewhere = self.has(THREAD_SAFE)
             && !self.owner.is_null()
-            && unsafe { Core::of(self.owner) }.thread() != super::core::this_thread();
+            && unsafe { Status::of(self.owner) }.thread() != this_thread();
         if !elsewhere {
             return;
         }
@@ -173,47 +170,6 @@ pub(super) unsafe fn handle<'a>(object: *mut ffi::PyObject) -> &'a mut Handle {
     unsafe { &mut *object.cast::<Handle>() }
 }
 
-/// Memory of handles that are gone, to be used again. One list for each type.
-#[derive(Default)]
-pub(super) struct Spare {
-    #[cfg(not(Py_GIL_DISABLED))]
-    lists: [Vec<*mut ffi::PyObject>; 3],
-}
-
-impl Spare {
-    /// Gives a part of what a burst has left back, before a sleep.
-    pub(super) fn trim(&mut self) {
-        #[cfg(not(Py_GIL_DISABLED))]
-        for list in &mut self.lists {
-            let excess = list.len().saturating_sub(IDLE_SPARE);
-            for object in list.drain(list.len() - excess.div_ceil(16)..) {
-                // SAFETY: memory that the collector's allocator gave, and nobody uses.
-                unsafe { ffi::PyObject_GC_Del(object.cast()) };
-            }
-        }
-    }
-
-    /// Gives the memory back, when no object can come any more.
-    ///
-    /// # Safety
-    ///
-    /// The types of the objects are still there: their size is read from them.
-    pub(super) unsafe fn free(self) {
-        #[cfg(not(Py_GIL_DISABLED))]
-        for object in self.lists.into_iter().flatten() {
-            // SAFETY: memory that the collector's allocator gave, and nobody uses.
-            unsafe { ffi::PyObject_GC_Del(object.cast()) };
-        }
-    }
-}
-
-/// So many of each kind are kept while the loop is busy: some 8 MB after a burst.
-#[cfg(not(Py_GIL_DISABLED))]
-const MOST_SPARE: usize = 65_536;
-/// So many are kept by a loop that sleeps.
-#[cfg(not(Py_GIL_DISABLED))]
-const IDLE_SPARE: usize = 1_024;
-
 /// What a new handle is made of. All references are given to it; `context` may be null with `SHARED` unset.
 pub(super) struct Content {
     pub(super) callback: *mut ffi::PyObject,
@@ -234,7 +190,7 @@ pub(super) enum Kind {
 
 impl Kind {
     #[cfg(not(Py_GIL_DISABLED))]
-    fn of(state: &State, kind: *mut ffi::PyTypeObject) -> Self {
+    fn of(state: &LoopModule, kind: *mut ffi::PyTypeObject) -> Self {
         if kind.cast() == state.timer_type {
             Self::Timer
         } else if kind.cast() == state.handle_type {
@@ -261,7 +217,7 @@ impl Kind {
 ///
 /// `state` is of the live module, `owner` a live loop, the content's references are owned.
 pub(super) unsafe fn make(
-    state: &mut State,
+    state: &mut LoopModule,
     owner: *mut ffi::PyObject,
     content: Content,
     kind: Kind,
@@ -279,7 +235,7 @@ pub(super) unsafe fn make(
         #[cfg(Py_GIL_DISABLED)]
         let _ = list;
         #[cfg(not(Py_GIL_DISABLED))]
-        let old = state.spare.as_mut().and_then(|spare| spare.lists[list].pop());
+        let old = state.spare.as_mut().and_then(|spare| spare.pop(list));
         #[cfg(Py_GIL_DISABLED)]
         let old = None;
         let object = match old {
@@ -310,8 +266,8 @@ pub(super) unsafe fn make(
         ptr::write(&raw mut (*made).link, Link::new());
         (*made).when = content.when;
         ptr::write(&raw mut (*made).flags, AtomicU32::new(content.flags));
-        // See `Core::show_kept`: whoever gets the handle may keep it.
-        if Core::of(owner).thread() == 0 {
+        // See `LoopCore::show_kept`: whoever gets the handle may keep it.
+        if Status::of(owner).thread() == 0 {
             ffi::PyObject_GC_Track(object.cast());
         }
         Ok(made)
@@ -347,7 +303,7 @@ pub(super) unsafe fn show_if_kept(made: *mut Handle) {
 }
 
 #[entry]
-unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
+pub(super) unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: the last reference is gone, so that nobody else reaches the handle; an object of a heap type holds its
     // type. References are dropped once. After the weak references are cleared nothing leads here.
     unsafe {
@@ -362,19 +318,20 @@ unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
         #[cfg(not(Py_GIL_DISABLED))]
         let state = {
             let owner = handle(object).owner;
-            if owner.is_null() { super::state_of(kind) } else { Core::of(owner).state.as_mut() }
+            if owner.is_null() {
+                super::loop_module::state_of(kind)
+            } else {
+                Status::of(owner).module.as_mut()
+            }
         };
         drop_content(&mut *object.cast());
         #[cfg(not(Py_GIL_DISABLED))]
         if let Some(state) = state
             && let Some(spare) = state.spare.as_mut()
+            && spare.keep(Kind::of(state, kind) as usize, object)
         {
-            let list = &mut spare.lists[Kind::of(state, kind) as usize];
-            if list.len() < MOST_SPARE {
-                list.push(object);
-                ffi::Py_DECREF(kind.cast());
-                return;
-            }
+            ffi::Py_DECREF(kind.cast());
+            return;
         }
         ffi::PyObject_GC_Del(object.cast());
         ffi::Py_DECREF(kind.cast());
@@ -420,7 +377,11 @@ pub(super) unsafe fn visit_content(made: &Handle, visit: ffi::visitproc, arg: *m
 }
 
 #[entry]
-unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+pub(super) unsafe extern "C" fn traverse(
+    object: *mut ffi::PyObject,
+    visit: ffi::visitproc,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: a live handle, and what the collector gave.
     unsafe {
         let answer = visit_content(handle(object), visit, arg);
@@ -429,7 +390,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
 }
 
 #[entry]
-unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
+pub(super) unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a live handle that is garbage. The loop it belongs to stays known: a getter may still be asked.
     drop_content(unsafe { handle(object) });
     0

@@ -13,9 +13,9 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 use ropewalk_os::stream as bytes;
 
-use super::State;
-use super::core::Core;
+use super::core::LoopCore;
 use super::descriptors::Waiter;
+use super::loop_module::LoopModule;
 use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise_os};
@@ -193,7 +193,7 @@ impl Operation {
                 ffi::PyErr_Clear();
                 return Err(raise_os(&io::Error::from_raw_os_error(9)));
             }
-            (Core::of(self.owner.get()), fd)
+            (LoopCore::of(self.owner.get()), fd)
         };
         self.fd.set(fd);
         let receives = self.waiter() == Waiter::Receiving;
@@ -210,11 +210,11 @@ impl Operation {
         // SAFETY: live objects.
         unsafe {
             if core.is_in_use(fd) {
-                let name = (*core.state).names.ensure_no_transport;
+                let name = (*core.module).names.ensure_no_transport;
                 let arguments = [self.owner.get(), self.socket.get()];
                 Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut()))?;
             }
-            let name = (*core.state).names.create_future;
+            let name = (*core.module).names.create_future;
             let future = Object::own(ffi::PyObject_CallMethodNoArgs(self.owner.get(), name))?;
             let inner = Object::own(ffi::PyObject_GetIter(future.as_ptr()))?;
             core.watch_socket(fd, self.waiter(), &Object::share(object)?, self.socket.get())?;
@@ -227,7 +227,7 @@ impl Operation {
     fn stop_waiting(&self, object: *mut ffi::PyObject) {
         if let Some(future) = self.future.take() {
             // SAFETY: a live loop.
-            unsafe { Core::of(self.owner.get()) }.leave(self.fd.get(), self.waiter(), object);
+            unsafe { LoopCore::of(self.owner.get()) }.leave(self.fd.get(), self.waiter(), object);
             drop(future);
         }
         drop(self.inner.take());
@@ -250,8 +250,8 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
     unsafe {
         let this = operation(object);
         let Some(future) = this.future.share() else { return Ok(()) };
-        let core = Core::of(this.owner.get());
-        let names = &(*core.state).names;
+        let core = LoopCore::of(this.owner.get());
+        let names = &(*core.module).names;
         let done = Object::own(ffi::PyObject_CallMethodNoArgs(future.as_ptr(), names.done))?;
         if done.as_ptr() == ffi::Py_True() {
             return Ok(());
@@ -399,7 +399,7 @@ unsafe fn make(
             started: Cell::new(false),
             ended: Cell::new(false),
         };
-        heap::make((*Core::of(owner).state).operation_type.cast(), made)
+        heap::make((*LoopCore::of(owner).module).operation_type.cast(), made)
     }
 }
 
@@ -409,13 +409,13 @@ unsafe fn method_of_loop(
     arguments: *const *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
-    fallback: impl FnOnce(&State) -> *mut ffi::PyObject,
+    fallback: impl FnOnce(&LoopModule) -> *mut ffi::PyObject,
     goal: impl FnOnce(*mut ffi::PyObject) -> Option<(Goal, bool)>,
 ) -> *mut ffi::PyObject {
     // SAFETY: a loop, and what the interpreter passes.
     unsafe {
-        let core = Core::of(owner);
-        let state = &*core.state;
+        let core = LoopCore::of(owner);
+        let state = &*core.module;
         if count == 2
             && names.is_null()
             && ffi::Py_TYPE(*arguments).cast() == state.socket_class
@@ -500,7 +500,7 @@ pub(super) unsafe extern "C" fn sock_sendall(
 }
 
 /// Makes the type.
-pub(super) fn add(module: &Object, state: &mut State) -> Result<(), Raised> {
+pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     const DOC: &CStr = c"An operation on a socket, to be awaited once.";
     let kind = heap::Type {
         name: c"ropewalk._loop.Operation",

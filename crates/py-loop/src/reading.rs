@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
-use super::State;
+use super::loop_module::LoopModule;
 use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
@@ -45,7 +45,7 @@ fn call_with(object: &Object, name: *mut ffi::PyObject, value: &Object) -> Resul
 }
 
 /// The reader's buffer, which is a `bytearray`.
-fn buffer(state: &State, reader: &Object) -> Result<Object, Raised> {
+fn buffer(state: &LoopModule, reader: &Object) -> Result<Object, Raised> {
     let buffer = get(reader, state.names.buffer)?;
     // SAFETY: a live object.
     if unsafe { ffi::PyByteArray_Check(buffer.as_ptr()) } == 0 {
@@ -61,7 +61,7 @@ fn length(buffer: &Object) -> usize {
 
 /// Gives received bytes to the reader of an `asyncio.StreamReaderProtocol`, as its `data_received` does; nothing if
 /// the reader is of a class of somebody else's, whose method is to be called.
-pub(super) fn feed(state: &State, protocol: &Object, data: &Object) -> Result<Option<()>, Raised> {
+pub(super) fn feed(state: &LoopModule, protocol: &Object, data: &Object) -> Result<Option<()>, Raised> {
     let names = &state.names;
     let weak = get(protocol, names.stream_reader)?;
     if weak.is_none() {
@@ -128,7 +128,7 @@ enum Step {
 
 impl Reading {
     /// What there is, if it is enough.
-    fn look(&self, state: &State, reader: &Object) -> Result<Option<Object>, Raised> {
+    fn look(&self, state: &LoopModule, reader: &Object) -> Result<Option<Object>, Raised> {
         let names = &state.names;
         let error = get(reader, names.exception)?;
         if !error.is_none() {
@@ -174,7 +174,7 @@ impl Reading {
     }
 
     /// Makes the future that is waited for.
-    fn wait(&self, state: &State, reader: &Object) -> Result<Object, Raised> {
+    fn wait(&self, state: &LoopModule, reader: &Object) -> Result<Object, Raised> {
         let names = &state.names;
         if !get(reader, names.waiter)?.is_none() {
             return Err(fail(if self.exactly {
@@ -194,7 +194,7 @@ impl Reading {
         unsafe { Object::own(ffi::PyObject_GetIter(future.as_ptr())) }
     }
 
-    fn stop_waiting(&self, state: &State) {
+    fn stop_waiting(&self, state: &LoopModule) {
         if self.inner.take().is_some()
             && let Some(reader) = self.reader.share()
         {
@@ -207,7 +207,7 @@ impl Reading {
         }
     }
 
-    fn step(&self, state: &State, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
+    fn step(&self, state: &LoopModule, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
         if self.ended.get() {
             return Err(fail(c"cannot reuse already awaited coroutine"));
         }
@@ -247,9 +247,9 @@ unsafe fn reading<'a>(object: *mut ffi::PyObject) -> &'a Reading {
     unsafe { heap::content(object) }
 }
 
-unsafe fn state_of<'a>(object: *mut ffi::PyObject) -> Option<&'a State> {
+unsafe fn state_of<'a>(object: *mut ffi::PyObject) -> Option<&'a LoopModule> {
     // SAFETY: a live object of the module's own type.
-    unsafe { super::MODULE.state_of_base(ffi::Py_TYPE(object)) }.map(|state| &*state)
+    unsafe { super::loop_module::MODULE.state_of_base(ffi::Py_TYPE(object)) }.map(|state| &*state)
 }
 
 #[entry]
@@ -347,7 +347,9 @@ pub(super) unsafe extern "C" fn read(
     // SAFETY: our module, and what the interpreter passes; the caller is ours.
     unsafe {
         let made = || {
-            let Some(state) = super::MODULE.state(module) else { return Err(fail(c"no module")) };
+            let Some(state) = super::loop_module::MODULE.state(module) else {
+                return Err(fail(c"no module"));
+            };
             if count != 3 {
                 return Err(super::core::raise_type("_read() takes a reader, a size and whether exactly"));
             }
@@ -376,7 +378,7 @@ pub(super) unsafe extern "C" fn set_reader_class(
 ) -> *mut ffi::PyObject {
     // SAFETY: our module and a live class.
     unsafe {
-        if let Some(state) = super::MODULE.state(module) {
+        if let Some(state) = super::loop_module::MODULE.state(module) {
             ffi::Py_INCREF(class);
             ffi::Py_XDECREF(std::mem::replace(&mut state.fast_reader, class));
         }
@@ -385,7 +387,7 @@ pub(super) unsafe extern "C" fn set_reader_class(
 }
 
 /// Makes the type.
-pub(super) fn add(module: &Object, state: &mut State) -> Result<(), Raised> {
+pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     let kind = heap::Type {
         name: c"ropewalk._loop.Reading",
         doc: c"A read of a stream, to be awaited once.",

@@ -1,6 +1,5 @@
 //! The turns of a loop: what other threads left, descriptors, timers, then everything that was ready by then.
 
-use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,12 +9,15 @@ use pyo3_ffi as ffi;
 use ropewalk_os::epoll::{Event, Woken};
 use ropewalk_reactor::{Pace, Reactor};
 
+use super::calling::{invoke, is_ending};
 #[cfg(not(Py_GIL_DISABLED))]
 use super::context::{self, Entered};
-use super::core::{Core, Item, as_seconds, drop_item, none, now};
+use super::core::{LoopCore, none};
 #[cfg(not(Py_GIL_DISABLED))]
 use super::handle::SHARED;
 use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
+use super::item::{Item, drop_item};
+use super::schedule::{as_seconds, now};
 use super::{operation, stream};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_os;
@@ -24,12 +26,9 @@ use ropewalk_capi::object::{Kept, Object, Raised, detached, take_exception};
 
 /// A sleep is never longer, in seconds: asyncio's own limit.
 const LONGEST: f64 = 86_400.0;
-/// So many arguments are passed without a tuple's memory being used in place.
-const FEW: usize = 6;
-
 struct Run<'a> {
     owner: *mut ffi::PyObject,
-    core: &'a Core,
+    core: &'a LoopCore,
     reactor: Arc<Reactor>,
     pace: Pace,
     events: Vec<Event>,
@@ -40,7 +39,7 @@ struct Run<'a> {
 #[entry]
 unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a loop, which the caller holds.
-    let core = unsafe { Core::of(owner) };
+    let core = unsafe { LoopCore::of(owner) };
     let Ok(reactor) = core.reactor() else { return null_mut() };
     let mut run = Run {
         owner,
@@ -113,7 +112,7 @@ impl Run<'_> {
             // SAFETY: what the queue holds is taken out of it by nobody but this thread; one of two types of ours.
             unsafe {
                 if !item.is_handle()
-                    && ffi::Py_TYPE(item.object()).cast() != (*self.core.state).operation_type
+                    && ffi::Py_TYPE(item.object()).cast() != (*self.core.module).operation_type
                 {
                     stream::send(item.object())?;
                 }
@@ -128,7 +127,7 @@ impl Run<'_> {
         let core = self.core;
         let timeout = if timers { self.time_left() } else { None };
         // SAFETY: the module's, reached by attached threads by turns.
-        if let Some(spare) = unsafe { (*core.state).spare.as_mut() } {
+        if let Some(spare) = unsafe { (*core.module).spare.as_mut() } {
             spare.trim();
         }
         let reactor = &*self.reactor;
@@ -163,7 +162,8 @@ impl Run<'_> {
 
     fn polled(&mut self, woken: Woken) -> Result<(), Raised> {
         if !self.events.is_empty() {
-            self.core.note_events(&self.events);
+            // SAFETY: what the table holds is a live transport.
+            self.core.note_events(&self.events, |object, event| unsafe { stream::note(object, event) });
         }
         let _ = woken;
         // Handlers of signals run here; a loop of functions that are not Python's would never let them.
@@ -249,7 +249,7 @@ impl Run<'_> {
         self.leave()?;
         // SAFETY: a live object of one of two types of ours.
         unsafe {
-            if ffi::Py_TYPE(object).cast() == (*self.core.state).operation_type {
+            if ffi::Py_TYPE(object).cast() == (*self.core.module).operation_type {
                 operation::resume(object)
             } else {
                 stream::run(self.core, object)
@@ -391,7 +391,7 @@ impl Run<'_> {
         // SAFETY: live objects.
         unsafe {
             let arguments = [self.owner, made.cast()];
-            let name = (*self.core.state).names.run_in_debug;
+            let name = (*self.core.module).names.run_in_debug;
             Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
         }
     }
@@ -399,7 +399,7 @@ impl Run<'_> {
 
 /// Tells the loop's user of an exception in a callback.
 unsafe fn tell_failed(
-    core: &Core,
+    core: &LoopCore,
     owner: *mut ffi::PyObject,
     made: *mut Handle,
     error: &Object,
@@ -407,55 +407,8 @@ unsafe fn tell_failed(
     // SAFETY: live objects.
     unsafe {
         let arguments = [owner, made.cast(), error.as_ptr()];
-        let name = (*core.state).names.callback_failed;
+        let name = (*core.module).names.callback_failed;
         Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 3, null_mut())).map(drop)
-    }
-}
-
-/// Calls with no arguments, one, or a tuple of them.
-///
-/// # Safety
-///
-/// Live objects.
-pub(super) unsafe fn invoke(
-    callback: *mut ffi::PyObject,
-    args: *mut ffi::PyObject,
-    one: bool,
-) -> *mut ffi::PyObject {
-    // The place before the arguments is free for a bound method to put its object in.
-    let mut places = [null_mut(); FEW + 1];
-    // SAFETY: the caller's; as many arguments as said, behind a place that may be written.
-    unsafe {
-        let count = if args.is_null() {
-            0
-        } else if one {
-            places[1] = args;
-            1
-        } else {
-            let count = ffi::PyTuple_GET_SIZE(args) as usize;
-            if count > FEW {
-                return ffi::PyObject_Call(callback, args, null_mut());
-            }
-            for (at, place) in places.iter_mut().skip(1).take(count).enumerate() {
-                *place = ffi::PyTuple_GET_ITEM(args, at as ffi::Py_ssize_t);
-            }
-            count
-        };
-        ffi::PyObject_Vectorcall(
-            callback,
-            places.as_ptr().add(1),
-            count | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET,
-            null_mut(),
-        )
-    }
-}
-
-/// Whether the exception that is set ends the loop.
-pub(super) fn is_ending() -> bool {
-    // SAFETY: an exception is set; the classes are always there.
-    unsafe {
-        let matches = |class| -> c_int { ffi::PyErr_ExceptionMatches(class) };
-        matches(ffi::PyExc_SystemExit) != 0 || matches(ffi::PyExc_KeyboardInterrupt) != 0
     }
 }
 

@@ -5,7 +5,7 @@
 //! system call. An edge sets a bit; a bit is cleared when the socket says that there is no more. What is written goes
 //! out together: after the callback of the read that it answers, or at the end of the turn.
 
-mod kind;
+pub(super) mod kind;
 mod methods;
 
 use std::cell::Cell;
@@ -17,20 +17,18 @@ use pyo3_ffi as ffi;
 use ropewalk_os::epoll::Event;
 use ropewalk_os::stream as bytes;
 
-use super::State;
-use super::core::{Core, Item, none};
+use super::calling::{in_context, invoke, is_ending};
+use super::core::{LoopCore, RECEIVE, none};
 use super::descriptors::Waiter;
+use super::item::Item;
+use super::loop_module::LoopModule;
 use super::outgoing::{Outgoing, Sent};
 use super::reading;
-use super::run::is_ending;
-pub(super) use kind::add;
 use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::{Kept, Object, Raised, take_exception};
 
-/// So many bytes are received at once: asyncio's own size.
-pub(super) const RECEIVE: usize = 256 * 1024;
 /// asyncio's default: 64 KiB, and a quarter of it.
 const HIGH: usize = 64 * 1024;
 /// After so many writes to a lost connection asyncio warns.
@@ -111,18 +109,18 @@ impl Stream {
         self.bits.set(self.bits.get() & !bits);
     }
 
-    fn core(&self) -> Result<&Core, Raised> {
+    fn core(&self) -> Result<&LoopCore, Raised> {
         let owner = self.owner.get();
         if owner.is_null() {
             return Err(fail(c"the transport is closed"));
         }
         // SAFETY: a live loop, which the transport holds.
-        Ok(unsafe { Core::of(owner) })
+        Ok(unsafe { LoopCore::of(owner) })
     }
 
-    fn state(&self) -> Result<&State, Raised> {
+    fn state(&self) -> Result<&LoopModule, Raised> {
         // SAFETY: the module's state lives as long as the loop.
-        self.core().map(|core| unsafe { &*core.state })
+        self.core().map(|core| unsafe { &*core.module })
     }
 
     /// On a free-threaded build the loop's thread has a transport to itself, and others are told so.
@@ -130,7 +128,7 @@ impl Stream {
         #[cfg(Py_GIL_DISABLED)]
         if !self.owner.get().is_null() {
             let thread = self.core()?.thread();
-            if thread != 0 && thread != super::core::this_thread() {
+            if thread != 0 && thread != super::status::this_thread() {
                 return Err(fail(
                     c"a transport may only be used in the thread that runs its loop. Try loop.call_soon_threadsafe().",
                 ));
@@ -207,7 +205,7 @@ impl Stream {
         }
         let Some(received) = self.received.share() else { return none() };
         // SAFETY: live objects, one argument.
-        unsafe { super::run::invoke(received.as_ptr(), data.as_ptr(), true) }
+        unsafe { invoke(received.as_ptr(), data.as_ptr(), true) }
     }
 
     fn read_into_buffer(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
@@ -217,7 +215,7 @@ impl Stream {
             let wish = Object::own(ffi::PyLong_FromLong(-1))?;
             let mut view = ffi::Py_buffer::new();
             let buffer = Object::own(in_context(self.context.get(), || {
-                super::run::invoke(get_buffer.as_ptr(), wish.as_ptr(), true)
+                invoke(get_buffer.as_ptr(), wish.as_ptr(), true)
             }))
             .and_then(|buffer| {
                 if ffi::PyObject_GetBuffer(buffer.as_ptr(), &raw mut view, ffi::PyBUF_WRITABLE) != 0 {
@@ -488,31 +486,6 @@ impl Stream {
     }
 }
 
-/// Runs something in a context.
-unsafe fn in_context(
-    context: *mut ffi::PyObject,
-    act: impl FnOnce() -> *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: a live context; an exception is kept while it is left.
-    unsafe {
-        if ffi::PyContext_Enter(context) != 0 {
-            return null_mut();
-        }
-        let result = act();
-        let kept = if result.is_null() { Some(Kept::take()) } else { None };
-        let left = ffi::PyContext_Exit(context);
-        match kept {
-            Some(kept) if left == 0 => kept.put_back(),
-            None if left != 0 => {
-                ffi::Py_DECREF(result);
-                return null_mut();
-            }
-            _ => {}
-        }
-        result
-    }
-}
-
 /// Notes what an event tells; whether it is to be put into the queue of what is ready.
 ///
 /// # Safety
@@ -554,7 +527,7 @@ pub(super) unsafe fn send(object: *mut ffi::PyObject) -> Result<(), Raised> {
 /// # Safety
 ///
 /// A live transport, in the thread that runs its loop.
-pub(super) unsafe fn run(core: &Core, object: *mut ffi::PyObject) -> Result<(), Raised> {
+pub(super) unsafe fn run(core: &LoopCore, object: *mut ffi::PyObject) -> Result<(), Raised> {
     // SAFETY: the caller's.
     let this = unsafe { stream(object) };
     this.unset(bit::QUEUED);

@@ -28,7 +28,7 @@ struct State {
     err: Pointer,
 }
 
-static MODULE: Module<State> = Module::new(c"_results", c"What a call came to, as a value.", Vec::new);
+static MODULE: Module<State> = Module::new(c"_results", c"What a call came to, as a value.");
 
 /// Makes the module: what its `PyInit_` function returns.
 pub fn init() -> *mut ffi::PyObject {

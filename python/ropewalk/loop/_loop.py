@@ -52,7 +52,7 @@ _sslproto: Any = sslproto
 _Ts = TypeVarTuple("_Ts")
 
 
-class Loop(_core.Core, ChildWatching, _Base):
+class Loop(_core.LoopCore, ChildWatching, _Base):
     """An event loop for one thread.
 
     A drop-in for asyncio's own: what is called for each callback, timer, read and write is Ropewalk's, the rest of the

@@ -71,7 +71,7 @@ fn counter() -> Type<'static> {
     }
 }
 
-static COUNTERS: Module<State> = Module::new(c"counters", c"Counts.", Vec::new);
+static COUNTERS: Module<State> = Module::new(c"counters", c"Counts.");
 
 struct Nothing;
 
@@ -86,7 +86,7 @@ unsafe impl module::State for Nothing {
     }
 }
 
-static UNFILLED: Module<Nothing> = Module::new(c"unfilled", c"", Vec::new);
+static UNFILLED: Module<Nothing> = Module::new(c"unfilled", c"");
 
 struct Panicking;
 
@@ -101,7 +101,7 @@ unsafe impl module::State for Panicking {
     }
 }
 
-static PANICKING: Module<Panicking> = Module::new(c"panicking", c"", Vec::new);
+static PANICKING: Module<Panicking> = Module::new(c"panicking", c"");
 
 /// What an import does with a definition.
 fn import<S: module::State>(definition: &Module<S>) -> Result<Object, Raised> {

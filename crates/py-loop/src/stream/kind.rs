@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
-use super::super::State;
+use super::super::loop_module::LoopModule;
 use super::super::outgoing::Outgoing;
 use super::methods::{
     abort, attach, buffer_size, close, detach, force_close, get_emptied, get_fd, get_loop, get_paused,
@@ -118,7 +118,7 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
 }
 
 /// Makes the type.
-pub(crate) fn add(module: &Object, state: &mut State) -> Result<(), Raised> {
+pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     // SAFETY: a C string.
     let transports = unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio.transports".as_ptr()))? };
     let base = transports.attribute(c"_FlowControlMixin")?;

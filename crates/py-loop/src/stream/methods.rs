@@ -193,7 +193,7 @@ pub(super) unsafe extern "C" fn set_protocol(
         let set = this.check_thread().and_then(|()| {
             let protocol = Object::share(protocol)?;
             // Also after the end: asyncio's sendfile gives back the protocol that it found.
-            let Some(state) = super::super::MODULE.state_of_base(ffi::Py_TYPE(object)) else {
+            let Some(state) = super::super::loop_module::MODULE.state_of_base(ffi::Py_TYPE(object)) else {
                 return Err(fail(c"no module"));
             };
             let buffered = ffi::PyObject_IsInstance(protocol.as_ptr(), state.buffered_protocol);

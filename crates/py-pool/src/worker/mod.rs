@@ -50,7 +50,7 @@ struct State {
 }
 
 static MODULE: Module<State> =
-    Module::new(c"_worker", c"What a worker, and shared memory anywhere, need of the core.", functions);
+    Module::new(c"_worker", c"What a worker, and shared memory anywhere, need of the core.");
 
 /// Makes the module: what its `PyInit_` function returns.
 pub fn init() -> *mut ffi::PyObject {
@@ -59,6 +59,10 @@ pub fn init() -> *mut ffi::PyObject {
 
 // SAFETY: pointers, for which zeros are null.
 unsafe impl module::State for State {
+    fn functions() -> Vec<ffi::PyMethodDef> {
+        functions()
+    }
+
     fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
         [&mut self.buffer_type, &mut self.result_type, &mut self.hub_type, &mut self.port_type].into_iter()
     }

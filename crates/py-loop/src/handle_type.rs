@@ -5,9 +5,9 @@ use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
-use super::super::State;
-use super::super::core::Core;
-use super::{CANCELLED, Handle, ONE, PLAIN, SHARED, TIMED, TIMER, clear, dealloc, handle, traverse};
+use super::core::LoopCore;
+use super::handle::{CANCELLED, Handle, ONE, PLAIN, SHARED, TIMED, TIMER, clear, dealloc, handle, traverse};
+use super::loop_module::LoopModule;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised};
@@ -92,13 +92,14 @@ unsafe extern "C" fn get_when(object: *mut ffi::PyObject, _: *mut c_void) -> *mu
 }
 
 /// The handle's own context. One that it shared so far becomes its own.
-pub(crate) fn own_context(object: *mut ffi::PyObject) -> Result<Object, Raised> {
+fn own_context(object: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: a live handle. On a free-threaded build no context is shared, so nothing is changed there.
     unsafe {
         let made = handle(object);
         if made.has(SHARED) {
-            let copy = super::super::context::of_running(made)
-                .map_or_else(|| Object::own(ffi::PyContext_Copy(made.context)), Ok)?;
+            let running =
+                if made.owner.is_null() { None } else { LoopCore::of(made.owner).snapshots.of_running(made) };
+            let copy = running.map_or_else(|| Object::own(ffi::PyContext_Copy(made.context)), Ok)?;
             let old = std::mem::replace(&mut made.context, copy.into_ptr());
             made.unset(SHARED);
             ffi::Py_DECREF(old);
@@ -145,8 +146,8 @@ unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -
         made.wait_if_running_elsewhere();
         if !made.has(CANCELLED) {
             made.set(CANCELLED);
-            let core = if made.owner.is_null() { None } else { Some(Core::of(made.owner)) };
-            if core.is_some_and(Core::is_debug) {
+            let core = if made.owner.is_null() { None } else { Some(LoopCore::of(made.owner)) };
+            if core.is_some_and(|core| core.is_debug()) {
                 // What it was, for messages about it.
                 let Ok(repr) = Object::own(ffi::PyObject_Repr(object)) else { return null_mut() };
                 let old = made.locked(|made| std::mem::replace(&mut made.repr, repr.into_ptr()));
@@ -204,7 +205,7 @@ fn unknown_layout() -> Raised {
 }
 
 /// Makes the types.
-pub(crate) fn add(module: &Object, state: &mut State) -> Result<(), Raised> {
+pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     use std::mem::offset_of;
     // SAFETY: a C string.
     let events = unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio.events".as_ptr()))? };
@@ -279,7 +280,7 @@ pub(crate) fn add(module: &Object, state: &mut State) -> Result<(), Raised> {
     let kind = |name: &'static CStr, doc: &'static CStr, timer: bool| heap::Type {
         name,
         doc,
-        flags: ffi::Py_TPFLAGS_HAVE_GC | super::super::compat::DISALLOW_INSTANTIATION,
+        flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
         methods: methods(timer),
         getters: getters(timer),
         slots: &slots,

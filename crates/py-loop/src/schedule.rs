@@ -5,9 +5,11 @@ use std::ptr::{NonNull, null_mut};
 
 use pyo3_ffi as ffi;
 
-use super::super::State;
-use super::super::handle::{self, CANCELLED, Content, Handle, Kind, ONE};
-use super::{Core, Item, none, raise_type, this_thread};
+use super::core::{LoopCore, none, raise_type};
+use super::handle::{self, CANCELLED, Content, Handle, Kind, ONE};
+use super::item::Item;
+use super::loop_module::LoopModule;
+use super::status::this_thread;
 use ropewalk_capi::entry;
 use ropewalk_capi::object::{Object, Raised};
 
@@ -27,7 +29,7 @@ type Parameters = &'static [&'static CStr];
 
 /// Reads the `parameters`, by place or by name, `*args`, and `context=None`.
 unsafe fn read_call(
-    state: &State,
+    state: &LoopModule,
     name: &str,
     parameters: Parameters,
     arguments: *const *mut ffi::PyObject,
@@ -107,7 +109,7 @@ unsafe fn tuple(items: *const *mut ffi::PyObject, count: usize) -> Result<*mut f
 /// Makes the handle of a call.
 unsafe fn schedule(
     owner: *mut ffi::PyObject,
-    core: &Core,
+    core: &LoopCore,
     call: Call,
     kind: Kind,
     when: f64,
@@ -134,7 +136,7 @@ unsafe fn schedule(
             flags: call.flags | shared | kind.flags(),
             when,
         };
-        let made = handle::make(&mut *core.state, owner, content, kind)?;
+        let made = handle::make(&mut *core.module, owner, content, kind)?;
         if core.is_debug() {
             let noted = note_debug(owner, core, made, kind);
             if let Err(Raised) = noted {
@@ -149,13 +151,13 @@ unsafe fn schedule(
 /// In debug mode: checks thread and callback, and notes where it was scheduled.
 unsafe fn note_debug(
     owner: *mut ffi::PyObject,
-    core: &Core,
+    core: &LoopCore,
     made: *mut Handle,
     kind: Kind,
 ) -> Result<(), Raised> {
     // SAFETY: live objects.
     unsafe {
-        let names = &(*core.state).names;
+        let names = &(*core.module).names;
         let method = match kind {
             Kind::Timer => names.call_at,
             Kind::ThreadSafe => names.call_soon_threadsafe,
@@ -182,11 +184,11 @@ pub(super) unsafe extern "C" fn call_soon(
 ) -> *mut ffi::PyObject {
     // SAFETY: a loop, and what the interpreter passes.
     unsafe {
-        let core = Core::of(owner);
+        let core = LoopCore::of(owner);
         let made = core
             .check_open()
             .and_then(|()| {
-                read_call(&*core.state, "call_soon", &[c"callback"], arguments, count as usize, names)
+                read_call(&*core.module, "call_soon", &[c"callback"], arguments, count as usize, names)
             })
             .and_then(|call| schedule(owner, core, call, Kind::Plain, 0.0));
         let Ok(made) = made else { return null_mut() };
@@ -205,12 +207,12 @@ pub(super) unsafe extern "C" fn call_soon_threadsafe(
 ) -> *mut ffi::PyObject {
     // SAFETY: a loop, and what the interpreter passes.
     unsafe {
-        let core = Core::of(owner);
+        let core = LoopCore::of(owner);
         let made = core
             .check_open()
             .and_then(|()| {
                 read_call(
-                    &*core.state,
+                    &*core.module,
                     "call_soon_threadsafe",
                     &[c"callback"],
                     arguments,
@@ -226,7 +228,7 @@ pub(super) unsafe extern "C" fn call_soon_threadsafe(
     }
 }
 
-impl Core {
+impl LoopCore {
     /// Moves what other threads have left to the end of what is to run.
     pub(crate) fn collect(&self) {
         if !self.injector.is_empty() {
@@ -283,7 +285,7 @@ unsafe fn timer(
 ) -> Result<*mut ffi::PyObject, Raised> {
     // SAFETY: a loop, and what the interpreter passes.
     unsafe {
-        let core = Core::of(owner);
+        let core = LoopCore::of(owner);
         let (name, parameters): (_, Parameters) = if relative {
             ("call_later", &[c"delay", c"callback"])
         } else {
@@ -293,7 +295,7 @@ unsafe fn timer(
             return Err(raise_type(&format!("{} must not be None", parameters[0].to_string_lossy())));
         }
         core.check_open()?;
-        let call = read_call(&*core.state, name, parameters, arguments, count as usize, names)?;
+        let call = read_call(&*core.module, name, parameters, arguments, count as usize, names)?;
         let when = seconds(call.first)
             .map(|given| if relative { as_seconds(now()) + given } else { given })
             .inspect_err(|_| {
@@ -342,10 +344,10 @@ pub(super) unsafe extern "C" fn add_callback(
             raise_type("_add_callback() takes one handle");
             return null_mut();
         }
-        let core = Core::of(owner);
+        let core = LoopCore::of(owner);
         let given = *arguments;
         let kind: *mut ffi::PyObject = ffi::Py_TYPE(given).cast();
-        let state = &*core.state;
+        let state = &*core.module;
         if [state.handle_type, state.timer_type, state.thread_safe_type].contains(&kind) {
             if !handle::handle(given).has(CANCELLED) {
                 ffi::Py_INCREF(given);

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
-use super::Core;
+use super::core::LoopCore;
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::object::{Object, Raised};
@@ -29,7 +29,7 @@ pub(super) unsafe extern "C" fn create_future(
 ) -> *mut ffi::PyObject {
     // SAFETY: a loop, whose module has the class and the names.
     unsafe {
-        let state = &*Core::of(owner).state;
+        let state = &*LoopCore::of(owner).module;
         let arguments = [owner];
         let Ok(class) = class_of(state.futures, state.names.future_class) else { return null_mut() };
         ffi::PyObject_Vectorcall(class.as_ptr(), arguments.as_ptr(), 0, state.names.loop_keyword)
@@ -46,8 +46,8 @@ pub(super) unsafe extern "C" fn create_task(
 ) -> *mut ffi::PyObject {
     // SAFETY: a loop, and what the interpreter passes.
     unsafe {
-        let core = Core::of(owner);
-        let state = &*core.state;
+        let core = LoopCore::of(owner);
+        let state = &*core.module;
         if core.check_open().is_err() {
             return null_mut();
         }
@@ -87,7 +87,7 @@ pub(super) unsafe extern "C" fn create_task(
 #[entry]
 pub(super) unsafe extern "C" fn get_factory(owner: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a loop.
-    unsafe { Core::of(owner) }.task_factory.share().unwrap_or_else(Object::none).into_ptr()
+    unsafe { LoopCore::of(owner) }.task_factory.share().unwrap_or_else(Object::none).into_ptr()
 }
 
 #[entry]
@@ -98,7 +98,7 @@ pub(super) unsafe extern "C" fn set_factory(
 ) -> c_int {
     // SAFETY: a loop, and a live value or null.
     unsafe {
-        let core = Core::of(owner);
+        let core = LoopCore::of(owner);
         drop(core.task_factory.take());
         if !value.is_null()
             && value != ffi::Py_None()

@@ -1,0 +1,195 @@
+//! What the extension module holds in each interpreter: names, types, and what belongs to asyncio.
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+
+use super::spare::Spare;
+use ropewalk_capi::module::Module;
+use ropewalk_capi::object::{Object, Raised};
+
+/// Attributes and methods that are looked up by name again and again.
+#[repr(C)]
+pub(crate) struct Names {
+    pub(crate) future_class: *mut ffi::PyObject,
+    pub(crate) task_class: *mut ffi::PyObject,
+    pub(crate) buffer: *mut ffi::PyObject,
+    pub(crate) cancelled: *mut ffi::PyObject,
+    pub(crate) clear: *mut ffi::PyObject,
+    pub(crate) eof: *mut ffi::PyObject,
+    pub(crate) exception: *mut ffi::PyObject,
+    pub(crate) limit: *mut ffi::PyObject,
+    pub(crate) loop_field: *mut ffi::PyObject,
+    pub(crate) maybe_resume: *mut ffi::PyObject,
+    pub(crate) paused: *mut ffi::PyObject,
+    pub(crate) pause_reading: *mut ffi::PyObject,
+    pub(crate) resume_reading: *mut ffi::PyObject,
+    pub(crate) stream_reader: *mut ffi::PyObject,
+    pub(crate) transport: *mut ffi::PyObject,
+    pub(crate) waiter: *mut ffi::PyObject,
+    pub(crate) call_at: *mut ffi::PyObject,
+    pub(crate) call_soon: *mut ffi::PyObject,
+    pub(crate) call_soon_threadsafe: *mut ffi::PyObject,
+    pub(crate) callback_failed: *mut ffi::PyObject,
+    pub(crate) cancel: *mut ffi::PyObject,
+    pub(crate) context: *mut ffi::PyObject,
+    pub(crate) create_future: *mut ffi::PyObject,
+    pub(crate) done: *mut ffi::PyObject,
+    pub(crate) ensure_no_transport: *mut ffi::PyObject,
+    pub(crate) eof_received: *mut ffi::PyObject,
+    pub(crate) fatal_error: *mut ffi::PyObject,
+    pub(crate) loop_: *mut ffi::PyObject,
+    /// A tuple of it, as the names of a call.
+    pub(crate) loop_keyword: *mut ffi::PyObject,
+    pub(crate) note_scheduled: *mut ffi::PyObject,
+    pub(crate) pause_protocol: *mut ffi::PyObject,
+    pub(crate) resume_protocol: *mut ffi::PyObject,
+    pub(crate) run_in_debug: *mut ffi::PyObject,
+    pub(crate) schedule_connection_lost: *mut ffi::PyObject,
+    pub(crate) set_exception: *mut ffi::PyObject,
+    pub(crate) set_result: *mut ffi::PyObject,
+    pub(crate) warn_lost: *mut ffi::PyObject,
+}
+
+/// What the module holds in one interpreter, zeroed when it is made.
+#[repr(C)]
+pub(crate) struct LoopModule {
+    pub(crate) names: Names,
+    pub(crate) handle_type: *mut ffi::PyObject,
+    pub(crate) timer_type: *mut ffi::PyObject,
+    pub(crate) thread_safe_type: *mut ffi::PyObject,
+    pub(crate) core_type: *mut ffi::PyObject,
+    pub(crate) stream_type: *mut ffi::PyObject,
+    pub(crate) operation_type: *mut ffi::PyObject,
+    pub(crate) reading_type: *mut ffi::PyObject,
+    /// The class of readers that are fed without their methods, once it is known.
+    pub(crate) fast_reader: *mut ffi::PyObject,
+    pub(crate) reader_protocol: *mut ffi::PyObject,
+    pub(crate) incomplete_read: *mut ffi::PyObject,
+    /// `asyncio.futures` and `asyncio.tasks`: programs may put classes of their own there, at any time.
+    pub(crate) futures: *mut ffi::PyObject,
+    pub(crate) tasks: *mut ffi::PyObject,
+    pub(crate) socket_class: *mut ffi::PyObject,
+    pub(crate) buffered_protocol: *mut ffi::PyObject,
+    /// asyncio's own methods, for what ours leave to them.
+    pub(crate) create_task: *mut ffi::PyObject,
+    pub(crate) sock_recv: *mut ffi::PyObject,
+    pub(crate) sock_recv_into: *mut ffi::PyObject,
+    pub(crate) sock_sendall: *mut ffi::PyObject,
+    /// Memory of handles; null once the module was cleared.
+    pub(crate) spare: *mut Spare,
+    /// Whether the places in the interpreter's structures were found to be right.
+    pub(crate) places_known: bool,
+}
+
+pub(crate) static MODULE: Module<LoopModule> = Module::new(c"_loop", c"The event loop's own part.");
+
+const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
+/// The references that it begins with.
+const OBJECTS: usize = NAMES + 18;
+
+impl Names {
+    /// Interns them.
+    fn fill(&mut self) -> Result<(), Raised> {
+        let names = self;
+        let intern = |text: &CStr| {
+            // SAFETY: a C string.
+            unsafe { Object::own(ffi::PyUnicode_InternFromString(text.as_ptr())) }.map(Object::into_ptr)
+        };
+        names.future_class = intern(c"Future")?;
+        names.task_class = intern(c"Task")?;
+        names.buffer = intern(c"_buffer")?;
+        names.cancelled = intern(c"cancelled")?;
+        names.clear = intern(c"clear")?;
+        names.eof = intern(c"_eof")?;
+        names.exception = intern(c"_exception")?;
+        names.limit = intern(c"_limit")?;
+        names.loop_field = intern(c"_loop")?;
+        names.maybe_resume = intern(c"_maybe_resume_transport")?;
+        names.paused = intern(c"_paused")?;
+        names.pause_reading = intern(c"pause_reading")?;
+        names.resume_reading = intern(c"resume_reading")?;
+        names.stream_reader = intern(c"_stream_reader_wr")?;
+        names.transport = intern(c"_transport")?;
+        names.waiter = intern(c"_waiter")?;
+        names.call_at = intern(c"call_at")?;
+        names.call_soon = intern(c"call_soon")?;
+        names.call_soon_threadsafe = intern(c"call_soon_threadsafe")?;
+        names.callback_failed = intern(c"_callback_failed")?;
+        names.cancel = intern(c"cancel")?;
+        names.context = intern(c"context")?;
+        names.create_future = intern(c"create_future")?;
+        names.done = intern(c"done")?;
+        names.ensure_no_transport = intern(c"_ensure_fd_no_transport")?;
+        names.eof_received = intern(c"eof_received")?;
+        names.fatal_error = intern(c"_fatal_error")?;
+        names.loop_ = intern(c"loop")?;
+        // SAFETY: a live string.
+        names.loop_keyword = unsafe { Object::own(ffi::PyTuple_Pack(1, names.loop_))? }.into_ptr();
+        names.note_scheduled = intern(c"_note_scheduled")?;
+        names.pause_protocol = intern(c"_pause_protocol")?;
+        names.resume_protocol = intern(c"_resume_protocol")?;
+        names.run_in_debug = intern(c"_run_in_debug")?;
+        names.schedule_connection_lost = intern(c"_schedule_connection_lost")?;
+        names.set_exception = intern(c"set_exception")?;
+        names.set_result = intern(c"set_result")?;
+        names.warn_lost = intern(c"_warn_lost")?;
+        Ok(())
+    }
+}
+
+impl LoopModule {
+    /// Makes the memory for handles, interns the names, and finds what belongs to asyncio and to the socket module.
+    pub(crate) fn prepare(&mut self) -> Result<(), Raised> {
+        self.spare = Box::into_raw(Box::default());
+        self.names.fill()?;
+        self.find_classes()
+    }
+
+    fn find_classes(&mut self) -> Result<(), Raised> {
+        let state = self;
+        let import = |name: &CStr| {
+            // SAFETY: a C string.
+            unsafe { Object::own(ffi::PyImport_ImportModule(name.as_ptr())) }
+        };
+        state.futures = import(c"asyncio.futures")?.into_ptr();
+        state.tasks = import(c"asyncio.tasks")?.into_ptr();
+        state.socket_class = import(c"socket")?.attribute(c"socket")?.into_ptr();
+        state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
+        state.reader_protocol = import(c"asyncio.streams")?.attribute(c"StreamReaderProtocol")?.into_ptr();
+        state.incomplete_read = import(c"asyncio.exceptions")?.attribute(c"IncompleteReadError")?.into_ptr();
+        let base = import(c"asyncio.selector_events")?.attribute(c"BaseSelectorEventLoop")?;
+        state.create_task = base.attribute(c"create_task")?.into_ptr();
+        state.sock_recv = base.attribute(c"sock_recv")?.into_ptr();
+        state.sock_recv_into = base.attribute(c"sock_recv_into")?.into_ptr();
+        state.sock_sendall = base.attribute(c"sock_sendall")?.into_ptr();
+        Ok(())
+    }
+
+    /// Every reference that it owns, null or not.
+    pub(crate) fn all_references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
+        // SAFETY: the layout is C's, and it begins with so many references.
+        unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(self).cast(), OBJECTS) }.iter_mut()
+    }
+
+    /// Gives the memory for handles back. It goes before the types that its memory was of.
+    pub(crate) fn free_spare(&mut self) {
+        let spare = std::mem::replace(&mut self.spare, null_mut());
+        if !spare.is_null() {
+            // SAFETY: made in `prepare`, and taken once.
+            unsafe { Box::from_raw(spare).free() };
+        }
+    }
+}
+
+/// The state of the module that a type was made for.
+///
+/// # Safety
+///
+/// `kind` is one of the module's own types.
+#[cfg(not(Py_GIL_DISABLED))]
+pub(crate) unsafe fn state_of<'a>(kind: *mut ffi::PyTypeObject) -> Option<&'a mut LoopModule> {
+    // SAFETY: the caller's; once the module was cleared, it has no memory for handles.
+    unsafe { MODULE.state_of(kind) }.filter(|state| !state.spare.is_null())
+}

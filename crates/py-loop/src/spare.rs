@@ -1,0 +1,66 @@
+//! Memory of handles, which is used again: it spares the allocator and, more so, the collector that counts allocations.
+//!
+//! On a free-threaded build nothing is kept: the lists would need a lock.
+
+#[cfg(not(Py_GIL_DISABLED))]
+use pyo3_ffi as ffi;
+
+/// Memory of handles that are gone, to be used again. One list for each type.
+#[derive(Default)]
+pub(crate) struct Spare {
+    #[cfg(not(Py_GIL_DISABLED))]
+    lists: [Vec<*mut ffi::PyObject>; 3],
+}
+
+impl Spare {
+    /// Memory that an object of this type had.
+    #[cfg(not(Py_GIL_DISABLED))]
+    #[inline]
+    pub(crate) fn pop(&mut self, list: usize) -> Option<*mut ffi::PyObject> {
+        self.lists[list].pop()
+    }
+
+    /// Keeps the memory of an object of this type, if there is room for it; whether there was.
+    #[cfg(not(Py_GIL_DISABLED))]
+    #[inline]
+    pub(crate) fn keep(&mut self, list: usize, object: *mut ffi::PyObject) -> bool {
+        let list = &mut self.lists[list];
+        if list.len() >= MOST_SPARE {
+            return false;
+        }
+        list.push(object);
+        true
+    }
+
+    /// Gives a part of what a burst has left back, before a sleep.
+    pub(crate) fn trim(&mut self) {
+        #[cfg(not(Py_GIL_DISABLED))]
+        for list in &mut self.lists {
+            let excess = list.len().saturating_sub(IDLE_SPARE);
+            for object in list.drain(list.len() - excess.div_ceil(16)..) {
+                // SAFETY: memory that the collector's allocator gave, and nobody uses.
+                unsafe { ffi::PyObject_GC_Del(object.cast()) };
+            }
+        }
+    }
+
+    /// Gives the memory back, when no object can come any more.
+    ///
+    /// # Safety
+    ///
+    /// The types of the objects are still there: their size is read from them.
+    pub(crate) unsafe fn free(self) {
+        #[cfg(not(Py_GIL_DISABLED))]
+        for object in self.lists.into_iter().flatten() {
+            // SAFETY: memory that the collector's allocator gave, and nobody uses.
+            unsafe { ffi::PyObject_GC_Del(object.cast()) };
+        }
+    }
+}
+
+/// So many of each kind are kept while the loop is busy: some 8 MB after a burst.
+#[cfg(not(Py_GIL_DISABLED))]
+const MOST_SPARE: usize = 65_536;
+/// So many are kept by a loop that sleeps.
+#[cfg(not(Py_GIL_DISABLED))]
+const IDLE_SPARE: usize = 1_024;

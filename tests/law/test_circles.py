@@ -1,0 +1,59 @@
+"""Files of one crate do not import each other in a circle.
+
+A room is a file right below `src`, with the folder of its name; what a room does inside is its own affair. The root
+(`lib.rs`) stands above all rooms; a name that it hands on counts as the room's that it comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+from tests.law._tree import text, with_suffix
+
+#: Crates whose files stand in layers.
+LAYERED = ("capi", "entry", "py-loop", "python", "reactor")
+
+_PATH = re.compile(r"\b(crate|(?:super::)*super)::(\w+|\{[^}]*\})")
+_COMMENT = re.compile(r"//[^\n]*")
+_HANDED_ON = re.compile(r"\buse (?:self::|crate::)?(\w+)::([^;]+);")
+ROOT = "lib.rs"
+
+
+def _rooms(crate: str) -> dict[str, set[str]]:
+    """Which rooms each room of a crate names."""
+    source = Path("crates", crate, "src")
+    files = [path.relative_to(source) for path in with_suffix(".rs", under=str(source))]
+    known = {path.parts[0].removesuffix(".rs") for path in files} - {"lib", "main"}
+    root = text(source / "lib.rs")
+    origin = {
+        name: room
+        for room, names in _HANDED_ON.findall(root)
+        if room in known
+        for name in re.findall(r"\w+", names)
+    }
+    found: dict[str, set[str]] = {ROOT: set(known)}
+    for path in files:
+        room = path.parts[0].removesuffix(".rs")
+        if room not in known:
+            continue
+        # How many `super` lead to the root: a file in a folder stands below the folder's own module.
+        depth = len(path.parts) - (path.name == "mod.rs")
+        for start, names in _PATH.findall(_COMMENT.sub("", text(source / path))):
+            if start != "crate" and start.count("super") != depth:
+                continue
+            for name in (named.strip().split("::")[0] for named in names.strip("{}").split(",")):
+                target = name if name in known else origin.get(name, ROOT)
+                if target != room and name != "self":
+                    found.setdefault(room, set()).add(target)
+    return found
+
+
+@pytest.mark.parametrize("crate", LAYERED)
+def test_files_stand_in_layers(crate: str) -> None:
+    try:
+        TopologicalSorter(_rooms(crate)).prepare()
+    except CycleError as error:
+        pytest.fail(f"crates/{crate}: {' → '.join(error.args[1])}")
