@@ -13,56 +13,75 @@ use ropewalk_os::epoll::{Epoll, Interest};
 use ropewalk_os::eventfd::EventFd;
 use ropewalk_sync::Mutex;
 
-use crate::shared::Shared;
+use crate::notifier::Notifier;
 
 /// A socket that the program looks at is left alone for so long, and for twice as long each time that it still is.
 const REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_millis(40);
 /// What was put in and not written is sent after this, at the latest twice this.
 const GATHER: Duration = Duration::from_micros(100);
-/// A socket that had nothing to be sent so often is no longer watched for it.
-const CALM_TICKS: u32 = 20;
 
 const WAKE: u64 = u64::MAX;
+
+/// What the background has seen of the bytes that a socket leaves unwritten.
+#[derive(Default)]
+pub(crate) struct Unwritten {
+    /// The flushes and leavings that were seen last.
+    pub(crate) flushes: u64,
+    pub(crate) leavings: u64,
+    /// How often in a row nothing was there.
+    pub(crate) calm: u32,
+}
+
+/// A socket, as far as the background knows it. Each call takes the socket's lock.
+pub(crate) trait Served: Send + Sync {
+    /// How it is reached without its lock.
+    fn notifier(&self) -> &Notifier;
+    /// Does everything that can be done without the program.
+    fn attend(&self);
+    /// Does what is due.
+    fn meet_deadlines(&self, now: Instant);
+    /// Writes what has been left for a whole tick; says whether to come again.
+    fn write_left(&self, seen: &mut Unwritten) -> bool;
+    /// Has the peers wake the socket again if the program has not looked since `looks`; says whether to come again.
+    fn cool(&self, looks: &mut u64) -> bool;
+}
 
 /// What the background is asked for.
 pub(crate) enum Notice {
     /// A new socket.
-    Add(Arc<Shared>),
+    Add(Arc<dyn Served>),
     /// A socket that has nothing left to do.
     Remove(u64),
     /// A socket wants to be called at this time.
     Deadline(u64, Instant),
     /// A socket has something to be sent that it leaves here.
     Unsent(u64),
-    /// A socket has peers that do not ring for it, as long as the program looks.
+    /// A socket has peers that do not wake it, as long as the program looks.
     Warm(u64),
     /// The context is over.
     Stop,
 }
 
 struct Entry {
-    socket: Arc<Shared>,
-    /// [`Shared::looks`] as it was seen last.
+    socket: Arc<dyn Served>,
+    /// [`Notifier::looks`] as it was seen last.
     looks: u64,
-    /// When something is to be done for it: of all times that were told, the last one.
+    /// When something is to be done for it: of all times that it was notified of, the last one.
     due: Option<Instant>,
     /// How long it is left alone next.
     rest: Duration,
-    /// The same two for its peers that do not ring.
+    /// The same two for its peers that do not wake it.
     warm_looks: u64,
     warm_rest: Duration,
-    /// The flushes and leavings that were seen last, and how often nothing was there.
-    flushes: u64,
-    leavings: u64,
-    calm: u32,
+    unwritten: Unwritten,
 }
 
-/// The thread's door.
+/// The thread, as others reach it.
 pub(crate) struct Background {
     notices: Mutex<Vec<Notice>>,
-    /// There are notices, and the thread is told of them.
-    is_told: AtomicBool,
+    /// There are notices, and the thread was woken for them.
+    is_woken: AtomicBool,
     wake: EventFd,
     set: Epoll,
     started: OnceLock<()>,
@@ -74,7 +93,7 @@ impl Background {
         set.add(wake.as_fd(), WAKE, Interest::READ)?;
         Ok(Self {
             notices: Mutex::default(),
-            is_told: AtomicBool::new(false),
+            is_woken: AtomicBool::new(false),
             wake,
             set,
             started: OnceLock::new(),
@@ -83,7 +102,7 @@ impl Background {
 
     pub(crate) fn notify(&self, notice: Notice) {
         self.notices.lock().push(notice);
-        if !self.is_told.swap(true, Ordering::SeqCst) {
+        if !self.is_woken.swap(true, Ordering::SeqCst) {
             self.wake.signal();
         }
     }
@@ -128,19 +147,18 @@ impl Background {
             for event in &events {
                 if event.token == WAKE {
                     self.wake.drain();
-                    self.is_told.store(false, Ordering::SeqCst);
+                    self.is_woken.store(false, Ordering::SeqCst);
                     let notices = std::mem::take(&mut *self.notices.lock());
                     for notice in notices {
                         match notice {
                             Notice::Add(socket) => {
-                                let looks = socket.looks.load(Ordering::Relaxed);
-                                let entry = Entry::new(socket, looks);
+                                let entry = Entry::new(socket);
                                 self.join(&entry);
-                                entries.insert(entry.socket.id, entry);
+                                entries.insert(entry.notifier().id, entry);
                             }
                             Notice::Remove(id) => {
                                 if let Some(entry) = entries.remove(&id) {
-                                    let _ = self.set.remove(entry.socket.set.as_fd());
+                                    let _ = self.set.remove(entry.notifier().set.as_fd());
                                 }
                                 due.retain(|(_, other)| *other != id);
                                 rests.retain(|(_, other)| *other != id);
@@ -157,7 +175,7 @@ impl Background {
                             }
                             Notice::Unsent(id) => {
                                 if let Some(entry) = entries.get_mut(&id) {
-                                    entry.calm = 0;
+                                    entry.unwritten.calm = 0;
                                     if gathering.is_empty() {
                                         ticked = Instant::now();
                                     }
@@ -176,14 +194,14 @@ impl Background {
                         }
                     }
                 } else if let Some(entry) = entries.get_mut(&event.token) {
-                    let is_in_use = entry.was_looked_at() || entry.socket.sleep.has_sleepers();
-                    if is_in_use && !entry.socket.is_closed.load(Ordering::Relaxed) {
+                    let is_in_use = entry.was_looked_at() || entry.notifier().mailbox.has_sleepers();
+                    if is_in_use && !entry.notifier().is_closed.load(Ordering::Relaxed) {
                         // Not only disarmed: each of its events would still cost the kernel a walk to this set.
-                        let _ = self.set.remove(entry.socket.set.as_fd());
+                        let _ = self.set.remove(entry.notifier().set.as_fd());
                         rests.insert((entry.rest(began), event.token));
                     } else {
                         entry.rest = REST;
-                        entry.attend();
+                        entry.socket.attend();
                         self.arm(entry);
                     }
                 }
@@ -194,8 +212,8 @@ impl Background {
             {
                 rests.pop_first();
                 let Some(entry) = entries.get_mut(&id) else { continue };
-                if entry.was_looked_at() && !entry.socket.is_closed.load(Ordering::Relaxed) {
-                    // Its next event would only tell that again.
+                if entry.was_looked_at() && !entry.notifier().is_closed.load(Ordering::Relaxed) {
+                    // Its next event would only say that again.
                     rests.insert((entry.rest(began), id));
                 } else {
                     self.join(entry);
@@ -206,7 +224,7 @@ impl Background {
             {
                 warm.pop_first();
                 if let Some(entry) = entries.get_mut(&id)
-                    && entry.is_warm_yet()
+                    && entry.socket.cool(&mut entry.warm_looks)
                 {
                     warm.insert((now + entry.warm_rest, id));
                     entry.warm_rest = (entry.warm_rest * 2).min(LONGEST_REST);
@@ -218,14 +236,14 @@ impl Background {
                 due.pop_first();
                 if let Some(entry) = entries.get_mut(&id) {
                     entry.due = None;
-                    let mut core = entry.socket.lock();
-                    core.run_deadlines(now);
-                    core.nudge(&entry.socket);
+                    entry.socket.meet_deadlines(now);
                 }
             }
             if !gathering.is_empty() && now >= ticked + GATHER {
                 ticked = now;
-                gathering.retain(|id| entries.get_mut(id).is_some_and(Entry::tick));
+                gathering.retain(|id| {
+                    entries.get_mut(id).is_some_and(|entry| entry.socket.write_left(&mut entry.unwritten))
+                });
             }
         }
     }
@@ -233,18 +251,19 @@ impl Background {
     /// Wants the socket's first event.
     fn join(&self, entry: &Entry) {
         let interest = Interest::READ | Interest::ONCE;
-        let _ = self.set.add(entry.socket.set.as_fd(), entry.socket.id, interest);
+        let _ = self.set.add(entry.notifier().set.as_fd(), entry.notifier().id, interest);
     }
 
     /// Wants the socket's next event.
     fn arm(&self, entry: &Entry) {
         let interest = Interest::READ | Interest::ONCE;
-        let _ = self.set.modify(entry.socket.set.as_fd(), entry.socket.id, interest);
+        let _ = self.set.modify(entry.notifier().set.as_fd(), entry.notifier().id, interest);
     }
 }
 
 impl Entry {
-    fn new(socket: Arc<Shared>, looks: u64) -> Self {
+    fn new(socket: Arc<dyn Served>) -> Self {
+        let looks = socket.notifier().looks.load(Ordering::Relaxed);
         Self {
             socket,
             looks,
@@ -252,15 +271,17 @@ impl Entry {
             rest: REST,
             warm_looks: looks,
             warm_rest: REST,
-            flushes: 0,
-            leavings: 0,
-            calm: 0,
+            unwritten: Unwritten::default(),
         }
+    }
+
+    fn notifier(&self) -> &Notifier {
+        self.socket.notifier()
     }
 
     /// Whether the program has looked since this was asked last.
     fn was_looked_at(&mut self) -> bool {
-        let looks = self.socket.looks.load(Ordering::Relaxed);
+        let looks = self.notifier().looks.load(Ordering::Relaxed);
         std::mem::replace(&mut self.looks, looks) != looks
     }
 
@@ -270,45 +291,5 @@ impl Entry {
         self.rest = (self.rest * 2).min(LONGEST_REST);
         let over = at.duration_since(began).as_nanos() % REST.as_nanos();
         at - Duration::from_nanos(u64::try_from(over).unwrap_or(0))
-    }
-
-    /// Does what the socket's descriptors ask for.
-    fn attend(&mut self) {
-        let socket = &self.socket;
-        let mut core = socket.lock();
-        core.attend(socket);
-    }
-
-    /// Has the socket's peers ring again if the program has not looked since the last time; says whether to come again.
-    fn is_warm_yet(&mut self) -> bool {
-        let Some(mut core) = self.socket.try_lock() else { return true };
-        let looks = self.socket.looks.load(Ordering::Relaxed);
-        let has_looked = std::mem::replace(&mut self.warm_looks, looks) != looks;
-        core.is_warm_yet(&self.socket, has_looked && !self.socket.is_closed.load(Ordering::Relaxed))
-    }
-
-    /// Sends what has been left for a whole tick; says whether to come again.
-    fn tick(&mut self) -> bool {
-        let Some(mut core) = self.socket.try_lock() else { return true };
-        if core.has_unsent() {
-            self.calm = 0;
-            core.settle_left();
-            if core.flushes() != self.flushes {
-                core.nudge(&self.socket);
-            }
-        } else if core.leavings() == self.leavings {
-            // A program that writes all by itself, as for each answer, is not to be looked after.
-            self.calm += 1;
-        } else {
-            self.calm = 0;
-        }
-        (self.flushes, self.leavings) = (core.flushes(), core.leavings());
-        if self.calm > CALM_TICKS {
-            self.calm = 0;
-            // Under the lock: who leaves something from now on says so.
-            self.socket.sleep.calm();
-            return false;
-        }
-        true
     }
 }

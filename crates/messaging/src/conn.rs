@@ -7,12 +7,12 @@ use std::time::Instant;
 use ropewalk_os::net;
 use ropewalk_zmtp::{Handshake, Session, SocketType};
 
+use crate::conn_ref::ConnRef;
 use crate::frame::{Frame, Properties};
 use crate::incoming::Incoming;
-use crate::inproc::End;
-use crate::mailbox::ConnRef;
+use crate::lane::End;
 use crate::outgoing::Outgoing;
-use crate::ring::Ring;
+use crate::shm_link::ShmLink;
 use crate::wire::Wire;
 
 /// What carries it.
@@ -24,7 +24,7 @@ pub(crate) enum Link {
     /// A shm connection whose memory the peer has not given us yet.
     Offered(OwnedFd),
     /// A shm connection.
-    Ring(Box<Ring>),
+    Shm(Box<ShmLink>),
     /// Another socket of the process.
     Inproc(End),
 }
@@ -34,14 +34,14 @@ impl Link {
     pub(crate) fn wire(&mut self) -> Option<Wire<'_>> {
         match self {
             Self::Stream(fd) => Some(Wire::Stream((*fd).as_fd())),
-            Self::Ring(ring) => Some(Wire::Ring(ring)),
+            Self::Shm(link) => Some(Wire::Shm(link)),
             Self::None | Self::Offered(_) | Self::Inproc(_) => None,
         }
     }
 }
 
 /// Where it stands.
-pub(crate) enum State {
+pub(crate) enum Phase {
     /// To be connected, now or after a while.
     Waiting,
     /// A connection is being made.
@@ -87,7 +87,7 @@ pub(crate) struct Conn {
     /// The endpoint's place among those that were bound.
     pub(crate) bound: Option<u32>,
     pub(crate) link: Link,
-    pub(crate) state: State,
+    pub(crate) phase: Phase,
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
     pub(crate) session: Session,
@@ -133,7 +133,7 @@ impl Conn {
             dial: None,
             bound: None,
             link: Link::None,
-            state: State::Waiting,
+            phase: Phase::Waiting,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
             session: Session::Clear,
@@ -163,7 +163,7 @@ impl Conn {
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.link {
             Link::Stream(fd) | Link::Offered(fd) => Some(fd.as_fd()),
-            Link::Ring(ring) => Some(ring.fd()),
+            Link::Shm(link) => Some(link.fd()),
             Link::None | Link::Inproc(_) => None,
         }
     }
@@ -172,17 +172,17 @@ impl Conn {
     pub(crate) fn has_unread(&self) -> bool {
         match &self.link {
             Link::Stream(fd) => net::has_bytes(fd.as_fd()),
-            Link::Ring(ring) => ring.hears(),
+            Link::Shm(link) => link.hears(),
             Link::None | Link::Offered(_) | Link::Inproc(_) => false,
         }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready)
+        matches!(self.phase, Phase::Ready)
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        matches!(self.phase, Phase::Ended)
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -193,7 +193,7 @@ impl Conn {
     pub(crate) fn is_near(&self) -> bool {
         match &self.link {
             Link::Inproc(_) => true,
-            Link::Ring(ring) => ring.is_hot,
+            Link::Shm(link) => link.is_hot,
             Link::None | Link::Stream(_) | Link::Offered(_) => false,
         }
     }

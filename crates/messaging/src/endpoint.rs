@@ -97,7 +97,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// An address that a descriptor has, as an endpoint: what `LAST_ENDPOINT` says after a bind, and what
-/// monitors are told.
+/// monitors report it.
 ///
 /// Empty for an end without a name.
 pub fn endpoint_of(transport: Transport, address: &Address) -> String {

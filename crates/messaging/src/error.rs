@@ -86,7 +86,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl From<io::Error> for Error {
-    /// Keeps the system's number; an error that the system did not make is told by its kind.
+    /// Keeps the system's number; an error that the system did not make is known by its kind.
     fn from(error: io::Error) -> Self {
         let number = error.raw_os_error().unwrap_or_else(|| match error.kind() {
             io::ErrorKind::WouldBlock => errno::EAGAIN,

@@ -262,7 +262,7 @@ impl Incoming {
     }
 
     /// Where there is no message, and none has begun, everything that was looked at is commands, which were handled:
-    /// their bytes are let go. Else a publisher would keep every subscription that it was ever told.
+    /// their bytes are let go. Else a publisher would keep every subscription that it has ever received.
     #[inline]
     fn pass_commands(&mut self) {
         if self.messages == 0 && self.parts == 0 && self.commands.is_empty() {

@@ -21,8 +21,8 @@
 mod background;
 mod backoff;
 mod conn;
+mod conn_ref;
 mod context;
-mod core;
 pub mod endpoint;
 mod error;
 mod events;
@@ -31,17 +31,21 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 mod incoming;
-mod inproc;
+mod lane;
+mod mail;
 mod mailbox;
 mod monitor;
+mod names;
+mod notifier;
 pub mod options;
 mod outgoing;
 mod poll;
 mod proxy;
-mod ring;
-mod shared;
-mod sleep;
+mod registry;
+mod shared_socket;
+mod shm_link;
 mod socket;
+mod state;
 mod trie;
 mod wire;
 

@@ -1,40 +1,202 @@
-//! What other sockets and threads tell a socket: letters.
+//! The mail of a socket, who sleeps on it, who watches it from outside, and what the background comes for: one word, on
+//! which every step is one read-modify-write, so that of any two steps one sees the other. The `README.md` has the
+//! protocol; the tests below try it on every schedule that loom finds.
 
-use std::net::SocketAddr;
+#[cfg(all(test, loom))]
+mod loom_tests;
 
-use crate::inproc::Arrival;
+use ropewalk_sync::Mutex;
+use ropewalk_sync::atomic::{AtomicU64, Ordering};
 
-/// A connection of a socket, as it was when this was made: its place may have been given to another since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ConnRef {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
+use crate::events::Events;
+
+/// There may be mail. A poster sets it after its mail is in; a taker clears it before it takes.
+const MAIL: u64 = 1;
+/// There are watchers, who have a wake-up of their own. Never cleared.
+const WATCHED: u64 = 1 << 1;
+/// The watchers' wake-up is signalled, or somebody is about to signal it: others need not. Whoever changes something
+/// sets it; whoever looks clears it.
+const WAKING: u64 = 1 << 2;
+/// The signal is done: whoever looks may drain it. Without this bit, a wake-up could be signalled right after it was
+/// drained for nothing, and nobody would drain it again.
+const SIGNALLED: u64 = 1 << 3;
+/// The background comes for what was put in and not written. Changed under the socket's lock only.
+const GATHERING: u64 = 1 << 4;
+/// Counts threads that sleep on the set, or are about to; beside them, how many of them want to receive and to send.
+const SLEEPER: u64 = 1 << 16;
+const READER: u64 = 1 << 32;
+const WRITER: u64 = 1 << 48;
+/// Of one count. A system has fewer threads.
+const COUNT: u64 = 0xffff;
+
+/// Whom a change wakes.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToWake {
+    /// One that sleeps on the set.
+    pub(crate) sleepers: bool,
+    /// Those who watch from outside. [`Mailbox::was_signalled`] is to be called behind the signal.
+    pub(crate) watchers: bool,
 }
 
-impl ConnRef {
-    /// As the token of a descriptor. A generation has 31 bits: the highest one tells listeners.
-    pub(crate) fn token(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    pub(crate) fn from_token(token: u64) -> Self {
-        // Both casts take the half that they are meant to take.
-        Self { index: token as u32, generation: (token >> 32) as u32 }
-    }
+/// What a thread that wanted to sleep does now.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doze {
+    /// It sleeps. Whoever changes something wakes it.
+    Sleep,
+    /// There is mail: it rises, and takes it.
+    Mail,
 }
 
-/// One letter.
-pub(crate) enum Mail {
-    /// A lane that was empty has messages, or has ended.
-    Readable(ConnRef),
-    /// A lane that was full has room.
-    Writable(ConnRef),
-    /// Somebody in the process has connected.
-    Arrived(Box<Arrival>),
-    /// The one that was connected to, early, is bound now: its identity.
-    Met(ConnRef, Vec<u8>),
-    /// A name was looked up.
-    Resolved(ConnRef, crate::error::Result<Vec<SocketAddr>>),
-    /// The context ends.
-    Terminated,
+/// What a thread does with the watchers' wake-up before it looks.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Nothing.
+    Nothing,
+    /// It drains the wake-up, calls [`Mailbox::hush`], and only then looks.
+    Signal,
+}
+
+/// Whether the background must be notified that something was left.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gather {
+    /// It must be.
+    Begins,
+    /// It comes anyway.
+    GoesOn,
+}
+
+/// See the module. The orderings are acquire and release for the mail's and the lock's sake alone; what decides is
+/// the order of the changes of the one word.
+pub(crate) struct Mailbox<T> {
+    word: AtomicU64,
+    mail: Mutex<Vec<T>>,
+}
+
+fn weight(wish: Events) -> u64 {
+    SLEEPER
+        + if wish.has(Events::READ) { READER } else { 0 }
+        + if wish.has(Events::WRITE) { WRITER } else { 0 }
+}
+
+fn count(word: u64, unit: u64) -> u64 {
+    (word / unit) & COUNT
+}
+
+fn to_wake(before: u64) -> ToWake {
+    ToWake { sleepers: count(before, SLEEPER) > 0, watchers: before & (WATCHED | WAKING) == WATCHED }
+}
+
+impl<T> Mailbox<T> {
+    pub(crate) fn new() -> Self {
+        Self { word: AtomicU64::new(0), mail: Mutex::new(Vec::new()) }
+    }
+
+    // --- mail ----------------------------------------------------------------------------------------------
+
+    /// Puts mail in. Anybody may.
+    pub(crate) fn post(&self, mail: T) -> ToWake {
+        self.mail.lock().push(mail);
+        to_wake(self.word.fetch_or(MAIL | WAKING, Ordering::AcqRel))
+    }
+
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.word.load(Ordering::Acquire) & MAIL != 0
+    }
+
+    /// Takes the mail, under the socket's lock. `mail` is empty before, and its room is kept for later.
+    pub(crate) fn take(&self, mail: &mut Vec<T>) {
+        self.word.fetch_and(!MAIL, Ordering::AcqRel);
+        std::mem::swap(&mut *self.mail.lock(), mail);
+    }
+
+    // --- sleepers ------------------------------------------------------------------------------------------
+
+    /// Counts a sleeper. Under the lock, behind a look that found nothing; or without it, if the look comes behind
+    /// this.
+    pub(crate) fn doze(&self, wish: Events) -> Doze {
+        let before = self.word.fetch_add(weight(wish), Ordering::AcqRel);
+        if before & MAIL == 0 { Doze::Sleep } else { Doze::Mail }
+    }
+
+    /// The sleeper is awake, and looks again.
+    pub(crate) fn rise(&self, wish: Events) {
+        self.word.fetch_sub(weight(wish), Ordering::AcqRel);
+    }
+
+    #[inline]
+    pub(crate) fn has_sleepers(&self) -> bool {
+        count(self.word.load(Ordering::Acquire), SLEEPER) > 0
+    }
+
+    /// What those who sleep want, all together; `None` if nobody sleeps.
+    #[inline]
+    pub(crate) fn wishes(&self) -> Option<Events> {
+        let word = self.word.load(Ordering::Acquire);
+        if count(word, SLEEPER) == 0 {
+            return None;
+        }
+        let mut wishes = Events::NONE;
+        if count(word, READER) > 0 {
+            wishes = wishes | Events::READ;
+        }
+        if count(word, WRITER) > 0 {
+            wishes = wishes | Events::WRITE;
+        }
+        Some(wishes)
+    }
+
+    // --- who watches from outside --------------------------------------------------------------------------
+
+    /// Whoever sleeps or watches is to look again.
+    pub(crate) fn call(&self) -> ToWake {
+        to_wake(self.word.fetch_or(WAKING, Ordering::AcqRel))
+    }
+
+    /// The watchers' wake-up was signalled.
+    pub(crate) fn was_signalled(&self) {
+        self.word.fetch_or(SIGNALLED, Ordering::AcqRel);
+    }
+
+    /// There are watchers from now on, whose wake-up was signalled.
+    pub(crate) fn watch(&self) {
+        self.word.fetch_or(WATCHED | WAKING | SIGNALLED, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.word.load(Ordering::Acquire) & WATCHED != 0
+    }
+
+    /// Asked before a look.
+    #[inline]
+    pub(crate) fn heard(&self) -> Heard {
+        // Announced and not signalled yet: it will be, and wakes the watchers once more.
+        if self.word.load(Ordering::Acquire) & SIGNALLED == 0 { Heard::Nothing } else { Heard::Signal }
+    }
+
+    /// The wake-up was drained: the next change signals again.
+    pub(crate) fn hush(&self) {
+        self.word.fetch_and(!(WAKING | SIGNALLED), Ordering::AcqRel);
+    }
+
+    // --- what was left to be written -----------------------------------------------------------------------
+
+    /// Something was put in and not written. Under the lock.
+    #[inline]
+    pub(crate) fn gather(&self) -> Gather {
+        if self.word.load(Ordering::Relaxed) & GATHERING != 0 {
+            return Gather::GoesOn;
+        }
+        self.word.fetch_or(GATHERING, Ordering::AcqRel);
+        Gather::Begins
+    }
+
+    /// The background comes no more, unless it is notified. Under the lock, when nothing is left.
+    pub(crate) fn calm(&self) {
+        self.word.fetch_and(!GATHERING, Ordering::AcqRel);
+    }
 }

@@ -1,7 +1,6 @@
-//! What happens to a socket's connections, told on a PAIR socket (zmq_socket_monitor(3)).
+//! What happens to a socket's connections, reported on a PAIR socket (zmq_socket_monitor(3)).
 
 use crate::frame::Frame;
-use crate::socket::Socket;
 
 /// The events' numbers.
 pub mod event {
@@ -39,19 +38,27 @@ pub mod event {
     pub const ALL: u64 = 0xffff;
 }
 
+/// The socket on which a monitor reports.
+pub(crate) trait MonitorSocket: Send {
+    /// Sends a message, if somebody takes it.
+    fn send(&self, parts: &mut Vec<Frame>);
+    /// Sends no more.
+    fn end(&self);
+}
+
 /// One monitor.
 pub(crate) struct Monitor {
-    socket: Socket,
+    socket: Box<dyn MonitorSocket>,
     events: u64,
     version: i32,
 }
 
 impl Monitor {
-    pub(crate) fn new(socket: Socket, events: u64, version: i32) -> Self {
+    pub(crate) fn new(socket: Box<dyn MonitorSocket>, events: u64, version: i32) -> Self {
         Self { socket, events, version }
     }
 
-    /// Tells an event, if somebody listens; one that nobody takes is not kept.
+    /// Reports an event, if somebody listens; one that nobody takes is not kept.
     pub(crate) fn tell(&self, event: u64, value: i32, address: &str) {
         if self.events & event == 0 {
             return;
@@ -71,13 +78,13 @@ impl Monitor {
                 Frame::copy_of(address.as_bytes()),
             ]
         };
-        let _ = self.socket.try_send_all(&mut parts);
+        self.socket.send(&mut parts);
     }
 }
 
 impl Drop for Monitor {
     fn drop(&mut self) {
         self.tell(event::MONITOR_STOPPED, 0, "");
-        self.socket.close(None);
+        self.socket.end();
     }
 }

@@ -1,7 +1,7 @@
 //! The options of a socket.
 //!
-//! An option that is accepted is honoured; one that is not supported is refused with `EINVAL`. [`table`] has every
-//! option once; [`form`] has the ways in which values are read and written.
+//! An option that is accepted is honoured; one that is not supported is refused with `EINVAL`. `options/table.rs` has
+//! every option once; `options/form.rs` has the ways in which values are read and written.
 //!
 //! [`Options`] keeps what lasts. An option that is an act or a state of the socket ([`Support::Answered`]) is the
 //! socket's to answer before it asks here, and is refused here.
@@ -13,6 +13,7 @@ mod form;
 mod table;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use std::fmt;
 use std::time::Duration;
@@ -20,36 +21,9 @@ use std::time::Duration;
 use ropewalk_os::net::TcpOptions;
 use ropewalk_zmtp::{SocketType, z85};
 
-pub use self::table::{
-    Access, Definition, NUMBERS, Options, Support, ValueType, definition, option, value_type,
-};
+pub use self::table::{Access, Definition, NUMBERS, Options, Support, definition, option, value_type};
+pub use self::value::{Mechanism, Value, ValueType};
 use crate::error::{Error, Result};
-
-/// A value as it is read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A C `int`.
-    Int(i32),
-    /// An `int64_t`.
-    Int64(i64),
-    /// A `uint64_t`.
-    Uint64(u64),
-    /// Bytes, or a string without its final zero.
-    Bytes(Vec<u8>),
-}
-
-/// How two ends make sure of each other; the value is the option's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Mechanism {
-    /// Not at all, unless an authenticator looks at addresses.
-    #[default]
-    Null = 0,
-    /// By a name and a password, sent in the clear.
-    Plain = 1,
-    /// By keys, and everything is encrypted.
-    Curve = 2,
-}
 
 impl fmt::Debug for Options {
     /// Says little: a log is no place for keys and passwords.

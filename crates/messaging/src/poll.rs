@@ -7,7 +7,7 @@ use ropewalk_os::poll::{self, Polled};
 
 use crate::error::Result;
 use crate::events::Events;
-use crate::sleep::Doze;
+use crate::mailbox::Doze;
 use crate::socket::Socket;
 
 /// What is waited for.
@@ -40,13 +40,13 @@ pub enum PollWoken {
     Interrupted,
 }
 
-/// Raised for sockets that are waited for, so that whoever changes them rings.
+/// Raised for sockets that are waited for, so that whoever changes them wakes the poller.
 struct Dozing<'a>(Vec<(&'a Socket, Events)>);
 
 impl Drop for Dozing<'_> {
     fn drop(&mut self) {
         for (socket, wish) in &self.0 {
-            socket.0.sleep.rise(*wish);
+            socket.0.notifier.mailbox.rise(*wish);
         }
     }
 }
@@ -69,16 +69,16 @@ pub fn poll(items: &mut [PollItem<'_>], deadline: Option<Instant>) -> Result<Pol
             polled.push(match item.target {
                 Target::Socket(_) if item.events == Events::NONE => Polled::new(-1, 0),
                 Target::Socket(socket) => {
-                    is_news |= socket.0.sleep.doze(item.events) == Doze::Mail;
+                    is_news |= socket.0.notifier.mailbox.doze(item.events) == Doze::Mail;
                     dozing.0.push((socket, item.events));
                     // What the background has received since the look is in no descriptor. From now on it leaves the
-                    // socket to us, and it has the lock when it decides. A close, or the letter of a context that ends,
+                    // socket to us, and it has the lock when it decides. A close, or the mail of a context that ends,
                     // may have passed, too.
-                    let mut core = socket.0.lock();
-                    is_news |= core.cool(&socket.0, item.events);
-                    is_news |= core.check_open().is_err() || core.may(item.events);
+                    let mut state = socket.0.lock();
+                    is_news |= state.cool(item.events);
+                    is_news |= state.check_open().is_err() || state.may(item.events);
                     // The set is readable when anything happens; whether it is what is wanted is seen by a look.
-                    Polled::new(socket.0.set.as_fd().as_raw_fd(), poll::READ)
+                    Polled::new(socket.0.notifier.set.as_fd().as_raw_fd(), poll::READ)
                 }
                 Target::Fd(fd) => Polled::new(fd, to_system(item.events)),
             });

@@ -123,7 +123,7 @@ fn send(to: &Socket, parts: &mut Vec<Frame>, interrupted: &mut dyn FnMut() -> bo
                     return Err(Error::interrupted());
                 }
             }
-            // A peer that is gone: nobody is left to be told.
+            // A peer that is gone: nobody is left to receive it.
             Err(error) if error == Error::unroutable() => return Ok(()),
             other => return other,
         }

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use ropewalk_sync::MutexGuard;
 use ropewalk_zmtp::SocketType;
 
-use crate::context::Context;
-use crate::core::Core;
+use crate::background::{Notice, Served};
 use crate::error::{Error, Result};
 use crate::events::{Events, Woken};
 use crate::frame::{Frame, Out};
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, MonitorSocket};
 use crate::options::{Value, option};
-use crate::shared::Shared;
+use crate::registry::Registry;
+use crate::shared_socket::SharedSocket;
+use crate::state::SocketState;
 
 /// A part that was not sent, and why.
 #[derive(Debug)]
@@ -28,24 +29,21 @@ pub struct Unsent {
 }
 
 /// The socket's lock, in a call.
-struct Locked<'a> {
-    core: MutexGuard<'a, Core>,
-    shared: &'a Shared,
-}
+struct Locked<'a>(MutexGuard<'a, SocketState>);
 
 impl Deref for Locked<'_> {
-    type Target = Core;
+    type Target = SocketState;
 
     #[inline]
-    fn deref(&self) -> &Core {
-        &self.core
+    fn deref(&self) -> &SocketState {
+        &self.0
     }
 }
 
 impl DerefMut for Locked<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Core {
-        &mut self.core
+    fn deref_mut(&mut self) -> &mut SocketState {
+        &mut self.0
     }
 }
 
@@ -53,7 +51,7 @@ impl Drop for Locked<'_> {
     /// A call reads what is there and takes what it needs: the rest may be what another thread sleeps for.
     #[inline]
     fn drop(&mut self) {
-        self.core.rouse(self.shared);
+        self.0.rouse();
     }
 }
 
@@ -62,48 +60,57 @@ impl Drop for Locked<'_> {
 /// Types that ZeroMQ calls thread-safe (CLIENT, SERVER, RADIO, DISH, SCATTER, GATHER, PEER, CHANNEL) may be called by
 /// many threads. The others are called by one at a time: a call while another one waits gives EBUSY.
 #[derive(Clone)]
-pub struct Socket(pub(crate) Arc<Shared>);
+pub struct Socket(pub(crate) Arc<SharedSocket>);
 
 impl Socket {
-    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
-        Self(shared)
+    /// A new one.
+    pub(crate) fn open(registry: &Arc<Registry>, kind: SocketType) -> Result<Self> {
+        if kind == SocketType::Dgram {
+            return Err(Error::invalid("DGRAM sockets are not supported: they need udp"));
+        }
+        let shared = registry.admit(kind, |id, options| {
+            let shared = Arc::new(SharedSocket::create(id, kind, registry, options)?);
+            let notifier = Arc::downgrade(&shared.notifier);
+            Ok((shared, notifier))
+        })?;
+        registry.background.notify(Notice::Add(Arc::clone(&shared) as Arc<dyn Served>));
+        Ok(Self(shared))
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.0.registry
     }
 
     /// Its type.
     pub fn kind(&self) -> SocketType {
-        self.0.kind
+        self.0.notifier.kind
     }
 
     /// Its number in the process.
     pub fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    /// Its context.
-    pub fn context(&self) -> Context {
-        Context(Arc::clone(&self.0.context))
+        self.0.notifier.id
     }
 
     /// Whether it was closed.
     pub fn is_closed(&self) -> bool {
-        self.0.is_closed.load(Ordering::Acquire)
+        self.0.notifier.is_closed.load(Ordering::Acquire)
     }
 
     /// Whether many threads may call it at once.
     #[inline]
     pub fn is_thread_safe(&self) -> bool {
         use SocketType::{Channel, Client, Dish, Gather, Peer, Radio, Scatter, Server};
-        matches!(self.0.kind, Client | Server | Radio | Dish | Scatter | Gather | Peer | Channel)
+        matches!(self.0.notifier.kind, Client | Server | Radio | Dish | Scatter | Gather | Peer | Channel)
     }
 
     #[inline]
     fn enter(&self) -> Result<Locked<'_>> {
-        let mut core = self.0.lock();
-        core.check_call()?;
-        if self.0.has_mail() {
-            core.take_mail(&self.0);
+        let mut state = self.0.lock();
+        state.check_call()?;
+        if self.0.notifier.has_mail() {
+            state.take_mail();
         }
-        Ok(Locked { core, shared: &self.0 })
+        Ok(Locked(state))
     }
 
     /// As [`enter`](Self::enter), by who receives. It counts as a look even if the kernel is not asked: the background
@@ -111,18 +118,16 @@ impl Socket {
     #[inline]
     fn enter_to_receive(&self) -> Result<Locked<'_>> {
         let entered = self.enter()?;
-        let looks = &self.0.looks;
-        // Written under the lock; the background only sees whether it moves.
-        looks.store(looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.0.notifier.count_look();
         Ok(entered)
     }
 
     /// Who has tried hotly in vain may go to sleep. What was left is written; and where somebody watches, peers that do
-    /// not ring for us are armed, which a look does.
+    /// not wake this end are armed, which a look does.
     #[inline]
-    fn must_look(&self, core: &mut Core) -> bool {
-        core.settle();
-        self.0.is_watched() && !core.hot().is_empty()
+    fn must_look(&self, state: &mut SocketState) -> bool {
+        state.settle();
+        self.0.notifier.is_watched() && !state.hot().is_empty()
     }
 
     // --- options -------------------------------------------------------------------------------------------
@@ -133,16 +138,16 @@ impl Socket {
     ///
     /// EINVAL for what is no option of this type of socket, not supported, or out of range; ETERM, ENOTSOCK.
     pub fn set(&self, number: i32, value: &[u8]) -> Result<()> {
-        let mut core = self.enter()?;
+        let mut state = self.enter()?;
         match number {
             option::SUBSCRIBE | option::UNSUBSCRIBE => {
                 let is_wanted = number == option::SUBSCRIBE;
-                match core.kind {
+                match state.kind {
                     SocketType::Sub => {
-                        core.want(value, is_wanted);
+                        state.want(value, is_wanted);
                         Ok(())
                     }
-                    SocketType::XPub if core.options.xpub_manual => core.subscribe_last(value, is_wanted),
+                    SocketType::XPub if state.options.xpub_manual => state.subscribe_last(value, is_wanted),
                     kind => Err(Error::invalid(format!(
                         "a {} socket does not subscribe by an option",
                         kind.name()
@@ -150,9 +155,9 @@ impl Socket {
                 }
             }
             _ => {
-                let kind = core.kind;
-                core.options.set(kind, number, value)?;
-                self.0.publish(&core.options);
+                let kind = state.kind;
+                state.options.set(kind, number, value)?;
+                self.0.notifier.publish(&state.options);
                 Ok(())
             }
         }
@@ -164,24 +169,24 @@ impl Socket {
     ///
     /// As [`set`](Self::set).
     pub fn get(&self, number: i32) -> Result<Value> {
-        let mut core = self.enter()?;
+        let mut state = self.enter()?;
         Ok(match number {
-            option::TYPE => Value::Int(core.kind as i32),
-            option::RCVMORE => Value::Int(i32::from(core.more())),
+            option::TYPE => Value::Int(state.kind as i32),
+            option::RCVMORE => Value::Int(i32::from(state.more())),
             option::THREAD_SAFE => Value::Int(i32::from(self.is_thread_safe())),
-            option::LAST_ENDPOINT => Value::Bytes(core.last_endpoint.clone().into_bytes()),
-            option::TOPICS_COUNT => Value::Int(core.topics()),
+            option::LAST_ENDPOINT => Value::Bytes(state.last_endpoint.clone().into_bytes()),
+            option::TOPICS_COUNT => Value::Int(state.topics()),
             option::FD => {
-                drop(core);
-                Value::Int(self.0.watch_fd()?)
+                drop(state);
+                Value::Int(self.0.notifier.watch_fd()?)
             }
             option::EVENTS => {
-                core.look(&self.0, Events::READ | Events::WRITE)?;
-                Value::Int(i32::from(core.ready_events().bits()))
+                state.look(Events::READ | Events::WRITE)?;
+                Value::Int(i32::from(state.ready_events().bits()))
             }
             _ => {
-                let kind = core.kind;
-                core.options.get(kind, number)?
+                let kind = state.kind;
+                state.options.get(kind, number)?
             }
         })
     }
@@ -222,12 +227,12 @@ impl Socket {
     ///
     /// As [`connect`](Self::connect), and ENOTSUP for other types.
     pub fn connect_peer(&self, endpoint: &str) -> Result<u32> {
-        if self.0.kind != SocketType::Peer {
+        if self.0.notifier.kind != SocketType::Peer {
             return Err(Error::not_supported("only a PEER socket connects to a numbered peer"));
         }
-        let mut core = self.enter()?;
-        let index = core.connect(endpoint)?;
-        Ok(core.number_of(index))
+        let mut state = self.enter()?;
+        let index = state.connect(endpoint)?;
+        Ok(state.number_of(index))
     }
 
     /// Listens no more. Connections that came by it end.
@@ -290,12 +295,12 @@ impl Socket {
 
     #[inline]
     fn send_out(&self, part: Out<'_>, more: bool) -> Result<()> {
-        self.0.context.check_size(part.bytes.len())?;
-        let mut core = self.enter()?;
-        match core.send_part(part, more) {
+        self.0.registry.check_size(part.bytes.len())?;
+        let mut state = self.enter()?;
+        match state.send_part(part, more) {
             Err(error) if error == Error::again() => {
-                core.look(&self.0, Events::WRITE)?;
-                core.send_part(part, more)
+                state.look(Events::WRITE)?;
+                state.send_part(part, more)
             }
             other => other,
         }
@@ -308,19 +313,19 @@ impl Socket {
     /// As [`try_send`](Self::try_send).
     pub fn try_send_all(&self, parts: &mut Vec<Frame>) -> Result<()> {
         for part in parts.iter() {
-            self.0.context.check_size(part.bytes().len())?;
+            self.0.registry.check_size(part.bytes().len())?;
         }
-        let mut core = self.enter()?;
-        core.check_whole()?;
+        let mut state = self.enter()?;
+        state.check_whole()?;
         let outs: Vec<Out<'_>> = parts.iter().map(Frame::out).collect();
-        let sent = match core.send(&outs) {
+        let sent = match state.send(&outs) {
             Err(error) if error == Error::again() => {
-                core.look(&self.0, Events::WRITE)?;
-                core.send(&outs)
+                state.look(Events::WRITE)?;
+                state.send(&outs)
             }
             other => other,
         };
-        drop(core);
+        drop(state);
         if sent.is_ok() {
             parts.clear();
         }
@@ -333,11 +338,11 @@ impl Socket {
     ///
     /// EAGAIN when there is none, EFSM, ENOTSUP; ETERM, ENOTSOCK.
     pub fn try_recv(&self) -> Result<Frame> {
-        let mut core = self.enter_to_receive()?;
-        match core.take_part() {
+        let mut state = self.enter_to_receive()?;
+        match state.take_part() {
             Err(error) if error == Error::again() => {
-                core.look(&self.0, Events::READ)?;
-                core.take_part()
+                state.look(Events::READ)?;
+                state.take_part()
             }
             other => other,
         }
@@ -360,18 +365,18 @@ impl Socket {
     ///
     /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_all(&self, is_hot: bool) -> Result<Vec<Frame>> {
-        let mut core = self.enter_to_receive()?;
-        let first = match core.take_part() {
+        let mut state = self.enter_to_receive()?;
+        let first = match state.take_part() {
             Err(error) if !is_hot && error == Error::again() => {
-                core.look(&self.0, Events::READ)?;
-                core.take_part()
+                state.look(Events::READ)?;
+                state.take_part()
             }
             other => other,
         }?;
         let mut more = first.more();
         let mut parts = vec![first];
         while more {
-            let part = core.take_part()?;
+            let part = state.take_part()?;
             more = part.more();
             parts.push(part);
         }
@@ -379,17 +384,17 @@ impl Socket {
     }
 
     /// Receives up to so many whole messages, which are borrowed one part after the other; gives their number. `sink`
-    /// is told whether another part of the same message follows. It runs under the socket's lock: it must only copy.
+    /// learns whether another part of the same message follows. It runs under the socket's lock: it must only copy.
     ///
     /// # Errors
     ///
     /// As [`try_recv`](Self::try_recv), if there is not one message.
     pub fn try_recv_with(&self, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
-        let mut core = self.enter_to_receive()?;
-        match take_many(&mut core, messages, sink) {
+        let mut state = self.enter_to_receive()?;
+        match take_many(&mut state, messages, sink) {
             Err(error) if error == Error::again() => {
-                core.look(&self.0, Events::READ)?;
-                take_many(&mut core, messages, sink)
+                state.look(Events::READ)?;
+                take_many(&mut state, messages, sink)
             }
             other => other,
         }
@@ -402,11 +407,11 @@ impl Socket {
     ///
     /// As [`try_recv`](Self::try_recv).
     pub fn try_recv_with_hot(&self, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
-        let mut core = self.enter_to_receive()?;
-        match take_many(&mut core, messages, sink) {
-            Err(error) if error == Error::again() && self.must_look(&mut core) => {
-                core.look(&self.0, Events::READ)?;
-                take_many(&mut core, messages, sink)
+        let mut state = self.enter_to_receive()?;
+        match take_many(&mut state, messages, sink) {
+            Err(error) if error == Error::again() && self.must_look(&mut state) => {
+                state.look(Events::READ)?;
+                take_many(&mut state, messages, sink)
             }
             other => other,
         }
@@ -420,14 +425,14 @@ impl Socket {
     /// As [`try_recv`](Self::try_recv).
     #[inline]
     pub fn try_recv_part(&self, is_hot: bool, sink: &mut dyn FnMut(&[u8], bool)) -> Result<bool> {
-        let mut core = self.enter_to_receive()?;
-        match core.take_part_with(sink) {
+        let mut state = self.enter_to_receive()?;
+        match state.take_part_with(sink) {
             Err(error) if error == Error::again() => {
-                if is_hot && !self.must_look(&mut core) {
+                if is_hot && !self.must_look(&mut state) {
                     return Err(error);
                 }
-                core.look(&self.0, Events::READ)?;
-                core.take_part_with(sink)
+                state.look(Events::READ)?;
+                state.take_part_with(sink)
             }
             other => other,
         }
@@ -494,19 +499,19 @@ impl Socket {
     ///
     /// As [`events`](Self::events).
     pub fn look(&self, what: Events) -> Result<Events> {
-        let mut core = self.enter()?;
-        core.look(&self.0, what)?;
-        Ok(core.ready_events())
+        let mut state = self.enter()?;
+        state.look(what)?;
+        Ok(state.ready_events())
     }
 
     /// As [`events`](Self::events), when only some of them matter.
     pub(crate) fn events_of(&self, what: Events) -> Result<Events> {
-        let mut core = self.enter()?;
-        if core.may(what) {
-            return Ok(core.ready_events());
+        let mut state = self.enter()?;
+        if state.may(what) {
+            return Ok(state.ready_events());
         }
-        core.look(&self.0, what)?;
-        Ok(core.ready_events())
+        state.look(what)?;
+        Ok(state.ready_events())
     }
 
     /// A descriptor that can be read when [`events`](Self::events) may have changed; asking for them, or trying to
@@ -517,7 +522,7 @@ impl Socket {
     /// ETERM, ENOTSOCK, EMFILE.
     pub fn fd(&self) -> Result<RawFd> {
         drop(self.enter()?);
-        Ok(self.0.watch_fd()?)
+        Ok(self.0.notifier.watch_fd()?)
     }
 
     /// As [`fd`](Self::fd), but two descriptors of which one can be read: for who has a set of its own. They tell
@@ -529,14 +534,14 @@ impl Socket {
     /// As [`fd`](Self::fd).
     pub fn descriptors(&self) -> Result<[RawFd; 2]> {
         drop(self.enter()?);
-        Ok(self.0.watch_fds()?.map(|fd| fd.as_raw_fd()))
+        Ok(self.0.notifier.watch_fds()?.map(|fd| fd.as_raw_fd()))
     }
 
-    /// Who waits for [`descriptors`](Self::descriptors) was told. If there is one connection only, it is most likely
+    /// One of the [`descriptors`](Self::descriptors) can be read. If there is one connection only, it is most likely
     /// that one which can be read: the next receive reads it without asking the kernel.
     pub fn told(&self) {
-        if let Ok(mut core) = self.enter() {
-            core.presume();
+        if let Ok(mut state) = self.enter() {
+            state.presume();
         }
     }
 
@@ -562,41 +567,51 @@ impl Socket {
         {
             return Err(Error::invalid("a monitor is a PAIR, PUB or PUSH socket, and its version is 1 or 2"));
         }
-        let socket = self.context().socket(kind)?;
+        let socket = Self::open(&self.0.registry, kind)?;
         socket.0.lock().options.linger = Some(Duration::ZERO);
         if let Err(error) = socket.bind(endpoint) {
             socket.close(None);
             return Err(error);
         }
-        self.0.lock().monitor = Some(Monitor::new(socket, events, version));
+        self.0.lock().monitor = Some(Monitor::new(Box::new(socket), events, version));
         Ok(())
     }
 
     /// Closes it, without waiting: what was sent goes out for as long as it may linger. In milliseconds, -1 for ever;
     /// LINGER if it is not given. Any thread may do this, also while another one waits in a call, which ends.
     pub fn close(&self, linger: Option<i32>) {
-        if self.0.is_closed.swap(true, Ordering::SeqCst) {
+        if self.0.notifier.is_closed.swap(true, Ordering::SeqCst) {
             return;
         }
-        let mut core = self.0.lock();
+        let mut state = self.0.lock();
         let linger = match linger {
             Some(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
-            None => core.options.linger,
+            None => state.options.linger,
         };
-        if self.0.has_mail() {
-            core.take_mail(&self.0);
+        if self.0.notifier.has_mail() {
+            state.take_mail();
         }
-        core.close(linger);
-        drop(core);
-        self.0.wake();
+        state.close(linger);
+        drop(state);
+        self.0.notifier.wake();
+    }
+}
+
+impl MonitorSocket for Socket {
+    fn send(&self, parts: &mut Vec<Frame>) {
+        let _ = self.try_send_all(parts);
+    }
+
+    fn end(&self) {
+        self.close(None);
     }
 }
 
 #[inline]
-fn take_many(core: &mut Core, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
+fn take_many(state: &mut SocketState, messages: usize, sink: &mut dyn FnMut(&[u8], bool)) -> Result<usize> {
     let mut taken = 0;
     while taken < messages {
-        match core.take_part_with(sink) {
+        match state.take_part_with(sink) {
             Ok(true) => {}
             Ok(false) => taken += 1,
             Err(_) if taken > 0 => break,

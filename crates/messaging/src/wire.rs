@@ -6,14 +6,14 @@ use std::os::fd::BorrowedFd;
 
 use ropewalk_os::stream;
 
-use crate::ring::Ring;
+use crate::shm_link::ShmLink;
 
 /// A connection's bytes go in and out here. It never waits.
 pub(crate) enum Wire<'a> {
     /// tcp and ipc.
     Stream(BorrowedFd<'a>),
     /// shm.
-    Ring(&'a mut Ring),
+    Shm(&'a mut ShmLink),
 }
 
 impl Wire<'_> {
@@ -25,7 +25,7 @@ impl Wire<'_> {
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stream(fd) => stream::send(*fd, bytes),
-            Self::Ring(ring) => ring.send(bytes),
+            Self::Shm(link) => link.send(bytes),
         }
     }
 
@@ -33,7 +33,7 @@ impl Wire<'_> {
     pub(crate) fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Stream(fd) => stream::send_vectored(*fd, pieces),
-            Self::Ring(ring) => ring.send_vectored(pieces),
+            Self::Shm(link) => link.send_vectored(pieces),
         }
     }
 
@@ -51,14 +51,14 @@ impl Wire<'_> {
             // SAFETY: the caller's.
             Self::Stream(fd) => unsafe { stream::recv(*fd, target, length) },
             // SAFETY: the caller's.
-            Self::Ring(ring) => unsafe { ring.recv(target, length) },
+            Self::Shm(link) => unsafe { link.recv(target, length) },
         }
     }
 
     /// What was sent is seen by a peer that sleeps. Asked when no more is sent for now.
     pub(crate) fn finish(&mut self) {
-        if let Self::Ring(ring) = self {
-            ring.finish();
+        if let Self::Shm(link) = self {
+            link.finish();
         }
     }
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use ropewalk_zmtp::z85;
 
-use super::table::ValueType;
-use super::{Mechanism, Value};
+use super::value::{Mechanism, Value, ValueType};
 
 /// The longest name that fits in one byte of a length.
 const SHORT: usize = 255;

@@ -1,12 +1,12 @@
 //! Every socket option, once: a table.
 //!
-//! [`socket_options!`] makes all of it from the rows: the numbers in [`option`], the fields and defaults of
+//! `socket_options!` makes all of it from the rows: the numbers in [`option`], the fields and defaults of
 //! [`Options`], the parser, the getter, and the [`Definition`]s. `tests/option_table.rs` makes Python's enum and
 //! the reference page from those.
 //!
 //! Numbers, types, ranges and defaults are libzmq 4.3.5's, drafts included. A row says: the name and its old names,
 //! the number; the field that keeps it and its default (a row without a type shares the field of another row); the
-//! [`Form`] of its value; whether programs read it, write it or both; the sockets that have it; and what else
+//! form of its value; whether programs read it, write it or both; the sockets that have it; and what else
 //! changes with it.
 
 use std::time::Duration;
@@ -19,20 +19,7 @@ use super::form::{
     Bits, Blob, ByteLimit, Count, Delay, Form, Int, Inverse, Key, MaxSize, Millis, OnOff, Optional, Property,
     Role, Tenths, Text, Truth,
 };
-use super::{Mechanism, Value};
-
-/// The type of an option's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueType {
-    /// A C `int`.
-    Int,
-    /// An `int64_t`, or a `uint64_t`.
-    Int64,
-    /// Bytes, or text.
-    Bytes,
-    /// A file descriptor.
-    Descriptor,
-}
+use super::value::{Mechanism, Value, ValueType};
 
 /// What programs may do with an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,44 +1,28 @@
-//! Connections through shared memory: whose words are looked at, and who is told to ring. The `README.md` has the
+//! Connections through shared memory: whose words are looked at, and which peers are to wake this end. The `README.md` has the
 //! protocol, "Shared memory".
 
 use std::sync::Arc;
 
-use ropewalk_shm::pipe::Ear;
-
-use super::Core;
+use super::SocketState;
 use crate::background::Notice;
-use crate::conn::{Link, State};
+use crate::conn::{Link, Phase};
+use crate::conn_ref::ConnRef;
 use crate::events::Events;
-use crate::mailbox::ConnRef;
-use crate::ring::{Ring, Rung};
-use crate::shared::Shared;
+use crate::shm_link::{Hot, PeerSign, ShmLink, hears};
 
-/// What comes while rings are armed is read so often in a row before others have their turn.
+/// What comes while links are armed is read so often in a row before others have their turn.
 const ROUNDS: usize = 4;
 
-/// A connection whose peer does not ring for us, and where to look.
-#[derive(Clone)]
-pub(crate) struct Hot {
-    whom: ConnRef,
-    ear: Ear,
-}
-
-/// Whether one of them has something to be read. Anybody may look, without the socket's lock.
-#[inline]
-pub(crate) fn hears(hot: &[Hot]) -> bool {
-    hot.iter().any(|hot| hot.ear.hears())
-}
-
-impl Core {
+impl SocketState {
     /// Connections whose words must be looked at.
     #[inline]
     pub(crate) fn hot(&self) -> &Arc<Vec<Hot>> {
         &self.hot
     }
 
-    fn ring(&mut self, index: u32) -> Option<&mut Ring> {
+    fn shm(&mut self, index: u32) -> Option<&mut ShmLink> {
         match &mut self.conn(index)?.link {
-            Link::Ring(ring) => Some(ring),
+            Link::Shm(link) => Some(link),
             _ => None,
         }
     }
@@ -46,11 +30,11 @@ impl Core {
     /// Its words are looked at from now on. Somebody will come to arm it: whoever goes to sleep, or the background.
     pub(super) fn heat(&mut self, index: u32) {
         let Some(whom) = self.conn(index).map(|conn| conn.me) else { return };
-        let Some(ring) = self.ring(index) else { return };
-        if std::mem::replace(&mut ring.is_hot, true) {
+        let Some(link) = self.shm(index) else { return };
+        if std::mem::replace(&mut link.is_hot, true) {
             return;
         }
-        let ear = ring.ear();
+        let ear = link.ear();
         Arc::make_mut(&mut self.hot).push(Hot { whom, ear });
         if !self.is_warm {
             self.is_warm = true;
@@ -59,15 +43,13 @@ impl Core {
         }
     }
 
-    /// Its descriptor has told something.
-    pub(super) fn rung(&mut self, index: u32) {
-        let me = self.me.upgrade();
-        let Some(ring) = self.ring(index) else { return };
-        if ring.take_bells() == Rung::Over
-            && let Some(me) = me
-        {
-            // It would tell of the end again and again, also while reading is paused.
-            let _ = me.set.remove(ring.fd());
+    /// Its descriptor can be read.
+    pub(super) fn shm_woken(&mut self, index: u32) {
+        let me = Arc::clone(&self.me);
+        let Some(link) = self.shm(index) else { return };
+        if link.take_wake_ups() == PeerSign::Gone {
+            // It would report the end again and again, also while reading is paused.
+            let _ = me.set.remove(link.fd());
         }
         self.heat(index);
     }
@@ -82,7 +64,7 @@ impl Core {
                 continue;
             }
             match self.known(hot.whom) {
-                Some(conn) if !conn.is_paused && matches!(conn.link, Link::Ring(_)) => {
+                Some(conn) if !conn.is_paused && matches!(conn.link, Link::Shm(_)) => {
                     self.readable(hot.whom.index, is_lazy);
                 }
                 // It is heated again when there is room; one that is gone never.
@@ -94,22 +76,22 @@ impl Core {
     pub(super) fn forget_hot(&mut self, whom: ConnRef) {
         Arc::make_mut(&mut self.hot).retain(|hot| hot.whom != whom);
         if self.known(whom).is_some()
-            && let Some(ring) = self.ring(whom.index)
+            && let Some(link) = self.shm(whom.index)
         {
-            ring.is_hot = false;
+            link.is_hot = false;
         }
     }
 
-    /// Arms them all: their peers ring for what comes from now on. True if something has come before, which is to be
+    /// Arms them all: their peers wake this end for what comes from now on. True if something has come before, which is to be
     /// taken.
     fn arm(&mut self) -> bool {
         let mut is_news = false;
         for hot in std::mem::take(Arc::make_mut(&mut self.hot)) {
             let Some(conn) = self.known(hot.whom) else { continue };
             let is_paused = conn.is_paused;
-            let Link::Ring(ring) = &mut conn.link else { continue };
-            ring.is_hot = false;
-            if !is_paused && ring.arm() {
+            let Link::Shm(link) = &mut conn.link else { continue };
+            link.is_hot = false;
+            if !is_paused && link.arm() {
                 is_news = true;
                 self.heat(hot.whom.index);
             }
@@ -120,26 +102,26 @@ impl Core {
     /// Somebody is going to sleep on the set: whatever comes from now on is in it. True if there was too much to be
     /// taken before: then it is not so.
     #[inline]
-    pub(crate) fn cool(&mut self, shared: &Shared, what: Events) -> bool {
-        !self.hot.is_empty() && self.cool_down(shared, what)
+    pub(crate) fn cool(&mut self, what: Events) -> bool {
+        !self.hot.is_empty() && self.cool_down(what)
     }
 
-    fn cool_down(&mut self, shared: &Shared, what: Events) -> bool {
+    fn cool_down(&mut self, what: Events) -> bool {
         for _ in 0..ROUNDS {
             if !self.arm() {
                 return false;
             }
-            self.handle(shared, &[], what);
+            self.handle(&[], what);
         }
         !self.hot.is_empty()
     }
 
     /// The background has come to see whether anybody still looks; says whether it comes again.
-    pub(crate) fn is_warm_yet(&mut self, shared: &Shared, has_looked: bool) -> bool {
+    pub(crate) fn is_warm_yet(&mut self, has_looked: bool) -> bool {
         if !self.hot.is_empty() && !has_looked {
-            self.cool(shared, Events::NONE);
-            self.nudge(shared);
-            shared.ring();
+            self.cool(Events::NONE);
+            self.nudge();
+            self.me.tell_watchers();
             self.finish_closing();
         }
         self.is_warm = !self.hot.is_empty();
@@ -150,8 +132,8 @@ impl Core {
     #[inline]
     pub(super) fn readable(&mut self, index: u32, is_lazy: bool) {
         let Some(conn) = self.conn(index) else { return };
-        match conn.state {
-            State::Ready => {
+        match conn.phase {
+            Phase::Ready => {
                 conn.is_readable = true;
                 if is_lazy && !conn.has_message() {
                     self.activate(index);
@@ -159,8 +141,8 @@ impl Core {
                     self.read_ahead(index);
                 }
             }
-            State::Greeting(_) => self.greet(index, true, false),
-            State::Waiting | State::Connecting | State::Ended => {}
+            Phase::Greeting(_) => self.greet(index, true, false),
+            Phase::Waiting | Phase::Connecting | Phase::Ended => {}
         }
     }
 }

@@ -1,5 +1,5 @@
 //! A connection through shared memory: two pipes for the bytes, and beside them the stream socket by which the two ends
-//! have met. That carries the memory's descriptor, once; then a byte each time that a peer who sleeps is rung for; and
+//! have met. That carries the memory's descriptor, once; then a byte each time that a sleeping peer is woken; and
 //! its end is the peer's end. The `README.md` has the protocol.
 
 use std::io::{self, IoSlice};
@@ -9,6 +9,8 @@ use ropewalk_os::{socket, stream};
 use ropewalk_shm::pipe::{Ear, End};
 use ropewalk_shm::ring::Corrupt;
 
+use crate::conn_ref::ConnRef;
+
 /// What the accepting end says, with the memory: a name, a version, the capacity of a pipe.
 const OFFER: &[u8; 12] = b"ropewalk\0shm";
 const VERSION: u16 = 1;
@@ -16,38 +18,51 @@ const OFFER_SIZE: usize = OFFER.len() + 2 + 4;
 /// Bytes of each pipe. Less of it is faster only as long as it is in the nearest caches; more holds up the writer less
 /// often.
 const CAPACITY: usize = 128 * 1024;
-/// The byte that rings.
-const BELL: u8 = b'!';
-/// Rings that are taken at once.
-const BELLS: usize = 256;
+/// The byte that wakes the peer.
+const WAKE_UP: u8 = b'!';
+/// So many wake-ups are taken at once.
+const AT_ONCE: usize = 256;
 
-/// What the peer has rung for.
+/// What the peer's wake-ups say.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rung {
+pub(crate) enum PeerSign {
     /// There may be bytes, or room.
-    Goes,
+    Alive,
     /// The peer is gone. What it has written before is still there.
-    Over,
+    Gone,
 }
 
 /// See the module.
-pub(crate) struct Ring {
+pub(crate) struct ShmLink {
     fd: OwnedFd,
     end: End,
     /// The peer writes no more.
     is_over: bool,
-    /// Bytes were sent, and whether the peer must be rung for was not asked yet.
+    /// Bytes were sent, and whether the peer must be woken was not asked yet.
     is_fresh: bool,
     /// It is among those whose words are looked at, and not armed.
     pub(crate) is_hot: bool,
+}
+
+/// A connection whose peer does not wake us, and where to look.
+#[derive(Clone)]
+pub(crate) struct Hot {
+    pub(crate) whom: ConnRef,
+    pub(crate) ear: Ear,
+}
+
+/// Whether one of them has something to be read. Anybody may look, without the socket's lock.
+#[inline]
+pub(crate) fn hears(hot: &[Hot]) -> bool {
+    hot.iter().any(|hot| hot.ear.hears())
 }
 
 fn corrupt(corrupt: Corrupt) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, corrupt)
 }
 
-impl Ring {
+impl ShmLink {
     /// The accepting end: makes the memory, and gives it to the peer.
     ///
     /// # Errors
@@ -119,28 +134,28 @@ impl Ring {
         self.is_over
     }
 
-    /// Wants to be rung for; true if there is something already.
+    /// Wants to be woken; true if there is something already.
     pub(crate) fn arm(&self) -> bool {
         self.end.reader.arm()
     }
 
-    /// Rings for the peer. A socket that is full of rings is one that can be read, and what the connection may have
+    /// Wakes the peer. A socket that is full of wake-ups is one that can be read, and what the connection may have
     /// died of, its descriptor tells.
     #[cold]
-    fn ring(&self) {
-        let _ = stream::send(self.fd.as_fd(), &[BELL]);
+    fn wake_peer(&self) {
+        let _ = stream::send(self.fd.as_fd(), &[WAKE_UP]);
     }
 
-    /// Takes the rings. A peer that says anything else is as good as gone.
-    pub(crate) fn take_bells(&mut self) -> Rung {
-        let mut said = [0; BELLS];
+    /// Takes the wake-ups. A peer that says anything else is as good as gone.
+    pub(crate) fn take_wake_ups(&mut self) -> PeerSign {
+        let mut said = [0; AT_ONCE];
         // SAFETY: as many bytes as the buffer has.
-        match unsafe { stream::recv(self.fd.as_fd(), said.as_mut_ptr(), BELLS) } {
+        match unsafe { stream::recv(self.fd.as_fd(), said.as_mut_ptr(), AT_ONCE) } {
             Ok(0) => self.is_over = true,
-            Ok(got) => self.is_over |= said[..got].iter().any(|byte| *byte != BELL),
+            Ok(got) => self.is_over |= said[..got].iter().any(|byte| *byte != WAKE_UP),
             Err(error) => self.is_over |= error.kind() != io::ErrorKind::WouldBlock,
         }
-        if self.is_over { Rung::Over } else { Rung::Goes }
+        if self.is_over { PeerSign::Gone } else { PeerSign::Alive }
     }
 
     /// As [`Wire::send`](crate::wire::Wire::send).
@@ -182,7 +197,7 @@ impl Ring {
     #[inline]
     pub(crate) fn finish(&mut self) {
         if std::mem::take(&mut self.is_fresh) && self.end.writer.rings() {
-            self.ring();
+            self.wake_peer();
         }
     }
 
@@ -196,7 +211,7 @@ impl Ring {
         let got = unsafe { self.end.reader.read(target, length) }.map_err(corrupt)?;
         if got > 0 {
             if self.end.reader.rings() {
-                self.ring();
+                self.wake_peer();
             }
             return Ok(got);
         }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ropewalk_os::stream;
 
-use super::Core;
-use super::deadlines::{Due, NOBODY};
+use super::SocketState;
+use super::due::{Due, NOBODY};
 use crate::background::Notice;
-use crate::conn::{Link, State};
+use crate::conn::{Link, Phase};
 use crate::monitor::event;
 use crate::outgoing::Outgoing;
 
@@ -16,7 +16,7 @@ use crate::outgoing::Outgoing;
 /// reset, which destroys what was sent to the peer last.
 const DISCARD: usize = 4 << 20;
 
-impl Core {
+impl SocketState {
     /// The peer is gone, or has to go. A connection that we have made is made again.
     pub(super) fn lost(&mut self, index: u32) {
         let is_inproc = match self.conn(index) {
@@ -37,7 +37,7 @@ impl Core {
         let is_raw = self.is_raw();
         let Some(conn) = self.conn(index) else { return };
         conn.me.generation = generation;
-        conn.state = State::Waiting;
+        conn.phase = Phase::Waiting;
         let outgoing = std::mem::take(&mut conn.outgoing);
         conn.outgoing = if is_raw { Outgoing::default() } else { outgoing.recover() };
         if was_ready {
@@ -71,7 +71,7 @@ impl Core {
         }
         let Some(conn) = self.conn(index) else { return };
         let has_message = conn.has_message() && !is_closing;
-        conn.state = State::Ended;
+        conn.phase = Phase::Ended;
         if conn.is_willing {
             conn.is_willing = false;
             self.willing.retain(|other| *other != index);
@@ -93,8 +93,8 @@ impl Core {
         (conn.is_blocked, conn.is_paused, conn.is_readable, conn.is_unsent) = (false, false, false, false);
         let whom = conn.me;
         let beat = conn.heart.take().and_then(|heart| heart.noted);
-        let greeting = match &conn.state {
-            State::Greeting(greeting) => Some(greeting.until),
+        let greeting = match &conn.phase {
+            Phase::Greeting(greeting) => Some(greeting.until),
             _ => None,
         };
         conn.urgent = Vec::new();
@@ -108,14 +108,14 @@ impl Core {
         }
         let Some(conn) = self.conn(index) else { return };
         match &mut conn.link {
-            Link::Stream(_) | Link::Offered(_) | Link::Ring(_) => {
+            Link::Stream(_) | Link::Offered(_) | Link::Shm(_) => {
                 let fd = match std::mem::replace(&mut conn.link, Link::None) {
                     Link::Stream(fd) | Link::Offered(fd) => fd,
-                    Link::Ring(ring) => ring.into_fd(),
+                    Link::Shm(link) => link.into_fd(),
                     Link::None | Link::Inproc(_) => return,
                 };
                 let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
-                let was_up = matches!(conn.state, State::Ready);
+                let was_up = matches!(conn.phase, Phase::Ready);
                 // Its memory would stay mapped for as long as its words may be looked at.
                 self.forget_hot(whom);
                 self.unwatch(fd.as_fd());
@@ -192,7 +192,7 @@ impl Core {
         self.monitor = None;
         let id = self.id();
         self.notify(Notice::Remove(id));
-        self.context.closed(id);
+        self.registry.closed(id);
     }
 }
 

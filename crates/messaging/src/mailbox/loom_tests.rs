@@ -1,6 +1,7 @@
 //! The protocol on every schedule that loom finds. A socket is modelled: its lock, what was read into memory, and the
-//! kernel, whose descriptors are level-triggered. The steps are those of `Shared::wait`, `Core::look`, `Core::attend`,
-//! `Core::rouse` and `poll`, in their order. A sleeper that nobody wakes is a deadlock, which loom reports.
+//! kernel, whose descriptors are level-triggered. The steps are those of `SharedSocket::wait`,
+//! `SocketState::look`, `SocketState::attend`, `SocketState::rouse` and `poll`, in their order. A sleeper that nobody wakes
+//! is a deadlock, which loom reports.
 
 use ropewalk_sync::loom::model::Builder;
 use ropewalk_sync::loom::thread;
@@ -8,7 +9,7 @@ use ropewalk_sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::*;
 
-/// What the kernel knows of: the bells, and what peers have sent.
+/// What the kernel knows of: the wake-ups, and what peers have sent.
 #[derive(Default)]
 struct Descriptors {
     inner: bool,
@@ -45,8 +46,8 @@ impl Kernel {
 
 /// Behind the lock.
 #[derive(Default)]
-struct Core {
-    /// Received and not taken; all that a letter says is that there is one more.
+struct State {
+    /// Received and not taken; all that the mail says is that there is one more.
     messages: usize,
     /// Put in and not written.
     unsent: usize,
@@ -55,8 +56,8 @@ struct Core {
 }
 
 struct Socket {
-    sleep: Sleep<usize>,
-    core: Mutex<Core>,
+    mailbox: Mailbox<usize>,
+    state: Mutex<State>,
     kernel: Kernel,
 }
 
@@ -67,25 +68,25 @@ fn is_ready(state: &Descriptors) -> bool {
 impl Socket {
     fn new() -> Arc<Self> {
         let kernel = Kernel { state: Mutex::new(Descriptors::default()), changed: Condvar::new() };
-        Arc::new(Self { sleep: Sleep::new(), core: Mutex::new(Core::default()), kernel })
+        Arc::new(Self { mailbox: Mailbox::new(), state: Mutex::new(State::default()), kernel })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock()
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
-    fn ring(&self, bells: Bells) {
-        if bells.inner {
+    fn wake(&self, to_wake: ToWake) {
+        if to_wake.sleepers {
             self.kernel.change(|state| state.inner = true);
         }
-        if bells.outer {
+        if to_wake.watchers {
             self.kernel.change(|state| state.outer = true);
-            self.sleep.was_rung();
+            self.mailbox.was_signalled();
         }
     }
 
     fn post(&self) {
-        self.ring(self.sleep.post(1));
+        self.wake(self.mailbox.post(1));
     }
 
     fn arrive(&self, messages: usize) {
@@ -94,29 +95,29 @@ impl Socket {
 
     fn watch(&self) {
         self.kernel.change(|state| state.outer = true);
-        self.sleep.watch();
+        self.mailbox.watch();
     }
 
-    fn take_mail(&self, core: &mut Core) {
-        let mut letters = Vec::new();
-        self.sleep.take(&mut letters);
-        core.messages += letters.len();
+    fn take_mail(&self, core: &mut State) {
+        let mut mail = Vec::new();
+        self.mailbox.take(&mut mail);
+        core.messages += mail.len();
     }
 
-    fn handle(&self, core: &mut Core) {
-        if self.sleep.has_mail() {
+    fn handle(&self, core: &mut State) {
+        if self.mailbox.has_mail() {
             self.take_mail(core);
         }
-        let (was_rung, wire) =
+        let (was_woken, wire) =
             self.kernel.change(|state| (std::mem::take(&mut state.inner), std::mem::take(&mut state.wire)));
-        if was_rung {
+        if was_woken {
             self.take_mail(core);
         }
         core.messages += wire;
     }
 
-    fn rouse(&self, core: &Core) {
-        if let Some(wishes) = self.sleep.wishes()
+    fn rouse(&self, core: &State) {
+        if let Some(wishes) = self.mailbox.wishes()
             && (core.is_closed || (wishes.has(Events::READ) && core.messages > 0))
         {
             self.kernel.change(|state| state.inner = true);
@@ -135,8 +136,8 @@ impl Socket {
                 self.rouse(&core);
                 return true;
             }
-            if self.sleep.doze(Events::READ) == Doze::Mail {
-                self.sleep.rise(Events::READ);
+            if self.mailbox.doze(Events::READ) == Doze::Mail {
+                self.mailbox.rise(Events::READ);
                 self.take_mail(&mut core);
                 self.rouse(&core);
                 continue;
@@ -144,7 +145,7 @@ impl Socket {
             drop(core);
             self.kernel.wait(is_ready);
             core = self.lock();
-            self.sleep.rise(Events::READ);
+            self.mailbox.rise(Events::READ);
             self.handle(&mut core);
             self.rouse(&core);
         }
@@ -156,40 +157,40 @@ impl Socket {
             if self.look() > 0 {
                 return;
             }
-            let mut is_news = self.sleep.doze(Events::READ) == Doze::Mail;
+            let mut is_news = self.mailbox.doze(Events::READ) == Doze::Mail;
             is_news |= self.lock().messages > 0;
             if !is_news {
                 self.kernel.wait(is_ready);
             }
-            self.sleep.rise(Events::READ);
+            self.mailbox.rise(Events::READ);
         }
     }
 
     /// A call that looks; gives what is there.
     fn look(&self) -> usize {
         let mut core = self.lock();
-        if self.sleep.heard() == Heard::Bell {
+        if self.mailbox.heard() == Heard::Signal {
             self.kernel.change(|state| state.outer = false);
-            self.sleep.hush();
+            self.mailbox.hush();
         }
         self.handle(&mut core);
         self.rouse(&core);
         core.messages
     }
 
-    /// `Core::attend`, once.
+    /// `SocketState::attend`, once.
     fn attend(&self) {
         let mut core = self.lock();
-        if self.sleep.has_sleepers() {
+        if self.mailbox.has_sleepers() {
             return;
         }
         self.handle(&mut core);
-        self.ring(Bells { inner: false, ..self.sleep.call() });
+        self.wake(ToWake { sleepers: false, ..self.mailbox.call() });
     }
 
     fn close(&self) {
         self.lock().is_closed = true;
-        self.ring(self.sleep.call());
+        self.wake(self.mailbox.call());
     }
 }
 
@@ -206,7 +207,7 @@ fn spawn(socket: &Arc<Socket>, act: impl FnOnce(&Socket) + 'static) -> thread::J
 }
 
 #[test]
-fn no_letter_is_posted_to_a_sleeper_that_sleeps_on() {
+fn no_mail_is_posted_to_a_sleeper_that_sleeps_on() {
     check(4, || {
         let socket = Socket::new();
         let poster = spawn(&socket, |socket| {
@@ -295,7 +296,7 @@ fn a_close_wakes_all_who_sleep() {
     });
 }
 
-/// Who watches sleeps on the bell outside and on the set. It hears of everything; and when it has looked at everything
+/// Who watches sleeps on a wake-up of its own and on the set. It hears of everything; and when it has looked at everything
 /// there is silence, or it would turn in circles.
 #[test]
 fn a_watcher_misses_nothing_and_has_silence_afterwards() {
@@ -337,7 +338,7 @@ fn nothing_that_was_put_in_is_stranded() {
             for _ in 0..2 {
                 let mut core = socket.lock();
                 core.unsent += 1;
-                if socket.sleep.gather() == Gather::Begins {
+                if socket.mailbox.gather() == Gather::Begins {
                     *told.lock() += 1;
                 }
             }
@@ -351,7 +352,7 @@ fn nothing_that_was_put_in_is_stranded() {
                     if core.unsent > 0 {
                         core.sent += std::mem::take(&mut core.unsent);
                     } else {
-                        socket.sleep.calm();
+                        socket.mailbox.calm();
                         is_ticking = false;
                     }
                 }

@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use ropewalk_os::epoll::Interest;
 use ropewalk_zmtp::{Command, Session, code};
 
-use super::Core;
+use super::SocketState;
 use crate::background::Notice;
-use crate::conn::{Link, State};
+use crate::conn::{Link, Phase};
 use crate::incoming::{Read, Violation};
+use crate::mailbox::Gather;
 use crate::monitor::event;
 use crate::outgoing::Flushed;
 
@@ -25,7 +26,7 @@ const RAW: usize = 8 * 1024;
 /// One connection is read so often in a row before others have their turn.
 const READS: usize = 8;
 
-impl Core {
+impl SocketState {
     // --- out -----------------------------------------------------------------------------------------------
 
     /// Something was put in: it is written now, or left for more to come.
@@ -40,10 +41,10 @@ impl Core {
             // so it is not counted as a write that others should wait behind.
             return self.flush(index);
         }
-        if let Link::Ring(ring) = &conn.link {
+        if let Link::Shm(link) = &conn.link {
             // No system call is to be saved, but each write takes a cache line from a peer that looks at it. One that
             // has not read the last write yet is given more at a time.
-            let is_waiting = !conn.is_unsent && ring.is_drained();
+            let is_waiting = !conn.is_unsent && link.is_drained();
             if self.is_calm || is_waiting || conn.outgoing.bytes() >= HANDFUL {
                 self.is_calm = false;
                 return self.flush(index);
@@ -77,10 +78,8 @@ impl Core {
         let whom = conn.me;
         self.unsent.push(whom);
         self.leavings += 1;
-        if let Some(me) = self.me.upgrade()
-            && me.sleep.gather() == crate::sleep::Gather::Begins
-        {
-            self.notify(Notice::Unsent(me.id));
+        if self.me.mailbox.gather() == Gather::Begins {
+            self.notify(Notice::Unsent(self.me.id));
         }
     }
 
@@ -109,7 +108,7 @@ impl Core {
             }
             conn.urgent.clear();
             conn.urgent_at = 0;
-            if !matches!(conn.state, State::Ready) {
+            if !matches!(conn.phase, Phase::Ready) {
                 break;
             }
             if let Session::Curve(session) = &mut conn.session {
@@ -162,10 +161,10 @@ impl Core {
     // --- what the set tells of it --------------------------------------------------------------------------
 
     pub(super) fn update_interest(&mut self, index: u32) {
-        let Some(me) = self.me.upgrade() else { return };
-        let Some(conn) = self.conn(index) else { return };
+        let Some(conn) = self.conns.get(index as usize).and_then(Option::as_deref) else { return };
+        let set = &self.me.set;
         let token = conn.me.token();
-        // A ring's peer is not asked to ring while reading is paused, and is told when there is no room.
+        // A peer in shared memory is not asked for wake-ups while reading is paused, and sees itself when there is no room.
         let Link::Stream(fd) = &conn.link else { return };
         let interest = match (!conn.is_paused, conn.is_blocked) {
             (true, true) => Interest::READ | Interest::WRITE,
@@ -173,12 +172,12 @@ impl Core {
             (false, true) => Interest::WRITE,
             // A set tells of ends even if it is asked for nothing.
             (false, false) => {
-                let _ = me.set.remove(fd.as_fd());
+                let _ = set.remove(fd.as_fd());
                 return;
             }
         };
-        if me.set.modify(fd.as_fd(), token, interest).is_err() {
-            let _ = me.set.add(fd.as_fd(), token, interest);
+        if set.modify(fd.as_fd(), token, interest).is_err() {
+            let _ = set.add(fd.as_fd(), token, interest);
         }
     }
 
@@ -219,9 +218,9 @@ impl Core {
         conn.is_heard = true;
         match conn.incoming.read(&mut wire, is_encrypted) {
             Ok(Read::Some(_)) => {}
-            // Of the end of a ring nobody tells again.
+            // Nobody reports the end of a link through shared memory again.
             Ok(Read::Drained(_)) => {
-                conn.is_readable = matches!(&conn.link, Link::Ring(ring) if ring.is_over());
+                conn.is_readable = matches!(&conn.link, Link::Shm(link) if link.is_over());
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 conn.is_readable = false;
@@ -266,7 +265,7 @@ impl Core {
         self.conn(index).is_some_and(|conn| conn.is_ready())
     }
 
-    /// The peer does not keep to the protocol: it is told to the monitor, and hung up on.
+    /// The peer does not keep to the protocol: the monitor reports it, and it is hung up on.
     fn violated(&mut self, index: u32, code: i32) {
         if let Some(address) = self.conn(index).map(|conn| conn.endpoint.clone()) {
             self.tell(event::HANDSHAKE_FAILED_PROTOCOL, code, &address);

@@ -2,15 +2,15 @@
 
 use ropewalk_zmtp::SocketType::{self, *};
 
-use super::Core;
-use crate::conn::{Link, State};
+use super::SocketState;
+use crate::conn::{Link, Phase};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Out};
 
 /// A published message up to this size is encoded once, and copied for each subscriber.
 const ENCODE_ONCE: usize = 8 * 1024;
 
-impl Core {
+impl SocketState {
     /// Takes one part; the last one sends the message.
     #[inline]
     pub(crate) fn send_part(&mut self, part: Out<'_>, more: bool) -> Result<()> {
@@ -119,10 +119,10 @@ impl Core {
             (self.options.sndhwm, self.options.sndhwm_bytes as u64, self.options.immediate);
         let conflates = self.options.conflates(self.kind);
         let Some(conn) = self.conn(index) else { return false };
-        match (&conn.state, &conn.link) {
-            (State::Ended, _) => false,
+        match (&conn.phase, &conn.link) {
+            (Phase::Ended, _) => false,
             (_, Link::Inproc(end)) => end.has_room(),
-            (State::Ready, _) => {
+            (Phase::Ready, _) => {
                 conflates
                     || ((most == 0 || conn.outgoing.messages() < most)
                         && (bytes == 0 || conn.outgoing.bytes() < bytes))

@@ -1,6 +1,6 @@
 //! A lane whose receiver polls it for a while and then sleeps, on every schedule that loom finds. The steps are those
-//! of `End::send`, `Core::begin_glances`, `Core::glance`, `Core::end_glances` and `End::first`, in their order. A
-//! message that nobody tells of is a deadlock, which loom reports.
+//! of `End::send`, `SocketState::begin_glances`, `SocketState::glance`, `SocketState::end_glances` and `End::first`, in
+//! their order. A message that nobody tells of is a deadlock, which loom reports.
 
 use ropewalk_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ropewalk_sync::loom::model::Builder;
@@ -12,8 +12,8 @@ struct Lane {
     frames: Mutex<usize>,
     messages: AtomicUsize,
     is_polled: AtomicBool,
-    /// `Readable` is in the receiver's letters.
-    letter: Mutex<bool>,
+    /// `Readable` is in the receiver's mail.
+    mail: Mutex<bool>,
     posted: Condvar,
 }
 
@@ -25,7 +25,7 @@ impl Lane {
         self.messages.fetch_add(1, Ordering::SeqCst);
         drop(frames);
         if was_empty && !self.is_polled.load(Ordering::Acquire) {
-            *self.letter.lock() = true;
+            *self.mail.lock() = true;
             self.posted.notify_one();
         }
     }
@@ -36,7 +36,7 @@ impl Lane {
         taken
     }
 
-    /// Polls once, looks, and sleeps until a letter comes.
+    /// Polls once, looks, and sleeps until mail comes.
     fn receive(&self, wanted: usize) {
         let mut received = 0;
         while received < wanted {
@@ -47,12 +47,12 @@ impl Lane {
             self.is_polled.store(false, Ordering::Release);
             received += self.take();
             if received < wanted {
-                let mut letter = self.letter.lock();
-                while !*letter {
-                    letter = self.posted.wait(letter);
+                let mut mail = self.mail.lock();
+                while !*mail {
+                    mail = self.posted.wait(mail);
                 }
-                *letter = false;
-                drop(letter);
+                *mail = false;
+                drop(mail);
                 received += self.take();
             }
         }

@@ -3,12 +3,12 @@
 use ropewalk_zmtp::Command;
 use ropewalk_zmtp::SocketType::*;
 
-use super::Core;
+use super::SocketState;
+use crate::conn_ref::ConnRef;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Out};
-use crate::mailbox::ConnRef;
 
-impl Core {
+impl SocketState {
     // --- SUB, XSUB -----------------------------------------------------------------------------------------
 
     /// Wants a topic, or no more: tells every publisher, if that is news.
@@ -27,7 +27,7 @@ impl Core {
         }
     }
 
-    /// A new publisher is told everything.
+    /// A new publisher gets every subscription.
     pub(super) fn tell_subscriptions(&mut self, index: u32) {
         let mut topics = Vec::new();
         self.pattern.wanted.prefixes(|topic| topics.push(topic.to_vec()));

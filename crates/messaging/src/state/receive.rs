@@ -2,7 +2,7 @@
 
 use ropewalk_zmtp::SocketType::{self, *};
 
-use super::Core;
+use super::SocketState;
 use crate::conn::Link;
 use crate::error::{Error, Result};
 use crate::events::Events;
@@ -11,7 +11,7 @@ use crate::frame::Frame;
 /// Glances at an only connection between two looks at the set.
 const GLANCES: u32 = 64;
 
-impl Core {
+impl SocketState {
     /// Takes the next part; EAGAIN if no whole message is here.
     pub(crate) fn take_part(&mut self) -> Result<Frame> {
         self.may_take()?;
@@ -224,9 +224,9 @@ impl Core {
     // --- looking at an only connection ---------------------------------------------------------------------
 
     /// The only connection, if a wait for messages may ask it and not the set: it saves the set's system call. A lane's
-    /// sender posts no letters from now on.
+    /// sender posts no mail from now on.
     pub(crate) fn begin_glances(&mut self, what: Events, is_watched: bool) -> Option<u32> {
-        // Where other threads may call or watch, the letters are for them, too.
+        // Where other threads may call or watch, the mail is for them, too.
         let is_alone = self.conns.len() == self.free.len() + 1 && self.is_waited_on && !is_watched;
         if what != Events::READ || !is_alone || !self.can_receive() || self.is_eager() {
             return None;
@@ -248,7 +248,7 @@ impl Core {
         let Some(conn) = self.conn(index) else { return false };
         match &conn.link {
             Link::Stream(_) if conn.is_ready() && !conn.is_paused => conn.is_readable = true,
-            Link::Ring(ring) if ring.hears() && conn.is_ready() && !conn.is_paused => conn.is_readable = true,
+            Link::Shm(link) if link.hears() && conn.is_ready() && !conn.is_paused => conn.is_readable = true,
             Link::Inproc(end) if end.has_news() => {}
             _ => return false,
         }
@@ -273,7 +273,7 @@ impl Core {
         }
     }
 
-    /// Letters come again. What came without one is found by whoever asks next.
+    /// Mail comes again. What came without it is found by whoever asks next.
     pub(crate) fn end_glances(&mut self, index: u32) {
         if let Some(conn) = self.conn(index)
             && let Link::Inproc(end) = &conn.link

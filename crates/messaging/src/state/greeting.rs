@@ -1,7 +1,7 @@
 //! The first words of a connection: the handshake, and the authenticator that is asked about the peer.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use ropewalk_os::epoll::Interest;
@@ -10,38 +10,38 @@ use ropewalk_zmtp::{
     Config, ErrorKind, Handshake, HandshakeError, Mechanism, Peer, Session, SocketType, Status, ZapConfig,
 };
 
-use super::Core;
-use super::deadlines::Due;
-use crate::conn::{Greeting, Link, State};
+use super::SocketState;
+use super::due::Due;
+use crate::conn::{Greeting, Link, Phase};
+use crate::conn_ref::ConnRef;
 use crate::error::errno;
 use crate::frame::Frame;
-use crate::inproc::{self, Arrival, End};
-use crate::mailbox::{ConnRef, Mail};
+use crate::lane::{self, Arrival, End};
+use crate::mail::Mail;
 use crate::monitor::event;
 use crate::options;
-use crate::ring::Ring;
+use crate::shm_link::ShmLink;
 
 /// Where the authenticator is (RFC 27).
 const HANDLER: &str = "zeromq.zap.01";
 /// A handshake reads at most so much at once.
 const READ: usize = 4096;
 
-impl Core {
+impl SocketState {
     /// A connection is there: its handshake begins, if it has one.
     pub(super) fn begin(&mut self, index: u32, link: Link) {
         let Some(conn) = self.conn(index) else { return };
         conn.link = link;
         let whom = conn.me;
         let (address, endpoint) = (conn.address.clone(), conn.endpoint.clone());
-        let Some(me) = self.me.upgrade() else { return };
-        let fd = self.conn(index).and_then(|conn| conn.fd());
-        if fd.is_none_or(|fd| me.set.add(fd, whom.token(), Interest::READ).is_err()) {
+        let fd = self.conns.get(index as usize).and_then(|conn| conn.as_deref()?.fd());
+        if fd.is_none_or(|fd| self.me.set.add(fd, whom.token(), Interest::READ).is_err()) {
             self.tell(event::CLOSED, errno::EMFILE, &endpoint);
             return self.lost(index);
         }
         if self.is_raw() {
             let Some(conn) = self.conn(index) else { return };
-            conn.state = State::Ready;
+            conn.phase = Phase::Ready;
             conn.incoming.is_raw = true;
             conn.peer = SocketType::Stream;
             self.calm_backoff(index);
@@ -56,7 +56,7 @@ impl Core {
         conn.urgent.clear();
         conn.urgent_at = 0;
         greeting.handshake.start(&mut conn.urgent);
-        conn.state = State::Greeting(greeting);
+        conn.phase = Phase::Greeting(greeting);
         self.greeting.push_back(whom);
         if let Some(until) = until {
             self.note(until, whom, Due::Handshake);
@@ -69,10 +69,10 @@ impl Core {
     fn take_offer(&mut self, index: u32) -> bool {
         let Some(conn) = self.conn(index) else { return false };
         let Link::Offered(fd) = &conn.link else { return true };
-        match Ring::take_offer(fd.as_fd()) {
+        match ShmLink::take_offer(fd.as_fd()) {
             Ok(Some(end)) => {
                 if let Link::Offered(fd) = std::mem::replace(&mut conn.link, Link::None) {
-                    conn.link = Link::Ring(Box::new(Ring::new(fd, end)));
+                    conn.link = Link::Shm(Box::new(ShmLink::new(fd, end)));
                 }
                 self.heat(index);
                 self.flush(index);
@@ -134,10 +134,10 @@ impl Core {
     }
 
     fn has_handler(&self) -> bool {
-        self.context.names.lock().find(HANDLER).is_some()
+        self.registry.names.lock().find(HANDLER).is_some()
     }
 
-    /// The peer has said something, or can be told something.
+    /// The peer has written something, or can take something.
     pub(super) fn greet(&mut self, index: u32, is_readable: bool, is_writable: bool) {
         if is_writable {
             self.flush(index);
@@ -148,11 +148,11 @@ impl Core {
         let mut buffer = [0; READ];
         loop {
             let Some(conn) = self.conn(index) else { return };
-            let State::Greeting(greeting) = &mut conn.state else { return };
+            let Phase::Greeting(greeting) = &mut conn.phase else { return };
             if greeting.zap.is_some() {
                 // Nothing more is read before the authenticator has spoken.
                 let is_at_end = match &conn.link {
-                    Link::Ring(ring) => ring.is_over(),
+                    Link::Shm(link) => link.is_over(),
                     Link::Stream(fd) => net::is_at_end(fd.as_fd()),
                     Link::None | Link::Offered(_) | Link::Inproc(_) => false,
                 };
@@ -174,7 +174,7 @@ impl Core {
             if got < READ {
                 return;
             }
-            if self.conn(index).is_none_or(|conn| !matches!(conn.state, State::Greeting(_))) {
+            if self.conn(index).is_none_or(|conn| !matches!(conn.phase, Phase::Greeting(_))) {
                 return;
             }
         }
@@ -183,7 +183,7 @@ impl Core {
     /// Goes on with what was read.
     fn advance(&mut self, index: u32) {
         let Some(conn) = self.conn(index) else { return };
-        let State::Greeting(greeting) = &mut conn.state else { return };
+        let Phase::Greeting(greeting) = &mut conn.phase else { return };
         let read = std::mem::take(&mut greeting.read);
         let input = greeting.handshake.input(&read, &mut conn.urgent);
         match input {
@@ -193,7 +193,7 @@ impl Core {
         let status = greeting.handshake.status();
         let was_asked = greeting.was_asked;
         self.flush(index);
-        if self.conn(index).is_none_or(|conn| !matches!(conn.state, State::Greeting(_))) {
+        if self.conn(index).is_none_or(|conn| !matches!(conn.phase, Phase::Greeting(_))) {
             return; // The peer has gone amidst its handshake.
         }
         match status {
@@ -207,17 +207,17 @@ impl Core {
     // --- the authenticator ---------------------------------------------------------------------------------
 
     fn ask_handler(&mut self, index: u32) {
-        let handler = self.context.names.lock().find(HANDLER);
-        let (me, from) = (self.me.clone(), self.me.clone());
+        let handler = self.registry.names.lock().find(HANDLER);
+        let (me, from) = (Arc::clone(&self.me), Arc::downgrade(&self.me) as Weak<_>);
         let Some(conn) = self.conn(index) else { return };
         let whom = conn.me;
-        let State::Greeting(greeting) = &mut conn.state else { return };
+        let Phase::Greeting(greeting) = &mut conn.phase else { return };
         greeting.was_asked = true;
         let request = greeting.handshake.zap_request();
         let (Some(handler), Some(request)) = (handler, request) else {
             return self.greeting_failed(index, None);
         };
-        let (mine, theirs) = inproc::pair(0, 0);
+        let (mine, theirs) = lane::pair(0, 0);
         mine.settle(&me, whom, true);
         let count = request.len();
         mine.send(
@@ -236,7 +236,7 @@ impl Core {
     /// The authenticator has answered, or is gone.
     pub(super) fn handler_spoke(&mut self, index: u32) {
         let Some(conn) = self.conn(index) else { return };
-        let State::Greeting(greeting) = &mut conn.state else { return };
+        let Phase::Greeting(greeting) = &mut conn.phase else { return };
         let Some(end) = greeting.zap.as_mut() else { return };
         let Some(reply) = reply(end) else {
             if end.is_over() {
@@ -261,7 +261,7 @@ impl Core {
     fn greeting_failed(&mut self, index: u32, error: Option<&HandshakeError>) {
         let Some(conn) = self.conn(index) else { return };
         let address = conn.endpoint.clone();
-        // What the peer is to be told of it goes out, if the kernel takes it.
+        // The handshake's last words to the peer go out, if the kernel takes them.
         if let Some(mut wire) = conn.link.wire()
             && conn.urgent_at < conn.urgent.len()
         {
@@ -296,7 +296,7 @@ impl Core {
         let is_named = self.dial_of(index).is_some_and(|dial| dial.routing_id.is_some());
         let Some(conn) = self.conn(index) else { return };
         let whom = conn.me;
-        let State::Greeting(greeting) = std::mem::replace(&mut conn.state, State::Ready) else { return };
+        let Phase::Greeting(greeting) = std::mem::replace(&mut conn.phase, Phase::Ready) else { return };
         let Greeting { handshake, read, until, .. } = *greeting;
         let Peer { session, minor, socket_type, identity, properties, user_id: _ } = handshake.finish();
         // Where the peer is, it cannot say by itself.

@@ -1,32 +1,48 @@
-//! Connections inside a process: two lanes of frames, one for each direction, and the names under which sockets of a
-//! context find each other. A name may be connected to before it is bound.
+//! Connections inside a process: two lanes of frames, one for each direction. A lane knows its sockets as [`Neighbour`]s
+//! alone.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use ropewalk_sync::Mutex;
 use ropewalk_zmtp::SocketType;
 
+use crate::conn_ref::ConnRef;
 use crate::frame::Frame;
-use crate::mailbox::{ConnRef, Mail};
-use crate::shared::Shared;
 
-/// A connection of a socket, to which letters go.
-pub(crate) struct Address {
-    pub(crate) socket: Weak<Shared>,
-    pub(crate) conn: ConnRef,
-    /// It must act on its letters even if the program does not use it.
-    pub(crate) is_urgent: bool,
+/// What has changed in a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was empty and has messages, or it has ended.
+    Readable,
+    /// It was full and has room.
+    Writable,
+}
+
+/// A socket, as far as lanes know it.
+pub(crate) trait Neighbour: Send + Sync {
+    /// A lane of this connection has changed. If that is urgent, the socket acts even if its program does not call.
+    fn tell(&self, change: Change, conn: ConnRef, is_urgent: bool);
+
+    /// The socket to which this connection was made early is bound now: its identity.
+    fn met(&self, conn: ConnRef, identity: Vec<u8>);
+}
+
+/// A connection of a socket, which hears of changes.
+struct Address {
+    socket: Weak<dyn Neighbour>,
+    conn: ConnRef,
+    is_urgent: bool,
 }
 
 impl Address {
-    fn post(&self, mail: impl FnOnce(ConnRef) -> Mail) {
+    fn tell(&self, change: Change) {
         if let Some(socket) = self.socket.upgrade() {
-            socket.post(mail(self.conn), self.is_urgent);
+            socket.tell(change, self.conn, self.is_urgent);
         }
     }
 }
@@ -40,7 +56,7 @@ pub(crate) struct Lane {
     most: usize,
     /// The sender was refused, and waits for room. Stored before it looks at `messages` again.
     is_refused: AtomicBool,
-    /// The receiver looks at the lane by itself, and needs no letters. Changed by the receiver under its socket's lock.
+    /// The receiver looks at the lane by itself, and need not hear of changes. Changed by the receiver under its socket's lock.
     is_polled: AtomicBool,
     /// One of the ends is gone.
     is_ended: AtomicBool,
@@ -71,13 +87,13 @@ pub(crate) struct End {
     batch: VecDeque<Frame>,
 }
 
-/// What the other side is told when it is found.
+/// What the other side receives when it is found.
 pub(crate) struct Arrival {
     pub(crate) end: End,
     pub(crate) kind: SocketType,
     pub(crate) identity: Vec<u8>,
     /// The one that connected, and its connection.
-    pub(crate) from: Weak<Shared>,
+    pub(crate) from: Weak<dyn Neighbour>,
     pub(crate) whom: ConnRef,
 }
 
@@ -96,17 +112,18 @@ pub(crate) fn pair(forth: usize, back: usize) -> (End, End) {
 
 impl End {
     /// Who this side is. What the other side has sent before must be looked for after this.
-    pub(crate) fn settle(&self, socket: &Weak<Shared>, conn: ConnRef, is_urgent: bool) {
+    pub(crate) fn settle(&self, socket: &Arc<impl Neighbour + 'static>, conn: ConnRef, is_urgent: bool) {
         for place in [&self.output.sender, &self.input.receiver] {
-            let _ = place.set(Address { socket: socket.clone(), conn, is_urgent });
+            let socket: Weak<dyn Neighbour> = Arc::downgrade(socket) as Weak<_>;
+            let _ = place.set(Address { socket, conn, is_urgent });
         }
     }
 
-    /// Whether there is room for another message. If not, a letter comes when there is.
+    /// Whether there is room for another message. If not, this side hears when there is.
     pub(crate) fn has_room(&self) -> bool {
         let lane = &self.output;
         if lane.is_ended.load(Ordering::SeqCst) {
-            return false; // Others may have room, and this one is forgotten when its letter is read.
+            return false; // Others may have room, and this one is forgotten when its mail is read.
         }
         let has = || lane.most == 0 || lane.messages.load(Ordering::SeqCst) < lane.most;
         if has() {
@@ -138,7 +155,7 @@ impl End {
             && !lane.is_polled.load(Ordering::Acquire)
             && let Some(receiver) = lane.receiver.get()
         {
-            receiver.post(Mail::Readable);
+            receiver.tell(Change::Readable);
         }
         true
     }
@@ -178,7 +195,7 @@ impl End {
                 && lane.is_refused.swap(false, Ordering::SeqCst)
                 && let Some(sender) = lane.sender.get()
             {
-                sender.post(Mail::Writable);
+                sender.tell(Change::Writable);
             }
         }
         Some(frame)
@@ -205,59 +222,13 @@ impl End {
 }
 
 impl Drop for End {
-    /// The other side is told. What it was sent it may still take; what it sends from now on has no receiver.
+    /// The other side hears of it. What it was sent it may still take; what it sends from now on has no receiver.
     fn drop(&mut self) {
         for lane in [&self.output, &self.input] {
             lane.is_ended.store(true, Ordering::SeqCst);
         }
         if let Some(receiver) = self.output.receiver.get() {
-            receiver.post(Mail::Readable);
+            receiver.tell(Change::Readable);
         }
-    }
-}
-
-/// Who connected to a name that nobody has bound yet.
-pub(crate) struct Early {
-    pub(crate) arrival: Arrival,
-    /// Forgotten when its socket is gone.
-    pub(crate) from: Weak<Shared>,
-}
-
-/// The names of a context.
-#[derive(Default)]
-pub(crate) struct Names {
-    bound: HashMap<String, Weak<Shared>>,
-    early: HashMap<String, Vec<Early>>,
-}
-
-impl Names {
-    /// Takes a name; gives who has connected to it already. `None` if it is taken.
-    pub(crate) fn bind(&mut self, name: &str, socket: &Arc<Shared>) -> Option<Vec<Early>> {
-        if self.bound.get(name).is_some_and(|other| other.strong_count() > 0) {
-            return None;
-        }
-        self.bound.insert(name.to_owned(), Arc::downgrade(socket));
-        Some(self.early.remove(name).unwrap_or_default())
-    }
-
-    /// Gives a name back, if this socket has it.
-    pub(crate) fn unbind(&mut self, name: &str, socket: &Weak<Shared>) -> bool {
-        let is_its = self.bound.get(name).is_some_and(|other| other.ptr_eq(socket));
-        if is_its {
-            self.bound.remove(name);
-        }
-        is_its
-    }
-
-    /// Who has bound a name.
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<Shared>> {
-        self.bound.get(name)?.upgrade()
-    }
-
-    /// Waits for a name to be bound.
-    pub(crate) fn wait(&mut self, name: &str, early: Early) {
-        let waiting = self.early.entry(name.to_owned()).or_default();
-        waiting.retain(|early| early.from.strong_count() > 0);
-        waiting.push(early);
     }
 }

@@ -1,44 +1,51 @@
 //! The state of a socket behind its lock: connections, endpoints, queues, and what its pattern remembers. Whoever holds
 //! the lock does the work: the program's thread in a call, or the background for a socket that is left alone.
 //!
-//! Nothing here waits. What is to be done at a certain time is noted, and the background is told the time.
+//! Nothing here waits. What is to be done at a certain time is noted, and the background is notified of the time.
 
+mod connecting;
 mod deadlines;
+mod due;
 mod endpoints;
 mod greeting;
 mod lifetime;
+mod listening;
+mod neighbours;
 mod pattern;
+mod peers;
 mod receive;
-mod rings;
 mod send;
+mod shm_links;
 mod subscriptions;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod transfer;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::BytesMut;
 use ropewalk_os::epoll::Event;
 use ropewalk_zmtp::SocketType;
 
-use self::deadlines::Due;
+use self::due::Due;
 use self::endpoints::{Bound, Dial, LISTENER};
 use self::pattern::Pattern;
-pub(crate) use self::rings::{Hot, hears};
 use crate::background::Notice;
-use crate::conn::{Conn, Link, State};
-use crate::context::Inner;
+use crate::conn::{Conn, Link, Phase};
+use crate::conn_ref::ConnRef;
 use crate::error::{Error, Result, errno};
 use crate::events::Events;
 use crate::frame::Frame;
-use crate::mailbox::{ConnRef, Mail};
+use crate::lane::Change;
+use crate::mail::Mail;
 use crate::monitor::Monitor;
+use crate::notifier::{Notifier, WAKE_UP};
 use crate::options::Options;
-use crate::shared::{BELL, Shared};
+use crate::registry::Registry;
+use crate::shm_link::Hot;
 
 /// A message that is being given to the program, part by part.
 #[derive(Default)]
@@ -63,11 +70,11 @@ impl Inbox {
 }
 
 /// See the module.
-pub(crate) struct Core {
+pub(crate) struct SocketState {
     pub(crate) kind: SocketType,
     pub(crate) options: Options,
-    me: Weak<Shared>,
-    context: Arc<Inner>,
+    me: Arc<Notifier>,
+    registry: Arc<Registry>,
     conns: Vec<Option<Box<Conn>>>,
     free: Vec<u32>,
     generation: u32,
@@ -83,9 +90,9 @@ pub(crate) struct Core {
     spare_in: BytesMut,
     spare_out: Vec<u8>,
     spare_cipher: Vec<u8>,
-    /// For the events of a wait, and for letters.
+    /// For the events of a wait, and for mail.
     pub(crate) events: Vec<Event>,
-    letters: Vec<Mail>,
+    mail: Vec<Mail>,
     /// The parts of a message that the program has not finished.
     parts: Vec<Frame>,
     inbox: Inbox,
@@ -97,7 +104,7 @@ pub(crate) struct Core {
     last_flush: Instant,
     /// The program has looked for messages since it has sent one: its next one is written at once.
     is_calm: bool,
-    /// Connections through shared memory whose peers do not ring for us, since we look by ourselves.
+    /// Connections through shared memory whose peers do not wake this end, since it looks by itself.
     hot: Arc<Vec<Hot>>,
     /// The background comes to see whether we still do.
     is_warm: bool,
@@ -105,7 +112,7 @@ pub(crate) struct Core {
     presumed: u32,
     due: BTreeSet<(Instant, ConnRef, Due)>,
     /// The time of which the background knows.
-    told: Option<Instant>,
+    notified: Option<Instant>,
     pattern: Pattern,
     pub(crate) monitor: Option<Monitor>,
     pub(crate) last_endpoint: String,
@@ -118,19 +125,13 @@ pub(crate) struct Core {
     is_gone: bool,
 }
 
-impl Core {
-    pub(crate) fn new(
-        kind: SocketType,
-        context: &Arc<Inner>,
-        options: Options,
-        me: Weak<Shared>,
-        seed: u64,
-    ) -> Self {
+impl SocketState {
+    pub(crate) fn new(me: Arc<Notifier>, registry: &Arc<Registry>, options: Options, seed: u64) -> Self {
         Self {
-            kind,
+            kind: me.kind,
             options,
             me,
-            context: Arc::clone(context),
+            registry: Arc::clone(registry),
             conns: Vec::new(),
             free: Vec::new(),
             generation: 0,
@@ -143,7 +144,7 @@ impl Core {
             spare_out: Vec::new(),
             spare_cipher: Vec::new(),
             events: Vec::new(),
-            letters: Vec::new(),
+            mail: Vec::new(),
             parts: Vec::new(),
             inbox: Inbox::default(),
             unsent: Vec::new(),
@@ -155,7 +156,7 @@ impl Core {
             is_warm: false,
             presumed: 0,
             due: BTreeSet::new(),
-            told: None,
+            notified: None,
             pattern: Pattern::new(seed),
             monitor: None,
             last_endpoint: String::new(),
@@ -172,7 +173,7 @@ impl Core {
         if self.is_closing {
             return Err(Error::closed());
         }
-        if self.context.is_terminated.load(Ordering::Relaxed) {
+        if self.registry.is_terminated.load(Ordering::Relaxed) {
             return Err(Error::terminated());
         }
         Ok(())
@@ -203,7 +204,7 @@ impl Core {
         self.conn(whom.index).filter(|conn| conn.me == whom)
     }
 
-    /// Whether all peers are heard without the kernel, as far as that is told quickly.
+    /// Whether all peers are heard without the kernel, as far as that is seen quickly.
     pub(crate) fn is_near(&self) -> bool {
         const FEW: usize = 8;
         self.conns.len() <= FEW
@@ -231,10 +232,8 @@ impl Core {
     /// Forgets a connection, and everything that names it.
     fn remove_conn(&mut self, index: u32) {
         let Some(mut conn) = self.conns.get_mut(index as usize).and_then(Option::take) else { return };
-        if let Some(me) = self.me.upgrade()
-            && let Some(fd) = conn.fd()
-        {
-            let _ = me.set.remove(fd);
+        if let Some(fd) = conn.fd() {
+            let _ = self.me.set.remove(fd);
         }
         if conn.is_active {
             self.active.retain(|other| *other != index);
@@ -278,75 +277,75 @@ impl Core {
     // --- looking -------------------------------------------------------------------------------------------
 
     /// Looks what has happened, without waiting.
-    pub(crate) fn look(&mut self, shared: &Shared, what: Events) -> Result<()> {
+    pub(crate) fn look(&mut self, what: Events) -> Result<()> {
         self.presumed = 0;
-        shared.looks.fetch_add(1, Ordering::Relaxed);
-        // Before the look: a letter that comes behind it rings again.
-        shared.silence();
+        self.me.looks.fetch_add(1, Ordering::Relaxed);
+        // Before the look: mail that comes behind it wakes again.
+        self.me.silence();
         self.settle();
         let mut events = std::mem::take(&mut self.events);
-        let looked = shared.set.wait(&mut events, Some(std::time::Duration::ZERO));
-        self.handle(shared, &events, what);
+        let looked = self.me.set.wait(&mut events, Some(std::time::Duration::ZERO));
+        self.handle(&events, what);
         events.clear();
         self.events = events;
         looked?;
-        if shared.is_watched() {
+        if self.me.is_watched() {
             // Whoever watches may sleep behind this look.
-            self.cool(shared, what);
+            self.cool(what);
         }
         self.check_open()
     }
 
     /// The background's look: everything that can be done without the program is.
-    pub(crate) fn attend(&mut self, shared: &Shared) {
+    pub(crate) fn attend(&mut self) {
         self.settle();
         // Who sleeps has been counted under this lock, and would never hear of what is read here: it is theirs.
-        if shared.sleep.has_sleepers() {
+        if self.me.mailbox.has_sleepers() {
             return self.finish_closing();
         }
         let mut events = std::mem::take(&mut self.events);
-        if shared.set.wait(&mut events, Some(std::time::Duration::ZERO)).is_ok() {
-            self.handle(shared, &events, Events::NONE);
+        if self.me.set.wait(&mut events, Some(std::time::Duration::ZERO)).is_ok() {
+            self.handle(&events, Events::NONE);
         }
         events.clear();
         self.events = events;
-        self.cool(shared, Events::NONE);
-        shared.ring();
+        self.cool(Events::NONE);
+        self.me.tell_watchers();
         self.finish_closing();
     }
 
     /// The background has changed something: whoever sleeps on the descriptors would not see it.
-    pub(crate) fn nudge(&mut self, shared: &Shared) {
-        self.rouse(shared);
-        if shared.is_watched() && self.ready_events() != Events::NONE {
-            shared.ring();
+    pub(crate) fn nudge(&mut self) {
+        self.rouse();
+        if self.me.is_watched() && self.ready_events() != Events::NONE {
+            self.me.tell_watchers();
         }
     }
 
     /// What was read, or has become possible, is in no descriptor any more: others who sleep for it are woken. Whoever
-    /// has handled events or letters asks this before it lets the lock go.
+    /// has handled events or mail asks this before it lets the lock go.
     #[inline]
-    pub(crate) fn rouse(&mut self, shared: &Shared) {
-        if let Some(wishes) = shared.sleep.wishes() {
-            let is_hot = self.cool(shared, wishes);
+    pub(crate) fn rouse(&mut self) {
+        if let Some(wishes) = self.me.mailbox.wishes() {
+            let is_hot = self.cool(wishes);
             if is_hot || self.check_open().is_err() || self.may(wishes) {
-                shared.rouse();
+                self.me.wake_one();
             }
         }
     }
 
-    /// Does what the descriptors and letters ask for. Whoever wants to receive reads by itself, later and only as much
+    /// Does what the descriptors and the mail ask for. Whoever wants to receive reads by itself, later and only as much
     /// as it needs; for others it is read up to the high-water mark.
-    pub(crate) fn handle(&mut self, shared: &Shared, events: &[Event], what: Events) {
-        if shared.has_mail() {
-            self.take_mail(shared);
+    pub(crate) fn handle(&mut self, events: &[Event], what: Events) {
+        if self.me.has_mail() {
+            self.take_mail();
         }
         self.is_calm = true;
         let is_lazy = what.has(Events::READ) && self.can_receive() && !self.is_eager();
         for event in events {
-            if event.token == BELL {
-                shared.drain_bell();
-                self.take_mail(shared);
+            if event.token == WAKE_UP {
+                self.me.drain();
+                self.take_mail();
                 continue;
             }
             if event.token & LISTENER != 0 {
@@ -355,11 +354,11 @@ impl Core {
             }
             let whom = ConnRef::from_token(event.token);
             let Some(conn) = self.known(whom) else { continue };
-            let is_ring = matches!(conn.link, Link::Ring(_));
-            match conn.state {
-                State::Connecting => self.connected(whom.index),
-                _ if is_ring => {
-                    self.rung(whom.index);
+            let is_shm = matches!(conn.link, Link::Shm(_));
+            match conn.phase {
+                Phase::Connecting => self.connected(whom.index),
+                _ if is_shm => {
+                    self.shm_woken(whom.index);
                     if self.known(whom).is_some_and(|conn| conn.is_blocked) {
                         self.flush(whom.index);
                     }
@@ -367,8 +366,8 @@ impl Core {
                         self.readable(whom.index, is_lazy);
                     }
                 }
-                State::Greeting(_) => self.greet(whom.index, event.is_readable(), event.is_writable()),
-                State::Ready => {
+                Phase::Greeting(_) => self.greet(whom.index, event.is_readable(), event.is_writable()),
+                Phase::Ready => {
                     if event.is_writable() && conn.is_blocked {
                         self.flush(whom.index);
                     }
@@ -376,26 +375,24 @@ impl Core {
                         self.readable(whom.index, is_lazy);
                     }
                 }
-                State::Waiting | State::Ended => {}
+                Phase::Waiting | Phase::Ended => {}
             }
         }
         self.listen_hot(is_lazy);
     }
 
-    /// Reads the letters.
-    pub(crate) fn take_mail(&mut self, shared: &Shared) {
-        let mut letters = std::mem::take(&mut self.letters);
-        shared.take_mail(&mut letters);
-        for letter in letters.drain(..) {
-            match letter {
-                Mail::Readable(whom) => {
+    /// Reads the mail.
+    pub(crate) fn take_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.me.mailbox.take(&mut mail);
+        for each in mail.drain(..) {
+            match each {
+                Mail::Lane(whom, change) => {
                     if self.known(whom).is_some() {
-                        self.lane_changed(whom.index);
-                    }
-                }
-                Mail::Writable(whom) => {
-                    if self.known(whom).is_some() {
-                        self.make_willing(whom.index);
+                        match change {
+                            Change::Readable => self.lane_changed(whom.index),
+                            Change::Writable => self.make_willing(whom.index),
+                        }
                     }
                 }
                 Mail::Arrived(arrival) => self.arrived(*arrival),
@@ -404,7 +401,7 @@ impl Core {
                 Mail::Terminated => {}
             }
         }
-        self.letters = letters;
+        self.mail = mail;
     }
 
     /// Writes what was put in and left.
@@ -465,10 +462,10 @@ impl Core {
 
     /// Tells the background of something.
     fn notify(&self, notice: Notice) {
-        self.context.background.notify(notice);
+        self.registry.background.notify(notice);
     }
 
     fn id(&self) -> u64 {
-        self.me.upgrade().map_or(0, |me| me.id)
+        self.me.id
     }
 }

@@ -6,41 +6,22 @@ use std::time::{Duration, Instant};
 use ropewalk_zmtp::frame::{self, COMMAND};
 use ropewalk_zmtp::{Command, SocketType};
 
-use super::Core;
+use super::SocketState;
+use super::due::{Due, NOBODY};
 use crate::background::Notice;
-use crate::conn::{Heart, State};
-use crate::mailbox::ConnRef;
+use crate::conn::{Heart, Phase};
+use crate::conn_ref::ConnRef;
 use crate::monitor::event;
-
-/// What is due for a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Due {
-    /// It is connected again.
-    Reconnect,
-    /// It is given up, if it is not connected.
-    Connect,
-    /// It is given up, if its handshake is not over.
-    Handshake,
-    /// Its heart is looked at.
-    Beat,
-    /// Listeners that had no descriptors left try again.
-    Listen,
-    /// The socket, which is closed, gives up what it has not sent.
-    Linger,
-}
 
 /// So many PINGs are answered while the kernel takes no more.
 const MOST_PONGS: u8 = 64;
 
-/// Stands for the socket itself.
-pub(super) const NOBODY: ConnRef = ConnRef { index: u32::MAX, generation: 0 };
-
-impl Core {
+impl SocketState {
     /// Notes that something is to be done.
     pub(super) fn note(&mut self, at: Instant, whom: ConnRef, due: Due) {
         self.due.insert((at, whom, due));
-        if self.told.is_none_or(|told| at < told) {
-            self.told = Some(at);
+        if self.notified.is_none_or(|notified| at < notified) {
+            self.notified = Some(at);
             self.notify(Notice::Deadline(self.id(), at));
         }
     }
@@ -53,7 +34,7 @@ impl Core {
 
     /// Does what is due.
     pub(crate) fn run_deadlines(&mut self, now: Instant) {
-        self.told = None;
+        self.notified = None;
         while let Some(&(at, whom, due)) = self.due.first()
             && at <= now
         {
@@ -66,24 +47,24 @@ impl Core {
                 continue;
             }
             let Some(conn) = self.known(whom) else { continue };
-            match (due, &conn.state) {
-                (Due::Reconnect, State::Waiting) => self.dial(whom.index),
-                (Due::Connect, State::Connecting) => {
+            match (due, &conn.phase) {
+                (Due::Reconnect, Phase::Waiting) => self.dial(whom.index),
+                (Due::Connect, Phase::Connecting) => {
                     let address = conn.endpoint.clone();
                     self.tell(event::CLOSED, 0, &address);
                     self.lost(whom.index);
                 }
-                (Due::Handshake, State::Greeting(_)) => {
+                (Due::Handshake, Phase::Greeting(_)) => {
                     let address = conn.endpoint.clone();
                     self.tell(event::HANDSHAKE_FAILED_NO_DETAIL, 110, &address);
                     self.lost(whom.index);
                 }
-                (Due::Beat, State::Ready) => self.beat(whom.index, now),
+                (Due::Beat, Phase::Ready) => self.beat(whom.index, now),
                 _ => {}
             }
         }
         if let Some(&(at, ..)) = self.due.first() {
-            self.told = Some(at);
+            self.notified = Some(at);
             self.notify(Notice::Deadline(self.id(), at));
         }
         self.finish_closing();

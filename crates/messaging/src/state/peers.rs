@@ -1,91 +1,15 @@
-//! What the types of sockets remember, and what a connection is to each of them.
+//! What a connection is to each type of socket: its place among the others, its names, its first words and its end.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use ropewalk_zmtp::SocketType::*;
 
-use super::Core;
+use super::SocketState;
 use crate::conn::Link;
 use crate::frame::{Frame, Out};
-use crate::mailbox::ConnRef;
 use crate::options::option;
-use crate::trie::{Filter, Trie};
 
-/// Where a REQ socket stands.
-#[derive(Default)]
-pub(super) struct Asking {
-    /// A request is out, and its reply has not come.
-    pub(super) is_out: bool,
-    /// Whom it went to; `None` if that one is gone.
-    pub(super) to: Option<ConnRef>,
-    /// Counts requests; in front of each with REQ_CORRELATE.
-    pub(super) number: u32,
-}
-
-/// Where a REP socket stands.
-#[derive(Default)]
-pub(super) struct Answering {
-    /// A request was taken whole, and is to be answered.
-    pub(super) is_due: bool,
-    /// Whom the answer goes to, and the frames in front of it.
-    pub(super) to: Option<ConnRef>,
-    pub(super) envelope: Vec<Frame>,
-}
-
-/// See the module. A socket uses what its type needs.
-pub(super) struct Pattern {
-    /// ROUTER, STREAM: peers by the name in front of a message.
-    pub(super) ids: HashMap<Vec<u8>, u32>,
-    /// SERVER, PEER: peers by number.
-    pub(super) numbers: HashMap<u32, u32>,
-    next_number: u32,
-    pub(super) asking: Asking,
-    pub(super) answering: Answering,
-    /// PUB, XPUB: who wants what.
-    pub(super) subscribers: Trie,
-    /// XPUB_MANUAL: the one whose subscription was taken last.
-    pub(super) last_subscriber: Option<ConnRef>,
-    /// SUB, XSUB: what is wanted.
-    pub(super) wanted: Filter,
-    /// XPUB_MANUAL: requests in the order in which the program is told of them.
-    pub(super) asked: VecDeque<(Option<ConnRef>, Vec<u8>, bool)>,
-    /// RADIO: who is in which group.
-    pub(super) groups: HashMap<Vec<u8>, Vec<u32>>,
-    /// DISH: the groups that it is in, and that of the message that is being taken.
-    pub(super) joined: BTreeSet<String>,
-    pub(super) group: String,
-    /// PAIR, CHANNEL: the one peer.
-    pub(super) sole: Option<u32>,
-    /// For publishing.
-    pub(super) matching: Vec<u32>,
-    pub(super) encoded: Vec<u8>,
-}
-
-impl Pattern {
-    pub(super) fn new(seed: u64) -> Self {
-        Self {
-            ids: HashMap::new(),
-            numbers: HashMap::new(),
-            // libzmq begins at random, so that an old name is not taken for a new one.
-            next_number: (seed as u32) | 1,
-            asking: Asking { number: (seed >> 32) as u32, ..Asking::default() },
-            answering: Answering::default(),
-            subscribers: Trie::new(),
-            last_subscriber: None,
-            wanted: Filter::new(),
-            asked: VecDeque::new(),
-            groups: HashMap::new(),
-            joined: BTreeSet::new(),
-            group: String::new(),
-            sole: None,
-            matching: Vec::new(),
-            encoded: Vec::new(),
-        }
-    }
-}
-
-impl Core {
+impl SocketState {
     /// Bytes are no frames, on this socket.
     pub(super) fn is_raw(&self) -> bool {
         self.kind == Stream || (self.kind == Router && self.options.router_raw)
@@ -209,7 +133,7 @@ impl Core {
         self.flush(index);
     }
 
-    /// Whether the program is told, by an empty message, that a peer has come or gone.
+    /// Whether the program receives an empty message when a peer has come or gone.
     fn tells(&self, what: i32) -> bool {
         match self.kind {
             Stream => self.options.stream_notify,
@@ -309,12 +233,10 @@ impl Core {
 
     /// Tells who watches from outside that a message may be there.
     pub(super) fn tell_readable(&self) {
-        if let Some(me) = self.me.upgrade() {
-            me.wake();
-        }
+        self.me.wake();
     }
 
-    /// A letter says that a lane has changed.
+    /// A lane has changed.
     pub(super) fn lane_changed(&mut self, index: u32) {
         let is_eager = self.is_eager();
         let Some(conn) = self.conn(index) else { return };

@@ -40,22 +40,22 @@ fn end(context: &Context, sockets: impl IntoIterator<Item = Socket>) {
 fn a_busy_peer_does_not_hold_up_a_quiet_one() {
     let (context, router, [busy, quiet]) = router_and_two([b"a", b"b"]);
     // Under the lock the background does not come; its steps are made here.
-    let mut core = router.0.lock();
+    let mut state = router.0.lock();
     let just_now = Instant::now() + Duration::from_secs(3_600);
-    core.is_calm = true;
-    core.send(&[Out::copied(b"b"), Out::copied(b"answer")]).expect("sent");
-    (core.is_calm, core.last_flush) = (false, just_now);
-    core.send(&[Out::copied(b"b"), Out::copied(b"left")]).expect("sent");
-    assert!(core.has_unsent());
-    core.settle_left();
-    assert!(core.has_unsent(), "it may still be joined by others");
-    core.is_calm = true;
-    let flushes = core.flushes();
-    core.send(&[Out::copied(b"a"), Out::copied(b"written")]).expect("sent");
-    assert!(core.flushes() > flushes);
-    core.settle_left();
-    assert!(!core.has_unsent());
-    drop(core);
+    state.is_calm = true;
+    state.send(&[Out::copied(b"b"), Out::copied(b"answer")]).expect("sent");
+    (state.is_calm, state.last_flush) = (false, just_now);
+    state.send(&[Out::copied(b"b"), Out::copied(b"left")]).expect("sent");
+    assert!(state.has_unsent());
+    state.settle_left();
+    assert!(state.has_unsent(), "it may still be joined by others");
+    state.is_calm = true;
+    let flushes = state.flushes();
+    state.send(&[Out::copied(b"a"), Out::copied(b"written")]).expect("sent");
+    assert!(state.flushes() > flushes);
+    state.settle_left();
+    assert!(!state.has_unsent());
+    drop(state);
     for (socket, expected) in [(&quiet, &b"answer"[..]), (&quiet, b"left"), (&busy, b"written")] {
         assert_eq!(socket.recv(soon()).expect("received").bytes(), expected);
     }
@@ -66,24 +66,24 @@ fn a_busy_peer_does_not_hold_up_a_quiet_one() {
 #[test]
 fn an_answer_is_written_when_nothing_else_was_said() {
     let (context, router, [one, other]) = router_and_two([b"a", b"b"]);
-    let mut core = one.0.lock();
-    (core.is_calm, core.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
+    let mut state = one.0.lock();
+    (state.is_calm, state.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
     for question in [b"1", b"2"] {
-        core.send(&[Out::copied(question)]).expect("sent");
+        state.send(&[Out::copied(question)]).expect("sent");
     }
-    core.settle();
-    drop(core);
+    state.settle();
+    drop(state);
     assert_eq!(router.wait(Events::READ, soon()).expect("waited"), Woken::Ready);
-    let mut core = router.0.lock();
-    (core.is_calm, core.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
+    let mut state = router.0.lock();
+    (state.is_calm, state.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
     for (question, is_written) in [(b"1", false), (b"2", true)] {
-        let flushes = core.flushes();
-        assert_eq!(core.take_part().expect("a name").bytes(), b"a");
-        assert_eq!(core.take_part().expect("a question").bytes(), question);
-        core.send(&[Out::copied(b"a"), Out::copied(question)]).expect("sent");
-        assert_eq!(core.flushes() > flushes, is_written);
+        let flushes = state.flushes();
+        assert_eq!(state.take_part().expect("a name").bytes(), b"a");
+        assert_eq!(state.take_part().expect("a question").bytes(), question);
+        state.send(&[Out::copied(b"a"), Out::copied(question)]).expect("sent");
+        assert_eq!(state.flushes() > flushes, is_written);
     }
-    drop(core);
+    drop(state);
     for answer in [b"1", b"2"] {
         assert_eq!(one.recv(soon()).expect("received").bytes(), answer);
     }

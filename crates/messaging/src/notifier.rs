@@ -1,0 +1,204 @@
+//! How a socket is reached without its lock: its mailbox, the set of its descriptors, the wake-ups of those who sleep
+//! on it or watch it, and what other sockets may ask of it. The `README.md` has the protocol.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ropewalk_os::epoll::{Epoll, Interest};
+use ropewalk_os::eventfd::EventFd;
+use ropewalk_sync::Mutex;
+use ropewalk_zmtp::SocketType;
+
+use crate::conn_ref::ConnRef;
+use crate::lane::{Change, Neighbour};
+use crate::mail::Mail;
+use crate::mailbox::{Heard, Mailbox, ToWake};
+use crate::options::Options;
+
+/// The wake-up's token in a socket's set; no connection has it.
+pub(crate) const WAKE_UP: u64 = u64::MAX;
+
+/// What other sockets of the context may ask while they hold their own locks.
+struct Published {
+    sndhwm: usize,
+    rcvhwm: usize,
+    identity: Vec<u8>,
+}
+
+impl Published {
+    fn of(options: &Options) -> Self {
+        Self { sndhwm: options.sndhwm, rcvhwm: options.rcvhwm, identity: options.routing_id.clone() }
+    }
+}
+
+/// See the module.
+pub(crate) struct Notifier {
+    pub(crate) id: u64,
+    pub(crate) kind: SocketType,
+    published: Mutex<Published>,
+    pub(crate) mailbox: Mailbox<Mail>,
+    pub(crate) set: Epoll,
+    /// In the set: wakes those who sleep there.
+    wake_up: EventFd,
+    /// How often the program has looked at the set. The background leaves a socket alone whose number moves.
+    pub(crate) looks: AtomicU64,
+    /// For what is in no descriptor, reported to those who watch from outside; from then on.
+    outer_wake_up: OnceLock<EventFd>,
+    /// The set and the outer wake-up, in one descriptor.
+    outer_set: OnceLock<Epoll>,
+    /// Nobody calls the socket any more.
+    pub(crate) is_closed: AtomicBool,
+}
+
+impl Notifier {
+    pub(crate) fn new(id: u64, kind: SocketType, options: &Options) -> io::Result<Self> {
+        let (set, wake_up) = (Epoll::new()?, EventFd::new()?);
+        set.add(wake_up.as_fd(), WAKE_UP, Interest::READ)?;
+        Ok(Self {
+            id,
+            kind,
+            published: Mutex::new(Published::of(options)),
+            mailbox: Mailbox::new(),
+            set,
+            wake_up,
+            looks: AtomicU64::new(0),
+            outer_wake_up: OnceLock::new(),
+            outer_set: OnceLock::new(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The options have changed.
+    pub(crate) fn publish(&self, options: &Options) {
+        *self.published.lock() = Published::of(options);
+    }
+
+    /// The high-water marks, (send, receive).
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        let published = self.published.lock();
+        (published.sndhwm, published.rcvhwm)
+    }
+
+    /// The name by which peers know the socket.
+    pub(crate) fn identity(&self) -> Vec<u8> {
+        self.published.lock().identity.clone()
+    }
+
+    /// Puts mail in, and wakes if somebody sleeps, watches, or must act at once.
+    pub(crate) fn post(&self, mail: Mail, is_urgent: bool) {
+        let to_wake = self.mailbox.post(mail);
+        if is_urgent || to_wake.sleepers {
+            self.wake_up.signal();
+        }
+        self.wake_watchers(to_wake);
+    }
+
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.mailbox.has_mail()
+    }
+
+    /// Wakes whoever sleeps or watches, to look again.
+    pub(crate) fn wake(&self) {
+        let to_wake = self.mailbox.call();
+        if to_wake.sleepers {
+            self.wake_up.signal();
+        }
+        self.wake_watchers(to_wake);
+    }
+
+    /// Wakes one of those who sleep; it wakes the next one, if that may have what it wants.
+    pub(crate) fn wake_one(&self) {
+        self.wake_up.signal();
+    }
+
+    /// Wakes those who watch from outside.
+    pub(crate) fn tell_watchers(&self) {
+        let to_wake = self.mailbox.call();
+        self.wake_watchers(to_wake);
+    }
+
+    fn wake_watchers(&self, to_wake: ToWake) {
+        if to_wake.watchers
+            && let Some(wake_up) = self.outer_wake_up.get()
+        {
+            wake_up.signal();
+            self.mailbox.was_signalled();
+        }
+    }
+
+    /// Whoever watches is about to look. What happens from now on wakes again.
+    #[inline]
+    pub(crate) fn silence(&self) {
+        if self.mailbox.heard() == Heard::Signal
+            && let Some(wake_up) = self.outer_wake_up.get()
+        {
+            wake_up.drain();
+            self.mailbox.hush();
+        }
+    }
+
+    /// Takes the wake-up of those who sleep.
+    pub(crate) fn drain(&self) {
+        self.wake_up.drain();
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.mailbox.is_watched()
+    }
+
+    /// The outer wake-up, which is signalled at first.
+    fn outer_wake_up(&self) -> io::Result<&EventFd> {
+        if let Some(wake_up) = self.outer_wake_up.get() {
+            return Ok(wake_up);
+        }
+        let wake_up = EventFd::new()?;
+        wake_up.signal();
+        let mut is_mine = false;
+        let wake_up = self.outer_wake_up.get_or_init(|| {
+            is_mine = true;
+            wake_up
+        });
+        if is_mine {
+            self.mailbox.watch();
+        }
+        Ok(wake_up)
+    }
+
+    /// A descriptor that can be read when something may have changed.
+    pub(crate) fn watch_fd(&self) -> io::Result<RawFd> {
+        if self.outer_set.get().is_none() {
+            let outer = Epoll::new()?;
+            for (token, fd) in self.watch_fds()?.into_iter().enumerate() {
+                outer.add(fd, token as u64, Interest::READ)?;
+            }
+            // Another thread's is as good.
+            let _ = self.outer_set.set(outer);
+        }
+        Ok(self.outer_set.get().map_or(-1, |outer| outer.as_fd().as_raw_fd()))
+    }
+
+    /// The two descriptors of which one can be read when something may have changed: the set, and the outer wake-up.
+    pub(crate) fn watch_fds(&self) -> io::Result<[BorrowedFd<'_>; 2]> {
+        Ok([self.set.as_fd(), self.outer_wake_up()?.as_fd()])
+    }
+
+    /// The program has looked, at least at what is in memory. Written under the socket's lock; the background only sees
+    /// whether it moves.
+    #[inline]
+    pub(crate) fn count_look(&self) {
+        self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+impl Neighbour for Notifier {
+    fn tell(&self, change: Change, conn: ConnRef, is_urgent: bool) {
+        self.post(Mail::Lane(conn, change), is_urgent);
+    }
+
+    fn met(&self, conn: ConnRef, identity: Vec<u8>) {
+        self.post(Mail::Met(conn, identity), false);
+    }
+}

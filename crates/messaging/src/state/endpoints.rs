@@ -1,0 +1,45 @@
+//! The endpoints of a socket: what it has bound, and what it connects to.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use crate::backoff::Backoff;
+use crate::endpoint::{Endpoint, IpcName, Transport};
+
+/// In a token: it is a listener's, and the rest is its place.
+pub(super) const LISTENER: u64 = 1 << 63;
+/// An endpoint that was bound.
+pub(super) struct Bound {
+    pub(super) text: String,
+    pub(super) listener: Option<OwnedFd>,
+    /// Removes what was made for it.
+    pub(super) _ipc: Option<IpcName>,
+    pub(super) inproc: Option<String>,
+    pub(super) transport: Transport,
+}
+
+impl Bound {
+    /// Whether those who connect to it may wait a little, since nobody else is heard by the kernel.
+    pub(super) fn is_near(&self) -> bool {
+        matches!(self.transport, Transport::Inproc | Transport::Shm)
+    }
+}
+
+/// An endpoint that was connected to.
+pub(super) struct Dial {
+    pub(super) text: String,
+    pub(super) endpoint: Endpoint,
+    /// Its connection, which lasts while the endpoint does.
+    pub(super) conn: u32,
+    pub(super) backoff: Backoff,
+    /// Addresses that are still to be tried.
+    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) routing_id: Option<Vec<u8>>,
+    /// Given up, by RECONNECT_STOP or since it is never to be tried again.
+    pub(super) is_over: bool,
+}
+
+/// The number of a descriptor, for a monitor.
+pub(super) fn raw(fd: &OwnedFd) -> i32 {
+    std::os::fd::AsRawFd::as_raw_fd(fd)
+}
