@@ -1,5 +1,5 @@
-//! Connections inside a process: two lanes of frames, one for each direction. A lane knows its sockets as [`Neighbour`]s
-//! alone.
+//! Connections inside a process: two lanes of frames, one for each direction. A lane knows its sockets as
+//! [`Neighbour`]s alone.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -56,7 +56,8 @@ pub(crate) struct Lane {
     most: usize,
     /// The sender was refused, and waits for room. Stored before it looks at `messages` again.
     is_refused: AtomicBool,
-    /// The receiver looks at the lane by itself, and need not hear of changes. Changed by the receiver under its socket's lock.
+    /// The receiver looks at the lane by itself, and need not hear of changes. Changed by the receiver under its
+    /// socket's lock.
     is_polled: AtomicBool,
     /// One of the ends is gone.
     is_ended: AtomicBool,

@@ -3,10 +3,10 @@
 use zeroize::Zeroize;
 
 use crate::frame::{self, Header};
-use crate::mechanism::{Exchange, Next, Outcome};
+use crate::mechanism::{End, Next, Outcome, Turn, end_of};
 use crate::metadata::Properties;
 use crate::zap::Reply;
-use crate::{Command, Config, CurveSession, HandshakeError, SocketType, command, greeting, zap};
+use crate::{Command, Config, CurveSession, HandshakeError, Mechanism, SocketType, command, greeting, zap};
 
 /// The longest command of a handshake. The keys and names of the protocol take less than 1 KiB; the rest is metadata.
 const LONGEST: u64 = 16 * 1024;
@@ -34,7 +34,7 @@ pub enum Status {
 #[derive(Debug)]
 pub struct Handshake {
     config: Config,
-    exchange: Exchange,
+    end: Box<dyn End>,
     stage: Stage,
     /// What has come of the greeting, or of a frame; wiped when done with, since it may hold a password.
     buffer: Vec<u8>,
@@ -86,8 +86,8 @@ impl Handshake {
     /// If the identity, or PLAIN's name or password, is longer than 255 bytes.
     pub fn new(config: Config) -> Self {
         assert!(config.identity.len() <= 255, "an identity has at most 255 bytes");
-        let exchange = Exchange::new(&config.mechanism);
-        Self { config, exchange, stage: Stage::Greeting, buffer: Vec::new(), minor: 0, allowed: None }
+        let end = end_of(&config.mechanism);
+        Self { config, end, stage: Stage::Greeting, buffer: Vec::new(), minor: 0, allowed: None }
     }
 
     /// Appends our greeting, with which the conversation begins.
@@ -155,7 +155,7 @@ impl Handshake {
                 self.wipe();
                 if reply.status == 200 {
                     self.allowed = Some(reply);
-                    let next = self.exchange.allowed(&self.config, out)?;
+                    let next = self.end.allowed(&mut Turn { config: &self.config, out });
                     self.proceed(next);
                     return Ok(());
                 }
@@ -201,7 +201,7 @@ impl Handshake {
         let Some(minor) = greeting::parse(&self.buffer, &self.config.mechanism)? else { return Ok(false) };
         self.minor = minor;
         self.buffer.clear();
-        let next = self.exchange.greeted(&self.config, out)?;
+        let next = self.end.greeted(&mut Turn { config: &self.config, out })?;
         self.proceed(next);
         Ok(true)
     }
@@ -247,15 +247,15 @@ impl Handshake {
     fn refuse(&self, status: u16, out: &mut Vec<u8>) {
         send(out, |body| {
             Command::Error(status.to_string().as_bytes()).encode(body);
-            if matches!(self.exchange, Exchange::PlainServer(_)) {
+            if matches!(self.config.mechanism, Mechanism::PlainServer) {
                 body.splice(..ERROR.len(), MISSPELT.iter().copied());
             }
         });
     }
 
     fn obey(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Next, HandshakeError> {
-        let misspelt = match (&self.exchange, body.strip_prefix(MISSPELT)) {
-            (Exchange::PlainClient(_), Some(rest)) => Some([ERROR, rest].concat()),
+        let misspelt = match (&self.config.mechanism, body.strip_prefix(MISSPELT)) {
+            (Mechanism::PlainClient { .. }, Some(rest)) => Some([ERROR, rest].concat()),
             _ => None,
         };
         let body = misspelt.as_deref().unwrap_or(body);
@@ -267,7 +267,12 @@ impl Handshake {
                 }
                 _ => unreachable!("its name is ERROR"),
             },
-            _ => self.exchange.command(name, data, &self.config, out),
+            _ => {
+                let reaction = self.end.command(name, data, &mut Turn { config: &self.config, out })?;
+                reaction.ok_or_else(|| HandshakeError::Unexpected {
+                    name: String::from_utf8_lossy(name).into_owned(),
+                })
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The protocol on every schedule that loom finds. A socket is modelled: its lock, what was read into memory, and the
 //! kernel, whose descriptors are level-triggered. The steps are those of `SharedSocket::wait`,
-//! `SocketState::look`, `SocketState::attend`, `SocketState::rouse` and `poll`, in their order. A sleeper that nobody wakes
-//! is a deadlock, which loom reports.
+//! `SocketState::look`, `SocketState::attend`, `SocketState::rouse` and `poll`, in their order. A sleeper that nobody
+//! wakes is a deadlock, which loom reports.
 
 use ropewalk_sync::loom::model::Builder;
 use ropewalk_sync::loom::thread;
@@ -296,8 +296,8 @@ fn a_close_wakes_all_who_sleep() {
     });
 }
 
-/// Who watches sleeps on a wake-up of its own and on the set. It hears of everything; and when it has looked at everything
-/// there is silence, or it would turn in circles.
+/// Who watches sleeps on a wake-up of its own and on the set. It hears of everything; and when it has looked at
+/// everything there is silence, or it would turn in circles.
 #[test]
 fn a_watcher_misses_nothing_and_has_silence_afterwards() {
     for from_background in [false, true] {

@@ -1,5 +1,5 @@
-//! Connections through shared memory: whose words are looked at, and which peers are to wake this end. The `README.md` has the
-//! protocol, "Shared memory".
+//! Connections through shared memory: whose words are looked at, and which peers are to wake this end. The `README.md`
+//! has the protocol, "Shared memory".
 
 use std::sync::Arc;
 
@@ -82,8 +82,8 @@ impl SocketState {
         }
     }
 
-    /// Arms them all: their peers wake this end for what comes from now on. True if something has come before, which is to be
-    /// taken.
+    /// Arms them all: their peers wake this end for what comes from now on. True if something has come before, which is
+    /// to be taken.
     fn arm(&mut self) -> bool {
         let mut is_news = false;
         for hot in std::mem::take(Arc::make_mut(&mut self.hot)) {

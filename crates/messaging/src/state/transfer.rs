@@ -164,7 +164,8 @@ impl SocketState {
         let Some(conn) = self.conns.get(index as usize).and_then(Option::as_deref) else { return };
         let set = &self.me.set;
         let token = conn.me.token();
-        // A peer in shared memory is not asked for wake-ups while reading is paused, and sees itself when there is no room.
+        // A peer in shared memory is not asked for wake-ups while reading is paused, and sees itself when there is no
+        // room.
         let Link::Stream(fd) = &conn.link else { return };
         let interest = match (!conn.is_paused, conn.is_blocked) {
             (true, true) => Interest::READ | Interest::WRITE,

@@ -2,12 +2,11 @@
 //!
 //! The names of the keys are those of RFC 26: C and S last, C' and S' are for this connection.
 
-use super::{Next, Outcome, Reaction};
+use super::{End, Next, Reaction, Turn};
 use crate::curve::{CurveSession, Keypair, Role, SharedKey, long_nonce, random, short_nonce};
 use crate::error::Step;
-use crate::handshake::send;
-use crate::metadata::{self, Introduction};
-use crate::{Command, Config, HandshakeError, Session};
+use crate::metadata;
+use crate::{HandshakeError, Session};
 
 pub(crate) struct CurveClient {
     server: [u8; 32],
@@ -15,52 +14,24 @@ pub(crate) struct CurveClient {
     lasting: Keypair,
     /// C' and c'.
     passing: Keypair,
-    state: State,
+    awaits: Awaits,
 }
 
-enum State {
+/// The command that comes next.
+enum Awaits {
     Welcome,
     /// With what both ends share for this connection: S' and c'.
     Ready(SharedKey),
-    Done,
+    Nothing,
 }
 
 impl CurveClient {
     pub(super) fn new(server: &[u8; 32], public: &[u8; 32], secret: &[u8; 32]) -> Self {
         let lasting = Keypair::new(*public, secret);
-        Self { server: *server, lasting, passing: Keypair::generate(), state: State::Welcome }
+        Self { server: *server, lasting, passing: Keypair::generate(), awaits: Awaits::Welcome }
     }
 
-    pub(super) fn greeted(&mut self, out: &mut Vec<u8>) -> Result<Next, HandshakeError> {
-        let key = self.passing.share(&self.server).ok_or(HandshakeError::Cryptographic(Step::Hello))?;
-        let mut hello = vec![1, 0]; // The version of CurveZMQ.
-        hello.resize(2 + 72, 0); // So long that an answer is no amplification.
-        hello.extend_from_slice(&self.passing.public);
-        hello.extend_from_slice(&1_u64.to_be_bytes());
-        key.seal(&short_nonce(b"CurveZMQHELLO---", 1), &[0; 64], &mut hello);
-        send(out, |body| Command::Unknown { name: b"HELLO", data: &hello }.encode(body));
-        Ok(Next::More)
-    }
-
-    pub(super) fn command(
-        &mut self,
-        name: &[u8],
-        data: &[u8],
-        config: &Config,
-        out: &mut Vec<u8>,
-    ) -> Reaction {
-        match (&self.state, name) {
-            (State::Welcome, b"WELCOME") => self.welcomed(data, config, out).map(Some),
-            (State::Ready(key), b"READY") => {
-                let (next, state) = Self::ready(key, data, config)?;
-                self.state = state;
-                Ok(Some(next))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn welcomed(&mut self, data: &[u8], config: &Config, out: &mut Vec<u8>) -> Result<Next, HandshakeError> {
+    fn welcomed(&mut self, data: &[u8], turn: &mut Turn<'_>) -> Result<Next, HandshakeError> {
         let Some((nonce, sealed)) = data.split_first_chunk::<16>() else {
             return Err(HandshakeError::Malformed(Step::Welcome));
         };
@@ -83,17 +54,17 @@ impl CurveClient {
         plain.extend_from_slice(&nonce);
         let key = self.lasting.share(connection).ok_or_else(broken)?;
         key.seal(&long_nonce(b"VOUCH---", &nonce), &vouched, &mut plain);
-        metadata::introduce(config, &mut plain);
+        metadata::introduce(turn.config, &mut plain);
 
         let mut initiate = cookie.to_vec();
         initiate.extend_from_slice(&2_u64.to_be_bytes());
         shared.seal(&short_nonce(b"CurveZMQINITIATE", 2), &plain, &mut initiate);
-        send(out, |body| Command::Unknown { name: b"INITIATE", data: &initiate }.encode(body));
-        self.state = State::Ready(shared);
+        turn.send(b"INITIATE", &initiate);
+        self.awaits = Awaits::Ready(shared);
         Ok(Next::More)
     }
 
-    fn ready(key: &SharedKey, data: &[u8], config: &Config) -> Result<(Next, State), HandshakeError> {
+    fn ready(key: &SharedKey, data: &[u8], turn: &Turn<'_>) -> Result<Next, HandshakeError> {
         let Some((nonce, sealed)) = data.split_first_chunk::<8>() else {
             return Err(HandshakeError::Malformed(Step::Ready));
         };
@@ -104,9 +75,34 @@ impl CurveClient {
         let mut metadata = Vec::new();
         key.open(&short_nonce(b"CurveZMQREADY---", nonce), sealed, &mut metadata)
             .ok_or(HandshakeError::Cryptographic(Step::Ready))?;
-        let peer = Introduction::of_peer(&metadata, config)?;
+        let peer = turn.peer(&metadata)?;
         let session = Session::Curve(Box::new(CurveSession::new(Role::Client, key, 2, nonce)));
-        Ok((Next::Done(Box::new(Outcome { peer, session })), State::Done))
+        Ok(Next::done(peer, session))
+    }
+}
+
+impl End for CurveClient {
+    fn greeted(&mut self, turn: &mut Turn<'_>) -> Result<Next, HandshakeError> {
+        let key = self.passing.share(&self.server).ok_or(HandshakeError::Cryptographic(Step::Hello))?;
+        let mut hello = vec![1, 0]; // The version of CurveZMQ.
+        hello.resize(2 + 72, 0); // So long that an answer is no amplification.
+        hello.extend_from_slice(&self.passing.public);
+        hello.extend_from_slice(&1_u64.to_be_bytes());
+        key.seal(&short_nonce(b"CurveZMQHELLO---", 1), &[0; 64], &mut hello);
+        turn.send(b"HELLO", &hello);
+        Ok(Next::More)
+    }
+
+    fn command(&mut self, name: &[u8], data: &[u8], turn: &mut Turn<'_>) -> Reaction {
+        match (&self.awaits, name) {
+            (Awaits::Welcome, b"WELCOME") => self.welcomed(data, turn).map(Some),
+            (Awaits::Ready(key), b"READY") => {
+                let next = Self::ready(key, data, turn)?;
+                self.awaits = Awaits::Nothing;
+                Ok(Some(next))
+            }
+            _ => Ok(None),
+        }
     }
 }
 

@@ -3,29 +3,29 @@
 //! Between WELCOME and INITIATE nothing is kept but the key of the cookie: the keys of the connection are in the
 //! cookie, which the client brings back. The names of the keys are those of RFC 26.
 
-use super::{Next, Outcome, Reaction};
+use super::{End, Next, Reaction, Turn};
 use crate::curve::{CurveSession, Keypair, Role, SharedKey, long_nonce, random, same, short_nonce};
 use crate::error::Step;
-use crate::handshake::send;
-use crate::metadata::{self, Introduction};
-use crate::{Command, Config, HandshakeError, Session};
+use crate::metadata::Introduction;
+use crate::{HandshakeError, Session};
 
 pub(crate) struct CurveServer {
     /// S and s.
     lasting: Keypair,
-    state: State,
+    awaits: Awaits,
 }
 
-enum State {
+/// What comes next.
+enum Awaits {
     Hello,
     Initiate {
         cookie: SharedKey,
         /// The nonce of HELLO.
         nonce: u64,
     },
-    /// The handler judges.
-    Judged(Box<Judged>),
-    Done,
+    /// The handler's judgement.
+    Judgement(Box<Judged>),
+    Nothing,
 }
 
 struct Judged {
@@ -38,31 +38,10 @@ struct Judged {
 
 impl CurveServer {
     pub(super) fn new(public: &[u8; 32], secret: &[u8; 32]) -> Self {
-        Self { lasting: Keypair::new(*public, secret), state: State::Hello }
+        Self { lasting: Keypair::new(*public, secret), awaits: Awaits::Hello }
     }
 
-    pub(super) fn command(
-        &mut self,
-        name: &[u8],
-        data: &[u8],
-        config: &Config,
-        out: &mut Vec<u8>,
-    ) -> Reaction {
-        match (&self.state, name) {
-            (State::Hello, b"HELLO") => self.hello(data, out).map(Some),
-            (State::Initiate { cookie, nonce }, b"INITIATE") => {
-                let (client, judged) = self.initiate(cookie, *nonce, data, config)?;
-                self.state = State::Judged(Box::new(judged));
-                Ok(Some(match config.zap {
-                    Some(_) => Next::AskZap(vec![client.to_vec()]),
-                    None => self.allowed(config, out),
-                }))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn hello(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<Next, HandshakeError> {
+    fn hello(&mut self, data: &[u8], turn: &mut Turn<'_>) -> Result<Next, HandshakeError> {
         let malformed = || HandshakeError::Malformed(Step::Hello);
         if data.len() != 2 + 72 + 32 + 8 + 80 || data[0] != 1 {
             return Err(malformed());
@@ -85,15 +64,15 @@ impl CurveServer {
         plain[..32].copy_from_slice(passing);
         plain[32..].copy_from_slice(ours.secret());
         let cookie_nonce: [u8; 16] = random();
-        let mut told = ours.public.to_vec();
-        told.extend_from_slice(&cookie_nonce);
-        cookie.seal(&long_nonce(b"COOKIE--", &cookie_nonce), plain.as_slice(), &mut told);
+        let mut plain_welcome = ours.public.to_vec();
+        plain_welcome.extend_from_slice(&cookie_nonce);
+        cookie.seal(&long_nonce(b"COOKIE--", &cookie_nonce), plain.as_slice(), &mut plain_welcome);
 
         let welcome_nonce: [u8; 16] = random();
         let mut welcome = welcome_nonce.to_vec();
-        key.seal(&long_nonce(b"WELCOME-", &welcome_nonce), &told, &mut welcome);
-        send(out, |body| Command::Unknown { name: b"WELCOME", data: &welcome }.encode(body));
-        self.state = State::Initiate { cookie, nonce };
+        key.seal(&long_nonce(b"WELCOME-", &welcome_nonce), &plain_welcome, &mut welcome);
+        turn.send(b"WELCOME", &welcome);
+        self.awaits = Awaits::Initiate { cookie, nonce };
         Ok(Next::More)
     }
 
@@ -103,7 +82,7 @@ impl CurveServer {
         cookie: &SharedKey,
         hello: u64,
         data: &[u8],
-        config: &Config,
+        turn: &Turn<'_>,
     ) -> Result<([u8; 32], Judged), HandshakeError> {
         let malformed = || HandshakeError::Malformed(Step::Initiate);
         let broken = || HandshakeError::Cryptographic(Step::Initiate);
@@ -137,21 +116,32 @@ impl CurveServer {
         if !(same(its_passing, passing) & same(its_server, &self.lasting.public)) {
             return Err(broken());
         }
-        Ok((*client, Judged { key, peer: Introduction::of_peer(metadata, config)?, nonce }))
+        Ok((*client, Judged { key, peer: turn.peer(metadata)?, nonce }))
+    }
+}
+
+impl End for CurveServer {
+    fn command(&mut self, name: &[u8], data: &[u8], turn: &mut Turn<'_>) -> Reaction {
+        match (&self.awaits, name) {
+            (Awaits::Hello, b"HELLO") => self.hello(data, turn).map(Some),
+            (Awaits::Initiate { cookie, nonce }, b"INITIATE") => {
+                let (client, judged) = self.initiate(cookie, *nonce, data, turn)?;
+                self.awaits = Awaits::Judgement(Box::new(judged));
+                Ok(Some(turn.judge(self, || vec![client.to_vec()])))
+            }
+            _ => Ok(None),
+        }
     }
 
-    pub(super) fn allowed(&mut self, config: &Config, out: &mut Vec<u8>) -> Next {
-        let State::Judged(judged) = std::mem::replace(&mut self.state, State::Done) else {
+    fn allowed(&mut self, turn: &mut Turn<'_>) -> Next {
+        let Awaits::Judgement(judged) = std::mem::replace(&mut self.awaits, Awaits::Nothing) else {
             unreachable!("a client was judged")
         };
         let Judged { key, peer, nonce } = *judged;
-        let mut metadata = Vec::new();
-        metadata::introduce(config, &mut metadata);
         let mut ready = 1_u64.to_be_bytes().to_vec();
-        key.seal(&short_nonce(b"CurveZMQREADY---", 1), &metadata, &mut ready);
-        send(out, |body| Command::Ready(&ready).encode(body));
-        let session = Session::Curve(Box::new(CurveSession::new(Role::Server, &key, 1, nonce)));
-        Next::Done(Box::new(Outcome { peer, session }))
+        key.seal(&short_nonce(b"CurveZMQREADY---", 1), &turn.introduction(), &mut ready);
+        turn.send(b"READY", &ready);
+        Next::done(peer, Session::Curve(Box::new(CurveSession::new(Role::Server, &key, 1, nonce))))
     }
 }
 

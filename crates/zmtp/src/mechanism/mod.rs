@@ -1,4 +1,4 @@
-//! What the mechanisms have in common, and which is which. Each file is one end of one of them, and all have the same
+//! What the mechanisms have in common, and which is which. Each file is one end of one of them, and takes the same
 //! three steps: `greeted`, `command`, and `allowed` if a ZAP handler may be asked.
 
 mod curve_client;
@@ -7,8 +7,11 @@ mod null;
 mod plain_client;
 mod plain_server;
 
-use crate::metadata::Introduction;
-use crate::{Config, HandshakeError, Mechanism, Session};
+use std::fmt;
+
+use crate::handshake::send;
+use crate::metadata::{self, Introduction};
+use crate::{Command, Config, HandshakeError, Mechanism, Session};
 
 use curve_client::CurveClient;
 use curve_server::CurveServer;
@@ -26,6 +29,12 @@ pub(crate) enum Next {
     Done(Box<Outcome>),
 }
 
+impl Next {
+    fn done(peer: Introduction, session: Session) -> Self {
+        Self::Done(Box::new(Outcome { peer, session }))
+    }
+}
+
 /// What a handshake ends with.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -33,71 +42,68 @@ pub(crate) struct Outcome {
     pub(crate) session: Session,
 }
 
-/// One end of a mechanism.
-#[derive(Debug)]
-pub(crate) enum Exchange {
-    Null(Null),
-    PlainClient(PlainClient),
-    PlainServer(PlainServer),
-    CurveClient(Box<CurveClient>),
-    CurveServer(Box<CurveServer>),
+/// What a command leads to; `None` if it does not belong here.
+type Reaction = Result<Option<Next>, HandshakeError>;
+
+/// What an end needs in a step: its configuration, and the bytes that go to the peer.
+pub(crate) struct Turn<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) out: &'a mut Vec<u8>,
 }
 
-impl Exchange {
-    pub(crate) fn new(mechanism: &Mechanism) -> Self {
-        match mechanism {
-            Mechanism::Null => Self::Null(Null),
-            Mechanism::PlainServer => Self::PlainServer(PlainServer::new()),
-            Mechanism::PlainClient { username, password } => {
-                Self::PlainClient(PlainClient::new(username, password))
-            }
-            Mechanism::CurveServer { public, secret } => {
-                Self::CurveServer(Box::new(CurveServer::new(public, secret)))
-            }
-            Mechanism::CurveClient { server, public, secret } => {
-                Self::CurveClient(Box::new(CurveClient::new(server, public, secret)))
-            }
-        }
+impl Turn<'_> {
+    fn send(&mut self, name: &[u8], data: &[u8]) {
+        send(self.out, |body| Command::Unknown { name, data }.encode(body));
     }
 
-    /// The peer's greeting has come, and suits ours.
-    pub(crate) fn greeted(&mut self, config: &Config, out: &mut Vec<u8>) -> Result<Next, HandshakeError> {
-        match self {
-            Self::Null(end) => Ok(end.greeted(config, out)),
-            Self::PlainClient(end) => Ok(end.greeted(out)),
-            Self::CurveClient(end) => end.greeted(out),
-            Self::PlainServer(_) | Self::CurveServer(_) => Ok(Next::More),
+    /// What this end says of itself.
+    fn introduction(&self) -> Vec<u8> {
+        let mut metadata = Vec::new();
+        metadata::introduce(self.config, &mut metadata);
+        metadata
+    }
+
+    /// What the peer says of itself.
+    fn peer(&self, metadata: &[u8]) -> Result<Introduction, HandshakeError> {
+        Introduction::of_peer(metadata, self.config)
+    }
+
+    /// Asks the handler, if there is one; else the peer is allowed in.
+    fn judge(&mut self, end: &mut impl End, credentials: impl FnOnce() -> Vec<Vec<u8>>) -> Next {
+        match self.config.zap {
+            Some(_) => Next::AskZap(credentials()),
+            None => end.allowed(self),
         }
+    }
+}
+
+/// One end of a mechanism.
+pub(crate) trait End: Send + fmt::Debug {
+    /// The peer's greeting has come, and suits ours.
+    fn greeted(&mut self, turn: &mut Turn<'_>) -> Result<Next, HandshakeError> {
+        let _ = turn;
+        Ok(Next::More)
     }
 
     /// A command has come that is no ERROR.
-    pub(crate) fn command(
-        &mut self,
-        name: &[u8],
-        data: &[u8],
-        config: &Config,
-        out: &mut Vec<u8>,
-    ) -> Result<Next, HandshakeError> {
-        let next = match self {
-            Self::Null(end) => end.command(name, data, config),
-            Self::PlainClient(end) => end.command(name, data, config, out),
-            Self::PlainServer(end) => end.command(name, data, config, out),
-            Self::CurveClient(end) => end.command(name, data, config, out),
-            Self::CurveServer(end) => end.command(name, data, config, out),
-        };
-        next?.ok_or_else(|| HandshakeError::Unexpected { name: String::from_utf8_lossy(name).into_owned() })
-    }
+    fn command(&mut self, name: &[u8], data: &[u8], turn: &mut Turn<'_>) -> Reaction;
 
-    /// The handler lets the peer in.
-    pub(crate) fn allowed(&mut self, config: &Config, out: &mut Vec<u8>) -> Result<Next, HandshakeError> {
-        match self {
-            Self::Null(end) => Ok(end.allowed(config, out)),
-            Self::PlainServer(end) => Ok(end.allowed(out)),
-            Self::CurveServer(end) => Ok(end.allowed(config, out)),
-            Self::PlainClient(_) | Self::CurveClient(_) => unreachable!("clients ask nobody"),
-        }
+    /// The handler lets the peer in. Clients ask no handler.
+    fn allowed(&mut self, turn: &mut Turn<'_>) -> Next {
+        let _ = turn;
+        unreachable!("clients ask nobody")
     }
 }
 
-/// What a command leads to; `None` if it does not belong here.
-type Reaction = Result<Option<Next>, HandshakeError>;
+/// This end of a mechanism.
+pub(crate) fn end_of(mechanism: &Mechanism) -> Box<dyn End> {
+    match mechanism {
+        Mechanism::Null => Box::new(Null),
+        Mechanism::PlainServer => Box::new(PlainServer::new()),
+        Mechanism::PlainClient { username, password } => Box::new(PlainClient::new(username, password)),
+        Mechanism::CurveServer { public, secret } => Box::new(CurveServer::new(public, secret)),
+        Mechanism::CurveClient { server, public, secret } => {
+            Box::new(CurveClient::new(server, public, secret))
+        }
+    }
+}

@@ -1,21 +1,20 @@
-//! PLAIN, the end that tells who it is: HELLO, then INITIATE for a WELCOME, then a READY comes.
+//! PLAIN, the end that says who it is: HELLO, then INITIATE for a WELCOME, then a READY comes.
 
 use zeroize::Zeroizing;
 
-use super::{Next, Outcome, Reaction};
+use super::{End, Next, Reaction, Turn};
 use crate::error::Step;
-use crate::handshake::send;
-use crate::metadata::{self, Introduction};
-use crate::{Command, Config, HandshakeError, Session};
+use crate::{HandshakeError, Session};
 
+/// The command that comes next.
 #[derive(Debug)]
-enum State {
+enum Awaits {
     Welcome,
     Ready,
 }
 
 pub(crate) struct PlainClient {
-    state: State,
+    awaits: Awaits,
     /// Name and password, each after its length.
     hello: Zeroizing<Vec<u8>>,
 }
@@ -27,36 +26,27 @@ impl PlainClient {
             hello.push(u8::try_from(text.len()).expect("a name or password has at most 255 bytes"));
             hello.extend_from_slice(text);
         }
-        Self { state: State::Welcome, hello }
+        Self { awaits: Awaits::Welcome, hello }
+    }
+}
+
+impl End for PlainClient {
+    fn greeted(&mut self, turn: &mut Turn<'_>) -> Result<Next, HandshakeError> {
+        turn.send(b"HELLO", &self.hello);
+        Ok(Next::More)
     }
 
-    pub(super) fn greeted(&mut self, out: &mut Vec<u8>) -> Next {
-        send(out, |body| Command::Unknown { name: b"HELLO", data: &self.hello }.encode(body));
-        Next::More
-    }
-
-    pub(super) fn command(
-        &mut self,
-        name: &[u8],
-        data: &[u8],
-        config: &Config,
-        out: &mut Vec<u8>,
-    ) -> Reaction {
-        match (&self.state, name) {
-            (State::Welcome, b"WELCOME") => {
+    fn command(&mut self, name: &[u8], data: &[u8], turn: &mut Turn<'_>) -> Reaction {
+        match (&self.awaits, name) {
+            (Awaits::Welcome, b"WELCOME") => {
                 if !data.is_empty() {
                     return Err(HandshakeError::Malformed(Step::Welcome));
                 }
-                let mut metadata = Vec::new();
-                metadata::introduce(config, &mut metadata);
-                send(out, |body| Command::Unknown { name: b"INITIATE", data: &metadata }.encode(body));
-                self.state = State::Ready;
+                turn.send(b"INITIATE", &turn.introduction());
+                self.awaits = Awaits::Ready;
                 Ok(Some(Next::More))
             }
-            (State::Ready, b"READY") => {
-                let peer = Introduction::of_peer(data, config)?;
-                Ok(Some(Next::Done(Box::new(Outcome { peer, session: Session::Clear }))))
-            }
+            (Awaits::Ready, b"READY") => Ok(Some(Next::done(turn.peer(data)?, Session::Clear))),
             _ => Ok(None),
         }
     }
@@ -64,6 +54,6 @@ impl PlainClient {
 
 impl std::fmt::Debug for PlainClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PlainClient").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("PlainClient").field("awaits", &self.awaits).finish_non_exhaustive()
     }
 }

@@ -1,59 +1,49 @@
 //! PLAIN, the end that checks: a HELLO comes, the handler judges it, WELCOME, an INITIATE comes, READY.
 
-use super::{Next, Outcome, Reaction};
+use super::{End, Next, Reaction, Turn};
 use crate::error::Step;
-use crate::handshake::send;
-use crate::metadata::{self, Introduction};
-use crate::{Command, Config, HandshakeError, Session};
+use crate::{HandshakeError, Session};
 
+/// The command that comes next.
 #[derive(Debug)]
-enum State {
+enum Awaits {
     Hello,
     Initiate,
 }
 
 #[derive(Debug)]
 pub(crate) struct PlainServer {
-    state: State,
+    awaits: Awaits,
 }
 
 impl PlainServer {
     pub(super) fn new() -> Self {
-        Self { state: State::Hello }
+        Self { awaits: Awaits::Hello }
     }
+}
 
-    pub(super) fn command(
-        &mut self,
-        name: &[u8],
-        data: &[u8],
-        config: &Config,
-        out: &mut Vec<u8>,
-    ) -> Reaction {
-        match (&self.state, name) {
-            (State::Hello, b"HELLO") => {
+impl End for PlainServer {
+    fn command(&mut self, name: &[u8], data: &[u8], turn: &mut Turn<'_>) -> Reaction {
+        match (&self.awaits, name) {
+            (Awaits::Hello, b"HELLO") => {
                 let (username, rest) = split_text(data)?;
                 let (password, []) = split_text(rest)? else {
                     return Err(HandshakeError::Malformed(Step::Hello));
                 };
-                Ok(Some(match config.zap {
-                    Some(_) => Next::AskZap(vec![username.to_vec(), password.to_vec()]),
-                    None => self.allowed(out),
-                }))
+                Ok(Some(turn.judge(self, || vec![username.to_vec(), password.to_vec()])))
             }
-            (State::Initiate, b"INITIATE") => {
-                let peer = Introduction::of_peer(data, config)?;
-                let mut metadata = Vec::new();
-                metadata::introduce(config, &mut metadata);
-                send(out, |body| Command::Ready(&metadata).encode(body));
-                Ok(Some(Next::Done(Box::new(Outcome { peer, session: Session::Clear }))))
+            (Awaits::Initiate, b"INITIATE") => {
+                let peer = turn.peer(data)?;
+                turn.send(b"READY", &turn.introduction());
+                Ok(Some(Next::done(peer, Session::Clear)))
             }
             _ => Ok(None),
         }
     }
 
-    pub(super) fn allowed(&mut self, out: &mut Vec<u8>) -> Next {
-        send(out, |body| Command::Unknown { name: b"WELCOME", data: b"" }.encode(body));
-        self.state = State::Initiate;
+    fn allowed(&mut self, turn: &mut Turn<'_>) -> Next {
+        turn.send(b"WELCOME", b"");
+        self.awaits = Awaits::Initiate;
         Next::More
     }
 }
