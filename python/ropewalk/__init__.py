@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ropewalk.pool.parent._pool import Pool
     from ropewalk.pool.parent._spawn import restart_preloads
     from ropewalk.pool.parent._statistics import PoolStatistics, WorkerStatistics
-    from ropewalk.pool.parent._view import PoolOptions
+    from ropewalk.pool.parent._tasks import PoolOptions
     from ropewalk.result import Err, Ok, Result
     from ropewalk.shared import share
 
@@ -137,7 +137,7 @@ __all__ = [
 #: Where the names live that are not errors; those are all in `_errors`.
 _HOMES = {
     "Pool": "pool.parent._pool",
-    "PoolOptions": "pool.parent._view",
+    "PoolOptions": "pool.parent._tasks",
     "MapIterator": "pool.parent._map",
     "restart_preloads": "pool.parent._spawn",
     "PoolStatistics": "pool.parent._statistics",
@@ -175,4 +175,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted(__all__)

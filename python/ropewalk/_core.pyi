@@ -74,7 +74,8 @@ def raise_later(error: BaseException, /) -> None:
 class PoolBase:
     """Submission: the part of a pool that is on the way of every task."""
 
-    def __new__(cls, settings: dict[str, Any], /) -> PoolBase: ...
+    def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
+    def _start(self, settings: dict[str, Any]) -> None: ...
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -91,8 +92,9 @@ class PoolBase:
         """Submits a call, and returns the future of its result at once.
 
         The function and its arguments are pickled now: what changes afterwards does not reach the task. What cannot be
-        sent fails the future with `EncodeError`. If the pool was made with ``max_queue``, a full queue makes the call
-        wait for room, or raise `QueueFull`, as ``on_full`` says.
+        sent fails the future with `EncodeError`. If the pool was made with a ``capacity``, a full queue makes the call
+        wait for room, or raise `QueueFull`, as ``overflow`` says. `submit_nowait` never waits, and `submit_async` is
+        awaited.
 
         Args:
             fn: what to call; any callable, a lambda or a closure too.
@@ -102,7 +104,7 @@ class PoolBase:
         Raises:
             PoolClosed: after `shutdown`.
             PoolBroken: if the pool can run nothing any more.
-            QueueFull: if the queue is full and the pool was made with ``on_full="reject"``.
+            QueueFull: if the queue is full and the pool was made with ``overflow="error"``.
 
         Examples:
             >>> import ropewalk
@@ -124,6 +126,13 @@ class PoolBase:
         kwargs: dict[str, Any] | None,
         settings: tuple[float | None, int, int, bool, float | None],
     ) -> Future[_T] | None: ...
+    def _submit_nowait(
+        self,
+        fn: Callable[..., _T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        settings: tuple[float | None, int, int, bool, float | None],
+    ) -> Future[_T]: ...
     @property
     def _waits_for_room(self) -> bool: ...
     def _room(self) -> Future[None] | None: ...

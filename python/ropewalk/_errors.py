@@ -85,10 +85,10 @@ class PoolClosed(PoolError):
 
 
 class QueueFull(PoolError, queue.Full):
-    """The pool's queue is full and the pool was made with `on_full="reject"`."""
+    """The pool's queue is full and the pool was made with `overflow="error"`, or `submit_nowait` was called."""
 
     code = "RW-POOL-FULL"
-    remedy = 'Try again later, raise `max_queue`, or use `on_full="block"`.'
+    remedy = 'Try again later, raise its `capacity`, or use `overflow="block"`.'
 
 
 class PoolBroken(PoolError, BrokenProcessPool):
@@ -161,16 +161,21 @@ class InitializerFailed(PoolBroken):
 
 
 class TaskTimeout(RopewalkError, TimeoutError):
-    """A task exceeded its `timeout`, which limits the run alone, or its `deadline`, which counts from submission."""
+    """A task exceeded its `task_timeout`, which limits the run alone, or its `deadline`, counted from submission."""
 
     code = "RW-TIMEOUT"
     remedy = "Raise the limit or split the task. `phase` says whether the task had started."
 
     def __init__(
-        self, message: str, *, seconds: float | None = None, phase: str = "running", limit: str = "timeout"
+        self,
+        message: str,
+        *,
+        seconds: float | None = None,
+        phase: str = "running",
+        limit: str = "task_timeout",
     ) -> None:
         super().__init__(message)
-        #: ``"timeout"`` or ``"deadline"``: the limit that was overrun.
+        #: ``"task_timeout"`` or ``"deadline"``: the limit that was overrun.
         self.limit = limit
         #: That limit in seconds.
         self.seconds = seconds

@@ -86,19 +86,21 @@ class _Adapter(ropewalk.Pool):
 class ThreadPoolExecutor(_Adapter):
     """`Pool(kind="thread")` made like `concurrent.futures.ThreadPoolExecutor`."""
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         max_workers: int | None = None,
         thread_name_prefix: str = "",
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
-    ) -> ThreadPoolExecutor:
-        name = thread_name_prefix or f"conformance-{next(_NUMBERS)}"
-        self = super().__new__(
-            cls, kind="thread", max_workers=max_workers, initializer=initializer, initargs=initargs, name=name
+    ) -> None:
+        self._prefix = thread_name_prefix or f"conformance-{next(_NUMBERS)}"
+        super().__init__(
+            kind="thread",
+            max_workers=max_workers,
+            initializer=initializer,
+            initargs=initargs,
+            name=self._prefix,
         )
-        self._prefix = name
-        return self
 
     @property
     def _threads(self) -> set[threading.Thread]:
@@ -114,15 +116,14 @@ class ThreadPoolExecutor(_Adapter):
 class ProcessPoolExecutor(_Adapter):
     """`Pool(kind="process", on_crash="break")` made like `concurrent.futures.ProcessPoolExecutor`."""
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         max_workers: int | None = None,
         mp_context: object = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
-    ) -> ProcessPoolExecutor:
-        return super().__new__(
-            cls,
+    ) -> None:
+        super().__init__(
             kind="process",
             max_workers=max_workers,
             initializer=initializer,

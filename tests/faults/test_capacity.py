@@ -161,7 +161,7 @@ def test_results_that_were_looked_at_hold_no_descriptors() -> None:
 
 
 def test_a_full_queue_rejects(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
-    pool = make_pool(1, kind=kind, max_queue=3, on_full="reject")
+    pool = make_pool(1, kind=kind, capacity=3, overflow="error")
     running = pool.submit(gate.hold)
     until(gate.marks)
     accepted = []
@@ -177,8 +177,29 @@ def test_a_full_queue_rejects(make_pool: Callable[..., Any], gate: Gate, kind: s
     until(lambda: pool.submit(tasks.square, 9).result(60) == 81)
 
 
+@pytest.mark.parametrize("overflow", ["block", "error"])
+def test_a_submission_that_does_not_wait(
+    make_pool: Callable[..., Any], gate: Gate, kind: str, overflow: str
+) -> None:
+    pool = make_pool(1, kind=kind, capacity=1, overflow=overflow)
+    running = pool.submit(gate.hold)
+    until(gate.marks)
+    accepted = []
+    with pytest.raises(ropewalk.QueueFull):  # noqa: PT012 -- which submission is refused is not the point
+        for n in range(100):
+            accepted.append(pool.options(priority=1).submit_nowait(tasks.square, n))  # noqa: PERF401
+    with pytest.raises(ropewalk.QueueFull):
+        pool.submit_nowait(tasks.square, number=1)
+    gate.open()
+    running.result(60)
+    assert [future.result(60) for future in accepted] == [n * n for n in range(len(accepted))]
+    pool.shutdown()
+    with pytest.raises(ropewalk.PoolClosed):
+        pool.submit_nowait(tasks.square, 1)
+
+
 def test_a_full_queue_blocks(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
-    pool = make_pool(1, kind=kind, max_queue=2, on_full="block")
+    pool = make_pool(1, kind=kind, capacity=2, overflow="block")
     pool.submit(gate.hold)
     until(gate.marks)
     futures: list[Any] = []
@@ -196,7 +217,7 @@ def test_a_full_queue_blocks(make_pool: Callable[..., Any], gate: Gate, kind: st
 
 
 def test_a_submitter_that_waits_for_room_learns_of_the_end(make_pool: Callable[..., Any], gate: Gate) -> None:
-    pool = make_pool(1, kind="process", max_queue=1)
+    pool = make_pool(1, kind="process", capacity=1)
     pool.submit(gate.hold)
     until(gate.marks)
     refused: list[BaseException] = []
@@ -276,16 +297,16 @@ def test_submit_after_shutdown(make_pool: Callable[..., Any], kind: str) -> None
         ({"threads": 100_000}, ValueError),
         ({"kind": "nope"}, ValueError),
         ({"kind": None}, ValueError),
-        ({"on_full": "drop"}, ValueError),
+        ({"overflow": "drop"}, ValueError),
         ({"on_crash": "ignore"}, ValueError),
         ({"initializer": 5}, TypeError),
-        ({"timeout": -1}, ValueError),
-        ({"timeout": "1"}, TypeError),
-        ({"timeout": float("nan")}, ValueError),
+        ({"task_timeout": -1}, ValueError),
+        ({"task_timeout": "1"}, TypeError),
+        ({"task_timeout": float("nan")}, ValueError),
         ({"retries": -1}, ValueError),
         ({"retries": 1.5}, TypeError),
         ({"priority": "high"}, TypeError),
-        ({"max_queue": 0}, ValueError),
+        ({"capacity": 0}, ValueError),
         ({"blas_threads": 0}, ValueError),
         ({"preload": "numpy"}, TypeError),
         ({"initargs": 3}, TypeError),
@@ -302,8 +323,8 @@ def test_settings_that_make_no_sense(settings: dict[str, Any], error: type[Excep
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"timeout": -0.5}, ValueError),
-        ({"timeout": "soon"}, TypeError),
+        ({"task_timeout": -0.5}, ValueError),
+        ({"task_timeout": "soon"}, TypeError),
         ({"retries": -1}, ValueError),
         ({"priority": 1.5}, TypeError),
         ({"priority": 2**40}, (ValueError, OverflowError)),

@@ -204,7 +204,7 @@ def test_a_crash_while_a_large_result_is_on_its_way(processes: Any) -> None:
 
 def test_a_worker_that_is_stopped_holds_up_nobody_else(make_pool: Callable[..., Any], gate: Gate) -> None:
     pool = make_pool(2, kind="process")
-    stuck = pool.options(timeout=3).submit(gate.hold)
+    stuck = pool.options(task_timeout=3).submit(gate.hold)
     (pid,) = until(gate.marks)
     os.kill(pid, signal.SIGSTOP)
     assert [future.result(60) for future in [pool.submit(tasks.square, n) for n in range(100)]][-1] == 99 * 99

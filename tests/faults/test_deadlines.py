@@ -20,12 +20,17 @@ import ropewalk
 
 
 def test_an_overrun_ends_the_task(processes: Any, gate: Gate) -> None:
-    future = processes.options(timeout=0.5).submit(gate.hold)
+    future = processes.options(task_timeout=0.5).submit(gate.hold)
     with pytest.raises(ropewalk.TaskTimeout) as caught:
         future.result(60)
     error = caught.value
     assert isinstance(error, TimeoutError)
-    assert (error.code, error.limit, error.phase, error.seconds) == ("RW-TIMEOUT", "timeout", "running", 0.5)
+    assert (error.code, error.limit, error.phase, error.seconds) == (
+        "RW-TIMEOUT",
+        "task_timeout",
+        "running",
+        0.5,
+    )
     (pid,) = gate.marks()
     assert future.task.worker_pid == pid
     until(lambda: not is_alive(pid))
@@ -38,7 +43,7 @@ def test_an_overrun_ends_the_task(processes: Any, gate: Gate) -> None:
 
 def test_an_overrun_in_a_pool_of_one(make_pool: Callable[..., Any], gate: Gate) -> None:
     pool = make_pool(1, kind="process")
-    late = pool.options(timeout=0.5).submit(gate.hold)
+    late = pool.options(task_timeout=0.5).submit(gate.hold)
     until(gate.marks)
     behind = [pool.submit(tasks.square, n) for n in range(20)]
     assert isinstance(late.exception(60), ropewalk.TaskTimeout)
@@ -63,7 +68,7 @@ def test_a_deadline_covers_the_wait(make_pool: Callable[..., Any], gate: Gate, k
 
 def test_an_overrun_in_a_thread_is_told_though_it_runs_on(make_pool: Callable[..., Any], gate: Gate) -> None:
     pool = make_pool(1, kind="thread")
-    late = pool.options(timeout=0.3).submit(gate.hold)
+    late = pool.options(task_timeout=0.3).submit(gate.hold)
     with pytest.raises(ropewalk.TaskTimeout) as caught:
         late.result(60)
     assert caught.value.phase == "running"
@@ -74,21 +79,21 @@ def test_an_overrun_in_a_thread_is_told_though_it_runs_on(make_pool: Callable[..
 
 
 def test_a_budget_that_is_kept_changes_nothing(pool: Any) -> None:
-    assert [pool.options(timeout=60).submit(tasks.square, n).result() for n in range(20)] == [
+    assert [pool.options(task_timeout=60).submit(tasks.square, n).result() for n in range(20)] == [
         n * n for n in range(20)
     ]
-    assert list(pool.options(timeout=60).map(tasks.square, range(20))) == [n * n for n in range(20)]
+    assert list(pool.options(task_timeout=60).map(tasks.square, range(20))) == [n * n for n in range(20)]
     assert pool.statistics().timed_out == 0
 
 
 def test_a_budget_of_nothing(processes: Any, gate: Gate) -> None:
-    future = processes.options(timeout=0).submit(gate.hold)
+    future = processes.options(task_timeout=0).submit(gate.hold)
     assert isinstance(future.exception(60), ropewalk.TaskTimeout)
 
 
 def test_a_pools_own_budget_and_one_without(make_pool: Callable[..., Any], gate: Gate) -> None:
-    pool = make_pool(2, kind="process", timeout=0.3)
-    free = pool.options(timeout=None).submit(gate.hold, "free")
+    pool = make_pool(2, kind="process", task_timeout=0.3)
+    free = pool.options(task_timeout=None).submit(gate.hold, "free")
     assert isinstance(pool.submit(gate.hold).exception(60), ropewalk.TaskTimeout)
     assert not free.done()
     gate.open()
@@ -96,7 +101,7 @@ def test_a_pools_own_budget_and_one_without(make_pool: Callable[..., Any], gate:
 
 
 def test_a_late_task_is_not_tried_again(processes: Any, gate: Gate) -> None:
-    future = processes.options(timeout=0.4, retries=5).submit(gate.hold)
+    future = processes.options(task_timeout=0.4, retries=5).submit(gate.hold)
     assert isinstance(future.exception(60), ropewalk.TaskTimeout)
     # One that has overrun once will do so again.
     assert len(gate.marks()) == 1
@@ -104,7 +109,7 @@ def test_a_late_task_is_not_tried_again(processes: Any, gate: Gate) -> None:
 
 def test_a_late_input_of_map(processes: Any, gate: Gate) -> None:
     assert processes.submit(tasks.square, 2).result(60) == 4
-    results = processes.options(timeout=2.0).map(_hold_if, [0, gate, 0])
+    results = processes.options(task_timeout=2.0).map(_hold_if, [0, gate, 0])
     assert next(results) == 0
     with pytest.raises(ropewalk.TaskTimeout):
         next(results)
@@ -121,7 +126,7 @@ def test_many_overruns(processes: Any, gate: Gate) -> None:
     futures = [processes.options(deadline=0.5).submit(gate.hold) for _ in range(30)]
     phases = [future.exception(60).phase for future in futures]
     assert set(phases) <= {"queued", "running"}
-    futures = [processes.options(timeout=0.05).submit(gate.hold) for _ in range(10)]
+    futures = [processes.options(task_timeout=0.05).submit(gate.hold) for _ in range(10)]
     assert {future.exception(60).phase for future in futures} == {"running"}
     assert processes.submit(tasks.square, 3).result(60) == 9
 
@@ -227,7 +232,7 @@ def test_cancelled_tasks_of_every_stage(make_pool: Callable[..., Any], gate: Gat
 
 
 def test_a_burst_of_quick_tasks_overruns_nothing(make_pool: Callable[..., Any], kind: str) -> None:
-    pool = make_pool(2, kind=kind, timeout=0.5)
+    pool = make_pool(2, kind=kind, task_timeout=0.5)
     # Five seconds of work for two workers: the last waits for four times its timeout.
     futures = [pool.submit(time.sleep, 0.2) for _ in range(20)]
     assert [future.result(60) for future in futures] == [None] * 20
@@ -240,7 +245,7 @@ def test_an_import_does_not_count(make_pool: Callable[..., Any], tmp_path: Path,
     (tmp_path / f"{name}.py").write_text("import time\ntime.sleep(1)\ndef answer(): return 42\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module(name)
-    pool = make_pool(1, kind="process", timeout=0.5)
+    pool = make_pool(1, kind="process", task_timeout=0.5)
     assert pool.submit(module.answer).result(60) == 42
 
 
@@ -252,7 +257,7 @@ class SlowToLoad:
 
 
 def test_unpickling_does_not_count(make_pool: Callable[..., Any]) -> None:
-    pool = make_pool(1, kind="process", timeout=0.5)
+    pool = make_pool(1, kind="process", task_timeout=0.5)
     assert pool.submit(tasks.identity, SlowToLoad()).result(60) is None
     with pytest.raises(ropewalk.TaskTimeout):
         pool.options(deadline=0.5).submit(tasks.identity, SlowToLoad()).result(60)
@@ -261,8 +266,8 @@ def test_unpickling_does_not_count(make_pool: Callable[..., Any]) -> None:
 def test_what_waits_behind_others_overruns_in_its_own_time(make_pool: Callable[..., Any], gate: Gate) -> None:
     pool = make_pool(1, kind="process")
     ahead = [pool.submit(time.sleep, 0.1) for _ in range(5)]
-    late = pool.options(timeout=0.2).submit(gate.hold)
-    behind = pool.options(timeout=0.2).submit(tasks.square, 3)
+    late = pool.options(task_timeout=0.2).submit(gate.hold)
+    behind = pool.options(task_timeout=0.2).submit(tasks.square, 3)
     # Nobody waits for any of them: the supervisor sees to it.
     until(lambda: late.task is not None)
     error = late.exception()
@@ -276,7 +281,7 @@ def test_what_waits_behind_others_overruns_in_its_own_time(make_pool: Callable[.
 def test_each_run_has_the_whole_timeout(make_pool: Callable[..., Any], gate: Gate) -> None:
     # Four runs take longer than the timeout, and one takes far less, on a busy machine too. The deadline is the
     # shorter of the two limits, and counts from the submission: no run can reach its timeout before.
-    pool = make_pool(1, kind="process", timeout=2.5, retries=3)
+    pool = make_pool(1, kind="process", task_timeout=2.5, retries=3)
     assert pool.submit(_slowly_raise_until, gate, 4).result(60) == 4
     with pytest.raises(ropewalk.TaskTimeout) as caught:
         pool.options(deadline=1.5).submit(_slowly_raise_until, gate, 100).result(60)
@@ -309,8 +314,8 @@ def _claim_the_future(lie: int) -> None:
 def test_a_worker_that_lies_ends_its_own_task_only(make_pool: Callable[..., Any], lie: int) -> None:
     pool = make_pool(2, kind="process")
     assert pool.submit(tasks.square, 2).result(60) == 4
-    liar = pool.options(timeout=0.5, deadline=2).submit(_claim_the_future, lie)
-    honest = [pool.options(timeout=5).submit(time.sleep, 0.3) for _ in range(3)]
+    liar = pool.options(task_timeout=0.5, deadline=2).submit(_claim_the_future, lie)
+    honest = [pool.options(task_timeout=5).submit(time.sleep, 0.3) for _ in range(3)]
     assert isinstance(liar.exception(60), ropewalk.TaskTimeout)
     assert [future.result(60) for future in honest] == [None] * 3
 
@@ -332,7 +337,7 @@ def test_a_timeout_spares_the_neighbours(make_pool: Callable[..., Any], gate: Ga
     pool = make_pool(1, kind="process", threads=8)
     neighbours = [pool.submit(_hold_for, gate, 0.8) for _ in range(7)]
     until(lambda: len(gate.marks("started")) == 7)
-    late = pool.options(timeout=0.2).submit(gate.hold)
+    late = pool.options(task_timeout=0.2).submit(gate.hold)
     until(gate.marks)
     behind = [pool.submit(tasks.square, n) for n in range(50)]
     assert isinstance(late.exception(60), ropewalk.TaskTimeout)
@@ -369,7 +374,7 @@ def test_what_cannot_be_saved_says_why_or_is_run_again(make_pool: Callable[..., 
     pool = make_pool(1, kind="process", threads=3)
     lost = pool.submit(gate.hold, "lost")
     again = pool.options(retries=1).submit(gate.hold, "again")
-    late = pool.options(timeout=0.2).submit(gate.hold, "late")
+    late = pool.options(task_timeout=0.2).submit(gate.hold, "late")
     until(lambda: gate.marks("lost") and gate.marks("again") and gate.marks("late"))
     assert isinstance(late.exception(60), ropewalk.TaskTimeout)
     error = lost.exception(60)

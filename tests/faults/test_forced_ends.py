@@ -224,7 +224,9 @@ def test_finalizers_of_arguments_run_outside_of_the_lock(
         next_one.join(60)
         del results
     elif how == "timeout":
-        futures = [pool.options(timeout=0.05).submit(_ignore, Finalized(pool, seen)) for _ in range(count)]
+        futures = [
+            pool.options(task_timeout=0.05).submit(_ignore, Finalized(pool, seen)) for _ in range(count)
+        ]
     else:
         futures = [pool.submit(_ignore, Finalized(pool, seen)) for _ in range(count)]
         if how == "cancel":

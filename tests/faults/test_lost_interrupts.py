@@ -37,7 +37,7 @@ with ropewalk.Pool(2, kind="process") as pool:
 """
 UNSEEN = """
 import time, ropewalk
-pool = ropewalk.Pool(2, kind="process", max_queue=2)
+pool = ropewalk.Pool(2, kind="process", capacity=2)
 pool.submit(time.sleep, 0).result()
 print("ready", flush=True)
 try:
@@ -147,7 +147,7 @@ def hear(number, frame):
     raise KeyboardInterrupt("mine")
 signal.signal(signal.SIGINT, hear)
 try:
-    with ropewalk.Pool(2, kind="process", max_queue=4) as pool:
+    with ropewalk.Pool(2, kind="process", capacity=4) as pool:
         pool.submit(len, "").result()
         print("ready", flush=True)
         pool.map(time.sleep, [0.005] * 20_000)

@@ -48,7 +48,9 @@ def test_children_of_a_task_end_with_its_worker(
     note = tmp_path / "child"
     with pytest.raises(raised):  # noqa: PT012
         with pool:
-            future = pool.options(timeout=1 if how == "timeout" else None).submit(_start_and_wait, str(note))
+            future = pool.options(task_timeout=1 if how == "timeout" else None).submit(
+                _start_and_wait, str(note)
+            )
             child = _noted(note)
             assert is_alive(child)
             if how == "cancel":

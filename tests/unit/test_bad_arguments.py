@@ -24,6 +24,8 @@ import ropewalk
         ({"timeout": 10**400}, ValueError, "timeout must be a number of seconds that a float can hold"),
         ({"chunksize": "x"}, TypeError, "chunksize must be a whole number, not 'x'"),
         ({"buffersize": "x"}, TypeError, "buffersize must be an integer or None"),
+        ({"results": "x"}, TypeError, "results must be True or False, not 'x'"),
+        ({"progress": 1}, TypeError, "progress must be True or False, not 1"),
     ],
 )
 def test_a_setting_of_a_map(
@@ -44,6 +46,35 @@ def test_a_setting_of_a_map_that_is_large_or_of_another_class(pool: Any, setting
 def test_a_submission_without_a_function_names_the_pool(pool: Any) -> None:
     with pytest.raises(TypeError, match=r"^Pool\.submit\(\) missing 1 required positional argument: 'fn'$"):
         pool.submit()
+
+
+@pytest.mark.parametrize("method", ["map", "map_unordered", "submit_nowait"])
+def test_so_do_other_methods(pool: Any, method: str) -> None:
+    for owner in (pool, pool.options(retries=1)):
+        with pytest.raises(
+            TypeError, match=rf"^Pool\.{method}\(\) missing 1 required positional argument: 'fn'$"
+        ):
+            getattr(owner, method)()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"overflow": "drop"}, "overflow must be {}, not 'drop'"),
+        ({"capacity": 0}, "capacity must be 1 or more, not 0"),
+        ({"capacity": "3"}, "capacity must be a whole number, not '3'"),
+    ],
+)
+def test_pools_and_buses_say_the_same_of_a_full_queue(
+    kind: Any, settings: dict[str, Any], words: str
+) -> None:
+    error = TypeError if "whole" in words else ValueError
+    with pytest.raises(error) as caught:
+        ropewalk.Pool(1, kind=kind, **settings)
+    assert str(caught.value) == words.format("'block' or 'error'")
+    with pytest.raises(error) as caught, ropewalk.Bus() as bus:
+        bus.subscribe("topic", **settings)
+    assert str(caught.value) == words.format("'block', 'drop_oldest', 'drop_newest' or 'error'")
 
 
 @pytest.mark.parametrize("initargs", ["db", b"db", bytearray(b"db")])

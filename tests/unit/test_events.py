@@ -42,7 +42,7 @@ def test_a_worker_s_life(make_pool: Callable[..., Any], heard: Any) -> None:
     again = heard("lives", "pool.worker.started")
     assert again.pid != started.pid
     with pytest.raises(ropewalk.TaskTimeout):
-        pool.options(timeout=0.05).submit(tasks.spin).result(60)
+        pool.options(task_timeout=0.05).submit(tasks.spin).result(60)
     assert heard("lives", "pool.task.failed").reason == "timed out"
     assert heard("lives", "pool.worker.recycled").pid == again.pid
     pool.shutdown()
@@ -69,7 +69,7 @@ def test_failed_tasks(make_pool: Callable[..., Any], heard: Any, kind: str) -> N
 
 
 def test_a_full_queue(make_pool: Callable[..., Any], heard: Any, gate: tasks.Gate) -> None:
-    pool = make_pool(1, kind="process", name="full", max_queue=1, on_full="reject")
+    pool = make_pool(1, kind="process", name="full", capacity=1, overflow="error")
     taken = 0
     with pytest.raises(ropewalk.QueueFull):  # noqa: PT012 -- how many it takes is its own affair
         while taken < 1000:

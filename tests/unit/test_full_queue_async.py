@@ -48,7 +48,7 @@ def watched(gate: Gate) -> Iterator[Callable[[], None]]:
 
 def full_pool(make_pool: Callable[..., Any], gate: Gate, kind: str, **settings: Any) -> Any:
     """A pool whose worker is at work, with no room for another task."""
-    pool = make_pool(1, kind=kind, max_queue=1, **settings)
+    pool = make_pool(1, kind=kind, capacity=1, **settings)
     pool.submit(gate.hold)
     until(gate.marks)
     pool.submit(tasks.square, 0)
@@ -72,6 +72,34 @@ def test_run_waits_for_room(make_pool: Callable[..., Any], gate: Gate, kind: str
     pool = full_pool(make_pool, gate, kind)
     with watched(gate) as open_gate:
         asyncio.run(main())
+
+
+def test_submit_async_waits_for_room_and_not_for_the_result(
+    make_pool: Callable[..., Any], gate: Gate, kind: str
+) -> None:
+    async def main() -> None:
+        view = pool.options(priority=3)
+        waiting = [asyncio.create_task(each.submit_async(tasks.square, number=7)) for each in (pool, view)]
+        await turns()
+        assert not any(task.done() for task in waiting)
+        open_gate()
+        for future in await asyncio.wait_for(asyncio.gather(*waiting), SECONDS):
+            assert isinstance(future, ropewalk.Future)
+            assert await asyncio.wait_for(asyncio.wrap_future(future), SECONDS) == 49
+
+    pool = full_pool(make_pool, gate, kind)
+    with watched(gate) as open_gate:
+        asyncio.run(main())
+
+
+def test_submit_async_raises_where_nobody_waits_for_room(make_pool: Callable[..., Any], gate: Gate) -> None:
+    async def main() -> None:
+        with pytest.raises(ropewalk.QueueFull):
+            await pool.submit_async(tasks.square, 7)
+
+    pool = full_pool(make_pool, gate, "thread", overflow="error")
+    asyncio.run(main())
+    gate.open()
 
 
 def test_calls_that_wait_for_room_go_in_order(make_pool: Callable[..., Any], gate: Gate) -> None:
@@ -137,7 +165,7 @@ def test_one_that_is_cancelled_as_room_is_made_leaves_it_to_the_next(
         assert await asyncio.wait_for(second, SECONDS) == 36
         assert first.cancelled()
 
-    pool = make_pool(1, kind=kind, max_queue=1)
+    pool = make_pool(1, kind=kind, capacity=1)
     pool.submit(gate.hold)
     until(gate.marks)
     filler = pool.submit(tasks.square, 0)
@@ -170,7 +198,7 @@ def test_a_pool_that_refuses_does_so_at_once(make_pool: Callable[..., Any], gate
             async for _ in pool.map(tasks.square, range(3)):
                 pass
 
-    pool = full_pool(make_pool, gate, kind, on_full="reject")
+    pool = full_pool(make_pool, gate, kind, overflow="error")
     asyncio.run(main())
 
 
@@ -204,7 +232,7 @@ def test_maps_and_calls_share_the_room(make_pool: Callable[..., Any], kind: str)
         assert came[:4] == [[n * n for n in range(30)]] * 4
         assert came[4:] == [n * n for n in range(60)]
 
-    pool = make_pool(2, kind=kind, max_queue=1)
+    pool = make_pool(2, kind=kind, capacity=1)
     asyncio.run(main())
 
 
@@ -258,7 +286,7 @@ def test_a_map_that_is_dropped_or_closed_waits_no_more(
 def test_a_map_in_a_thread_fills_the_pool_while_its_first_task_runs(
     make_pool: Callable[..., Any], gate: Gate, kind: str
 ) -> None:
-    pool = make_pool(2, kind=kind, max_queue=1)
+    pool = make_pool(2, kind=kind, capacity=1)
     calls = [gate.hold, *[lambda: 1] * 10]
     results = pool.map(operator.call, calls)
     came: list[int] = []

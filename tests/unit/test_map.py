@@ -239,7 +239,7 @@ def test_one_map_shared_by_threads(pool: Any) -> None:
 
 
 def test_a_map_in_a_full_pool(make_pool: Callable[..., Any], kind: str) -> None:
-    pool = make_pool(1, kind=kind, max_queue=2)
+    pool = make_pool(1, kind=kind, capacity=2)
     assert list(pool.map(tasks.square, range(200), chunksize=1)) == [n * n for n in range(200)]
 
 
@@ -340,21 +340,21 @@ def test_inputs_that_iterate_their_own_map(pool: Any) -> None:
 
 
 def test_a_map_stays_within_the_queue(make_pool: Callable[..., Any], kind: str) -> None:
-    pool = make_pool(2, kind=kind, max_queue=1, on_full="reject")
+    pool = make_pool(2, kind=kind, capacity=1, overflow="error")
     assert list(pool.map(tasks.square, range(300))) == [n * n for n in range(300)]
     assert sorted(pool.map_unordered(tasks.square, range(300), chunksize=3)) == [n * n for n in range(300)]
     assert pool.submit(tasks.square, 3).result(60) == 9
 
 
 def test_a_map_submits_the_rest_as_there_is_room(make_pool: Callable[..., Any], kind: str) -> None:
-    pool = make_pool(2, kind=kind, max_queue=1, on_full="reject")
+    pool = make_pool(2, kind=kind, capacity=1, overflow="error")
     results = pool.map(tasks.square, range(300))
     pool.shutdown()
     assert list(results) == [n * n for n in range(300)]
 
 
 def test_a_queue_that_others_fill_refuses_a_map(make_pool: Callable[..., Any], gate: Gate) -> None:
-    pool = make_pool(1, kind="thread", max_queue=1, on_full="reject")
+    pool = make_pool(1, kind="thread", capacity=1, overflow="error")
     pool.submit(gate.hold)
     until(gate.marks)
     waiting = pool.submit(tasks.square, 4)

@@ -183,7 +183,7 @@ def test_leaving_a_pool_that_is_the_loops_own_executor(kind: str) -> None:
         async with ropewalk.Pool(1, kind=kind) as pool:
             loop = asyncio.get_running_loop()
             assert await loop.run_in_executor(pool, tasks.square, 3) == 9
-            assert await loop.run_in_executor(pool.options(timeout=60), tasks.square, 4) == 16
+            assert await loop.run_in_executor(pool.options(task_timeout=60), tasks.square, 4) == 16
 
     asyncio.run(main())
 
@@ -257,7 +257,7 @@ def test_public_objects_say_what_they_are(pool: Any) -> None:
     future = pool.submit(tasks.square, 3)
     future.result(60)
     bus = ropewalk.Bus()
-    view = pool.options(timeout=3)
+    view = pool.options(task_timeout=3)
     for thing in (
         *(pool, future, future.task, view, pool.statistics(), pool.map(tasks.square, [1])),
         *(bus, bus.subscribe("a.*"), bus.statistics(), ropewalk.shared.buffer(64)),

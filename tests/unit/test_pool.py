@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import inspect
 import os
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 from tests import tasks
@@ -19,6 +20,8 @@ from tests.polling import descendants, is_alive, until
 from tests.tasks import Gate
 
 import ropewalk
+
+T = TypeVar("T")
 
 
 def test_arguments_go_as_they_are(pool: Any) -> None:
@@ -213,7 +216,7 @@ def test_retries_of_map(pool: Any, gate: Gate) -> None:
 
 def test_options_add_up(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
     pool = make_pool(1, kind=kind, retries=1)
-    view = pool.options(priority=4).options(timeout=60)
+    view = pool.options(priority=4).options(task_timeout=60)
     assert view.submit(tasks.raise_until, gate, 2).result(60) == 2
     none = view.options(retries=0)
     with pytest.raises(RuntimeError):
@@ -431,6 +434,55 @@ def test_subclasses(kind: str) -> None:
         assert pool.twice(3) == 18
 
 
+def test_a_subclass_may_have_an_init_of_its_own(kind: Any) -> None:
+    class Mine(ropewalk.Pool, Generic[T]):
+        def __init__(self, factor: T, *, workers: int = 1) -> None:
+            self.factor = factor
+            super().__init__(workers, kind=kind)
+
+    with Mine[int](3, workers=2) as pool:
+        assert (pool.factor, pool.statistics().workers) == (3, 2)
+        assert list(pool.map(tasks.square, range(5))) == [n * n for n in range(5)]
+        assert pool.options(retries=1).pool is pool
+        with pytest.raises(RuntimeError, match=r"Pool.__init__\(\) was called twice"):
+            pool.__init__(3)  # type: ignore[misc]
+        assert pool.submit(tasks.square, 3).result(60) == 9
+    assert list(inspect.signature(Mine).parameters) == ["factor", "workers"]
+    assert next(iter(inspect.signature(ropewalk.Pool).parameters)) == "workers"
+
+
+def test_a_subclass_that_starts_no_pool_is_told() -> None:
+    class Mine(ropewalk.Pool):
+        def __init__(self) -> None:
+            pass
+
+    pool = Mine()
+    calls: list[Callable[[], object]] = [
+        lambda: pool.submit(tasks.square, 3),
+        lambda: pool.map(tasks.square, [3]),
+        lambda: pool.options(retries=2),
+        pool.statistics,
+        pool.shutdown,
+    ]
+    for call in calls:
+        with pytest.raises((RuntimeError, AttributeError), match=r"^Pool.__init__\(\) was not called$"):
+            call()
+    assert "Mine object" in repr(pool)
+
+
+def test_a_pool_whose_init_raised_leaves_nothing() -> None:
+    class Mine(ropewalk.Pool):
+        def __init__(self, kind: Any) -> None:
+            super().__init__(1, kind=kind)
+            raise LookupError("no such thing")
+
+    before = {thread.name for thread in threading.enumerate()}
+    for kind in ("thread", "process"):
+        with pytest.raises(LookupError):
+            Mine(kind)
+    until(lambda: {thread.name for thread in threading.enumerate()} <= before)
+
+
 @pytest.mark.parametrize("how", ["shutdown", "terminate", "leave"])
 def test_a_task_of_a_thread_pool_cannot_wait_for_its_own_end(make_pool: Callable[..., Any], how: str) -> None:
     pool = make_pool(2, kind="thread")
@@ -458,7 +510,7 @@ def test_a_callback_may_shut_its_pool_down(pool: Any) -> None:
 
 
 def test_numbers_that_are_too_large_are_refused(make_pool: Callable[..., Any]) -> None:
-    for name, value in (("priority", 2**31), ("retries", 2**32), ("max_queue", 2**64), ("workers", 2**64)):
+    for name, value in (("priority", 2**31), ("retries", 2**32), ("capacity", 2**64), ("workers", 2**64)):
         with pytest.raises(ValueError, match=f"{name} must be .* or less"):
             make_pool(1, **{name: value}) if name != "workers" else make_pool(value)
 

@@ -68,6 +68,18 @@ def _members(name: str, kind: type) -> Iterator[tuple[str, Any]]:
 PUBLIC = dict(_public())
 
 
+def test_dir_shows_the_public_names_alone() -> None:
+    ropewalk.Pool, ropewalk.Bus, ropewalk.loop  # noqa: B018  # Importing them makes attributes of their folders.
+    assert dir(ropewalk) == sorted(ropewalk.__all__)
+
+
+@pytest.mark.parametrize("name", ropewalk.__all__)
+def test_a_class_calls_itself_as_it_is_imported(name: str) -> None:
+    value = getattr(ropewalk, name)
+    if inspect.isclass(value) and not issubclass(value, BaseException) and name not in ropewalk.loop.__all__:
+        assert (value.__module__, value.__qualname__) == ("ropewalk", name)
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_it_says_what_it_is(name: str) -> None:
     said = inspect.getdoc(PUBLIC[name])

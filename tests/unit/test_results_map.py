@@ -98,7 +98,7 @@ def test_a_time_out_is_its_own_input_s(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(2, kind="process")
     # The budget is for waiting too: the workers are there before it runs, and it is long against all but the spin.
     assert list(pool.map(tasks.spin_if, [False] * 20, chunksize=1)) == [None] * 20
-    came = list(pool.options(timeout=3).map(tasks.spin_if, [False, True, False], results=True))
+    came = list(pool.options(task_timeout=3).map(tasks.spin_if, [False, True, False], results=True))
     assert [it.is_ok() for it in came] == [True, False, True]
     assert isinstance(came[1].err(), ropewalk.TaskTimeout)
 

@@ -353,7 +353,11 @@ def test_blocking_waits_for_room_and_loses_nothing(bus: Bus) -> None:
     bus.publish_many("t", range(3))
     with pytest.raises(ropewalk.BusFull):
         bus.publish("t", 3, timeout=0.01)
+    with pytest.raises(ropewalk.BusFull):
+        bus.publish_nowait("t", 3)
     assert subscription.recv_many(9) == [0, 1, 2]
+    bus.publish_nowait("t", 4)
+    assert subscription.recv_nowait() == 4
 
 
 def test_closing_ends_those_who_wait_at_either_end() -> None:

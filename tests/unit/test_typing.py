@@ -60,10 +60,11 @@ def waited_for(pool: ropewalk.Pool) -> None:
 
 
 def viewed(pool: ropewalk.Pool) -> None:
-    view = pool.options(timeout=3, retries=1)
+    view = pool.options(task_timeout=3, retries=1)
     assert_type(view, ropewalk.PoolOptions)
     assert_type(view.options(priority=2).submit(area, 3), ropewalk.Future[float])
     assert_type(view.map(text, [1]), ropewalk.MapIterator[str])
+    assert_type(view.submit_nowait(text, 3), ropewalk.Future[str])
     assert_type(view.statistics(), ropewalk.PoolStatistics)
 
 
@@ -77,10 +78,15 @@ def mapped(pool: ropewalk.Pool, both: bool) -> None:
         assert_type(name, str)
     assert_type(len(pool.map(text, [1])), int)
     pool.map(text, [1], results=both)
+    assert_type(
+        pool.map_unordered(text, [1], results=True, timeout=3),
+        ropewalk.MapIterator[ropewalk.Ok[str] | ropewalk.Err[Exception]],
+    )
+    assert_type(ropewalk.Pool.map_unordered(pool, text, [1]), ropewalk.MapIterator[str])
 
 
 def made() -> ropewalk.Pool:
-    with ropewalk.Pool(2, kind="process", preload=["json"], on_full="reject", max_queue=3) as pool:
+    with ropewalk.Pool(2, kind="process", preload=["json"], overflow="error", capacity=3) as pool:
         assert_type(pool, ropewalk.Pool)
     return ropewalk.Pool(max_workers=2)
 
@@ -89,7 +95,8 @@ async def awaited() -> None:
     async with ropewalk.Pool(2) as pool:
         assert_type(pool, ropewalk.Pool)
         assert_type(await pool.run(area, 3, scale=2.0), float)
-        assert_type(await pool.options(timeout=1).run(text, 3), str)
+        assert_type(await pool.submit_async(text, 3), ropewalk.Future[str])
+        assert_type(await pool.options(task_timeout=1).run(text, 3), str)
         assert_type(await asyncio.wrap_future(pool.submit(text, 3)), str)
         async for name in pool.map_unordered(text, [1]):
             assert_type(name, str)
@@ -122,6 +129,10 @@ WRONG = {
     "an unknown argument of map": "pool.map_unordered(text, [1], chunks=2)",
     "map's results of another type": "names: list[int] = list(pool.map_unordered(text, [1]))",
     "an unknown argument of cancel": "pool.submit(text, 1).cancel(force=True)",
+    "a setting of map of another type": 'pool.map_unordered(text, [1], chunksize="two")',
+    "a setting of map that was given as text": 'pool.map(text, [1], timeout="soon")',
+    "a submission of another type": 'pool.submit_nowait(text, "one")',
+    "an old name of an option": "pool.options(timeout=3)",
     "cancel by position": "pool.submit(text, 1).cancel(True)",
     "a view's argument of another type": 'pool.options(retries=1).submit(text, "one")',
     "an argument of run": 'pool.run(text, "one")',

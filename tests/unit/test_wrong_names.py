@@ -78,6 +78,24 @@ def test_arguments_that_map_does_not_have(pool: Any, method: str, name: str, tol
         getattr(pool, method)(abs, [1], **{name: 3})
 
 
+def test_one_word_for_one_thing(pool: Any) -> None:
+    for name, ours in (("max_queue", "capacity="), ("on_full", "overflow="), ("timeout", "task_timeout=")):
+        with pytest.raises(TypeError, match=rf"^Pool\(\) has no argument '{name}': Ropewalk has {ours}$"):
+            ropewalk.Pool(1, **{name: 3})
+    with pytest.raises(
+        TypeError, match=r"^options\(\) has no argument 'timeout': Ropewalk has task_timeout=$"
+    ):
+        pool.options(timeout=3)
+    with pytest.raises(
+        TypeError, match=r"^options\(\) has no argument 'n_jobs': Ropewalk has workers= of Pool$"
+    ):
+        pool.options(n_jobs=3)
+    with pytest.raises(
+        TypeError, match=r"^map\(\) has no argument 'task_timeout': Ropewalk has task_timeout= of Pool$"
+    ):
+        pool.map(abs, [1], task_timeout=3)
+
+
 def test_initargs_that_are_none() -> None:
     wrong: Any = 5
     with pytest.raises(TypeError, match=r"initargs must be a tuple .* not 5"):

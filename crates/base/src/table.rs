@@ -44,9 +44,9 @@ errors! {
         PoolClosed("PoolError") = "RW-POOL-CLOSED",
             "Make a new pool.";
 
-        /// The pool's queue is full and the pool was made with `on_full="reject"`.
+        /// The pool's queue is full and the pool was made with `overflow="error"`, or `submit_nowait` was called.
         QueueFull("PoolError", "queue.Full") = "RW-POOL-FULL",
-            "Try again later, raise `max_queue`, or use `on_full=\"block\"`.";
+            "Try again later, raise its `capacity`, or use `overflow=\"block\"`.";
 
         /// The pool can run no task any more; the message names the cause.
         PoolBroken("PoolError", "BrokenProcessPool") = "RW-POOL-BROKEN",
@@ -73,7 +73,7 @@ errors! {
         InitializerFailed("PoolBroken") = "RW-INITIALIZER",
             "Correct what the cause reports of the initializer, and make a new pool.";
 
-        /// A task exceeded its `timeout`, which limits the run alone, or its `deadline`, which counts from submission.
+        /// A task exceeded its `task_timeout`, which limits the run alone, or its `deadline`, counted from submission.
         TaskTimeout("RopewalkError", "TimeoutError") = "RW-TIMEOUT",
             "Raise the limit or split the task. `phase` says whether the task had started.";
 

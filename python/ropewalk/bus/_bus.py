@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from ropewalk._checked import checked_choice, checked_count
 from ropewalk._errors import BusClosed, BusFull, Lagged
 from ropewalk._load import bus as _compiled
 
@@ -96,6 +97,8 @@ class Bus(_compiled.Bus):
     {'id': 1}
     """
 
+    __module__ = "ropewalk"
+
     __slots__ = ("__weakref__", "_link_end", "_tasks")
 
     #: Asynchronous handlers: by their subscriptions, the function and the task that runs it.
@@ -167,10 +170,8 @@ class Bus(_compiled.Bus):
             InvalidTopic: the pattern is none.
             BusClosed: the bus was closed.
         """
-        if overflow not in _OVERFLOWS:
-            raise ValueError(f"overflow is one of {', '.join(_OVERFLOWS)}, not {overflow!r}")
-        if not 1 <= capacity <= sys.maxsize:
-            raise ValueError(f"capacity is at least 1, not {capacity}")
+        checked_choice("overflow", overflow, _OVERFLOWS)
+        capacity = checked_count("capacity", capacity, 1)
         _check_filter(where)
         subscription = self._subscribe(pattern, capacity, _OVERFLOWS.index(overflow), where, priority, topics)
         self._listening_changed(wait=True)
@@ -293,6 +294,13 @@ class Bus(_compiled.Bus):
         link = self._link_end
         if link is not None:
             link.changed(wait)
+
+    def publish_nowait(self, topic: str, message: object) -> None:
+        """Publishes as `publish` does, but waits for no subscription: one without room makes it raise `BusFull`.
+
+        Everybody else has got the message then.
+        """
+        self.publish(topic, message, 0)
 
     async def publish_async(self, topic: str, message: object) -> None:
         """Publishes, and waits without stopping the event loop for subscriptions that have no room.

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class SubscriptionStatistics:
     """The counters of a subscription, as they were at one moment."""
 
+    __module__ = "ropewalk"
+
     #: Messages that wait now.
     waiting: int
     #: The most that ever waited at once.
@@ -26,6 +28,8 @@ class SubscriptionStatistics:
 @dataclass(frozen=True)
 class BusStatistics:
     """The counters of a bus, as they were at one moment."""
+
+    __module__ = "ropewalk"
 
     #: Messages published.
     published: int

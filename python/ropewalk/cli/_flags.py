@@ -150,7 +150,7 @@ MAP_FLAGS: tuple[Flag, ...] = (
         {"metavar": "MODULE", "action": "append", "default": []},
     ),
     Flag(
-        ("--timeout",),
+        ("--task-timeout",),
         "workers",
         "give up on an input whose call takes more than S seconds; in a process worker the call is ended, and"
         " another worker takes its place.",
@@ -279,7 +279,7 @@ class MapOptions:
     workers: int | None
     threads: int
     preload: tuple[str, ...]
-    timeout: float | None
+    task_timeout: float | None
     retries: int
     fail_fast: bool
     max_failures: int | None

@@ -139,7 +139,7 @@ def _make_pool(options: MapOptions, place: Place, *, ahead: bool = True) -> rope
             kind=cast("Kind", options.kind),
             threads=options.threads,
             preload=preload,
-            timeout=options.timeout,
+            task_timeout=options.task_timeout,
             name="ropewalk-map",
         )
     except (ValueError, ropewalk.RopewalkError) as error:
@@ -153,7 +153,7 @@ def _checked(pool: ropewalk.Pool, options: MapOptions, place: Place) -> ropewalk
         CommandError: the function cannot be had.
     """
     try:
-        problem = pool.options(timeout=None).submit(check, place).result()
+        problem = pool.options(task_timeout=None).submit(check, place).result()
     except ropewalk.RopewalkError as error:
         raise CommandError(f"{place.shown!r} cannot be loaded in a worker: {error}") from None
     if problem is not None:
@@ -206,7 +206,7 @@ class _Run:
         )
         # With a budget for each input the clock may start when it is handed over, and what was handed over early may
         # start after the last failure that is borne: then each worker has the one input that it runs.
-        limited = options.timeout is not None or options.max_failures is not None
+        limited = options.task_timeout is not None or options.max_failures is not None
         self._dispatch = Dispatch(
             pool,
             runner,

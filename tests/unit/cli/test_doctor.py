@@ -46,7 +46,7 @@ def test_version_and_help(run: Run) -> None:
         "--jsonl",
         "--out",
         "--resume",
-        "--timeout",
+        "--task-timeout",
         "--retries",
         "--kind",
         "--workers",

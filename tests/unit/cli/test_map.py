@@ -153,7 +153,7 @@ def test_a_dead_worker_costs_its_input_or_is_tried_again(run: Run) -> None:
 
 
 def test_an_input_that_takes_too_long_is_ended(run: Run) -> None:
-    done = run("map", f"{FILE}:touch_and_wait", "never", "--timeout", "0.5", "--kind", "process")
+    done = run("map", f"{FILE}:touch_and_wait", "never", "--task-timeout", "0.5", "--kind", "process")
     assert done.returncode == 1
     assert records(done.stdout)[0]["error"]["code"] == "RW-TIMEOUT"
 
@@ -189,7 +189,9 @@ def _start(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
 def test_ctrl_c_once_finishes_what_runs(folder: Path) -> None:
     names = ["a", "b", "c", "d", "e", "f", "g", "h"]
     # With a budget inputs are handed over only as workers fall free, so most have not been.
-    program = _start(folder, "map", f"{FILE}:touch_and_wait", *names, "--workers", "1", "--timeout", "50")
+    program = _start(
+        folder, "map", f"{FILE}:touch_and_wait", *names, "--workers", "1", "--task-timeout", "50"
+    )
     until(lambda: (folder / "a.started").exists())
     program.send_signal(signal.SIGINT)
     assert program.stderr is not None
@@ -289,7 +291,7 @@ def test_no_inputs_are_told_wherever_they_would_come_from(
 
 
 def test_errors_of_ours_are_called_by_their_public_names(run: Run) -> None:
-    done = run("map", "time:sleep", "--jsonl", "-", "--timeout", "0.1", stdin="30\n")
+    done = run("map", "time:sleep", "--jsonl", "-", "--task-timeout", "0.1", stdin="30\n")
     assert done.returncode == 1
     assert [record["error"]["type"] for record in records(done.stdout)] == ["ropewalk.TaskTimeout"]
     assert "_errors" not in done.stderr

@@ -207,7 +207,7 @@ fn said(py: Python<'_>, error: &PyErr) -> String {
 fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) -> PyResult<PyErr> {
     let options = task.map(|task| task.options).unwrap_or_default();
     let (name, seconds) = match limit {
-        Limit::Timeout => ("timeout", options.timeout),
+        Limit::Timeout => ("task_timeout", options.timeout),
         Limit::Deadline => ("deadline", options.deadline),
     };
     let seconds = seconds.map(|limit| limit.as_secs_f64());
@@ -216,12 +216,12 @@ fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) ->
     let after = seconds.unwrap_or_default();
     let mut message = match limit {
         Limit::Timeout => format!(
-            "the task ran for longer than its timeout of {after} s. The timeout counts the run alone: raise it if \
+            "the task ran for longer than its task_timeout of {after} s, which counts the run alone: raise it if \
              the task may take that long."
         ),
         Limit::Deadline => format!(
             "the task was not done by its deadline, {after} s after it was submitted: it was still {phase}. The \
-             deadline counts waiting too: raise it, submit less at once, or use timeout to limit the run alone."
+             deadline counts waiting too: raise it, submit less at once, or use task_timeout to limit the run alone."
         ),
     };
     if threads && phase == "running" {

@@ -153,7 +153,7 @@ impl MapIterator {
         source: Bound<'_, PyIterator>,
         settings: MapSettings,
     ) -> PyResult<Self> {
-        let inner = Arc::clone(&pool.get().inner);
+        let inner = Arc::clone(pool.get().inner()?);
         let options = pool::options((
             settings.task_timeout,
             settings.retries,

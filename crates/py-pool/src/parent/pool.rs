@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pyo3::PyTypeInfo;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
@@ -199,7 +199,12 @@ impl PoolInner {
 /// Its class calls itself by the name that programs know, which stands in the errors of `submit`'s arguments.
 #[pyclass(frozen, subclass, weakref, name = "Pool", module = "ropewalk._core")]
 pub(crate) struct PoolBase {
-    pub(crate) inner: Arc<PoolInner>,
+    /// Empty until `Pool.__init__` has checked the settings: a subclass may give that method others than its own.
+    started: OnceLock<Started>,
+}
+
+struct Started {
+    inner: Arc<PoolInner>,
     defaults: Options,
 }
 
@@ -210,10 +215,10 @@ struct Settings<'py> {
     name: String,
     workers: usize,
     threads: usize,
-    max_queue: Option<usize>,
-    reject: bool,
+    capacity: Option<usize>,
+    refuse: bool,
     break_on_crash: bool,
-    timeout: Option<f64>,
+    task_timeout: Option<f64>,
     retries: u32,
     priority: i32,
     writable: bool,
@@ -251,19 +256,27 @@ fn limit(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
     }
 }
 
-/// `(timeout, retries, priority, writable, deadline)` of tasks, as Python's side has them.
+/// `(task_timeout, retries, priority, writable, deadline)` of tasks, as Python's side has them.
 pub(crate) type TaskSettings = (Option<f64>, u32, i32, bool, Option<f64>);
 
 pub(crate) fn options((timeout, retries, priority, writable, deadline): TaskSettings) -> PyResult<Options> {
-    let (timeout, deadline) = (limit("timeout", timeout)?, limit("deadline", deadline)?);
+    let (timeout, deadline) = (limit("task_timeout", timeout)?, limit("deadline", deadline)?);
     Ok(Options { timeout, deadline, retries, priority, writable })
 }
 
 #[pymethods]
 impl PoolBase {
     #[new]
-    #[pyo3(signature = (settings, /))]
-    fn new(py: Python<'_>, settings: Settings<'_>) -> PyResult<Self> {
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self { started: OnceLock::new() }
+    }
+
+    /// Starts the pool with settings that `Pool.__init__` has checked.
+    fn _start(&self, py: Python<'_>, settings: Settings<'_>) -> PyResult<()> {
+        if self.started.get().is_some() {
+            return Err(PyRuntimeError::new_err("Pool.__init__() was called twice"));
+        }
         if !settings.future.is_subclass(&FutureBase::type_object(py))? {
             return Err(PyTypeError::new_err("the future class must derive from FutureBase"));
         }
@@ -286,14 +299,14 @@ impl PoolBase {
             name: settings.name.into(),
             workers: settings.workers,
             threads: settings.threads,
-            max_queue: settings.max_queue,
-            on_full: if settings.reject { OnFull::Reject } else { OnFull::Block },
+            max_queue: settings.capacity,
+            on_full: if settings.refuse { OnFull::Reject } else { OnFull::Block },
             grace: limit("grace", Some(settings.grace))?.unwrap_or(FOREVER),
             on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
             lazy: settings.depth > 0,
         };
         let defaults = options((
-            settings.timeout,
+            settings.task_timeout,
             settings.retries,
             settings.priority,
             settings.writable,
@@ -312,14 +325,16 @@ impl PoolBase {
             watched: Slot::default(),
             start_collector: Slot::new(Some(settings.start_collector)),
         });
-        Ok(Self { inner, defaults })
+        let started = self.started.set(Started { inner, defaults });
+        started.map_err(|_| PyRuntimeError::new_err("Pool.__init__() was called twice"))
     }
 
     /// Submits a call, and returns the future of its result at once.
     ///
     /// The function and its arguments are pickled now: what changes afterwards does not reach the task. What cannot be
-    /// sent fails the future with `EncodeError`. If the pool was made with ``max_queue``, a full queue makes the call
-    /// wait for room, or raise `QueueFull`, as ``on_full`` says.
+    /// sent fails the future with `EncodeError`. If the pool was made with a ``capacity``, a full queue makes the call
+    /// wait for room, or raise `QueueFull`, as ``overflow`` says. `submit_nowait` never waits, and `submit_async`
+    /// is awaited.
     ///
     /// Args:
     ///     fn: what to call; any callable, a lambda or a closure too.
@@ -329,7 +344,7 @@ impl PoolBase {
     /// Raises:
     ///     PoolClosed: after `shutdown`.
     ///     PoolBroken: if the pool can run nothing any more.
-    ///     QueueFull: if the queue is full and the pool was made with ``on_full="reject"``.
+    ///     QueueFull: if the queue is full and the pool was made with ``overflow="error"``.
     ///
     /// Examples:
     ///     >>> import ropewalk
@@ -343,7 +358,8 @@ impl PoolBase {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.submit_with(r#fn, args, kwargs, self.defaults)
+        let started = self.started()?;
+        submit_with(&started.inner, r#fn, args, kwargs, started.defaults)
     }
 
     /// Submits a call with options other than the pool's.
@@ -354,7 +370,7 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         settings: TaskSettings,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.submit_with(r#fn, args, kwargs, options(settings)?)
+        submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?)
     }
 
     /// As `_submit`, without waiting for room: `None` if there is none.
@@ -365,32 +381,44 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         settings: TaskSettings,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let options = options(settings)?;
-        self.submit_by(r#fn, args, kwargs, |py, call| Ok(self.inner.offer(py, call, 0, options)?.ok()))
+        let (inner, options) = (self.inner()?, options(settings)?);
+        submit_by(inner, r#fn, args, kwargs, |py, call| Ok(inner.offer(py, call, 0, options)?.ok()))
+    }
+
+    /// As `_try_submit`, but a full queue is an error.
+    fn _submit_nowait<'py>(
+        &self,
+        r#fn: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        settings: TaskSettings,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let made = self._try_submit(r#fn, args, kwargs, settings)?;
+        made.ok_or_else(|| errors::refused(r#fn.py(), &Refused::Full))
     }
 
     /// Whether a submission waits for room in a full queue.
     #[getter]
-    fn _waits_for_room(&self) -> bool {
-        self.inner.engine.waits_for_room()
+    fn _waits_for_room(&self) -> PyResult<bool> {
+        Ok(self.inner()?.engine.waits_for_room())
     }
 
     /// A future that ends when a submission need not wait for room any more; `None` if it need not now.
     fn _room<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let room = self.inner.engine.call(py, Engine::room);
-        room.map(|room| self.inner.future(py, room)).transpose()
+        let inner = self.inner()?;
+        inner.engine.call(py, Engine::room).map(|room| inner.future(py, room)).transpose()
     }
 
     /// Gives back what `_room` has given: nobody waits for it any more.
     fn _forget_room(&self, py: Python<'_>, room: &Bound<'_, FutureBase>) -> PyResult<()> {
         let task = room.get().task()?;
-        self.inner.engine.call(py, |engine| engine.forget_room(task));
+        self.inner()?.engine.call(py, |engine| engine.forget_room(task));
         Ok(())
     }
 
     /// The part of the pool that outlives the Python object, for its threads.
-    fn _handle(&self) -> PoolHandle {
-        PoolHandle { inner: Arc::clone(&self.inner) }
+    fn _handle(&self) -> PyResult<PoolHandle> {
+        Ok(PoolHandle { inner: Arc::clone(self.inner()?) })
     }
 
     /// Shuts the pool down and waits until every task is done.
@@ -418,60 +446,77 @@ impl PoolBase {
 
     // Of all that share the inner part, this object alone shows what is in it, for there is one such object.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.inner.functions.visit(&visit)?;
-        self.inner.start_collector.visit(|start| visit.call(start))
+        let Some(Started { inner, .. }) = self.started.get() else { return Ok(()) };
+        inner.functions.visit(&visit)?;
+        inner.start_collector.visit(|start| visit.call(start))
     }
 
     fn __clear__(&self) {
-        self.inner.functions.clear();
+        self.forget_functions();
     }
 }
 
 /// A function that holds a future of this pool would otherwise keep itself alive once nobody can submit it any more.
 impl Drop for PoolBase {
     fn drop(&mut self) {
-        self.inner.functions.clear();
+        self.forget_functions();
     }
 }
 
 impl PoolBase {
-    fn submit_with<'py>(
-        &self,
-        callable: &Bound<'py, PyAny>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-        options: Options,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let submit = |py: Python<'_>, call| self.inner.submit(py, call, 0, options).map(Some);
-        let made = self.submit_by(callable, args, kwargs, submit)?;
-        made.ok_or_else(|| errors::refused(callable.py(), &Refused::Full))
+    #[inline]
+    fn started(&self) -> PyResult<&Started> {
+        self.started.get().ok_or_else(|| PyRuntimeError::new_err("Pool.__init__() was not called"))
     }
 
-    /// Encodes a call and submits it, in this way; `None` if that has no task of it.
-    fn submit_by<'py>(
-        &self,
-        callable: &Bound<'py, PyAny>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-        submit: impl FnOnce(Python<'py>, Call) -> PyResult<Option<Arc<Task>>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = callable.py();
-        let task = match self.inner.call(callable, args, kwargs) {
-            Ok(call) => submit(py, call)?,
-            // An interrupt while the arguments were pickled, say.
-            Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(py) => return Err(error),
-            Err(error) if self.inner.engine.call(py, Engine::is_closed) => {
-                drop(error);
-                return Err(errors::refused(py, &Refused::Closed));
-            }
-            // Like the standard library's: what cannot be sent fails its future, not the submission.
-            Err(error) => {
-                let value = local::opaque(error.into_value(py).into_any());
-                Some(Task::ended(Outcome::Local { value, raised: true }))
-            }
-        };
-        task.map(|task| self.inner.future(py, task)).transpose()
+    #[inline]
+    pub(crate) fn inner(&self) -> PyResult<&Arc<PoolInner>> {
+        Ok(&self.started()?.inner)
     }
+
+    fn forget_functions(&self) {
+        if let Some(started) = self.started.get() {
+            started.inner.functions.clear();
+        }
+    }
+}
+
+fn submit_with<'py>(
+    inner: &Arc<PoolInner>,
+    callable: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+    options: Options,
+) -> PyResult<Bound<'py, PyAny>> {
+    let submit = |py: Python<'_>, call| inner.submit(py, call, 0, options).map(Some);
+    let made = submit_by(inner, callable, args, kwargs, submit)?;
+    made.ok_or_else(|| errors::refused(callable.py(), &Refused::Full))
+}
+
+/// Encodes a call and submits it, in this way; `None` if that has no task of it.
+fn submit_by<'py>(
+    inner: &Arc<PoolInner>,
+    callable: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+    submit: impl FnOnce(Python<'py>, Call) -> PyResult<Option<Arc<Task>>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = callable.py();
+    let task = match inner.call(callable, args, kwargs) {
+        Ok(call) => submit(py, call)?,
+        // An interrupt while the arguments were pickled, say.
+        Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(py) => return Err(error),
+        Err(error) if inner.engine.call(py, Engine::is_closed) => {
+            drop(error);
+            return Err(errors::refused(py, &Refused::Closed));
+        }
+        // Like the standard library's: what cannot be sent fails its future, not the submission.
+        Err(error) => {
+            let value = local::opaque(error.into_value(py).into_any());
+            Some(Task::ended(Outcome::Local { value, raised: true }))
+        }
+    };
+    task.map(|task| inner.future(py, task)).transpose()
 }
 
 /// A pool's engine without the pool: what its threads and its end hold on to, so that the pool itself can be collected.

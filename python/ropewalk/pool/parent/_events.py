@@ -19,6 +19,8 @@ from ropewalk.bus._bus import Bus
 class PoolEvent:
     """Something happened in a pool. Fields that a topic has no use for are `None`, or 0."""
 
+    __module__ = "ropewalk"
+
     #: ``"pool.worker.started"``, ``"pool.worker.recycled"``, ``"pool.worker.crashed"``, ``"pool.saturated"``,
     #: ``"pool.task.failed"``, ``"pool.broken"`` or ``"pool.ended"``.
     topic: str

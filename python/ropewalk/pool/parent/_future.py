@@ -32,6 +32,8 @@ _MAKING = threading.Lock()
 class TaskRecord:
     """How a finished task was run."""
 
+    __module__ = "ropewalk"
+
     #: The task's number in its pool.
     id: int
     #: ``"process"`` or ``"thread"``.
@@ -64,6 +66,8 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
     `asyncio.wrap_future`. `result`, `exception` and `add_done_callback` are the standard library's; a thread that
     waits in `result` drives the pool itself. Callbacks run in the pool's collector thread.
     """
+
+    __module__ = "ropewalk"
 
     _shared: _Shared | None = None
 

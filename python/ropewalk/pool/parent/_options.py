@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import sys
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
+
+from ropewalk._checked import checked_choice, checked_count, checked_limit, checked_switch
 
 Kind = Literal["auto", "process", "thread"]
 
@@ -21,51 +21,6 @@ class Unset:
 UNSET = Unset()
 
 
-def checked_count(name: str, value: object, least: int, most: int = 2**63 - 1) -> int:
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be {least} or more, not {number}")
-    if number > most:
-        raise ValueError(f"{name} must be {most} or less, not {number}")
-    return number
-
-
-def checked_seconds(name: str, value: object, also: str = "") -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number of seconds{also}, not {value!r}")
-    if not value >= 0:
-        raise ValueError(f"{name} must be 0 or more seconds, not {value!r}")
-    return float(value)
-
-
-def checked_wait(name: str, value: object) -> float | None:
-    """Seconds for which the caller waits: as the standard library takes them, negative ones too."""
-    if value is None:
-        return None
-    try:
-        seconds = math.copysign(cast("float", value), cast("float", value))  # Any real number; no string.
-    except TypeError:
-        raise TypeError(f"{name} must be a number of seconds or None, not {value!r}") from None
-    except OverflowError:
-        raise ValueError(f"{name} must be a number of seconds that a float can hold") from None
-    if seconds != seconds:
-        raise ValueError(f"{name} must be a number of seconds or None, not {value!r}")
-    return seconds
-
-
-def checked_switch(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-    return value
-
-
-def checked_limit(name: str, value: object) -> float | None:
-    return None if value is None else checked_seconds(name, value, " or None")
-
-
 def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     if kind == "process":
@@ -73,8 +28,7 @@ def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
     if kind == "thread":
         note = "" if not gil else ", which share one GIL: pure Python code will not run in parallel"
         return "thread", f"threads, as asked for{note}"
-    if kind != "auto":
-        raise ValueError(f"kind must be 'auto', 'process' or 'thread', not {kind!r}")
+    checked_choice("kind", kind, ("auto", "process", "thread"))
     if not gil:
         return "thread", "threads, because this interpreter runs without a GIL"
     if sys.version_info >= (3, 13) and "t" in getattr(sys, "abiflags", ""):
@@ -91,7 +45,7 @@ def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
 class TaskSettings(NamedTuple):
     """The settings of tasks, checked."""
 
-    timeout: float | None
+    task_timeout: float | None
     retries: int
     priority: int
     writable: bool
@@ -99,7 +53,7 @@ class TaskSettings(NamedTuple):
 
     @classmethod
     def checked(
-        cls, timeout: object, retries: object, priority: object, writable: object, deadline: object
+        cls, task_timeout: object, retries: object, priority: object, writable: object, deadline: object
     ) -> TaskSettings:
         """The settings, if they make sense.
 
@@ -107,7 +61,7 @@ class TaskSettings(NamedTuple):
             TypeError, ValueError: if they do not.
         """
         return cls(
-            checked_limit("timeout", timeout),
+            checked_limit("task_timeout", task_timeout),
             checked_count("retries", retries, 0, 2**32 - 1),
             checked_count("priority", priority, -(2**31), 2**31 - 1),
             checked_switch("writable", writable),
@@ -116,7 +70,7 @@ class TaskSettings(NamedTuple):
 
     def changed(
         self,
-        timeout: float | Unset | None,
+        task_timeout: float | Unset | None,
         retries: int | Unset,
         priority: int | Unset,
         writable: bool | Unset,
@@ -124,7 +78,7 @@ class TaskSettings(NamedTuple):
     ) -> TaskSettings:
         """These settings, but for those that are given."""
         return TaskSettings.checked(
-            self.timeout if isinstance(timeout, Unset) else timeout,
+            self.task_timeout if isinstance(task_timeout, Unset) else task_timeout,
             self.retries if isinstance(retries, Unset) else retries,
             self.priority if isinstance(priority, Unset) else priority,
             self.writable if isinstance(writable, Unset) else writable,
@@ -134,6 +88,11 @@ class TaskSettings(NamedTuple):
 
 #: How other libraries spell what we have under another name, or not at all.
 _SPELLINGS = {
+    "max_queue": "capacity=",
+    "queue_size": "capacity=",
+    "on_full": "overflow=",
+    "timeout": "task_timeout=",
+    "task_timeout": "task_timeout=",
     "processes": "workers=",
     "n_jobs": "workers=",
     "num_workers": "workers=",
@@ -202,7 +161,7 @@ def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object], call: 
                     ours.removesuffix(" of map")
                     if ours.endswith(" of map")
                     else f"{ours} of Pool"
-                    if ours.endswith("=")
+                    if ours.endswith("=") and ours[:-1] not in known
                     else ours
                 )
             raise TypeError(f"{call}() has no argument {name!r}: Ropewalk has {ours}")

@@ -15,6 +15,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
 from ropewalk import _core
+from ropewalk._checked import checked_choice, checked_count, checked_seconds
 from ropewalk._core import private_bytes
 from ropewalk.pool.parent._cores import usable_cores
 from ropewalk.pool.parent._exit import (
@@ -31,19 +32,14 @@ from ropewalk.pool.parent._exit import (
 from ropewalk.pool.parent._future import Future, mail_of
 from ropewalk.pool.parent._map import MapIterator
 from ropewalk.pool.parent._options import (
-    UNSET,
     Kind,
     TaskSettings,
-    Unset,
-    checked_count,
-    checked_seconds,
     choose_kind,
     refuse_unknown,
 )
 from ropewalk.pool.parent._spawn import depth, spawn_settings, stamps
 from ropewalk.pool.parent._statistics import PoolStatistics, WorkerStatistics
 from ropewalk.pool.parent._tasks import TaskMethods
-from ropewalk.pool.parent._view import PoolOptions
 from ropewalk.pool.wire import _logs
 from ropewalk.pool.wire._handed import Handing
 
@@ -72,11 +68,11 @@ class Pool(_core.PoolBase, TaskMethods):
         threads: threads that run tasks in each worker process.
         initializer: called with `initargs` in each worker before its first task. If it raises, the pool is broken.
         preload: modules that the zygote imports, so that no worker has to.
-        max_queue: tasks that may wait; `None` for no limit.
-        on_full: what `submit` does then: ``"block"`` waits for room, ``"reject"`` raises `QueueFull`.
+        capacity: tasks that may wait; `None` for no limit.
+        overflow: what `submit` does with one more: ``"block"`` waits for room, ``"error"`` raises `QueueFull`.
         on_crash: ``"replace"`` fails the task that ran and starts another worker; ``"break"`` fails every pending task
             and breaks the pool, as the standard library does.
-        timeout: seconds that each run of a task may take; see `options`.
+        task_timeout: seconds that each run of a task may take; see `options`.
         retries: how often a task may be run again; see `options`.
         priority: see `options`.
         writable: whether tasks may write to the arrays that they are given; see `options`.
@@ -95,6 +91,8 @@ class Pool(_core.PoolBase, TaskMethods):
         LimitReached: when the machine has no descriptors, processes or memory left for a pool.
         Unsupported: when the system has no pidfds, which process pools need.
     """
+
+    __module__ = "ropewalk"
 
     _kind: Literal["process", "thread"]
     _reason: str
@@ -121,8 +119,8 @@ class Pool(_core.PoolBase, TaskMethods):
     #: What new workers have only for as long as it is here.
     _kept: list[object]
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         workers: int | None = None,
         *,
         kind: Kind = "auto",
@@ -130,10 +128,10 @@ class Pool(_core.PoolBase, TaskMethods):
         initializer: Callable[..., object] | None = None,
         initargs: Sequence[Any] = (),
         preload: Iterable[str] = (),
-        max_queue: int | None = None,
-        on_full: Literal["block", "reject"] = "block",
+        capacity: int | None = None,
+        overflow: Literal["block", "error"] = "block",
         on_crash: Literal["replace", "break"] = "replace",
-        timeout: float | None = None,
+        task_timeout: float | None = None,
         retries: int = 0,
         priority: int = 0,
         writable: bool = False,
@@ -144,10 +142,10 @@ class Pool(_core.PoolBase, TaskMethods):
         log: bool = True,
         max_workers: int | None = None,
         **unknown: Never,
-    ) -> Pool:
+    ) -> None:
         """Checks the settings, and starts the workers."""
         if unknown:
-            refuse_unknown(("workers", *(Pool.__new__.__kwdefaults__ or ())), unknown)
+            refuse_unknown(("workers", *(Pool.__init__.__kwdefaults__ or ())), unknown)
         if max_workers is not None:
             if workers is not None:
                 raise TypeError("give workers or max_workers, which are the same, not both")
@@ -163,10 +161,8 @@ class Pool(_core.PoolBase, TaskMethods):
             raise TypeError("initializer must be a callable")
         if isinstance(initargs, (str, bytes, bytearray)) or not hasattr(initargs, "__iter__"):
             raise TypeError(f"initargs must be a tuple of the initializer's arguments, not {initargs!r}")
-        if on_full not in ("block", "reject"):
-            raise ValueError(f"on_full must be 'block' or 'reject', not {on_full!r}")
-        if on_crash not in ("replace", "break"):
-            raise ValueError(f"on_crash must be 'replace' or 'break', not {on_crash!r}")
+        checked_choice("overflow", overflow, ("block", "error"))
+        checked_choice("on_crash", on_crash, ("replace", "break"))
         if isinstance(preload, str):
             raise TypeError(f"preload must be a list of module names, not the string {preload!r}")
         chosen, reason = choose_kind(kind)
@@ -177,14 +173,14 @@ class Pool(_core.PoolBase, TaskMethods):
             else checked_count("blas_threads", blas_threads, 1)
         )
         modules = tuple(preload)
-        defaults = TaskSettings.checked(timeout, retries, priority, writable, deadline)
+        defaults = TaskSettings.checked(task_timeout, retries, priority, writable, deadline)
         collector = _Collector(name)
         settings: dict[str, Any] = {
             "name": name,
             "workers": count,
             "threads": threads if chosen == "process" else 1,
-            "max_queue": None if max_queue is None else checked_count("max_queue", max_queue, 1),
-            "reject": on_full == "reject",
+            "capacity": None if capacity is None else checked_count("capacity", capacity, 1),
+            "refuse": overflow == "error",
             "break_on_crash": on_crash == "break",
             **defaults._asdict(),
             "depth": depth(),
@@ -200,11 +196,10 @@ class Pool(_core.PoolBase, TaskMethods):
                 settings["spawn"] = spawn_settings(
                     modules, initializer, tuple(initargs), threads, blas, name, bool(log), handing
                 )
-            self = super().__new__(cls, settings)
+            self._start(settings)
         finally:
             if handing is not None:
                 handing.close()
-        assert isinstance(self, Pool)
         self._kind = chosen
         self._reason = reason
         self._name = name
@@ -238,39 +233,17 @@ class Pool(_core.PoolBase, TaskMethods):
                 raise
         forget_ended()
         OPEN.add(self)
-        return self
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     # `submit` itself is inherited: PoolBase.submit is the hot path.
 
-    def options(
-        self,
-        *,
-        timeout: float | Unset | None = UNSET,
-        retries: int | Unset = UNSET,
-        priority: int | Unset = UNSET,
-        writable: bool | Unset = UNSET,
-        deadline: float | Unset | None = UNSET,
-    ) -> PoolOptions:
-        """A view of this pool whose tasks have other settings than the pool's own.
+    if not TYPE_CHECKING:
 
-        Args:
-            timeout: seconds that a run of the task may take. It counts from the moment at which the worker begins the
-                call: not while the task waits, nor while the worker imports the function's module and unpickles the
-                arguments. A task that overruns it fails with `TaskTimeout`; in a worker process it is ended, with its
-                worker, in a thread the call goes on. Each retry has the whole of it.
-            retries: how often a task may be run again after it raised, or after its worker died. Giving it declares
-                the task idempotent: it may have run in part before.
-            priority: tasks of a higher priority go first; 0 is usual, and equal ones go in order.
-            writable: whether a task in a worker process may write to the arrays and other buffers that it is given.
-                They are read-only by default, because other tasks may be looking at the same memory. With ``True``
-                each task writes to a copy of its own, made page by page as it writes. Shared arrays, and the arguments
-                of a thread pool's tasks, are the caller's own memory in any case.
-            deadline: seconds from the submission by which the task must be done, waiting, all its runs and the ways
-                there and back included. A task that is late fails with `TaskTimeout`, whether it has started or not.
-        """
-        return PoolOptions(self, self._settings.changed(timeout, retries, priority, writable, deadline))
+        def __getattr__(self, name: str) -> Never:
+            if name in Pool.__annotations__:
+                raise AttributeError("Pool.__init__() was not called", name=name, obj=self)
+            super().__getattr__(name)
 
     def _view(self) -> tuple[Pool, TaskSettings]:
         return self, self._settings
@@ -296,7 +269,7 @@ class Pool(_core.PoolBase, TaskMethods):
         future.add_done_callback(mail_of(loop).post(waiter))
         return waiter
 
-    async def _submit_in_loop(
+    async def _submit_in_turn(
         self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], options: TaskSettings
     ) -> Future[T]:
         """As `_submit`; in a full queue it waits for room without blocking the loop."""
@@ -549,6 +522,8 @@ class Pool(_core.PoolBase, TaskMethods):
             )
 
     def __repr__(self) -> str:
+        if "_engine" not in vars(self):
+            return object.__repr__(self)
         state = "closed" if self._engine.closed else "open"
         return f"<ropewalk.Pool {self._name} kind={self._kind} workers={self._workers} {state}>"
 

@@ -1,13 +1,13 @@
 """What a pool tells about itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
     """One worker process."""
+
+    __module__ = "ropewalk"
 
     #: Process id; 0 while it is being forked.
     pid: int
@@ -24,6 +24,8 @@ class WorkerStatistics:
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
     """A snapshot of a pool's counters; totals run from the pool's start."""
+
+    __module__ = "ropewalk"
 
     #: ``"process"`` or ``"thread"``: what really runs.
     kind: str

@@ -1,4 +1,4 @@
-"""What a pool and its views share: `map`, `map_unordered` and `run`."""
+"""`TaskMethods`, what a pool and its views share, and `PoolOptions`, such a view."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, cast, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
+from ropewalk._checked import checked_count, checked_switch, checked_wait
 from ropewalk.pool.parent._map import MapIterator, MapWithProgress
 from ropewalk.pool.parent._options import (
     POOL_METHODS,
+    UNSET,
     TaskSettings,
-    checked_count,
-    checked_wait,
+    Unset,
     no_attribute,
     refuse_unknown,
 )
@@ -23,9 +25,11 @@ from ropewalk.result import Err, Ok
 if TYPE_CHECKING:
     from ropewalk.pool.parent._future import Future
     from ropewalk.pool.parent._pool import Pool
+    from ropewalk.pool.parent._statistics import PoolStatistics
 
 A = TypeVar("A")
 B = TypeVar("B")
+F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -39,6 +43,20 @@ def _known_length(iterables: tuple[Iterable[Any], ...]) -> int | None:
         return min(len(iterable) for iterable in iterables)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):  # A `range` may be longer than any length can say.
         return None
+
+
+class MapSettings(TypedDict, total=False):
+    """The settings of `map` and `map_unordered` that leave the type of what they give as it is."""
+
+    timeout: float | None
+    chunksize: int | None
+    buffersize: int | None
+    progress: bool
+
+
+def _typed_as(_like: F) -> Callable[[Callable[..., Any]], F]:
+    """Gives a method the signatures of another for type checkers; it stays as it is."""
+    return lambda method: cast("F", method)
 
 
 class TaskMethods(concurrent.futures.Executor):
@@ -61,11 +79,8 @@ class TaskMethods(concurrent.futures.Executor):
         inputs: Iterable[A],
         /,
         *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
         results: Literal[False] = ...,
-        progress: bool = ...,
+        **settings: Unpack[MapSettings],
     ) -> MapIterator[T]: ...
     @overload
     def map(
@@ -74,11 +89,8 @@ class TaskMethods(concurrent.futures.Executor):
         inputs: Iterable[A],
         /,
         *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
         results: Literal[True],
-        progress: bool = ...,
+        **settings: Unpack[MapSettings],
     ) -> MapIterator[Ok[T] | Err[Exception]]: ...
     @overload
     def map(
@@ -88,11 +100,8 @@ class TaskMethods(concurrent.futures.Executor):
         second: Iterable[B],
         /,
         *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
         results: Literal[False] = ...,
-        progress: bool = ...,
+        **settings: Unpack[MapSettings],
     ) -> MapIterator[T]: ...
     @overload
     def map(
@@ -102,11 +111,8 @@ class TaskMethods(concurrent.futures.Executor):
         second: Iterable[B],
         /,
         *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
         results: Literal[True],
-        progress: bool = ...,
+        **settings: Unpack[MapSettings],
     ) -> MapIterator[Ok[T] | Err[Exception]]: ...
     @overload
     def map(
@@ -117,22 +123,16 @@ class TaskMethods(concurrent.futures.Executor):
         third: Iterable[Any],
         /,
         *iterables: Iterable[Any],
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
         results: Literal[False] = ...,
-        progress: bool = ...,
+        **settings: Unpack[MapSettings],
     ) -> MapIterator[T]: ...
     @overload
     def map(
         self,
         fn: Callable[..., Any],
         *iterables: Iterable[Any],
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
         results: bool,
-        progress: bool = ...,
+        **settings: Unpack[MapSettings],
     ) -> MapIterator[Any]: ...
     def map(
         self,
@@ -171,86 +171,7 @@ class TaskMethods(concurrent.futures.Executor):
             refuse_unknown(_MAP_ARGUMENTS, unknown, "map")
         return self._map(fn, iterables, True, timeout, chunksize, buffersize, results, progress)
 
-    @overload
-    def map_unordered(
-        self,
-        fn: Callable[[A], T],
-        inputs: Iterable[A],
-        /,
-        *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
-        results: Literal[False] = ...,
-        progress: bool = ...,
-    ) -> MapIterator[T]: ...
-    @overload
-    def map_unordered(
-        self,
-        fn: Callable[[A], T],
-        inputs: Iterable[A],
-        /,
-        *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
-        results: Literal[True],
-        progress: bool = ...,
-    ) -> MapIterator[Ok[T] | Err[Exception]]: ...
-    @overload
-    def map_unordered(
-        self,
-        fn: Callable[[A, B], T],
-        first: Iterable[A],
-        second: Iterable[B],
-        /,
-        *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
-        results: Literal[False] = ...,
-        progress: bool = ...,
-    ) -> MapIterator[T]: ...
-    @overload
-    def map_unordered(
-        self,
-        fn: Callable[[A, B], T],
-        first: Iterable[A],
-        second: Iterable[B],
-        /,
-        *,
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
-        results: Literal[True],
-        progress: bool = ...,
-    ) -> MapIterator[Ok[T] | Err[Exception]]: ...
-    @overload
-    def map_unordered(
-        self,
-        fn: Callable[..., T],
-        first: Iterable[Any],
-        second: Iterable[Any],
-        third: Iterable[Any],
-        /,
-        *iterables: Iterable[Any],
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
-        results: Literal[False] = ...,
-        progress: bool = ...,
-    ) -> MapIterator[T]: ...
-    @overload
-    def map_unordered(
-        self,
-        fn: Callable[..., Any],
-        *iterables: Iterable[Any],
-        timeout: float | None = ...,
-        chunksize: int | None = ...,
-        buffersize: int | None = ...,
-        results: bool,
-        progress: bool = ...,
-    ) -> MapIterator[Any]: ...
+    @_typed_as(map)
     def map_unordered(
         self,
         fn: Callable[..., Any],
@@ -267,21 +188,66 @@ class TaskMethods(concurrent.futures.Executor):
             refuse_unknown(_MAP_ARGUMENTS, unknown, "map_unordered")
         return self._map(fn, iterables, False, timeout, chunksize, buffersize, results, progress)
 
-    async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs one task and waits for it in asyncio.
+    def submit_nowait(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Submits a call as `submit` does, but never waits for room: in a full queue it raises `QueueFull` at once."""
+        pool, settings = self._view()
+        return pool._submit_nowait(fn, args, kwargs, settings)
 
-        If the pool was made with ``max_queue``, it waits for room in a full queue without blocking the event loop; the
-        function and its arguments are pickled when there is some. Waiting calls of one loop are served in their order.
+    async def submit_async(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Submits a call as `submit` does, and awaits room in a full queue without blocking the event loop.
+
+        The function and its arguments are pickled when there is room. Waiting calls of one loop are served in their
+        order. What is returned is the future of the result, as `submit` returns it.
+
+        Cancel safety: a wait that is cancelled has submitted nothing.
+        """
+        pool, settings = self._view()
+        if pool._waits_for_room:
+            return await pool._submit_in_turn(fn, args, kwargs, settings)
+        return cast("Future[T]", self.submit(fn, *args, **kwargs))
+
+    async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs one task and waits for its result in asyncio; in a full queue it waits for room as `submit_async` does.
 
         Cancel safety: cancelling the await cancels the task; one that is running in a worker process is ended. An await
         that is cancelled while it waits for room has submitted nothing.
         """
-        pool, options = self._view()
-        if pool._waits_for_room:
-            future = await pool._submit_in_loop(fn, args, kwargs, options)
-        else:
-            future = cast("Future[T]", self.submit(fn, *args, **kwargs))
-        return await pool._await(future)
+        return await self._view()[0]._await(await self.submit_async(fn, *args, **kwargs))
+
+    def options(
+        self,
+        *,
+        task_timeout: float | Unset | None = UNSET,
+        retries: int | Unset = UNSET,
+        priority: int | Unset = UNSET,
+        writable: bool | Unset = UNSET,
+        deadline: float | Unset | None = UNSET,
+        **unknown: Never,
+    ) -> PoolOptions:
+        """A view of the pool whose tasks have other settings than those that are submitted here.
+
+        Args:
+            task_timeout: seconds that a run of the task may take. It counts from the moment at which the worker begins
+                the call: not while the task waits, nor while the worker imports the function's module and unpickles the
+                arguments. A task that overruns it fails with `TaskTimeout`; in a worker process it is ended, with its
+                worker, in a thread the call goes on. Each retry has the whole of it.
+            retries: how often a task may be run again after it raised, or after its worker died. Giving it declares
+                the task idempotent: it may have run in part before.
+            priority: tasks of a higher priority go first; 0 is usual, and equal ones go in order.
+            writable: whether a task in a worker process may write to the arrays and other buffers that it is given.
+                They are read-only by default, because other tasks may be looking at the same memory. With ``True``
+                each task writes to a copy of its own, made page by page as it writes. Shared arrays, and the arguments
+                of a thread pool's tasks, are the caller's own memory in any case.
+            deadline: seconds from the submission by which the task must be done, waiting, all its runs and the ways
+                there and back included. A task that is late fails with `TaskTimeout`, whether it has started or not.
+
+        Raises:
+            TypeError, ValueError: for settings that make no sense.
+        """
+        if unknown:
+            refuse_unknown(TaskSettings._fields, unknown, "options")
+        pool, settings = self._view()
+        return PoolOptions(pool, settings.changed(task_timeout, retries, priority, writable, deadline))
 
     def _map(
         self,
@@ -307,6 +273,10 @@ class TaskMethods(concurrent.futures.Executor):
                 raise ValueError("buffersize must be None or > 0")
             buffersize = min(buffersize, sys.maxsize)
         wait = checked_wait("timeout", timeout)
+        pairs = (Ok, Err) if checked_switch("results", results) else None
+        kind = cast(
+            "type[MapIterator[Any]]", MapWithProgress if checked_switch("progress", progress) else MapIterator
+        )
         pool, options = self._view()
         if pool._engine.closed:
             # The error that a submission would raise, before any input is taken.
@@ -322,16 +292,94 @@ class TaskMethods(concurrent.futures.Executor):
             "length": length,
             "unread": pool._unread,
             "lanes": pool._workers * (pool._threads if pool._kind == "process" else 1),
-            "task_timeout": options.timeout,
+            "task_timeout": options.task_timeout,
             "retries": options.retries,
             "priority": options.priority,
             "writable": options.writable,
             "deadline": options.deadline,
-            "results": (Ok, Err) if results else None,
+            "results": pairs,
         }
-        kind = cast("type[MapIterator[Any]]", MapWithProgress if progress else MapIterator)
         made = kind(pool, fn, source, settings)
         # Without callbacks of weak references: an interrupt that comes meanwhile would be raised in one, and lost.
         pool._maps[:] = [known for known in pool._maps if known() is not None]
         pool._maps.append(weakref.ref(made))
         return made
+
+
+# A call with the wrong arguments names the method as programs know it.
+for _name in ("map", "map_unordered", "run", "submit_nowait", "submit_async", "options"):
+    vars(TaskMethods)[_name].__qualname__ = f"Pool.{_name}"
+
+
+class PoolOptions(TaskMethods):
+    """A view of a pool with other settings for its tasks; made by `Pool.options`.
+
+    It is an executor like the pool itself, so it goes wherever a pool goes, ``loop.run_in_executor`` for instance.
+
+    Examples:
+        >>> import ropewalk
+        >>> with ropewalk.Pool(2, kind="thread") as pool:
+        ...     patient = pool.options(task_timeout=60, retries=2)
+        ...     print(list(patient.map(abs, [-1, 2])))
+        [1, 2]
+    """
+
+    __module__ = "ropewalk"
+
+    def __init__(self, pool: Pool, settings: TaskSettings) -> None:
+        """Not to be called: `Pool.options` does, with settings that it has checked."""
+        self._pool = pool
+        self._settings = settings
+
+    @property
+    def pool(self) -> Pool:
+        """The pool that runs the tasks."""
+        return self._pool
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Submits a call with these settings; else as `Pool.submit`."""
+        return self._pool._submit(fn, args, kwargs, self._settings)
+
+    def _view(self) -> tuple[Pool, TaskSettings]:
+        return self._pool, self._settings
+
+    @property
+    def kind(self) -> Literal["process", "thread"]:
+        """As `Pool.kind`."""
+        return self._pool.kind
+
+    def explain(self) -> str:
+        """As `Pool.explain`."""
+        return self._pool.explain()
+
+    def statistics(self) -> PoolStatistics:
+        """As `Pool.statistics`: the counters of the whole pool."""
+        return self._pool.statistics()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Shuts the pool down, as `Pool.shutdown`."""
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+    def __enter__(self) -> PoolOptions:
+        """The view itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leaves the pool, as ``with`` over the pool itself does."""
+        self._pool.__exit__(kind, value, traceback)
+
+    async def __aenter__(self) -> PoolOptions:
+        """The view itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leaves the pool, as ``async with`` over the pool itself does."""
+        await self._pool.__aexit__(kind, value, traceback)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._settings._asdict().items())
+        return f"<ropewalk.PoolOptions of {self._pool._name}: {settings}>"

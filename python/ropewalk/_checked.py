@@ -1,0 +1,58 @@
+"""Checks of arguments: each gives the value, or raises an error that names the argument and what it may be."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import cast
+
+
+def checked_count(name: str, value: object, least: int, most: int = 2**63 - 1) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be {least} or more, not {number}")
+    if number > most:
+        raise ValueError(f"{name} must be {most} or less, not {number}")
+    return number
+
+
+def checked_seconds(name: str, value: object, also: str = "") -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds{also}, not {value!r}")
+    if not value >= 0:
+        raise ValueError(f"{name} must be 0 or more seconds, not {value!r}")
+    return float(value)
+
+
+def checked_wait(name: str, value: object) -> float | None:
+    """Seconds for which the caller waits: as the standard library takes them, negative ones too."""
+    if value is None:
+        return None
+    try:
+        seconds = math.copysign(cast("float", value), cast("float", value))  # Any real number; no string.
+    except TypeError:
+        raise TypeError(f"{name} must be a number of seconds or None, not {value!r}") from None
+    except OverflowError:
+        raise ValueError(f"{name} must be a number of seconds that a float can hold") from None
+    if seconds != seconds:
+        raise ValueError(f"{name} must be a number of seconds or None, not {value!r}")
+    return seconds
+
+
+def checked_switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def checked_limit(name: str, value: object) -> float | None:
+    return None if value is None else checked_seconds(name, value, " or None")
+
+
+def checked_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        *first, last = map(repr, choices)
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}, not {value!r}")
