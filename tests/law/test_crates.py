@@ -14,6 +14,8 @@ from tests.law._tree import ROOT, text, with_suffix
 
 #: The one crate that makes system calls.
 OS_HOME = {"ropewalk-os"}
+#: The one crate that has locks and swaps atomics for the model checker's.
+SYNC_HOME = {"ropewalk-sync"}
 #: The kit and the shared object; between them are the extension modules' crates, `py-*`.
 PYTHON_HOME = {"ropewalk-capi", "ropewalk-python"}
 #: Crates with a module that every interpreter may load stand on the plain C API; these have one that pyo3 confines to
@@ -22,6 +24,7 @@ MAIN_INTERPRETER = {"ropewalk-py-pool", "ropewalk-py-zmq", "ropewalk-python"}
 
 PYTHON_CRATES = {"pyo3", "pyo3-ffi", "pyo3-build-config", "numpy"}
 SYSTEM_CRATES = {"libc", "rustix", "nix", "linux-raw-sys", "syscalls"}
+SYNC_CRATES = {"loom", "parking_lot", "spin", "crossbeam-utils", "event-listener"}
 
 
 def knows_python(name: str) -> bool:
@@ -68,8 +71,9 @@ def test_dependencies_run_downward(crates: dict[str, dict[str, Any]]) -> None:
         (PYTHON_CRATES, knows_python),
         ({"pyo3"}, MAIN_INTERPRETER.__contains__),
         (SYSTEM_CRATES, OS_HOME.__contains__),
+        (SYNC_CRATES, SYNC_HOME.__contains__),
     ],
-    ids=["python", "pyo3", "system calls"],
+    ids=["python", "pyo3", "system calls", "locks"],
 )
 def test_one_home_for_each_outside_power(
     crates: dict[str, dict[str, Any]], power: set[str], may: Callable[[str], bool]

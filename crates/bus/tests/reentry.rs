@@ -2,10 +2,11 @@
 
 #![cfg(not(loom))]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ropewalk_bus::{Bus, Config, PublishError, Subscription};
+use ropewalk_sync::Mutex;
 
 /// A place for a subscription that its own handler shall end.
 type Slot = Arc<Mutex<Vec<Subscription>>>;
@@ -19,12 +20,12 @@ fn count(counter: &Arc<AtomicUsize>) -> impl Fn(&u32) + Send + Sync + use<> {
 
 /// Empties a slot; what was in it is dropped without the slot's lock.
 fn empty(slot: &Slot) {
-    let all = std::mem::take(&mut *slot.lock().expect("nobody panics with it"));
+    let all = std::mem::take(&mut *slot.lock());
     drop(all);
 }
 
 fn fill(slot: &Slot, subscription: Subscription) {
-    slot.lock().expect("nobody panics with it").push(subscription);
+    slot.lock().push(subscription);
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn runaway(bus: &Bus, by_name: bool) -> (Subscription, Arc<Mutex<Vec<PublishErro
         let next = event + 1;
         let published = if by_name { again.publish("t", &next) } else { topic.publish(&next) };
         if let Err(error) = published {
-            told.lock().expect("nobody panics with it").push(error);
+            told.lock().push(error);
         }
     });
     (subscription.expect("open"), errors)
@@ -122,7 +123,7 @@ fn a_runaway_recursion_ends_with_an_error_and_harms_nobody() {
             let (subscription, errors) = runaway(&bus, by_name);
             for round in 1..=3 {
                 bus.publish("t", &0_u32).expect("this one arrived");
-                let told = errors.lock().expect("nobody panics with it").clone();
+                let told = errors.lock().clone();
                 assert_eq!(told, vec![PublishError::TooDeep { most }; round], "{asked} {by_name}");
             }
             assert_eq!(bus.statistics().published, 3 * most as u64);
@@ -143,11 +144,11 @@ fn a_topic_can_be_asked_whether_it_is_heard_at_the_greatest_depth() {
     let (again, told) = (bus.clone(), Arc::clone(&heard));
     let (here, elsewhere) = (bus.topic::<u32>("t").expect("sound"), bus.topic::<u32>("u").expect("sound"));
     let _asks = bus.subscribe("t", move |_: &u32| {
-        told.lock().expect("nobody panics with it").push((here.is_heard(), elsewhere.is_heard()));
+        told.lock().push((here.is_heard(), elsewhere.is_heard()));
         let _ = again.publish("t", &0_u32);
     });
     bus.publish("t", &0_u32).expect("open");
-    assert_eq!(*heard.lock().expect("nobody panics with it"), [(true, false); 64]);
+    assert_eq!(*heard.lock(), [(true, false); 64]);
 }
 
 /// Comes back to the bus when it is dropped.

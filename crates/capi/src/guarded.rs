@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 #[derive(Debug, Default)]
 pub struct Guarded<T> {
     #[cfg(Py_GIL_DISABLED)]
-    mutex: std::sync::Mutex<()>,
+    mutex: ropewalk_sync::Mutex<()>,
     value: UnsafeCell<T>,
 }
 
@@ -22,7 +22,7 @@ unsafe impl<T: Send> Sync for Guarded<T> {}
 /// The value, to itself.
 pub struct Guard<'a, T> {
     #[cfg(Py_GIL_DISABLED)]
-    _mutex: std::sync::MutexGuard<'a, ()>,
+    _mutex: ropewalk_sync::MutexGuard<'a, ()>,
     value: &'a mut T,
 }
 
@@ -32,7 +32,7 @@ impl<T> Guarded<T> {
     pub fn new(value: T) -> Self {
         Self {
             #[cfg(Py_GIL_DISABLED)]
-            mutex: std::sync::Mutex::new(()),
+            mutex: ropewalk_sync::Mutex::new(()),
             value: UnsafeCell::new(value),
         }
     }
@@ -47,7 +47,7 @@ impl<T> Guarded<T> {
     pub unsafe fn lock(&self) -> Guard<'_, T> {
         Guard {
             #[cfg(Py_GIL_DISABLED)]
-            _mutex: self.mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+            _mutex: self.mutex.lock(),
             // SAFETY: there is one guard at a time; see the implementation of `Sync`.
             value: unsafe { &mut *self.value.get() },
         }

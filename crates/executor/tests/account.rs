@@ -4,14 +4,15 @@
 
 mod waiting;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, InlineExecutor, Job, JobError, PanicHook,
     Reason, Serial, Submit, background,
 };
+use ropewalk_sync::Mutex;
 use waiting::{Door, counting, eventually, fixed, soon};
 
 fn dynamic(config: Config) -> DynamicExecutor {
@@ -47,11 +48,11 @@ fn reasons_and_errors_say_what_happened() {
 fn a_panic_s_report_says_where_it_was() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&told);
-    let hook: PanicHook = Arc::new(move |report| noted.lock().expect("no panic").push(report.to_string()));
+    let hook: PanicHook = Arc::new(move |report| noted.lock().push(report.to_string()));
     let inline = InlineExecutor::new(Config { on_panic: Some(hook), ..Config::named("told") });
     inline.execute(Job::new(|| panic!("words"))).expect("open");
     inline.execute(Job::new(|| std::panic::panic_any(5))).expect("open");
-    let told = told.lock().expect("no panic");
+    let told = told.lock();
     let name = "account::a_panic_s_report_says_where_it_was::{{closure}}";
     assert_eq!(told[0], format!("a job of told panicked ({name}): words"));
     assert_eq!(told[1], format!("a job of told panicked ({name})"));
@@ -156,14 +157,12 @@ fn an_inline_executor_bounds_what_is_delayed_and_counts_what_it_ran() {
     let noted = Arc::clone(&seen);
     let outer = move || {
         let (again, deeper) = (Arc::clone(&inner), Arc::clone(&noted));
-        noted.lock().expect("no panic").push(inner.statistics().running);
-        inner
-            .execute(Job::new(move || deeper.lock().expect("no panic").push(again.statistics().running)))
-            .expect("open");
-        noted.lock().expect("no panic").push(inner.statistics().running);
+        noted.lock().push(inner.statistics().running);
+        inner.execute(Job::new(move || deeper.lock().push(again.statistics().running))).expect("open");
+        noted.lock().push(inner.statistics().running);
     };
     inline.execute(Job::new(outer)).expect("open");
-    assert_eq!(*seen.lock().expect("no panic"), [1, 2, 1]);
+    assert_eq!(*seen.lock(), [1, 2, 1]);
     inline.execute(Job::new(|| panic!("first"))).expect("open");
     let (job, handle) = Job::with_handle(|| ());
     assert!(handle.cancel());

@@ -4,14 +4,15 @@
 
 mod waiting;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, InlineExecutor, Job, JobError, Reason, Serial,
     Submit,
 };
+use ropewalk_sync::Mutex;
 use waiting::{counting, eventually, fixed, soon};
 
 /// Moves time on, for executors whose clock does not go by itself.
@@ -121,7 +122,7 @@ fn a_delayed_job_runs_and_a_cancelled_one_does_not() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let note = |text: &'static str| {
             let seen = Arc::clone(&seen);
-            move || seen.lock().unwrap().push(text)
+            move || seen.lock().push(text)
         };
         let handle = executor.submit_after(Duration::from_secs(3600), note("by handle")).expect(name);
         let token =
@@ -134,7 +135,7 @@ fn a_delayed_job_runs_and_a_cancelled_one_does_not() {
         advance();
         runs.join().expect(name);
         assert!(executor.join(soon()).is_complete(), "{name}");
-        assert_eq!(*seen.lock().unwrap(), ["runs"], "{name}");
+        assert_eq!(*seen.lock(), ["runs"], "{name}");
     }
 }
 

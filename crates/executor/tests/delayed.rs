@@ -4,11 +4,12 @@
 
 mod waiting;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use ropewalk_executor::{Config, Executor, InlineExecutor, Job, Submit};
+use ropewalk_sync::Mutex;
 use waiting::{fixed, soon};
 
 proptest! {
@@ -20,11 +21,11 @@ proptest! {
         for delay in delays {
             let delay = Duration::from_micros(delay);
             let (early, asked) = (Arc::clone(&early), Instant::now());
-            let job = Job::new(move || *early.lock().expect("no panic") += u32::from(asked.elapsed() < delay));
+            let job = Job::new(move || *early.lock() += u32::from(asked.elapsed() < delay));
             pool.execute_after(delay, job).expect("open").detach();
         }
         prop_assert!(pool.join(soon()).is_complete());
-        prop_assert_eq!(*early.lock().expect("no panic"), 0);
+        prop_assert_eq!(*early.lock(), 0);
     }
 
     #[test]
@@ -36,7 +37,7 @@ proptest! {
         let seen = Arc::new(Mutex::new(Vec::new()));
         for (at, delay) in delays.iter().enumerate() {
             let (seen, delay) = (Arc::clone(&seen), *delay);
-            let job = Job::new(move || seen.lock().expect("no panic").push((delay, at)));
+            let job = Job::new(move || seen.lock().push((delay, at)));
             inline.execute_after(Duration::from_secs(delay), job).expect("open").detach();
         }
         let mut wanted: Vec<_> = delays.iter().enumerate().map(|(at, delay)| (*delay, at)).collect();
@@ -46,10 +47,10 @@ proptest! {
             now += step;
             inline.advance(Duration::from_secs(step));
             let due = wanted.iter().filter(|(delay, _)| *delay <= now).count();
-            prop_assert_eq!(&*seen.lock().expect("no panic"), &wanted[..due]);
+            prop_assert_eq!(&*seen.lock(), &wanted[..due]);
         }
         inline.drain();
-        prop_assert_eq!(&*seen.lock().expect("no panic"), &wanted);
+        prop_assert_eq!(&*seen.lock(), &wanted);
     }
 }
 
@@ -77,7 +78,7 @@ fn a_job_taken_back_can_be_handed_in_again() {
 fn a_delayed_job_hands_in_the_next() {
     let inline = Arc::new(InlineExecutor::new(Config::named("inline")));
     fn tick(executor: &Arc<InlineExecutor>, left: u32, count: &Arc<Mutex<u32>>) {
-        *count.lock().expect("no panic") += 1;
+        *count.lock() += 1;
         if left > 0 {
             let (inner, count) = (Arc::clone(executor), Arc::clone(count));
             let next = executor.submit_after(Duration::from_secs(1), move || tick(&inner, left - 1, &count));
@@ -88,5 +89,5 @@ fn a_delayed_job_hands_in_the_next() {
     tick(&inline, 5, &count);
     assert_eq!(inline.advance(Duration::from_secs(3)), 3);
     assert_eq!(inline.drain(), 2);
-    assert_eq!(*count.lock().expect("no panic"), 6);
+    assert_eq!(*count.lock(), 6);
 }

@@ -4,10 +4,11 @@
 
 mod waiting;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use ropewalk_executor::{Executor, Job, Priority};
+use ropewalk_sync::Mutex;
 use waiting::{Door, eventually, fixed, soon};
 
 /// The starts that one worker makes of jobs queued in this order, as their places in it.
@@ -16,12 +17,11 @@ fn starts(priorities: &[Priority]) -> Vec<usize> {
     door.hold(&pool);
     for (at, priority) in priorities.iter().enumerate() {
         let seen = Arc::clone(&seen);
-        pool.execute(Job::new(move || seen.lock().expect("no panic").push(at)).priority(*priority))
-            .expect("open");
+        pool.execute(Job::new(move || seen.lock().push(at)).priority(*priority)).expect("open");
     }
     door.open();
     assert!(pool.join(soon()).is_complete());
-    let seen = seen.lock().expect("no panic").clone();
+    let seen = seen.lock().clone();
     assert_eq!(seen.len(), priorities.len());
     seen
 }
@@ -69,11 +69,10 @@ fn a_high_job_overtakes_what_is_queued_already() {
     for at in 0..100 {
         let (inner, seen) = (Arc::clone(&pool), Arc::clone(&seen));
         let run = move || {
-            seen.lock().expect("no panic").push(at);
+            seen.lock().push(at);
             if at == 10 {
                 let seen = Arc::clone(&seen);
-                let urgent =
-                    Job::new(move || seen.lock().expect("no panic").push(1000)).priority(Priority::High);
+                let urgent = Job::new(move || seen.lock().push(1000)).priority(Priority::High);
                 inner.execute(urgent).expect("no panic");
             }
         };
@@ -81,8 +80,8 @@ fn a_high_job_overtakes_what_is_queued_already() {
     }
     door.open();
     // A pool that is shut down refuses its own jobs' jobs, too.
-    eventually("all have run", || seen.lock().expect("no panic").len() == 101);
-    let seen = seen.lock().expect("no panic");
+    eventually("all have run", || seen.lock().len() == 101);
+    let seen = seen.lock();
     assert_eq!((seen[10], seen[11], seen[12]), (10, 1000, 11));
 }
 

@@ -4,13 +4,14 @@
 
 mod waiting;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Serial, Submit, WhenFull,
     background,
 };
+use ropewalk_sync::Mutex;
 use waiting::{Door, counting, fixed, soon};
 
 fn serial(pool: &Arc<FixedExecutor>) -> Serial {
@@ -32,7 +33,7 @@ fn jobs_of_many_threads_never_overlap_and_keep_each_thread_s_order() {
                     let (busy, seen) = (Arc::clone(busy), Arc::clone(seen));
                     let run = move || {
                         assert!(!busy.swap(true, Ordering::Acquire), "two at a time");
-                        seen.lock().expect("no panic").push((thread, number));
+                        seen.lock().push((thread, number));
                         busy.store(false, Ordering::Release);
                     };
                     queue.execute(Job::new(run)).expect("open");
@@ -42,7 +43,7 @@ fn jobs_of_many_threads_never_overlap_and_keep_each_thread_s_order() {
     });
     assert!(queue.join(soon()).is_complete());
     assert_eq!((queue.statistics().executed(), queue.statistics().panicked()), (4 * EACH as u64, 0));
-    let seen = seen.lock().expect("no panic");
+    let seen = seen.lock();
     for thread in 0..4 {
         assert!(seen.iter().filter(|(by, _)| *by == thread).map(|(_, number)| *number).eq(0..EACH));
     }
@@ -94,11 +95,11 @@ fn a_queue_that_is_dropped_runs_its_jobs_and_one_on_a_queue_keeps_both_orders() 
     let jobs = if cfg!(miri) { 80 } else { 500 };
     for number in 0..jobs {
         let seen = Arc::clone(&seen);
-        inner.execute(Job::new(move || seen.lock().expect("no panic").push(number))).expect("open");
+        inner.execute(Job::new(move || seen.lock().push(number))).expect("open");
     }
     drop(inner);
-    waiting::eventually("all have run", || seen.lock().expect("no panic").len() == jobs);
-    assert!(seen.lock().expect("no panic").is_sorted());
+    waiting::eventually("all have run", || seen.lock().len() == jobs);
+    assert!(seen.lock().is_sorted());
     assert!(outer.join(soon()).is_complete());
 }
 
@@ -109,7 +110,7 @@ fn a_worker_that_joins_a_queued_job_does_not_run_it_out_of_turn() {
     door.hold(&queue);
     let note = |number: u32| {
         let seen = Arc::clone(&seen);
-        move || seen.lock().expect("no panic").push(number)
+        move || seen.lock().push(number)
     };
     queue.execute(Job::new(note(1))).expect("open");
     let second = queue.submit(note(2)).expect("open");
@@ -117,10 +118,10 @@ fn a_worker_that_joins_a_queued_job_does_not_run_it_out_of_turn() {
     waiting::eventually("the joiner waits", || {
         pool.statistics().running == 2 || pool.statistics().sleeping > 0
     });
-    assert!(seen.lock().expect("no panic").is_empty());
+    assert!(seen.lock().is_empty());
     door.open();
     joiner.join().expect("ran").expect("ran");
-    assert_eq!(*seen.lock().expect("no panic"), [1, 2]);
+    assert_eq!(*seen.lock(), [1, 2]);
 }
 
 #[test]

@@ -68,6 +68,7 @@ pub fn wake(word: &AtomicU32, count: u32, scope: Scope) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "crates above use the futex word of ropewalk-sync")]
 mod tests {
     use std::sync::atomic::Ordering;
 

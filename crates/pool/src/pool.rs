@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use ropewalk_base::Result;
 use ropewalk_sync::Mutex;
+use ropewalk_sync::futex::Futex;
 use ropewalk_sync::spin::AdaptiveSpin;
 
 use self::timers::Timers;
@@ -135,13 +136,13 @@ pub(crate) struct Pool<B: Backend> {
     pub(crate) me: Weak<Self>,
     /// Watched tasks that have ended, for the collector.
     completed: Locked<Vec<Arc<Task>>>,
-    completed_word: AtomicU32,
-    pub(crate) change_word: AtomicU32,
+    completed_word: Futex,
+    pub(crate) change_word: Futex,
     next_id: AtomicU64,
     next_function: AtomicU32,
     pub(crate) dropped_functions: Arc<DroppedFunctions>,
     /// Counts the ends of the pool that there were: whoever joins sleeps on it.
-    ended_word: AtomicU32,
+    ended_word: Futex,
     collecting: AtomicBool,
     fork_generation: u64,
     /// Whether it is to be awakened by the first task.
@@ -215,12 +216,12 @@ impl<B: Backend> Pool<B> {
             state: Locked::new(state),
             me: me.clone(),
             completed: Locked::default(),
-            completed_word: AtomicU32::new(0),
-            change_word: AtomicU32::new(0),
+            completed_word: Futex::new(0),
+            change_word: Futex::new(0),
             next_id: AtomicU64::new(1),
             next_function: AtomicU32::new(1),
             dropped_functions,
-            ended_word: AtomicU32::new(0),
+            ended_word: Futex::new(0),
             collecting: AtomicBool::new(false),
             fork_generation: ropewalk_os::process::fork_generation(),
             asleep: AtomicBool::new(false),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use ropewalk_os::futex::{self, Scope};
+use ropewalk_sync::futex::{Futex, Wait};
 use ropewalk_sync::{Mutex, MutexGuard};
 
 use crate::clock;
@@ -88,7 +88,7 @@ pub struct Task {
     /// How it is to be treated.
     pub options: Options,
     pub(crate) submitted: Instant,
-    word: AtomicU32,
+    word: Futex,
     /// Times that it is known to have been started; written under the engine's lock.
     attempt: AtomicU32,
     /// Workers that have died while it was the next one that they would have started.
@@ -118,7 +118,7 @@ impl Task {
             flags,
             options,
             submitted: clock::now(),
-            word: AtomicU32::new(Stage::Queued as u32),
+            word: Futex::new(Stage::Queued as u32),
             attempt: AtomicU32::new(attempt),
             workers_lost: AtomicU32::new(0),
             armed: AtomicBool::new(false),
@@ -227,7 +227,7 @@ impl Task {
             })
             .unwrap_or(0);
         if before & WAITING != 0 {
-            futex::wake(&self.word, u32::MAX >> 1, Scope::Private);
+            self.word.wake_all();
         }
         before & WATCHED != 0
     }
@@ -235,7 +235,7 @@ impl Task {
     /// Makes a thread that sleeps on this task look again.
     pub(crate) fn nudge(&self) {
         self.word.fetch_add(NUDGE, Ordering::AcqRel);
-        futex::wake(&self.word, u32::MAX >> 1, Scope::Private);
+        self.word.wake_all();
     }
 
     /// Announces a sleeper, and gives the value to sleep on.
@@ -248,7 +248,7 @@ impl Task {
         if observed & PHASE == Stage::Done as u32 {
             return false;
         }
-        matches!(futex::wait(&self.word, observed, timeout, Scope::Private), futex::Wait::Interrupted)
+        self.word.wait_while(observed, timeout) == Wait::Interrupted
     }
 
     /// What a task called whose worker died; nothing if it ran in this process.

@@ -5,14 +5,13 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use ropewalk_os::futex::{self, Scope, Wait};
 
 use super::waiters::{Loops, Wakers};
 use ropewalk_capi::guarded::{Guard, Guarded};
 use ropewalk_capi::object::Object;
+use ropewalk_sync::futex::{Futex, Wait};
 
 /// What happens to a message for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +133,8 @@ pub(super) enum Taken {
 pub(super) struct Queue {
     state: Guarded<State>,
     /// Changes when a receiver is woken, or a publisher that waits for room.
-    message_bell: AtomicU32,
-    room_bell: AtomicU32,
+    message_bell: Futex,
+    room_bell: Futex,
     pub(super) capacity: usize,
     pub(super) overflow: Overflow,
     /// Messages are pairs of their topic and what was published.
@@ -263,8 +262,8 @@ impl Queue {
     pub(super) fn with(capacity: usize, overflow: Overflow, topics: bool, is_link: bool) -> Self {
         Self {
             state: Guarded::new(State::default()),
-            message_bell: AtomicU32::new(0),
-            room_bell: AtomicU32::new(0),
+            message_bell: Futex::new(0),
+            room_bell: Futex::new(0),
             capacity,
             overflow,
             topics,
@@ -284,7 +283,7 @@ impl Queue {
         self.state.in_collection()
     }
 
-    fn bell(&self, side: Side) -> &AtomicU32 {
+    fn bell(&self, side: Side) -> &Futex {
         match side {
             Side::Receivers => &self.message_bell,
             Side::Publishers => &self.room_bell,
@@ -297,7 +296,7 @@ impl Queue {
             let bell = self.bell(side);
             // Release: who sees the new number sees the queue as it was when the sleepers' mark was taken.
             bell.fetch_add(1, Ordering::Release);
-            futex::wake(bell, u32::MAX, Scope::Private);
+            bell.wake_all();
         }
         wake.loops.wake();
     }
@@ -414,7 +413,7 @@ impl Queue {
 
     /// Sleeps until the bell rings. The thread is detached.
     pub(super) fn sleep(&self, side: Side, number: u32, timeout: Option<Duration>) -> Wait {
-        futex::wait(self.bell(side), number, timeout, Scope::Private)
+        self.bell(side).wait_while(number, timeout)
     }
 
     /// No more messages come; what is there can still be received.

@@ -11,12 +11,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use ropewalk_os::futex::{self, Scope};
 use ropewalk_reactor::{Link, Linked};
+use ropewalk_sync::futex::Futex;
 
 use super::loop_module::LoopModule;
 use super::status::{Status, this_thread};
@@ -61,7 +61,7 @@ pub(super) struct Handle {
     link: Link<Self>,
     /// Seconds of the loop's clock.
     pub(super) when: f64,
-    pub(super) flags: AtomicU32,
+    pub(super) flags: Futex,
 }
 
 /// A sleep after which is looked again.
@@ -110,7 +110,7 @@ impl Handle {
         let this = unsafe { &*made };
         let before = this.flags.fetch_and(!(RUNNING | AWAITED), Ordering::AcqRel);
         if before & AWAITED != 0 {
-            futex::wake(&this.flags, u32::MAX >> 1, Scope::Private);
+            this.flags.wake_all();
         }
         result
     }
@@ -127,9 +127,7 @@ impl Handle {
         while self.has(RUNNING) {
             let seen = self.flags.fetch_or(AWAITED, Ordering::AcqRel) | AWAITED;
             if seen & RUNNING != 0 {
-                let _ = ropewalk_capi::object::detached(|| {
-                    futex::wait(&self.flags, seen, Some(LONG), Scope::Private)
-                });
+                let _ = ropewalk_capi::object::detached(|| self.flags.wait_while(seen, Some(LONG)));
             }
         }
     }
@@ -137,9 +135,7 @@ impl Handle {
     /// Touches the content: briefly, and without running anything of the interpreter.
     pub(super) fn locked<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
         #[cfg(Py_GIL_DISABLED)]
-        while self.flags.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
-            std::hint::spin_loop();
-        }
+        ropewalk_sync::spin::until(|| self.flags.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0);
         let result = act(self);
         #[cfg(Py_GIL_DISABLED)]
         self.flags.fetch_and(!LOCKED, Ordering::Release);
@@ -265,7 +261,7 @@ pub(super) unsafe fn make(
         (*made).when_slot = null_mut();
         ptr::write(&raw mut (*made).link, Link::new());
         (*made).when = content.when;
-        ptr::write(&raw mut (*made).flags, AtomicU32::new(content.flags));
+        ptr::write(&raw mut (*made).flags, Futex::new(content.flags));
         // See `LoopCore::show_kept`: whoever gets the handle may keep it.
         if Status::of(owner).thread() == 0 {
             ffi::PyObject_GC_Track(object.cast());

@@ -4,12 +4,13 @@
 //! unpickled from buffers. Its address has not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ropewalk_pool::frame::{Entry, Part};
 use ropewalk_shm::block::Block;
 use ropewalk_shm::segment::Segment;
+use ropewalk_sync::{Mutex, MutexGuard};
 
 use crate::lending::Loans;
 
@@ -34,7 +35,7 @@ static PLACES: Mutex<BTreeMap<usize, (Place, usize)>> = Mutex::new(BTreeMap::new
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn places() -> MutexGuard<'static, BTreeMap<usize, (Place, usize)>> {
-    PLACES.lock().unwrap_or_else(PoisonError::into_inner)
+    PLACES.lock()
 }
 
 /// One more buffer lies in a place.

@@ -4,13 +4,13 @@
 //! makes an exception is looked for on the type that was used, and only then among what was registered.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use ropewalk_messaging::Error;
+use ropewalk_sync::Mutex;
 
 pub(crate) use ropewalk_messaging::errno::{EAGAIN, EFAULT, EINTR, EINVAL, ENOTSOCK};
 
@@ -32,7 +32,7 @@ impl Hook {
             return Err(PyTypeError::new_err("a callable is wanted"));
         }
         let new = Some(function.clone().unbind());
-        let old = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), new);
+        let old = std::mem::replace(&mut *self.0.lock(), new);
         // Outside of the lock: a finalizer may run.
         drop(old);
         Ok(())
@@ -50,7 +50,7 @@ impl Hook {
         {
             return Ok(Some(own));
         }
-        let registered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let registered = self.0.lock();
         Ok(registered.as_ref().map(|function| function.bind(py).clone()))
     }
 }

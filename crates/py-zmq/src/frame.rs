@@ -1,7 +1,7 @@
 //! `Frame`: one part of a message, shown to Python without a copy.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -11,6 +11,7 @@ use pyo3::types::{
 };
 use pyo3::{PyTraverseError, PyVisit, intern};
 use ropewalk_messaging::Frame;
+use ropewalk_sync::{Mutex, MutexGuard};
 
 use super::errors::{self, EINVAL, Truth};
 use super::release::{self, Joint, Shared, View};
@@ -52,7 +53,7 @@ pub(crate) struct FrameBase {
 
 impl FrameBase {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The frame that has the lent buffer, if this is one or the copy of one.
@@ -202,7 +203,7 @@ impl FrameBase {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Never waits: the collector may have stopped whoever holds it.
-        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        let Some(state) = self.state.try_lock() else { return Ok(()) };
         visit.call(&state.tracker)?;
         visit.call(&state.view)?;
         visit.call(&state.original)?;

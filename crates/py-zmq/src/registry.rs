@@ -1,9 +1,9 @@
 //! Contexts and sockets by number: how one object is another name for what a second one made.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use ropewalk_messaging::{Context, Socket};
+use ropewalk_sync::Mutex;
 
 /// What is open, each with the fork generation that it was made in.
 pub(crate) struct Registry<T>(Mutex<BTreeMap<u64, (u64, T)>>);
@@ -17,7 +17,7 @@ impl<T: Clone> Registry<T> {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<u64, (u64, T)>) -> R) -> R {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.lock())
     }
 
     pub(crate) fn add(&self, id: u64, forks: u64, thing: &T) {

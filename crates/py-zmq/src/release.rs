@@ -9,14 +9,14 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, ffi};
-use ropewalk_os::process::fork_generation;
+use ropewalk_sync::{Mutex, PerProcess};
 
 /// Buffers that were let go: a stack of [`Node`]s. Any thread pushes; one that is attached takes all of them.
 static RETURNED: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
@@ -33,7 +33,7 @@ static URGENT: AtomicBool = AtomicBool::new(false);
 /// Tells the thread to end; set once, before the interpreter is finalized.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// The thread, and the fork generation that it belongs to. Locked by attached threads only.
-static WATCHER: Mutex<Option<(JoinHandle<()>, u64)>> = Mutex::new(None);
+static WATCHER: PerProcess<Mutex<Option<JoinHandle<()>>>> = PerProcess::new();
 
 thread_local! {
     /// Whether this thread takes what has come back as soon as its call is done.
@@ -237,19 +237,14 @@ fn watcher() -> PyResult<Option<Thread>> {
     if ENDING.load(Ordering::Relaxed) {
         return Ok(None);
     }
-    let generation = fork_generation();
-    let mut current = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((thread, made)) = &*current
-        && *made == generation
-    {
+    let mut current = WATCHER.get(Mutex::default).lock();
+    if let Some(thread) = &*current {
         return Ok(Some(thread.thread().clone()));
     }
-    // In a forked child the handle names a thread of the parent's: nobody may join it.
-    std::mem::forget(current.take());
     ALERT.store(false, Ordering::SeqCst);
     let thread = std::thread::Builder::new().name("ropewalk-release".into()).spawn(watch)?;
     let handle = thread.thread().clone();
-    *current = Some((thread, generation));
+    *current = Some(thread);
     Ok(Some(handle))
 }
 
@@ -286,15 +281,10 @@ fn watch() {
 #[pyo3(name = "_leave")]
 fn leave(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
-    let thread = WATCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match thread {
-        Some((thread, generation)) if generation == fork_generation() => {
-            thread.thread().unpark();
-            // What it panicked of was printed.
-            let _ = py.detach(|| thread.join());
-        }
-        // A forked child's parent has it.
-        other => std::mem::forget(other),
+    if let Some(thread) = WATCHER.existing().and_then(|watcher| watcher.lock().take()) {
+        thread.thread().unpark();
+        // What it panicked of was printed.
+        let _ = py.detach(|| thread.join());
     }
     collect(py);
 }

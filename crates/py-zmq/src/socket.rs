@@ -3,8 +3,8 @@
 pub(crate) mod receive;
 pub(crate) mod send;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTypeError;
@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
 use ropewalk_messaging::{Error, Events, Socket, SocketType, Woken};
 use ropewalk_os::process::fork_generation;
+use ropewalk_sync::Mutex;
 
 use super::context::ContextBase;
 use super::errors::{self, EAGAIN, EINTR, EINVAL, ENOTSOCK, Truth};
@@ -213,10 +214,7 @@ impl SocketBase {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Never waits: the collector may have stopped whoever holds it.
-        match self.context.try_lock() {
-            Ok(context) => visit.call(&*context),
-            Err(_) => Ok(()),
-        }
+        self.context.try_lock().map_or(Ok(()), |context| visit.call(&*context))
     }
 
     fn __clear__(&self) {
@@ -225,14 +223,13 @@ impl SocketBase {
 
     #[getter]
     fn context(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        let context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = self.context.lock();
         context.as_ref().map(|context| context.clone_ref(py))
     }
 
     #[setter]
     fn set_context(&self, context: Option<Py<PyAny>>) {
-        let old =
-            std::mem::replace(&mut *self.context.lock().unwrap_or_else(PoisonError::into_inner), context);
+        let old = std::mem::replace(&mut *self.context.lock(), context);
         drop(old);
     }
 

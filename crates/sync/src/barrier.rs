@@ -51,8 +51,8 @@ mod kernel {
         }
     }
 
-    /// The writer's half; whether there was one. Where there is the asymmetric barrier at first and then no more, because a sandbox was
-    /// put up meanwhile, readers cannot be made to pass it: then nothing may be freed any more.
+    /// The writer's half; whether there was one. Where there is the asymmetric barrier at first and then no more,
+    /// because a sandbox was put up meanwhile, readers cannot be made to pass it: then nothing may be freed any more.
     #[must_use]
     pub fn heavy() -> bool {
         fence(Ordering::SeqCst);

@@ -1,5 +1,7 @@
 //! A word that threads sleep on: the only place above `ropewalk-os` that calls futex(2).
 
+#![allow(clippy::disallowed_methods, reason = "the one place that may call it")]
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;

@@ -5,7 +5,8 @@
 //! to whoever locks next, would only spread the first. Poison is dropped here and nowhere else.
 //!
 //! `parking_lot` would not poison either. It keeps its waiters in a table of the whole process, under locks that a
-//! forked child can find taken for ever by a thread that it does not have; the state of these is in the lock's own word.
+//! forked child can find taken for ever by a thread that it does not have. These have all their state in their own
+//! words, so [`PerProcess`](crate::PerProcess) gives a child fresh ones.
 
 #![allow(clippy::disallowed_types, reason = "the one place that may name the standard library's locks")]
 

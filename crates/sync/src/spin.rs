@@ -21,6 +21,24 @@ const PROBE_EVERY: u32 = 8;
 /// Looks between two glances at the clock.
 const LOOKS: u32 = 16;
 
+/// Looks before it is assumed that the thread that is waited for has lost its core.
+const PROMPT: u32 = 64;
+
+/// Looks until `ready`, which takes another thread a few instructions. If it takes longer, that thread has lost its
+/// core, and the caller offers its own between two looks.
+#[inline]
+pub fn until(mut ready: impl FnMut() -> bool) {
+    let mut looks = 0;
+    while !ready() {
+        if looks < PROMPT {
+            looks += 1;
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Cores that this process may use, asked once: the answer is read from files.
 #[inline]
 pub fn usable_cores() -> usize {
@@ -190,6 +208,16 @@ mod tests {
         };
         assert!(!AdaptiveSpin::new().spin(|| false, ready));
         assert_eq!(looks, 1);
+    }
+
+    #[test]
+    fn what_takes_long_is_waited_for_too() {
+        let mut looks = 0;
+        until(|| {
+            looks += 1;
+            looks > 2 * PROMPT
+        });
+        assert_eq!(looks, 2 * PROMPT + 1);
     }
 
     #[test]

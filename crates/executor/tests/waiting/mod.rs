@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use ropewalk_executor::{Config, Executor, FixedExecutor, Submit};
+use ropewalk_sync::{Condvar, Mutex};
 
 /// Longer than anything here takes on a machine that does other things, too.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -44,21 +45,21 @@ impl Door {
     /// Waits until it is open.
     pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
-        let mut state = state.lock().expect("no panic under the lock");
+        let mut state = state.lock();
         state.1 += 1;
         while !state.0 {
-            state = changed.wait(state).expect("no panic under the lock");
+            state = changed.wait(state);
         }
         state.1 -= 1;
     }
 
     pub(crate) fn open(&self) {
-        self.0.0.lock().expect("no panic under the lock").0 = true;
+        self.0.0.lock().0 = true;
         self.0.1.notify_all();
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.0.0.lock().expect("no panic under the lock").1
+        self.0.0.lock().1
     }
 }
 

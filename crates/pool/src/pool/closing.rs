@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ropewalk_os::futex::{self, Scope};
+use ropewalk_sync::futex::Wait;
 
 use super::{Lifecycle, Pool, PoolState, Sleeper, Waited};
 use crate::backend::Backend;
@@ -193,10 +193,7 @@ impl<B: Backend> Pool<B> {
             if left == Some(Duration::ZERO) {
                 return Waited::TimedOut;
             }
-            if matches!(
-                futex::wait(&self.ended_word, observed, left, Scope::Private),
-                futex::Wait::Interrupted
-            ) {
+            if self.ended_word.wait_while(observed, left) == Wait::Interrupted {
                 return Waited::Interrupted;
             }
         }

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ropewalk_os::futex::{self, Scope};
 use ropewalk_shm::attention;
+use ropewalk_sync::futex::{Futex, Wait};
 use ropewalk_sync::spin::AdaptiveSpin;
 
 use super::{Lifecycle, Pool, PoolState, Sleeper, Waited};
@@ -138,7 +138,7 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn sleep_on(
         &self,
         state: Guard<'_, PoolState<B>>,
-        word: &AtomicU32,
+        word: &Futex,
         what: &Sleeper,
         timeout: Option<Duration>,
     ) -> bool {
@@ -147,7 +147,7 @@ impl<B: Backend> Pool<B> {
         if self.is_ready(what) {
             return false;
         }
-        matches!(futex::wait(word, observed, timeout, Scope::Private), futex::Wait::Interrupted)
+        word.wait_while(observed, timeout) == Wait::Interrupted
     }
 
     pub(crate) fn lead<'a>(
@@ -219,9 +219,9 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    pub(crate) fn bump(word: &AtomicU32) {
+    pub(crate) fn bump(word: &Futex) {
         word.fetch_add(1, Ordering::AcqRel);
-        futex::wake(word, u32::MAX >> 1, Scope::Private);
+        word.wake_all();
     }
 
     /// See [`Engine::catch_up`](crate::Engine::catch_up).

@@ -3,14 +3,15 @@
 //! The bus's handler runs in a thread of Rust's, which never attaches to the interpreter: it leaves the events in a
 //! channel, where a thread of Python's waits for them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use ropewalk_bus::Subscription;
 use ropewalk_pool::events::{self, Event, How, What};
+use ropewalk_sync::Mutex;
 
 use super::errors;
 
@@ -75,7 +76,7 @@ impl EventFeed {
     /// The next event, waited for; `None` once the feed is closed.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Told>> {
         let item = py.detach(|| {
-            let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            let receiver = self.receiver.lock();
             receiver.recv()
         });
         match item {
@@ -87,7 +88,7 @@ impl EventFeed {
     /// Ends it: whoever waits for the next event gets what is left, then `None`.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            drop(self.subscription.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(self.subscription.lock().take());
             // Waits for room, if there is none; somebody takes what is there.
             let _ = self.sender.send(None);
         });

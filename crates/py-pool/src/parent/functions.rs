@@ -4,12 +4,13 @@
 //! last task that names it the workers forget it too.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBytes, PyCFunction, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use ropewalk_pool::{Engine, Function};
+use ropewalk_sync::Mutex;
 
 use super::checks::Checks;
 use super::encode;
@@ -97,7 +98,7 @@ impl Functions {
         let py = callable.py();
         let address = callable.as_ptr() as usize;
         let known = {
-            let table = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = self.by_identity.lock();
             table.entries.get(&address).map(Arc::clone)
         };
         // Outside of the lock: the checks look into objects of the program's, and the entry may die with this.
@@ -124,7 +125,7 @@ impl Functions {
             if let Some(object) = self.keep(callable, address, by_name)? {
                 let bytes = function.size();
                 let known = Known { object, function: Arc::clone(&function), checks, bytes, age: 0 };
-                let mut table = self.by_identity.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut table = self.by_identity.lock();
                 let gone = table.insert(address, known);
                 drop(table);
                 // Dropping them may run arbitrary code: not under the lock.
@@ -137,7 +138,7 @@ impl Functions {
     /// Shows the collector what the table holds: to be called for one owner of it only.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Locked by no thread while the collector runs: nothing of the interpreter happens under the lock.
-        let Ok(table) = self.by_identity.try_lock() else { return Ok(()) };
+        let Some(table) = self.by_identity.try_lock() else { return Ok(()) };
         table.entries.values().try_for_each(|known| {
             visit.call(&known.checks)?;
             match &known.object {
@@ -149,7 +150,7 @@ impl Functions {
 
     /// Forgets every function: the pool is gone.
     pub(crate) fn clear(&self) {
-        let table = std::mem::take(&mut *self.by_identity.lock().unwrap_or_else(PoisonError::into_inner));
+        let table = std::mem::take(&mut *self.by_identity.lock());
         drop(table);
     }
 
@@ -157,7 +158,7 @@ impl Functions {
         let table = Arc::downgrade(&self.by_identity);
         let forget = PyCFunction::new_closure(callable.py(), None, None, move |_args, _kwargs| {
             if let Some(table) = table.upgrade() {
-                let gone = table.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
+                let gone = table.lock().remove(address);
                 drop(gone);
             }
         })?;
@@ -178,7 +179,7 @@ impl Functions {
         handles: Loans,
     ) -> PyResult<Arc<Function>> {
         let found = {
-            let known = self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.by_pickle.lock();
             known.entries.get(&key).and_then(Weak::upgrade)
         };
         if let Some(function) = found {
@@ -191,7 +192,7 @@ impl Functions {
         let name = py.import("ropewalk.pool.wire._functions")?.getattr("name_of")?.call1((callable,))?;
         let payload = encode::place(py, engine, stream, buffers, handles)?;
         let function = engine.function(name.extract()?, payload);
-        let mut known = self.by_pickle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_pickle.lock();
         if known.entries.len() >= known.alive + SPARE {
             known.entries.retain(|_, function| function.strong_count() > 0);
             known.alive = known.entries.len();

@@ -5,13 +5,13 @@
 //! excludes one that holds the interpreter's token or a reference bound to it; what it takes out of the state it
 //! returns, to be dropped after the lock. [`Slot::shared`] makes new references, and calls nothing.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::PyTraverseError;
+use ropewalk_sync::{Condvar, Mutex, MutexGuard};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl<T> Slot<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Looks at the state, or changes it.
@@ -83,10 +83,7 @@ impl<T> Slot<T> {
         &self,
         show: impl FnOnce(&T) -> Result<(), PyTraverseError>,
     ) -> Result<(), PyTraverseError> {
-        match self.0.try_lock() {
-            Ok(state) => show(&state),
-            Err(_) => Ok(()),
-        }
+        self.0.try_lock().map_or(Ok(()), |state| show(&state))
     }
 }
 
@@ -112,7 +109,7 @@ pub(crate) struct Taken<'a>(&'a Turn);
 
 impl Turn {
     fn lock(&self) -> MutexGuard<'_, TurnState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn try_take(&self, me: ThreadId) -> Option<Option<Taken<'_>>> {
@@ -138,8 +135,7 @@ impl Turn {
                 let mut state = self.lock();
                 if state.owner.is_some() {
                     state.waiting += 1;
-                    let waited = self.free.wait_timeout(state, SLICE);
-                    let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                    (state, _) = self.free.wait_timeout(state, SLICE);
                     state.waiting -= 1;
                 }
             });

@@ -5,8 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use ropewalk_sync::{Mutex, MutexGuard};
 
 /// What a buffer looks into.
 #[derive(Clone, Copy)]
@@ -45,7 +47,7 @@ static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
 static RELEASES: AtomicUsize = AtomicUsize::new(0);
 
 fn watch() -> MutexGuard<'static, Watch> {
-    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+    WATCH.lock()
 }
 
 /// Marks what outlives a task of this lane; true if anything does.

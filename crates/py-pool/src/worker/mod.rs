@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_long};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use pyo3_ffi as ffi;
 use ropewalk_os::{memfd, process};
@@ -32,6 +32,7 @@ use ropewalk_capi::errors::{fail, raise, raise_os};
 use ropewalk_capi::heap::method;
 use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised, take_exception};
+use ropewalk_sync::Mutex;
 
 /// What a worker process has of its parent; one for each process.
 struct Link {
@@ -233,7 +234,7 @@ fn handed_down(notes: OwnedFd, handed: Vec<OwnedFd>) -> Result<Object, Raised> {
 }
 
 fn with_lane<T>(index: c_int, work: impl FnOnce(&mut WorkerEnd) -> Result<T, Raised>) -> Result<T, Raised> {
-    let mut lanes = link()?.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lanes = link()?.lanes.lock();
     let lane = usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.as_mut());
     work(lane.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?)
 }
@@ -273,7 +274,7 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
     parse!(args, c"i:serve", index);
     let served = link().and_then(|link| {
         let end = {
-            let mut lanes = link.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut lanes = link.lanes.lock();
             usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.take())
         };
         let end = end.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
@@ -15,6 +15,7 @@ use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise};
 use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised, detached};
+use ropewalk_sync::Mutex;
 
 /// The hub, and whether it was told to stop: then nobody waits for room any more.
 struct Hub {
@@ -31,7 +32,7 @@ struct Port {
 impl Port {
     /// The port, unless it was left. Nothing else happens under the lock.
     fn get(&self) -> Option<Arc<switchboard::Port>> {
-        self.port.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.port.lock().clone()
     }
 }
 
@@ -364,7 +365,7 @@ unsafe extern "C" fn leave(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     let port = unsafe { heap::content::<Port>(object) };
     port.stopping.store(true, Ordering::Relaxed);
     detached(|| {
-        let end = port.port.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let end = port.port.lock().take();
         if let Some(end) = end {
             end.wake();
         }

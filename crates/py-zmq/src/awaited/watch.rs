@@ -14,13 +14,13 @@ mod serve;
 mod waiters;
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
 use ropewalk_messaging::{Events, Socket, SocketType};
+use ropewalk_sync::{Mutex, MutexGuard};
 
 pub(super) use self::waiters::Attempt;
 use self::waiters::{Home, Side, State, Waiter};
@@ -48,7 +48,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether a receive may be tried at once.
@@ -371,7 +371,7 @@ impl Watch {
         visit.call(&self.socket)?;
         visit.call(&self.again)?;
         // Never waits: the collector may have stopped whoever holds it.
-        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        let Some(state) = self.state.try_lock() else { return Ok(()) };
         for waiter in state.receivers.iter().chain(&state.senders) {
             visit.call(&waiter.future)?;
             visit.call(&waiter.timer)?;
