@@ -8,7 +8,6 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ thread_local! {
 
 /// Something only the layer above understands: a Python call for a thread worker, or its result.
 ///
-/// DroppedFunctions while the thread holds an engine's lock, it is kept until the lock is released.
+/// Dropped while the thread holds an engine's lock, it is kept until the lock is released.
 pub struct Opaque(Option<Content>);
 
 impl Opaque {
@@ -79,33 +78,56 @@ impl<T> Locked<T> {
 /// A lock that is held; see the module.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
-    /// Taken out by `drop` and `wait` only, which end the guard.
-    inner: ManuallyDrop<MutexGuard<'a, T>>,
+    /// Released first, as it stands first: what is dropped then may take the lock itself.
+    inner: MutexGuard<'a, T>,
+    counted: Counted,
+}
+
+/// One of the locks that this thread holds. When the last one goes, so does what is in the bin.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        HELD.set(HELD.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let left = HELD.get() - 1;
+        HELD.set(left);
+        if left > 0 {
+            return;
+        }
+        loop {
+            // Taken out first: a finalizer may take the lock itself, and fill the bin anew.
+            let bin = BIN.take();
+            if bin.is_empty() {
+                return;
+            }
+            drop(bin);
+        }
+    }
 }
 
 impl<'a, T> Guard<'a, T> {
     fn new(inner: MutexGuard<'a, T>) -> Self {
-        HELD.set(HELD.get() + 1);
-        Self { inner: ManuallyDrop::new(inner) }
+        Self { inner, counted: Counted::new() }
     }
 
     /// Releases the lock until the condition is signalled or the time is up, and takes it again; the flag says that the
     /// time was up. May return early.
-    pub(crate) fn wait(
-        mut self,
-        mutex: &'a Locked<T>,
-        condition: &Condvar,
-        timeout: Duration,
-    ) -> (Self, bool) {
+    pub(crate) fn wait(self, mutex: &'a Locked<T>, condition: &Condvar, timeout: Duration) -> (Self, bool) {
         if BIN.with_borrow(|bin| !bin.is_empty()) {
             // What is in the bin must not wait as long as this thread does: the caller looks again.
             drop(self);
             return (mutex.lock(), false);
         }
-        // SAFETY: taken once: `self` is forgotten right afterwards.
-        let inner = unsafe { ManuallyDrop::take(&mut self.inner) };
-        std::mem::forget(self);
-        HELD.set(HELD.get() - 1);
+        let Self { inner, counted } = self;
+        // The bin is empty, and nothing is dropped before the lock is released.
+        drop(counted);
         let (inner, is_late) = condition.wait_timeout(inner, timeout);
         (Self::new(inner), is_late)
     }
@@ -122,26 +144,6 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
-    }
-}
-
-impl<T> Drop for Guard<'_, T> {
-    fn drop(&mut self) {
-        // SAFETY: taken once: this is the end of `self`.
-        drop(unsafe { ManuallyDrop::take(&mut self.inner) });
-        let left = HELD.get() - 1;
-        HELD.set(left);
-        if left > 0 {
-            return;
-        }
-        loop {
-            // Taken out first: a finalizer may take the lock itself, and fill the bin anew.
-            let bin = BIN.take();
-            if bin.is_empty() {
-                return;
-            }
-            drop(bin);
-        }
     }
 }
 
