@@ -1,4 +1,4 @@
-"""The compiled door itself: what it borrows and gives back, whom it lets run, and how a process leaves it."""
+"""The extension module: what it borrows and gives back, which interpreters may load it, and how a process leaves it."""
 
 from __future__ import annotations
 
