@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, final
+from typing import Any, ParamSpec, Self, TypeVar, final
 
 from ropewalk.pool.parent._future import Future
 
@@ -42,21 +42,6 @@ class FutureBase:
     def _pool_kind(self) -> str: ...
     @property
     def _done_callbacks(self) -> list[Callable[[Any], object]]: ...
-
-_Told: TypeAlias = tuple[str, str, int, int | None, int | None, int, str | None]
-
-@final
-class EventFeed:
-    """What the pools of this process tell of their lives, for one thread to take."""
-
-    def __new__(cls) -> EventFeed: ...
-    def next(self) -> _Told | None:
-        """The next event, waited for; `None` once the feed is closed."""
-    def close(self) -> None:
-        """Ends it: whoever waits for the next event gets what is left, then `None`."""
-    @property
-    def lost(self) -> int:
-        """Events that were dropped because nobody took them in time."""
 
 @final
 class Lent:

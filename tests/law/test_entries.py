@@ -68,7 +68,6 @@ def test_every_module_asks_for_the_unwinding_routine() -> None:
 #: Native types whose objects hold no Python object, and so need not be shown to the garbage collector.
 HOLD_NOTHING = {
     "ContextBase": "the core's context",
-    "EventFeed": "a channel of Rust's",
     "Lent": "segments",
     "PoolHandle": "what the pool has, which the pool shows",
     "ResultBuffer": "a segment",

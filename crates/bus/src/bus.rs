@@ -11,9 +11,9 @@ use crate::channel::{AnyChannel, Channel, with_reader};
 use crate::config::Config;
 use crate::directory::Directory;
 use crate::error::{PublishError, SubscribeError};
-use crate::handler::{Filtered, Handle, Mark, Plain};
+use crate::handler::{AnyHandler, Filtered, Handle, Mark, Plain};
 use crate::pattern::{Pattern, check_topic};
-use crate::registry::{Leftovers, Record, Registry};
+use crate::registry::{Leftovers, Registry};
 use crate::statistics::Statistics;
 
 struct Shared {
@@ -76,8 +76,8 @@ impl Shared {
 
     fn close(&self) {
         let mut leftovers = Leftovers::new();
-        let records = self.registry.lock().close(&mut leftovers);
-        drop((records, leftovers));
+        let gone = self.registry.lock().close(&mut leftovers);
+        drop((gone, leftovers));
     }
 }
 
@@ -155,24 +155,12 @@ impl Bus {
         handler: Arc<dyn Handle<E>>,
     ) -> Result<Subscription, SubscribeError> {
         let pattern = Pattern::parse(pattern).map_err(SubscribeError::Pattern)?;
-        let (retired, asked) = (Arc::clone(&handler), Arc::clone(&handler));
+        let handler = AnyHandler::new(handler);
         let mut leftovers = Leftovers::new();
-        let mut registry = self.0.registry.lock();
-        if registry.closed {
-            return Err(SubscribeError::Closed);
-        }
-        let make = |id| Record {
-            id,
-            kind: TypeId::of::<E>(),
-            pattern,
-            priority,
-            handler: Box::new(handler),
-            retire: Box::new(move || retired.mark().retire()),
-            filtered: Box::new(move || asked.mark().filtered()),
-        };
-        let id = registry.add(make, &mut leftovers);
-        drop(registry);
+        let added = self.0.registry.lock().add(pattern, priority, handler, &mut leftovers);
         drop(leftovers);
+        // A handler that was refused goes here, without the lock.
+        let id = added.map_err(|_| SubscribeError::Closed)?;
         Ok(Subscription { bus: Arc::downgrade(&self.0), id })
     }
 
@@ -195,8 +183,7 @@ impl Bus {
         }
         let config = Arc::clone(&self.0.config);
         let most_listed = config.most_listed;
-        let made =
-            Arc::new(Channel::<E>::new(Arc::clone(&key.1), config, &registry.records, registry.closed));
+        let made = Arc::new(Channel::<E>::new(Arc::clone(&key.1), config, &registry.table));
         let channel: Arc<dyn AnyChannel> = Arc::clone(&made) as _;
         if registry.channels.len() < most_listed {
             self.0.directory.add(key.0, Arc::clone(&key.1), Arc::clone(&channel));
@@ -226,14 +213,14 @@ impl Bus {
     pub fn statistics(&self) -> Statistics {
         let registry = self.0.registry.lock();
         let mut topics: Vec<_> =
-            registry.channels.values().map(|channel| channel.statistics(&registry.records)).collect();
+            registry.channels.values().map(|channel| channel.statistics(&registry.table)).collect();
         topics.sort_by(|one, other| one.topic.cmp(&other.topic));
         Statistics {
             published: topics.iter().map(|topic| topic.published).sum(),
             reached: topics.iter().map(|topic| topic.reached).sum(),
             panicked: topics.iter().map(|topic| topic.panicked).sum(),
-            filtered: registry.records.iter().map(|record| (record.filtered)()).sum(),
-            subscribers: registry.records.len(),
+            filtered: registry.table.listeners().iter().map(|listener| listener.target.filtered()).sum(),
+            subscribers: registry.table.listeners().len(),
             topics,
         }
     }
@@ -332,9 +319,9 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(bus) = self.bus.upgrade() {
             let mut leftovers = Leftovers::new();
-            let record = bus.registry.lock().remove(self.id, &mut leftovers);
+            let gone = bus.registry.lock().remove(self.id, &mut leftovers);
             // Without the lock: what a handler owns may come back to the bus when it is dropped.
-            drop((record, leftovers));
+            drop((gone, leftovers));
         }
     }
 }

@@ -9,11 +9,11 @@ use std::sync::{Arc, LazyLock};
 use crate::config::{Config, PanicReport};
 use crate::counter::Counter;
 use crate::error::PublishError;
-use crate::handler::Handle;
+use crate::handler::{AnyHandler, Handle};
 use crate::hazard::{Domain, Reader};
-use crate::registry::Record;
 use crate::snapshot::Snapshot;
 use crate::statistics::TopicStatistics;
+use crate::table::Table;
 
 /// Where all readers of all buses of this process are known.
 static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::default);
@@ -48,16 +48,14 @@ pub(crate) struct Channel<E: ?Sized> {
 }
 
 impl<E: ?Sized + 'static> Channel<E> {
-    pub(crate) fn new(name: Arc<str>, config: Arc<Config>, records: &[Record], closed: bool) -> Self {
-        let list = Snapshot::new(Self::select(&name, records, closed));
+    pub(crate) fn new(name: Arc<str>, config: Arc<Config>, table: &Table<AnyHandler>) -> Self {
+        let list = Snapshot::new(Self::select(&name, table));
         Self { name, config, list, counter: Counter::default(), panicked: AtomicU64::new(0) }
     }
 
-    fn select(name: &str, records: &[Record], closed: bool) -> List<E> {
-        let ours =
-            records.iter().filter(|record| record.kind == TypeId::of::<E>() && record.pattern.matches(name));
-        let handlers = ours.filter_map(|record| record.handler.downcast_ref::<Arc<dyn Handle<E>>>().cloned());
-        List { handlers: handlers.collect(), closed }
+    fn select(name: &str, table: &Table<AnyHandler>) -> List<E> {
+        let handlers = table.matching(name).filter_map(|listener| listener.target.of::<E>().cloned());
+        List { handlers: handlers.collect(), closed: table.is_closed() }
     }
 
     /// Whether anybody listens.
@@ -120,19 +118,19 @@ impl<E: ?Sized + 'static> Channel<E> {
 
 /// A channel of any type of events.
 pub(crate) trait AnyChannel: Any + Send + Sync {
-    /// Takes up a change of the records; what is left over is dropped by the caller, without a lock.
-    fn refresh(&self, records: &[Record], closed: bool) -> Box<dyn Any>;
+    /// Takes up a change of the table; what is left over is dropped by the caller, without a lock.
+    fn refresh(&self, table: &Table<AnyHandler>) -> Box<dyn Any>;
 
     fn kind(&self) -> TypeId;
 
     fn name(&self) -> &Arc<str>;
 
-    fn statistics(&self, records: &[Record]) -> TopicStatistics;
+    fn statistics(&self, table: &Table<AnyHandler>) -> TopicStatistics;
 }
 
 impl<E: ?Sized + 'static> AnyChannel for Channel<E> {
-    fn refresh(&self, records: &[Record], closed: bool) -> Box<dyn Any> {
-        Box::new(self.list.replace(domain(), Self::select(&self.name, records, closed)))
+    fn refresh(&self, table: &Table<AnyHandler>) -> Box<dyn Any> {
+        Box::new(self.list.replace(domain(), Self::select(&self.name, table)))
     }
 
     fn kind(&self) -> TypeId {
@@ -143,9 +141,9 @@ impl<E: ?Sized + 'static> AnyChannel for Channel<E> {
         &self.name
     }
 
-    fn statistics(&self, records: &[Record]) -> TopicStatistics {
+    fn statistics(&self, table: &Table<AnyHandler>) -> TopicStatistics {
         let (published, reached) = self.counter.sums();
-        let subscribers = Self::select(&self.name, records, false).handlers.len();
+        let subscribers = Self::select(&self.name, table).handlers.len();
         let panicked = self.panicked.load(Ordering::Relaxed);
         TopicStatistics { topic: self.name.to_string(), published, reached, panicked, subscribers }
     }

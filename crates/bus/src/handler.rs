@@ -1,5 +1,8 @@
 //! Who is called.
 
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What every handler has.
@@ -35,6 +38,49 @@ pub(crate) trait Handle<E: ?Sized>: Send + Sync {
     fn call(&self, event: &E);
 
     fn mark(&self) -> &Mark;
+}
+
+/// A handler of any type of events, as the table of listeners has it.
+pub(crate) struct AnyHandler {
+    /// The type of its events.
+    pub(crate) kind: TypeId,
+    /// An `Arc<dyn Handle<E>>` of that type.
+    handler: Box<dyn Any + Send + Sync>,
+    retire: Box<dyn Fn() + Send + Sync>,
+    filtered: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl AnyHandler {
+    pub(crate) fn new<E: ?Sized + 'static>(handler: Arc<dyn Handle<E>>) -> Self {
+        let (retired, asked) = (Arc::clone(&handler), Arc::clone(&handler));
+        Self {
+            kind: TypeId::of::<E>(),
+            handler: Box::new(handler),
+            retire: Box::new(move || retired.mark().retire()),
+            filtered: Box::new(move || asked.mark().filtered()),
+        }
+    }
+
+    /// The handler, if it is one of this type of events.
+    pub(crate) fn of<E: ?Sized + 'static>(&self) -> Option<&Arc<dyn Handle<E>>> {
+        self.handler.downcast_ref()
+    }
+
+    /// It listens no more.
+    pub(crate) fn retire(&self) {
+        (self.retire)();
+    }
+
+    /// Events that its filter kept away.
+    pub(crate) fn filtered(&self) -> u64 {
+        (self.filtered)()
+    }
+}
+
+impl fmt::Debug for AnyHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyHandler").finish_non_exhaustive()
+    }
 }
 
 pub(crate) struct Plain<F> {

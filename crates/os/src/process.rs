@@ -26,6 +26,13 @@ pub fn fork_generation() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Has `before` called in the thread that forks, and `after` in the same thread once it has: there, and in the child.
+/// For good; call it once for each pair.
+pub fn at_fork(before: extern "C" fn(), after: extern "C" fn()) {
+    // SAFETY: functions that live for ever. What they may do is the caller's affair, as it is pthread_atfork's.
+    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+}
+
 /// Makes a copy of this process: 0 in it, its id in the original.
 ///
 /// # Safety

@@ -1,13 +1,11 @@
-//! What pools tell of their lives, on a bus of this process.
+//! What pools report of their lives: see [`ropewalk_bus::reports`].
 //!
-//! Pools tell with their locks held, so nobody is called then: the events are handed to the process's executor, which
-//! delivers them in order, one at a time. While nobody listens nothing is made and nothing handed over.
+//! Pools report with their locks held. A report is kept for whoever listens, and nobody is called; while nobody listens
+//! nothing is made.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use ropewalk_bus::{Bus, Topic};
-use ropewalk_executor::{Executor, Job, Serial, background};
-use ropewalk_sync::PerProcess;
+use ropewalk_bus::reports::{Field, Report, Reporter};
 
 /// Something happened in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +77,7 @@ pub enum How {
 }
 
 impl What {
-    /// The topic that it is told on.
+    /// The topic that it is reported on.
     pub fn topic(&self) -> &'static str {
         TOPICS[self.index()]
     }
@@ -108,59 +106,60 @@ pub const TOPICS: [&str; 7] = [
     "pool.ended",
 ];
 
-struct Teller {
-    bus: Bus,
-    topics: [Topic<Event>; TOPICS.len()],
+static REPORTER: Reporter<{ TOPICS.len() }> = Reporter::new(TOPICS);
+
+impl Report for Event {
+    fn topic(&self) -> &'static str {
+        self.what.topic()
+    }
+
+    /// The pool, the worker's process id, the task, the wait status, how many are queued, and why.
+    fn fields(&self) -> Vec<Field<'_>> {
+        let number = |number: Option<u64>| {
+            number.and_then(|number| i64::try_from(number).ok()).map_or(Field::Nothing, Field::Number)
+        };
+        let (mut process, mut task, mut status) = (0, Field::Nothing, Field::Nothing);
+        let (mut waiting, mut why) = (Field::Number(0), Field::Nothing);
+        match &self.what {
+            What::WorkerStarted { pid } | What::WorkerRecycled { pid } => process = *pid,
+            What::WorkerCrashed { pid, status: left, reason } => {
+                process = *pid;
+                status = left.map_or(Field::Nothing, |left| Field::Number(left.into()));
+                why = reason.as_deref().map_or(Field::Nothing, Field::Text);
+            }
+            What::Saturated { queued } => waiting = number(u64::try_from(*queued).ok()),
+            What::TaskFailed { task: id, pid, how } => {
+                process = *pid;
+                task = number(Some(*id));
+                why = Field::Text(how.text());
+            }
+            What::Broken { reason } => why = Field::Text(reason),
+            What::Ended => {}
+        }
+        vec![Field::Text(&self.pool), Field::Number(process.into()), task, status, waiting, why]
+    }
 }
 
-static TELLER: OnceLock<Teller> = OnceLock::new();
-
-fn teller() -> &'static Teller {
-    TELLER.get_or_init(|| {
-        let bus = Bus::new();
-        let topics = TOPICS.map(|name| match bus.topic(name) {
-            Ok(topic) => topic,
-            Err(error) => unreachable!("{error}"),
-        });
-        Teller { bus, topics }
-    })
+impl How {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Raised => "raised",
+            Self::TimedOut => "timed out",
+            Self::Crashed => "crashed",
+            Self::Broken => "broken",
+        }
+    }
 }
 
-/// The bus that the pools of this process tell their events on, as [`Event`]s on [`TOPICS`].
-///
-/// Handlers are called one at a time, in a thread of [`ropewalk_executor::background`]. One that blocks delays the
-/// events behind it, and no pool. A forked child has the handlers of its parent.
-pub fn bus() -> &'static Bus {
-    &teller().bus
-}
-
-/// Where the events wait for their delivery: of this process, for a fork leaves its parent's threads behind.
-fn queue() -> Option<&'static Serial> {
-    static CURRENT: PerProcess<Serial> = PerProcess::new();
-    let made = CURRENT.get_or_try(|| Ok::<_, ropewalk_base::Error>(Serial::new(Arc::new(background()?))));
-    made.ok()
-}
-
-/// Tells an event to whoever listens; takes no time if nobody does, and calls nobody.
+/// Reports an event to whoever listens; takes no time if nobody does, and calls nobody.
 pub(crate) fn tell(pool: &Arc<str>, what: What) {
-    // As long as nobody has asked for the bus, nobody listens. Making it may wait for every core to pass through the
-    // scheduler, which is longer than a worker takes to start.
-    let Some(teller) = TELLER.get() else { return };
-    let topic = &teller.topics[what.index()];
-    if !topic.is_heard() {
-        return;
-    }
-    let event = Event { pool: Arc::clone(pool), what };
-    if let Some(queue) = queue() {
-        // Refused only by a process that cannot start a thread; there is nobody left to tell.
-        let _ = queue.execute(Job::new(move || {
-            let _ = topic.publish(&event);
-        }));
-    }
+    REPORTER.report(what.index(), || Arc::new(Event { pool: Arc::clone(pool), what }));
 }
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_bus::{Mailbox, Overflow, Taken, reports};
+
     use super::*;
 
     #[test]
@@ -180,23 +179,28 @@ mod tests {
 
     #[test]
     fn events_come_in_order_to_those_who_listen() {
-        let (send, receive) = std::sync::mpsc::channel();
+        let mailbox = Arc::new(Mailbox::new(1000, Overflow::Block, None));
+        let subscription = reports::collect("pool.**", &mailbox).expect("sound");
         let pool: Arc<str> = "a pool of this test's own".into();
-        let ours = Arc::clone(&pool);
-        let listening = bus().listen::<Event>("pool.**").filter(move |event| event.pool == ours);
-        let subscription = listening.call(move |event| {
-            let _ = send.send(event.clone());
-        });
         for pid in 0..100 {
             tell(&pool, What::WorkerStarted { pid });
         }
-        tell(&pool, What::Ended);
-        let limit = std::time::Duration::from_secs(20);
-        for pid in 0..100 {
-            let event = receive.recv_timeout(limit).expect("told");
-            assert_eq!(event, Event { pool: Arc::clone(&pool), what: What::WorkerStarted { pid } });
-        }
-        assert_eq!(receive.recv_timeout(limit).map(|event| event.what), Ok(What::Ended));
+        tell(&pool, What::TaskFailed { task: 7, pid: 1, how: How::TimedOut });
         drop(subscription);
+        tell(&pool, What::Ended);
+        mailbox.close();
+        // Pools of other tests report, too.
+        let ours = std::iter::from_fn(|| match mailbox.take() {
+            Taken::Message(report) => Some(report),
+            _ => None,
+        })
+        .filter(|report| report.fields()[0] == Field::Text(&pool));
+        let ours: Vec<_> = ours.collect();
+        for (pid, report) in (0..100).zip(&ours) {
+            assert_eq!((report.topic(), report.fields()[1]), ("pool.worker.started", Field::Number(pid)));
+        }
+        let failed = [Field::Number(1), Field::Number(7), Field::Nothing, Field::Number(0)];
+        assert_eq!(ours[100].fields()[1..5], failed);
+        assert_eq!((ours[100].fields()[5], ours.len()), (Field::Text("timed out"), 101));
     }
 }

@@ -2,13 +2,14 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use pyo3_ffi as ffi;
 use ropewalk_bus::{Pattern, check_topic};
 
-use super::queue::{Overflow, Queue};
+use super::feed::{self, Carrier};
+use super::queue::{Queue, numbered_overflow};
 use super::registry::{Entry, Registry, Target};
 use super::route::{self, Route};
 use super::subscription;
@@ -29,12 +30,14 @@ pub(super) struct Bus {
     pub(super) dispatch: Field,
     /// `report(error, handler, topic)`: told of what a handler or a filter raised.
     report: Field,
+    /// What it has if it carries the reports of this process.
+    pub(super) carrier: OnceLock<Carrier>,
     /// How deep handlers may publish into handlers.
     pub(super) depth: u32,
     /// Messages published; deliveries to handlers and queues, those that a filter kept away not counted; handlers and
     /// filters that raised. Statistics, hence relaxed.
     published: AtomicU64,
-    delivered: AtomicU64,
+    pub(super) delivered: AtomicU64,
     pub(super) failed: AtomicU64,
 }
 
@@ -310,24 +313,36 @@ fn optional(object: *mut ffi::PyObject) -> Field {
 /// `object` is a bus, the others are live.
 unsafe fn add(
     object: *mut ffi::PyObject,
-    pattern: *mut ffi::PyObject,
+    pattern: Pattern,
     priority: *mut ffi::PyObject,
     filter: *mut ffi::PyObject,
     target: Target,
 ) -> Result<u64, Raised> {
     // SAFETY: the caller's.
     unsafe {
-        let pattern = Pattern::parse(characters(pattern, c"pattern")?).map_err(|error| invalid(&error))?;
         let priority = ffi::PyLong_AsLongLong(priority);
         if priority == -1 && !ffi::PyErr_Occurred().is_null() {
             return Err(Raised);
         }
-        let (pattern, filter) = (Arc::new(pattern), optional(filter));
+        let bus = bus(object);
         let active = Arc::new(AtomicBool::new(true));
-        let make = |id| Entry { id, pattern, priority, filter, target, active, link: None };
-        let added = bus(object).registry.add(make);
-        added.ok_or_else(closed)
+        let entry = Entry { filter: optional(filter), target, active, link: None };
+        if let Some(carrier) = bus.carrier.get()
+            && !entry.has_feed()
+        {
+            carrier.serve_others()?;
+        }
+        bus.registry.add(pattern, priority, entry).ok_or_else(closed)
     }
+}
+
+/// # Safety
+///
+/// `pattern` is a live object.
+unsafe fn parse(pattern: *mut ffi::PyObject) -> Result<Pattern, Raised> {
+    // SAFETY: the caller's.
+    let characters = unsafe { characters(pattern, c"pattern")? };
+    Pattern::parse(characters).map_err(|error| invalid(&error))
 }
 
 /// `_on(pattern, handler, where, priority, topics)`: the entry's number.
@@ -351,7 +366,8 @@ unsafe extern "C" fn on(object: *mut ffi::PyObject, arguments: *mut ffi::PyObjec
         }
         Object::share(handler)
             .and_then(|handler| {
-                add(object, pattern, priority, filter, Target::Handler(Field::new(handler), topics != 0))
+                let target = Target::Handler(Field::new(handler), topics != 0);
+                add(object, parse(pattern)?, priority, filter, target)
             })
             .and_then(|id| Object::own(ffi::PyLong_FromUnsignedLongLong(id)))
     };
@@ -366,7 +382,7 @@ unsafe extern "C" fn subscribe(
 ) -> *mut ffi::PyObject {
     let [mut pattern, mut filter, mut priority] = [ptr::null_mut(); 3];
     let mut capacity: ffi::Py_ssize_t = 0;
-    let (mut overflow, mut topics): (c_int, c_int) = (0, 0);
+    let (mut overflow, mut in_pairs): (c_int, c_int) = (0, 0);
     // SAFETY: a bus, and as many places as the format says, of its types.
     let made = unsafe {
         if ffi::PyArg_ParseTuple(
@@ -377,14 +393,21 @@ unsafe extern "C" fn subscribe(
             &raw mut overflow,
             &raw mut filter,
             &raw mut priority,
-            &raw mut topics,
+            &raw mut in_pairs,
         ) == 0
         {
             return ptr::null_mut();
         }
-        let overflow = Overflow::numbered(overflow);
-        let queue = Arc::new(Queue::new(usize::try_from(capacity).unwrap_or(1), overflow, topics != 0));
-        add(object, pattern, priority, filter, Target::Queue(Arc::clone(&queue))).and_then(|id| {
+        (|| {
+            let (topics, overflow) = (parse(pattern)?, numbered_overflow(overflow));
+            let capacity = usize::try_from(capacity).unwrap_or(1);
+            // A filter is Python's to call, so what it is for comes by the thread that serves those.
+            let feed = match bus(object).carrier.get() {
+                Some(carrier) if filter == ffi::Py_None() => Some(carrier.feed(&topics, capacity, overflow)?),
+                _ => None,
+            };
+            let queue = Arc::new(Queue::new(capacity, overflow, in_pairs != 0, feed));
+            let id = add(object, topics, priority, filter, Target::Queue(Arc::clone(&queue)))?;
             let registry = Arc::clone(&bus(object).registry);
             let (bus, pattern) = (Object::share(object)?, Object::share(pattern)?);
             subscription::make(
@@ -395,7 +418,7 @@ unsafe extern "C" fn subscribe(
                 Some(bus),
                 pattern,
             )
-        })
+        })()
     };
     made.map_or(ptr::null_mut(), Object::into_ptr)
 }
@@ -418,9 +441,10 @@ unsafe extern "C" fn off(object: *mut ffi::PyObject, number: *mut ffi::PyObject)
 unsafe extern "C" fn handlers(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a bus; the format's arguments are of its sizes.
     let found = unsafe {
-        let pairs = bus(object).registry.entries().into_iter().filter_map(|entry| match &entry.target {
+        let listeners = bus(object).registry.listeners();
+        let pairs = listeners.iter().filter_map(|listener| match &listener.target.target {
             Target::Handler(handler, _) => {
-                let pair = ffi::Py_BuildValue(c"(KO)".as_ptr(), entry.id, handler.get());
+                let pair = ffi::Py_BuildValue(c"(KO)".as_ptr(), listener.id, handler.get());
                 Some(Object::own(pair))
             }
             Target::Queue(_) => None,
@@ -439,22 +463,23 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
         let (mut handlers, mut queues, mut waiting, mut dropped, mut refused) =
             (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
         // A link to other processes is no listener of its own.
-        for entry in bus.registry.entries().into_iter().filter(|entry| entry.link.is_none()) {
-            match &entry.target {
+        for listener in bus.registry.listeners().iter().filter(|known| known.target.link.is_none()) {
+            match &listener.target.target {
                 Target::Handler(..) => handlers += 1,
                 Target::Queue(queue) => {
                     queues += 1;
                     waiting += queue.len() as u64;
-                    let counters = queue.lock().counters;
+                    let counters = queue.counters();
                     dropped += counters.dropped;
                     refused += counters.refused;
                 }
             }
         }
+        let (reported, fed) = bus.carrier.get().map_or((0, 0), Carrier::counts);
         ffi::Py_BuildValue(
             c"(KKKKKKKK)".as_ptr(),
-            bus.published.load(Ordering::Relaxed),
-            bus.delivered.load(Ordering::Relaxed),
+            bus.published.load(Ordering::Relaxed) + reported,
+            bus.delivered.load(Ordering::Relaxed) + fed,
             bus.failed.load(Ordering::Relaxed),
             handlers,
             queues,
@@ -545,6 +570,7 @@ unsafe extern "C" fn new(
             let registry = Registry::new(Object::share(nothing)?, Object::own(ffi::PyDict_New())?);
             let content = Bus {
                 registry: Arc::new(registry),
+                carrier: OnceLock::new(),
                 dispatch: Field::new(Object::share(dispatch)?),
                 report: optional(report),
                 depth: u32::try_from(depth).unwrap_or(1),
@@ -563,7 +589,8 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     // SAFETY: a bus, and the collector's own function; every other thread stands still.
     unsafe {
         let bus = bus(object);
-        for field in bus.registry.fields().chain([&bus.dispatch, &bus.report]) {
+        let carried = bus.carrier.get().into_iter().flat_map(Carrier::fields);
+        for field in bus.registry.fields().chain([&bus.dispatch, &bus.report]).chain(carried) {
             let answer = field.visit(visit, arg);
             if answer != 0 {
                 return answer;
@@ -580,6 +607,9 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
         let bus = bus(object);
         bus.registry.clear();
         drop(bus.report.take());
+        if let Some(carrier) = bus.carrier.get() {
+            carrier.clear();
+        }
     }
     0
 }
@@ -610,6 +640,10 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
                 heap::fast_method(c"_lag", linked::lag, c"Tells of messages that were dropped on their way."),
                 heap::method(c"_link", linked::link, ffi::METH_VARARGS, c"Adds a link to another process."),
                 heap::method(c"_patterns", linked::patterns, ffi::METH_NOARGS, c"What is listened to here."),
+                heap::fast_method(c"_carry", feed::carry, c"Carries what the rooms of this process report."),
+                heap::method(c"_serve", feed::serve, ffi::METH_NOARGS, c"What the reports' thread does."),
+                heap::method(c"_stop", feed::stop, ffi::METH_NOARGS, c"Ends that thread."),
+                heap::method(c"_restart", feed::restart, ffi::METH_NOARGS, c"For a forked child."),
                 heap::fast_method(c"_begin", begin, c"Publishes; whom to wait for, whether any refused."),
                 heap::method(c"_on", on, ffi::METH_VARARGS, c"Adds a handler; its number."),
                 heap::method(c"_subscribe", subscribe, ffi::METH_VARARGS, c"Adds a subscription."),

@@ -7,17 +7,18 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
+use ropewalk_bus::Offered;
 
 use super::bus::{self, Bus};
 use super::link::Outgoing;
-use super::queue::{Offered, Queue, Side};
+use super::queue::{Queue, Side};
 use super::registry::{Entry, Target};
 use super::route::{Route, Way};
 use super::waiters::running_loop;
 use ropewalk_base::{Code, error};
 use ropewalk_capi::errors::{raise, raise_text};
-use ropewalk_capi::object::Kept;
-use ropewalk_capi::object::{Object, Raised, detached};
+use ropewalk_capi::heap;
+use ropewalk_capi::object::{Kept, Object, Raised, detached};
 
 /// What a publisher does where there is no room.
 pub(super) enum Patience {
@@ -30,11 +31,21 @@ pub(super) enum Patience {
 }
 
 /// Where a message came from, if not from a publisher of this process.
-pub(super) struct Origin<'a> {
-    /// The link that it came by, which does not get it.
-    pub(super) link: &'a Queue,
-    /// As it came, for the other links.
-    pub(super) encoded: Option<Object>,
+pub(super) enum Origin<'a> {
+    /// A link, which does not get it, and the message as it came, for the other links.
+    Link(&'a Queue, Option<Object>),
+    /// A room of this process: the queues that have a feed have it already.
+    Report,
+}
+
+impl Origin<'_> {
+    /// Whether a queue has the message without being served.
+    fn has_served(&self, queue: &Queue) -> bool {
+        match self {
+            Self::Link(link, _) => ptr::eq(*link, queue),
+            Self::Report => queue.feed.is_some(),
+        }
+    }
 }
 
 thread_local! {
@@ -136,6 +147,7 @@ pub(super) unsafe fn deliver(
                 ))
                 .map(drop)
             }
+            Way::Queue(queue) if origin.is_some_and(|origin| origin.has_served(queue)) => Ok(()),
             Way::Queue(queue) => match queue.offer(Object::share(message)?) {
                 Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => Ok(()),
                 Offered::Refused(_) => refuse(patience),
@@ -159,11 +171,20 @@ unsafe fn mixed(
     origin: Option<&Origin<'_>>,
 ) -> Result<(), Raised> {
     let mut pair = None;
-    let mut outgoing = Outgoing::new(topic, origin.and_then(|origin| origin.encoded.clone()));
+    let encoded = match origin {
+        Some(Origin::Link(_, encoded)) => encoded.clone(),
+        _ => None,
+    };
+    let mut outgoing = Outgoing::new(topic, encoded);
     let mut refusal = false;
     let mut waiting = Vec::new();
     for entry in entries {
         if !entry.active.load(Ordering::Relaxed) {
+            continue;
+        }
+        if let (Target::Queue(queue), Some(origin)) = (&entry.target, origin)
+            && origin.has_served(queue)
+        {
             continue;
         }
         // SAFETY: the caller's; an entry's objects live as long as the route.
@@ -178,9 +199,6 @@ unsafe fn mixed(
                     call(object, handler.get(), topic, if *topics { &both } else { &both[1..] })?;
                 }
                 Target::Queue(queue) if queue.is_link => {
-                    if origin.is_some_and(|origin| ptr::eq(origin.link, &raw const **queue)) {
-                        continue;
-                    }
                     let overflow = entry.link.unwrap_or(queue.overflow);
                     match outgoing.go(queue, message, overflow)? {
                         Some(Offered::Full(item)) => waiting.push((Arc::clone(queue), item)),
@@ -208,6 +226,30 @@ unsafe fn mixed(
     }
     wait_for_room(bus, waiting, patience)?;
     if refusal { refuse(patience) } else { Ok(()) }
+}
+
+/// Serves those to whom a report does not come by a feed of their own.
+///
+/// # Safety
+///
+/// `object` is a bus, the others are live.
+pub(super) unsafe fn report(
+    object: *mut ffi::PyObject,
+    topic: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+) -> Result<(), Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let holder = bus::route(object, topic)?;
+        let route = heap::content::<Route>(holder.as_ptr());
+        let fed = match &route.way {
+            Way::Queue(queue) => u64::from(queue.feed.is_some()),
+            Way::Mixed(entries) => entries.iter().map(|entry| u64::from(entry.has_feed())).sum(),
+            Way::Nowhere | Way::One(_) | Way::Plain(_) => 0,
+        };
+        bus::count(&bus::bus(object).delivered, route.reach.saturating_sub(fed));
+        deliver(object, route, topic, message, &mut Patience::Endless, Some(&Origin::Report))
+    }
 }
 
 /// Tells the publisher that somebody refused, now or later.

@@ -2,11 +2,13 @@
 //!
 //! A publisher finds the route of its topic (`route`), which holds everybody who listens to it, and serves them one
 //! after another (`deliver`): handlers are called, queues (`queue`) are filled. Receivers take from a queue by a
-//! `subscription`, blocking, or awaiting (`wait`, `waiters`). A `link` leads to another process. The `registry` says
-//! who listens to what.
+//! `subscription`, blocking, or awaiting (`wait`, `waiters`). A `link` leads to another process, a `feed` brings what
+//! the rooms of this one report. The `registry` says who listens to what. Its table and the queues' contents are those
+//! of `crates/bus`.
 
 mod bus;
 mod deliver;
+mod feed;
 mod link;
 mod linked;
 mod queue;

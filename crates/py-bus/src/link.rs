@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
+use ropewalk_bus::{Offered, Overflow, Taken};
 
 use super::bus;
-use super::queue::{Offered, Overflow, Queue, Side, Slot, Taken};
+use super::queue::{Queue, Side};
 use ropewalk_capi::object::{Object, Raised, take_exception};
 
 /// Topics whose losses are counted apart; beyond, they are counted under the empty name.
@@ -67,10 +68,10 @@ impl Outgoing {
         queue: &Arc<Queue>,
         message: *mut ffi::PyObject,
         overflow: Overflow,
-    ) -> Result<Option<Offered>, Raised> {
+    ) -> Result<Option<Offered<Object>>, Raised> {
         let (encode, write, is_idle) = {
             let state = queue.lock();
-            let is_idle = state.len() == 0 && !state.link.held && !state.closed;
+            let is_idle = state.backlog.is_empty() && !state.link.held && !state.backlog.closed;
             (state.link.encode.clone(), state.link.write.clone(), is_idle)
         };
         let (Some(encode), Some(write)) = (encode, write) else { return Ok(None) };
@@ -116,40 +117,16 @@ impl Queue {
     }
 
     /// Offers a message to a link's queue, with the policy that it was asked for with.
-    fn offer_to_link(&self, message: Object, overflow: Overflow) -> Offered {
+    fn offer_to_link(&self, message: Object, overflow: Overflow) -> Offered<Object> {
         let mut state = self.lock();
-        if state.closed {
-            return Offered::Closed(message);
+        let accepted = state.backlog.counters.accepted;
+        let offered = state.backlog.offer_among(message, self.capacity, overflow);
+        if state.backlog.counters.accepted > accepted {
+            let wake = state.wake(Side::Receivers);
+            drop(state);
+            self.perform(wake);
         }
-        let mut dropped = None;
-        if state.len() >= self.capacity {
-            let loose = |slot: &Slot| matches!(slot, Slot::Loose(_));
-            match overflow {
-                Overflow::Block => return Offered::Full(message),
-                Overflow::Error => {
-                    state.counters.refused += 1;
-                    return Offered::Refused(message);
-                }
-                Overflow::DropOldest if state.slots.iter().any(loose) => {
-                    let at = state.slots.iter().position(loose);
-                    dropped = at.and_then(|at| state.slots.remove(at));
-                    state.counters.dropped += 1;
-                }
-                Overflow::DropOldest | Overflow::DropNewest => {
-                    state.counters.dropped += 1;
-                    return Offered::Dropped(message);
-                }
-            }
-        }
-        let slot = if overflow == Overflow::DropOldest { Slot::Loose } else { Slot::Message };
-        state.put(slot(message));
-        let wake = state.wake(Side::Receivers);
-        drop(state);
-        self.perform(wake);
-        match dropped {
-            Some(Slot::Message(message) | Slot::Loose(message)) => Offered::Dropped(message),
-            _ => Offered::Taken,
-        }
+        offered
     }
 
     /// Counts a pair that was dropped, by its topic.
@@ -175,9 +152,9 @@ impl Queue {
     }
 
     /// Takes a message, and writes nothing past it until it is released.
-    pub(super) fn hold(&self) -> Taken {
+    pub(super) fn hold(&self) -> Taken<Object> {
         let mut state = self.lock();
-        let taken = state.take();
+        let taken = state.backlog.take();
         state.link.held = matches!(taken, Taken::Message(_));
         let wake = state.wake(Side::Publishers);
         drop(state);

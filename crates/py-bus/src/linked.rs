@@ -4,9 +4,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use ropewalk_bus::Pattern;
+use ropewalk_bus::{Overflow, Pattern};
 
-use super::queue::{Overflow, Queue};
+use super::queue::{Queue, overflow_number};
 use super::registry::Target;
 use super::{bus, deliver, subscription};
 use ropewalk_capi::entry;
@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn receive(
     let reach = unsafe {
         let [link, topic, message] = [0, 1, 2].map(|at| *arguments.add(at));
         link_of(object, link).and_then(|link| {
-            let origin = deliver::Origin { link, encoded: None };
+            let origin = deliver::Origin::Link(link, None);
             let reach =
                 bus::publish_one(object, topic, message, &mut deliver::Patience::Endless, Some(&origin))?;
             Object::own(ffi::PyLong_FromUnsignedLongLong(reach))
@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn forward(
     let begun = unsafe {
         let [link, topic, message, encoded] = [0, 1, 2, 3].map(|at| *arguments.add(at));
         link_of(object, link).and_then(|link| {
-            let origin = deliver::Origin { link, encoded: Some(Object::share(encoded)?) };
+            let origin = deliver::Origin::Link(link, Some(Object::share(encoded)?));
             bus::publish_later(object, topic, message, Some(&origin))
         })
     };
@@ -98,11 +98,11 @@ pub(super) unsafe extern "C" fn lag(
                 return Err(Raised);
             }
             let topic = bus::characters(*arguments, c"topic")?;
-            for entry in bus::bus(object).registry.entries() {
-                if let Target::Queue(queue) = &entry.target
-                    && entry.link.is_none()
+            for listener in bus::bus(object).registry.listeners() {
+                if let Target::Queue(queue) = &listener.target.target
+                    && listener.target.link.is_none()
                     && matches!(queue.overflow, Overflow::DropOldest | Overflow::DropNewest)
-                    && (topic.is_empty() || entry.pattern.matches(topic))
+                    && (topic.is_empty() || listener.pattern.matches(topic))
                 {
                     queue.lag(count);
                 }
@@ -135,9 +135,13 @@ pub(super) unsafe extern "C" fn link(
         }
         (|| {
             let capacity = usize::try_from(capacity).unwrap_or(1).max(1);
-            let queue = Arc::new(Queue::with(capacity, Overflow::Block, true, true));
+            let queue = Arc::new(Queue::of_link(capacity));
             queue.connect(Object::share(encode)?, Object::share(write)?);
-            let registry = Arc::clone(&bus::bus(object).registry);
+            let bus = bus::bus(object);
+            if let Some(carrier) = bus.carrier.get() {
+                carrier.serve_others()?;
+            }
+            let registry = Arc::clone(&bus.registry);
             let id = registry.reserve();
             let kind = super::types(ffi::Py_TYPE(object))?.subscription;
             subscription::make(kind, queue, registry, id, None, text("")?)
@@ -155,9 +159,9 @@ pub(super) unsafe extern "C" fn patterns(
     // SAFETY: a bus; the format's arguments are of its sizes.
     let pairs = unsafe {
         let local = bus::bus(object).registry.local_patterns();
-        let pair = |(pattern, overflow): (Arc<Pattern>, Overflow)| {
+        let pair = |(pattern, overflow): (Pattern, Overflow)| {
             let pattern = text(pattern.as_str())?;
-            Object::own(ffi::Py_BuildValue(c"(Oi)".as_ptr(), pattern.as_ptr(), overflow.number()))
+            Object::own(ffi::Py_BuildValue(c"(Oi)".as_ptr(), pattern.as_ptr(), overflow_number(overflow)))
         };
         local.into_iter().map(pair).collect::<Result<Vec<_>, _>>().and_then(subscription::list)
     };

@@ -3,92 +3,54 @@
 //! Threads sleep on a futex word; coroutines wait for a future of their loop. Whoever changes the queue takes the
 //! sleepers' mark away before it wakes them, so that a burst wakes a thread once and a loop once.
 
-use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ropewalk_bus::reports::Shared;
+use ropewalk_bus::{Backlog, Counters, Offered, Overflow, Taken};
+
+use super::feed::Feed;
 use super::waiters::{Loops, Wakers};
 use ropewalk_capi::guarded::{Guard, Guarded};
 use ropewalk_capi::object::Object;
 use ropewalk_sync::futex::{Futex, Wait};
 
-/// What happens to a message for which there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overflow {
-    /// Its publisher waits.
-    Block,
-    /// The oldest message makes room.
-    DropOldest,
-    /// It is dropped.
-    DropNewest,
-    /// Its publisher gets an error.
-    Error,
-}
-
-impl Overflow {
-    /// The policy with a number of `ropewalk.bus._bus`.
-    pub(super) fn numbered(number: c_int) -> Self {
-        match number {
-            0 => Self::Block,
-            1 => Self::DropOldest,
-            2 => Self::DropNewest,
-            _ => Self::Error,
-        }
-    }
-
-    pub(super) fn number(self) -> c_int {
-        match self {
-            Self::Block => 0,
-            Self::DropOldest => 1,
-            Self::DropNewest => 2,
-            Self::Error => 3,
-        }
+/// The policy with a number of `ropewalk.bus._bus`.
+pub(super) fn numbered_overflow(number: c_int) -> Overflow {
+    match number {
+        0 => Overflow::Block,
+        1 => Overflow::DropOldest,
+        2 => Overflow::DropNewest,
+        _ => Overflow::Error,
     }
 }
 
-/// One place in the queue.
-pub(super) enum Slot {
-    Message(Object),
-    /// In a link: a message that may be dropped for a later one.
-    Loose(Object),
-    /// So many messages were dropped here.
-    Gap(u64),
-}
-
-impl Slot {
-    fn message(self) -> Option<Object> {
-        match self {
-            Self::Message(message) | Self::Loose(message) => Some(message),
-            Self::Gap(_) => None,
-        }
+pub(super) fn overflow_number(overflow: Overflow) -> c_int {
+    match overflow {
+        Overflow::Block => 0,
+        Overflow::DropOldest => 1,
+        Overflow::DropNewest => 2,
+        Overflow::Error => 3,
     }
 }
 
-/// The counters of a queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counters {
-    /// Messages that were put into the queue.
-    pub(super) accepted: u64,
-    /// Messages that a receiver took.
-    pub(super) received: u64,
-    /// Messages that were dropped for want of room.
-    pub(super) dropped: u64,
-    /// Messages that their publishers were told had no room.
-    pub(super) refused: u64,
-    /// The most messages that waited at once.
-    pub(super) peak: usize,
+/// A message as it waits: what a thread of Python's published, or a report, of which its receiver makes an object.
+pub(super) enum Item {
+    Object(Object),
+    Report(Shared),
+}
+
+/// Messages that were taken together.
+pub(super) enum Batch {
+    Objects(Vec<Object>),
+    Reports(Vec<Shared>),
 }
 
 /// The part of a queue that changes.
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) slots: VecDeque<Slot>,
-    /// How many of the slots are gaps.
-    gaps: usize,
-    /// Messages dropped after the last slot.
-    tail_gap: u64,
-    pub(super) closed: bool,
+    pub(super) backlog: Backlog<Object>,
     /// What a link has beside its queue.
     pub(super) link: super::link::State,
     /// A thread sleeps in `receive`, or in `room`. Set by it; taken away by whoever wakes it.
@@ -98,36 +60,10 @@ pub(super) struct State {
     pub(super) publishers: Loops,
     /// Receptions since a coroutine last let its loop go on.
     pub(super) streak: u32,
-    pub(super) counters: Counters,
 }
 
 // SAFETY: what is in it are references into the interpreter, which any attached thread may use; see `Guarded`.
 unsafe impl Send for State {}
-
-/// What came of offering a message. What goes back is dropped by the caller, without the guard.
-#[must_use]
-#[expect(dead_code, reason = "some of what goes back is only ever dropped")]
-pub(super) enum Offered {
-    Taken,
-    /// Nothing was changed; the message goes back.
-    Full(Object),
-    /// It was counted as dropped; so was what is in here, or the message itself.
-    Dropped(Object),
-    /// The policy is to tell the publisher.
-    Refused(Object),
-    /// Nobody receives any more.
-    Closed(Object),
-}
-
-/// What there is to receive.
-#[must_use]
-pub(super) enum Taken {
-    Message(Object),
-    Lagged(u64),
-    Empty,
-    /// Closed, and empty.
-    Ended,
-}
 
 /// See the module.
 pub(super) struct Queue {
@@ -141,6 +77,8 @@ pub(super) struct Queue {
     pub(super) topics: bool,
     /// It leads to another process: see `link`.
     pub(super) is_link: bool,
+    /// Where threads of Rust's put what they report, if the bus carries that.
+    pub(super) feed: Option<Feed>,
 }
 
 /// Whom to wake once the guard is dropped.
@@ -159,10 +97,6 @@ pub(super) enum Side {
 }
 
 impl State {
-    pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.gaps
-    }
-
     /// Marks those who wait for messages, or for room, as woken.
     pub(super) fn wake(&mut self, side: Side) -> Wake {
         let (sleeps, loops) = match side {
@@ -178,88 +112,10 @@ impl State {
             Side::Publishers => &mut self.publishers,
         }
     }
-
-    pub(super) fn is_open(&self, side: Side, capacity: usize) -> bool {
-        self.closed
-            || match side {
-                Side::Receivers => !self.slots.is_empty() || self.tail_gap > 0,
-                Side::Publishers => self.len() < capacity,
-            }
-    }
-
-    /// How many of those who wait at this end may find something.
-    pub(super) fn worth_waking(&self, side: Side, capacity: usize) -> usize {
-        match side {
-            _ if self.closed => usize::MAX,
-            Side::Receivers => self.slots.len() + usize::from(self.tail_gap > 0),
-            Side::Publishers => capacity.saturating_sub(self.len()),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn put(&mut self, slot: Slot) {
-        if self.tail_gap > 0 {
-            self.put_gap();
-        }
-        self.slots.push_back(slot);
-        self.counters.accepted += 1;
-        self.counters.peak = self.counters.peak.max(self.len());
-    }
-
-    #[cold]
-    fn put_gap(&mut self) {
-        self.slots.push_back(Slot::Gap(std::mem::take(&mut self.tail_gap)));
-        self.gaps += 1;
-    }
-
-    /// The oldest message makes room; its place says that it was there.
-    fn drop_oldest(&mut self) -> Option<Object> {
-        let (mut lost, mut oldest) = (0, None);
-        while oldest.is_none() {
-            match self.slots.pop_front()? {
-                Slot::Message(message) | Slot::Loose(message) => oldest = Some(message),
-                Slot::Gap(count) => {
-                    lost += count;
-                    self.gaps -= 1;
-                }
-            }
-        }
-        // A gap that follows belongs to the same silence.
-        if let Some(Slot::Gap(count)) = self.slots.front() {
-            lost += count;
-            self.slots.pop_front();
-            self.gaps -= 1;
-        }
-        self.slots.push_front(Slot::Gap(lost + 1));
-        self.gaps += 1;
-        self.counters.dropped += 1;
-        oldest
-    }
-
-    #[inline(always)]
-    pub(super) fn take(&mut self) -> Taken {
-        match self.slots.pop_front() {
-            Some(Slot::Message(message) | Slot::Loose(message)) => {
-                self.counters.received += 1;
-                Taken::Message(message)
-            }
-            Some(Slot::Gap(count)) => {
-                self.gaps -= 1;
-                Taken::Lagged(count)
-            }
-            None if self.tail_gap > 0 => Taken::Lagged(std::mem::take(&mut self.tail_gap)),
-            None if self.closed => Taken::Ended,
-            None => Taken::Empty,
-        }
-    }
 }
 
 impl Queue {
-    pub(super) fn new(capacity: usize, overflow: Overflow, topics: bool) -> Self {
-        Self::with(capacity, overflow, topics, false)
-    }
-
-    pub(super) fn with(capacity: usize, overflow: Overflow, topics: bool, is_link: bool) -> Self {
+    pub(super) fn new(capacity: usize, overflow: Overflow, topics: bool, feed: Option<Feed>) -> Self {
         Self {
             state: Guarded::new(State::default()),
             message_bell: Futex::new(0),
@@ -267,8 +123,14 @@ impl Queue {
             capacity,
             overflow,
             topics,
-            is_link,
+            is_link: false,
+            feed,
         }
+    }
+
+    /// A queue that leads to another process.
+    pub(super) fn of_link(capacity: usize) -> Self {
+        Self { is_link: true, ..Self::new(capacity, Overflow::Block, true, None) }
     }
 
     /// The state, under the rules of `Guarded::lock`, which every caller in this room keeps: attached, and nothing of
@@ -292,65 +154,52 @@ impl Queue {
 
     /// Wakes whom a change of the queue concerns. The thread is attached and holds no guard.
     pub(super) fn perform(&self, wake: Wake) {
-        if let Some(side) = wake.thread {
-            let bell = self.bell(side);
-            // Release: who sees the new number sees the queue as it was when the sleepers' mark was taken.
-            bell.fetch_add(1, Ordering::Release);
-            bell.wake_all();
+        match (wake.thread, &self.feed) {
+            (Some(Side::Receivers), Some(feed)) => feed.mailbox.wake(),
+            (Some(side), _) => {
+                let bell = self.bell(side);
+                // Release: who sees the new number sees the queue as it was when the sleepers' mark was taken.
+                bell.fetch_add(1, Ordering::Release);
+                bell.wake_all();
+            }
+            (None, _) => {}
         }
         wake.loops.wake();
     }
 
     /// Offers a message to the queue.
     #[inline]
-    pub(super) fn offer(&self, message: Object) -> Offered {
+    pub(super) fn offer(&self, message: Object) -> Offered<Object> {
         let mut state = self.lock();
-        if state.closed || state.len() >= self.capacity || state.receiver_sleeps || state.receivers.any() {
+        if state.backlog.closed
+            || state.backlog.len() >= self.capacity
+            || state.receiver_sleeps
+            || state.receivers.any()
+        {
             drop(state);
             return self.offer_elsewise(message);
         }
-        state.put(Slot::Message(message));
+        state.backlog.put(message);
         Offered::Taken
     }
 
     /// The same where there may be more to do than to put it there.
-    fn offer_elsewise(&self, message: Object) -> Offered {
+    fn offer_elsewise(&self, message: Object) -> Offered<Object> {
         let mut state = self.lock();
-        if state.closed {
-            return Offered::Closed(message);
-        }
-        let mut dropped = None;
-        if state.len() >= self.capacity {
-            match self.overflow {
-                Overflow::Block => return Offered::Full(message),
-                Overflow::Error => {
-                    state.counters.refused += 1;
-                    return Offered::Refused(message);
-                }
-                Overflow::DropNewest => {
-                    state.counters.dropped += 1;
-                    state.tail_gap += 1;
-                    return Offered::Dropped(message);
-                }
-                Overflow::DropOldest => dropped = state.drop_oldest(),
-            }
-        }
-        state.put(Slot::Message(message));
-        if state.receiver_sleeps || state.receivers.any() {
+        let accepted = state.backlog.counters.accepted;
+        let offered = state.backlog.offer(message, self.capacity, self.overflow);
+        if state.backlog.counters.accepted > accepted && (state.receiver_sleeps || state.receivers.any()) {
             let wake = state.wake(Side::Receivers);
             drop(state);
             self.perform(wake);
-        } else {
-            drop(state);
         }
-        dropped.map_or(Offered::Taken, Offered::Dropped)
+        offered
     }
 
     /// Notes that so many messages were dropped before they came here, for its receiver to be told.
     pub(super) fn lag(&self, count: u64) {
         let mut state = self.lock();
-        state.tail_gap += count;
-        state.counters.dropped += count;
+        state.backlog.lag(count);
         let wake = state.wake(Side::Receivers);
         drop(state);
         self.perform(wake);
@@ -358,40 +207,87 @@ impl Queue {
 
     /// Counts a message whose publisher is told that there was no room.
     pub(super) fn refuse(&self) {
-        self.lock().counters.refused += 1;
+        self.lock().backlog.counters.refused += 1;
     }
 
     /// Takes what there is to receive.
     #[inline(always)]
-    pub(super) fn take(&self) -> Taken {
+    pub(super) fn take(&self) -> Taken<Item> {
         let mut state = self.lock();
-        let taken = state.take();
-        if matches!(taken, Taken::Message(_)) && (state.publisher_sleeps || state.publishers.any()) {
-            let wake = state.wake(Side::Publishers);
-            drop(state);
-            self.perform(wake);
+        match state.backlog.take() {
+            Taken::Message(message) => {
+                if state.publisher_sleeps || state.publishers.any() {
+                    let wake = state.wake(Side::Publishers);
+                    drop(state);
+                    self.perform(wake);
+                }
+                Taken::Message(Item::Object(message))
+            }
+            other => {
+                drop(state);
+                self.take_elsewhere(&other)
+            }
         }
-        taken
+    }
+
+    /// What there is where no object waits.
+    #[cold]
+    fn take_elsewhere(&self, found: &Taken<Object>) -> Taken<Item> {
+        let nothing = match found {
+            Taken::Lagged(count) => return Taken::Lagged(*count),
+            Taken::Ended => Taken::Ended,
+            Taken::Empty | Taken::Message(_) => Taken::Empty,
+        };
+        match self.feed.as_ref().map(|feed| feed.mailbox.take()) {
+            Some(Taken::Message(report)) => Taken::Message(Item::Report(report)),
+            Some(Taken::Lagged(count)) => Taken::Lagged(count),
+            Some(Taken::Empty | Taken::Ended) | None => nothing,
+        }
     }
 
     /// Takes up to `most` messages that have no gap between them; what else there is to say, if there is none.
-    pub(super) fn take_many(&self, most: usize) -> Result<Vec<Object>, Taken> {
+    pub(super) fn take_many(&self, most: usize) -> Result<Batch, Taken<Item>> {
         let mut state = self.lock();
-        let whole = state.slots.iter().take(most).take_while(|slot| matches!(slot, Slot::Message(_))).count();
-        if whole == 0 {
-            return Err(state.take());
+        match state.backlog.take_many(most) {
+            Ok(messages) => {
+                let wake = state.wake(Side::Publishers);
+                drop(state);
+                self.perform(wake);
+                Ok(Batch::Objects(messages))
+            }
+            Err(other) => {
+                drop(state);
+                match &self.feed {
+                    Some(feed) if !matches!(other, Taken::Lagged(_)) => {
+                        let reports = feed.mailbox.take_many(most).map(Batch::Reports);
+                        reports.map_err(|found| match found {
+                            Taken::Lagged(count) => Taken::Lagged(count),
+                            _ => self.take_elsewhere(&other),
+                        })
+                    }
+                    _ => Err(self.take_elsewhere(&other)),
+                }
+            }
         }
-        let messages: Vec<Object> = state.slots.drain(..whole).filter_map(Slot::message).collect();
-        state.counters.received += messages.len() as u64;
-        let wake = state.wake(Side::Publishers);
-        drop(state);
-        self.perform(wake);
-        Ok(messages)
     }
 
     /// Whether somebody at this end could go on.
     pub(super) fn is_open(&self, side: Side) -> bool {
-        self.lock().is_open(side, self.capacity)
+        self.lock().backlog.closed || self.worth_waking(side) > 0
+    }
+
+    /// How many of those who wait at this end may find something.
+    pub(super) fn worth_waking(&self, side: Side) -> usize {
+        let reports = match (&self.feed, side) {
+            (Some(feed), Side::Receivers) => feed.mailbox.pending(),
+            _ => 0,
+        };
+        let state = self.lock();
+        match side {
+            _ if state.backlog.closed => usize::MAX,
+            Side::Receivers => state.backlog.pending() + reports,
+            Side::Publishers => self.capacity.saturating_sub(state.backlog.len()),
+        }
     }
 
     /// Prepares a thread's sleep: the bell's number to sleep on, unless there is no need to.
@@ -404,22 +300,37 @@ impl Queue {
             Side::Receivers => state.receiver_sleeps = true,
             Side::Publishers => state.publisher_sleeps = true,
         }
-        // Under the guard: whoever takes the mark away rings after this.
-        let number = self.bell(side).load(Ordering::Acquire);
-        drop(state);
+        // Behind the mark: whoever takes it away changes the number after this.
+        let number = match (&self.feed, side) {
+            (Some(feed), Side::Receivers) => {
+                drop(state);
+                feed.mailbox.prepare()?
+            }
+            _ => {
+                let number = self.bell(side).load(Ordering::Acquire);
+                drop(state);
+                number
+            }
+        };
         // Between the look and the mark another thread may have been here, on a free-threaded build.
         if self.is_open(side) { None } else { Some(number) }
     }
 
     /// Sleeps until the bell rings. The thread is detached.
     pub(super) fn sleep(&self, side: Side, number: u32, timeout: Option<Duration>) -> Wait {
-        self.bell(side).wait_while(number, timeout)
+        match (&self.feed, side) {
+            (Some(feed), Side::Receivers) => feed.mailbox.sleep(number, timeout),
+            _ => self.bell(side).wait_while(number, timeout),
+        }
     }
 
     /// No more messages come; what is there can still be received.
     pub(super) fn close(&self) {
+        if let Some(feed) = &self.feed {
+            feed.end();
+        }
         let mut state = self.lock();
-        state.closed = true;
+        state.backlog.closed = true;
         let (receivers, publishers) = (state.wake(Side::Receivers), state.wake(Side::Publishers));
         drop(state);
         self.perform(receivers);
@@ -427,12 +338,26 @@ impl Queue {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.lock().backlog.closed
     }
 
     /// How many messages wait.
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().backlog.len() + self.feed.as_ref().map_or(0, |feed| feed.mailbox.len())
+    }
+
+    /// What went through it.
+    pub(super) fn counters(&self) -> Counters {
+        let counters = self.lock().backlog.counters;
+        let Some(feed) = &self.feed else { return counters };
+        let reports = feed.mailbox.counters();
+        Counters {
+            accepted: counters.accepted + reports.accepted,
+            received: counters.received + reports.received,
+            dropped: counters.dropped + reports.dropped,
+            refused: counters.refused + reports.refused,
+            peak: counters.peak.max(reports.peak),
+        }
     }
 
     /// Counts a reception by a coroutine; true if there were too many without a turn of the loop.
@@ -452,19 +377,15 @@ impl Queue {
 }
 
 impl State {
-    /// Every message in the queue, for the garbage collector.
+    /// Every object in the queue, for the garbage collector.
     pub(super) fn messages(&self) -> impl Iterator<Item = &Object> {
-        let messages = self.slots.iter().filter_map(|slot| match slot {
-            Slot::Message(message) | Slot::Loose(message) => Some(message),
-            Slot::Gap(_) => None,
-        });
-        messages.chain(self.link.objects())
+        self.backlog.messages().chain(self.link.objects())
     }
 
-    /// Takes every message, for whoever has the queue to itself.
+    /// Takes every object, for whoever has the queue to itself.
     pub(super) fn drain(&mut self) -> Vec<Object> {
-        self.gaps = 0;
-        let slots = std::mem::take(&mut self.slots);
-        slots.into_iter().filter_map(Slot::message).chain(self.link.take_objects()).collect()
+        let mut objects = self.backlog.drain();
+        objects.extend(self.link.take_objects());
+        objects
     }
 }

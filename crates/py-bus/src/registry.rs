@@ -1,16 +1,17 @@
-//! Who listens to what: the entries of a bus, in the order in which they are served.
+//! Who listens to what on a bus of Python's: the table that every bus has, under the interpreter's lock.
 //!
 //! Publishers do not look here. They use a `Route`, the entries of one topic, found by its name in a dictionary and
-//! good for as long as the registry's version is the one that it was made from. Every change of the entries makes all
-//! routes out of date.
+//! good for as long as the registry's version is the one that it was made from. Every change of the table makes all
+//! routes out of date. (The Rust bus has lists that hazard pointers protect instead: its publishers have no lock of an
+//! interpreter, which keeps a route whole at no cost.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3_ffi as ffi;
-use ropewalk_bus::Pattern;
+use ropewalk_bus::{Listener, Overflow, Pattern, Table};
 
-use super::queue::{Overflow, Queue};
+use super::queue::Queue;
 use super::recent::Recent;
 use ropewalk_capi::guarded::{Guard, Guarded};
 use ropewalk_capi::heap::Field;
@@ -24,21 +25,16 @@ pub(super) enum Target {
     Queue(Arc<Queue>),
 }
 
-/// One who listens.
+/// What is served for one who listens.
 #[derive(Clone)]
 pub(super) struct Entry {
-    pub(super) id: u64,
-    pub(super) pattern: Arc<Pattern>,
-    /// Greater ones are served first, equal ones in their order of arrival.
-    pub(super) priority: i64,
     /// Called with the message; a false answer keeps it away. Empty for none.
     pub(super) filter: Field,
     pub(super) target: Target,
     /// False once it listens no more, also for deliveries under way. Written under the guard, read without: late by a
     /// moment for other threads, never for the thread that wrote it; hence relaxed.
     pub(super) active: Arc<AtomicBool>,
-    /// An entry of a link: one of several with this number, of which a topic takes the first that matches, with the
-    /// policy for when the link is full.
+    /// Of a link: the policy for when it is full.
     pub(super) link: Option<Overflow>,
 }
 
@@ -49,18 +45,17 @@ struct Live {
 }
 
 #[derive(Default)]
-struct State {
-    entries: Vec<Entry>,
+struct Listeners {
+    table: Table<Entry>,
     live: Vec<Live>,
-    last: u64,
 }
 
 // SAFETY: what is in it are references into the interpreter, which any attached thread may use; see `Guarded`.
-unsafe impl Send for State {}
+unsafe impl Send for Listeners {}
 
 /// See the module.
 pub(super) struct Registry {
-    state: Guarded<State>,
+    state: Guarded<Listeners>,
     /// Changes with the entries. Written under the guard; a publisher that reads the old number a moment later has
     /// published before the change.
     version: AtomicU64,
@@ -78,14 +73,14 @@ impl Registry {
         Self {
             routes: Field::new(routes),
             recent: Recent::default(),
-            state: Guarded::new(State::default()),
+            state: Guarded::new(Listeners::default()),
             version: AtomicU64::new(1),
             closed: AtomicBool::new(false),
             nothing: Field::new(nothing),
         }
     }
 
-    fn lock(&self) -> Guard<'_, State> {
+    fn lock(&self) -> Guard<'_, Listeners> {
         // SAFETY: the functions of this file are attached, and run nothing of the interpreter under the guard.
         unsafe { self.state.lock() }
     }
@@ -100,31 +95,24 @@ impl Registry {
     }
 
     /// Adds an entry, unless the bus is closed; its number.
-    pub(super) fn add(&self, make: impl FnOnce(u64) -> Entry) -> Option<u64> {
+    pub(super) fn add(&self, pattern: Pattern, priority: i64, entry: Entry) -> Option<u64> {
         let mut state = self.lock();
-        if self.is_closed() {
-            return None;
-        }
-        state.last += 1;
-        let entry = make(state.last);
-        let (id, priority) = (entry.id, entry.priority);
-        let at = state.entries.partition_point(|known| known.priority >= priority);
-        state.entries.insert(at, entry);
+        let added = state.table.add(pattern, priority, entry);
         self.version.fetch_add(1, Ordering::Release);
-        Some(id)
+        drop(state);
+        added.ok() // One that was refused goes here, without the guard.
     }
 
     /// Takes an entry away; false if it was gone already. When this returns, no delivery that this thread is in the
     /// middle of calls it any more.
     pub(super) fn remove(&self, id: u64) -> bool {
         let mut state = self.lock();
-        let Some(at) = state.entries.iter().position(|entry| entry.id == id) else { return false };
-        let mut gone = vec![state.entries.remove(at)];
-        if gone[0].link.is_some() {
-            gone.extend(state.entries.extract_if(.., |entry| entry.id == id));
+        let gone = state.table.remove(id);
+        if gone.is_empty() {
+            return false;
         }
-        for entry in &gone {
-            entry.active.store(false, Ordering::Relaxed);
+        for listener in &gone {
+            listener.target.active.store(false, Ordering::Relaxed);
         }
         self.version.fetch_add(1, Ordering::Release);
         let lists: Vec<(Object, usize)> = state
@@ -151,28 +139,23 @@ impl Registry {
 
     /// A number for a link, which listens to nothing yet.
     pub(super) fn reserve(&self) -> u64 {
-        let mut state = self.lock();
-        state.last += 1;
-        state.last
+        self.lock().table.reserve()
     }
 
     /// Has a link listen to these patterns in place of those that it listened to, after everybody else.
     pub(super) fn set_patterns(&self, id: u64, queue: &Arc<Queue>, patterns: Vec<(Pattern, Overflow)>) {
-        let mut state = self.lock();
-        let gone: Vec<Entry> = state.entries.extract_if(.., |entry| entry.id == id).collect();
-        if !self.is_closed() {
-            state.entries.extend(patterns.into_iter().map(|(pattern, overflow)| Entry {
-                id,
-                pattern: Arc::new(pattern),
-                priority: i64::MIN,
+        let entries = patterns.into_iter().map(|(pattern, overflow)| {
+            let entry = Entry {
                 filter: Field::empty(),
                 target: Target::Queue(Arc::clone(queue)),
                 active: Arc::new(AtomicBool::new(true)),
                 link: Some(overflow),
-            }));
-        }
+            };
+            (pattern, entry)
+        });
+        let entries: Vec<_> = entries.collect();
+        let gone = self.lock().table.set_alternatives(id, entries);
         self.version.fetch_add(1, Ordering::Release);
-        drop(state);
         drop(gone);
         self.forget_routes();
     }
@@ -193,17 +176,11 @@ impl Registry {
         drop(recent);
     }
 
-    /// The entries for a topic in the order of service, and the version that they belong to.
-    pub(super) fn matching(&self, topic: &str) -> (Vec<Entry>, u64) {
+    /// The entries for a topic by their numbers, in the order of service, and the version that they belong to.
+    pub(super) fn matching(&self, topic: &str) -> (Vec<(u64, Entry)>, u64) {
         let state = self.lock();
-        let mut entries: Vec<Entry> = Vec::new();
-        for entry in &state.entries {
-            let known = entry.link.is_some() && entries.iter().any(|known| known.id == entry.id);
-            if !known && entry.pattern.matches(topic) {
-                entries.push(entry.clone());
-            }
-        }
-        (entries, self.version())
+        let entries = state.table.matching(topic);
+        (entries.map(|listener| (listener.id, listener.target.clone())).collect(), self.version())
     }
 
     /// Remembers a list of plain handlers for as long as it may be walked through.
@@ -221,34 +198,34 @@ impl Registry {
 
     /// The patterns that are listened to in this process, each with what happens to a message without room. Handlers
     /// have no queue, and are to miss nothing.
-    pub(super) fn local_patterns(&self) -> Vec<(Arc<Pattern>, Overflow)> {
+    pub(super) fn local_patterns(&self) -> Vec<(Pattern, Overflow)> {
         let state = self.lock();
-        let local = state.entries.iter().filter(|entry| entry.link.is_none());
+        let local = state.table.listeners().iter().filter(|listener| listener.target.link.is_none());
         local
-            .map(|entry| {
-                let overflow = match &entry.target {
+            .map(|listener| {
+                let overflow = match &listener.target.target {
                     Target::Handler(..) => Overflow::Block,
                     Target::Queue(queue) => queue.overflow,
                 };
-                (Arc::clone(&entry.pattern), overflow)
+                (listener.pattern.clone(), overflow)
             })
             .collect()
     }
 
-    /// Every entry, as it is now.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        self.lock().entries.clone()
+    /// Everybody who listens, as it is now.
+    pub(super) fn listeners(&self) -> Vec<Listener<Entry>> {
+        self.lock().table.listeners().to_vec()
     }
 
     /// Ends it: no entry is added any more, and every queue is closed.
     pub(super) fn close(&self) {
-        let entries = {
+        let gone = {
             let mut state = self.lock();
             self.closed.store(true, Ordering::Release);
             self.version.fetch_add(1, Ordering::Release);
-            std::mem::take(&mut state.entries)
+            state.table.close()
         };
-        for entry in entries {
+        for Listener { target: entry, .. } in gone {
             entry.active.store(false, Ordering::Relaxed);
             if let Target::Queue(queue) = &entry.target {
                 queue.close();
@@ -265,7 +242,7 @@ impl Registry {
     pub(super) unsafe fn fields(&self) -> impl Iterator<Item = &Field> {
         // SAFETY: the caller's.
         let state = unsafe { &*self.state.in_collection() };
-        let entries = state.entries.iter().flat_map(Entry::fields);
+        let entries = state.table.listeners().iter().flat_map(|listener| listener.target.fields());
         entries.chain([&self.nothing, &self.routes]).chain(self.recent.fields())
     }
 
@@ -275,9 +252,9 @@ impl Registry {
     ///
     /// Called from `tp_clear`.
     pub(super) unsafe fn clear(&self) {
-        // SAFETY: the caller's; the entries are dropped once nothing refers to the state.
-        let entries = std::mem::take(unsafe { &mut (*self.state.in_collection()).entries });
-        drop((entries, self.routes.take(), self.recent.forget()));
+        // SAFETY: the caller's; the table is dropped once nothing refers to the state.
+        let table = std::mem::take(unsafe { &mut (*self.state.in_collection()).table });
+        drop((table, self.routes.take(), self.recent.forget()));
     }
 }
 
@@ -289,6 +266,11 @@ impl Entry {
             Target::Queue(_) => None,
         };
         handler.into_iter().chain([&self.filter])
+    }
+
+    /// Whether reports come to it by a feed of its own.
+    pub(super) fn has_feed(&self) -> bool {
+        matches!(&self.target, Target::Queue(queue) if queue.feed.is_some())
     }
 
     /// A handler that is called with the message, whatever it is.

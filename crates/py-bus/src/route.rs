@@ -41,24 +41,24 @@ impl Drop for Route {
     }
 }
 
-fn way(registry: &Registry, entries: Vec<Entry>) -> Result<Way, Raised> {
-    if let [Entry { target: Target::Queue(queue), filter, .. }] = &entries[..]
+fn way(registry: &Registry, entries: Vec<(u64, Entry)>) -> Result<Way, Raised> {
+    if let [(_, Entry { target: Target::Queue(queue), filter, .. })] = &entries[..]
         && filter.get().is_null()
         && !queue.topics
     {
         return Ok(Way::Queue(Arc::clone(queue)));
     }
-    if entries.iter().any(|entry| entry.plain().is_none()) {
-        return Ok(Way::Mixed(entries));
+    if entries.iter().any(|(_, entry)| entry.plain().is_none()) {
+        return Ok(Way::Mixed(entries.into_iter().map(|(_, entry)| entry).collect()));
     }
-    let handlers: Vec<&Field> = entries.iter().filter_map(Entry::plain).collect();
+    let handlers: Vec<&Field> = entries.iter().filter_map(|(_, entry)| entry.plain()).collect();
     match handlers[..] {
         [] => Ok(Way::Nowhere),
         [handler] => Ok(Way::One(handler.clone())),
         _ => {
             let handlers = handlers.into_iter().filter_map(Field::share).collect();
             let list = super::subscription::list(handlers)?;
-            registry.watch(list.as_ptr(), entries.iter().map(|entry| entry.id).collect());
+            registry.watch(list.as_ptr(), entries.iter().map(|(id, _)| *id).collect());
             Ok(Way::Plain(Field::new(list)))
         }
     }

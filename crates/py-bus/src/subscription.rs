@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use ropewalk_bus::Pattern;
+use ropewalk_bus::reports::Shared;
+use ropewalk_bus::{Overflow, Pattern, Taken};
 
 use super::bus;
-use super::queue::{Overflow, Queue, Side, Taken};
+use super::feed::Carrier;
+use super::queue::{Batch, Item, Queue, Side, numbered_overflow};
 use super::registry::Registry;
 use super::wait::{self, Goal};
 use ropewalk_base::{Code, Error, error};
@@ -64,15 +66,15 @@ impl Subscription {
     #[inline]
     fn receive(&self, deadline: Option<Instant>) -> Result<Object, Raised> {
         match self.queue.take() {
-            Taken::Message(message) => Ok(message),
+            Taken::Message(Item::Object(message)) => Ok(message),
             other => self.receive_later(other, deadline),
         }
     }
 
     /// Goes on where there was no message.
-    fn receive_later(&self, mut taken: Taken, deadline: Option<Instant>) -> Result<Object, Raised> {
+    fn receive_later(&self, mut taken: Taken<Item>, deadline: Option<Instant>) -> Result<Object, Raised> {
         loop {
-            if let Some(message) = or_raise(taken)? {
+            if let Some(message) = self.or_raise(taken)? {
                 return Ok(message);
             }
             self.wait(deadline)?;
@@ -83,27 +85,59 @@ impl Subscription {
     fn receive_many(&self, most: usize, deadline: Option<Instant>) -> Result<Object, Raised> {
         loop {
             match self.queue.take_many(most) {
-                Ok(messages) => return list(messages),
-                Err(taken) => or_raise(taken)?,
+                Ok(messages) => return self.list_of(messages),
+                Err(taken) => self.or_raise(taken)?,
             };
             self.wait(deadline)?;
         }
     }
-}
 
-/// The message, or nothing if there is none yet; what else there is to say is raised.
-pub(super) fn or_raise(taken: Taken) -> Result<Option<Object>, Raised> {
-    match taken {
-        Taken::Message(message) => Ok(Some(message)),
-        Taken::Empty => Ok(None),
-        Taken::Lagged(count) => {
-            // SAFETY: the thread is attached.
-            let count = unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(count))? };
-            Err(raise_made(Code::Lagged, &[count.as_ptr()]))
+    /// What carries reports to it, which lives as long as the subscription.
+    pub(super) fn carrier(&self) -> Option<&Carrier> {
+        let bus = self.bus.get();
+        // SAFETY: what the field holds is a bus.
+        if bus.is_null() { None } else { unsafe { bus::bus(bus) }.carrier.get() }
+    }
+
+    /// The object that a report becomes, as this subscription gives it.
+    fn object_of(&self, report: &Shared) -> Result<Object, Raised> {
+        let Some(carrier) = self.carrier() else { return Err(fail(c"the bus is gone")) };
+        let made = carrier.make(report)?;
+        if !self.queue.topics {
+            return Ok(made);
         }
-        Taken::Ended => {
-            let said = "the subscription is closed and every message in it was received";
-            Err(raise(&Error::new(Code::BusClosed, said)))
+        let topic = text(report.topic())?;
+        // SAFETY: two live objects, of which the tuple takes references of its own.
+        unsafe { Object::own(ffi::PyTuple_Pack(2, topic.as_ptr(), made.as_ptr())) }
+    }
+
+    /// The message, or nothing if there is none yet; what else there is to say is raised.
+    pub(super) fn or_raise(&self, taken: Taken<Item>) -> Result<Option<Object>, Raised> {
+        match taken {
+            Taken::Message(Item::Object(message)) => Ok(Some(message)),
+            Taken::Message(Item::Report(report)) => self.object_of(&report).map(Some),
+            Taken::Empty => Ok(None),
+            Taken::Lagged(count) => {
+                // SAFETY: the thread is attached.
+                let count = unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(count))? };
+                Err(raise_made(Code::Lagged, &[count.as_ptr()]))
+            }
+            Taken::Ended => {
+                let said = "the subscription is closed and every message in it was received";
+                Err(raise(&Error::new(Code::BusClosed, said)))
+            }
+        }
+    }
+
+    /// A list of these messages.
+    pub(super) fn list_of(&self, messages: Batch) -> Result<Object, Raised> {
+        match messages {
+            Batch::Objects(objects) => list(objects),
+            Batch::Reports(reports) => {
+                let objects: Result<Vec<_>, _> =
+                    reports.iter().map(|report| self.object_of(report)).collect();
+                list(objects?)
+            }
         }
     }
 }
@@ -198,8 +232,9 @@ unsafe extern "C" fn recv(
 #[entry]
 unsafe extern "C" fn recv_nowait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
-    let taken = unsafe { subscription(object) }.queue.take();
-    finish(or_raise(taken).and_then(|message| {
+    let subscription = unsafe { subscription(object) };
+    let taken = subscription.queue.take();
+    finish(subscription.or_raise(taken).and_then(|message| {
         message.ok_or_else(|| raise(&error!(Code::BusEmpty, "the subscription has no message")))
     }))
 }
@@ -273,7 +308,7 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
         if matches!(taken, Taken::Ended) {
             return ptr::null_mut(); // Without an exception: the end of the iteration.
         }
-        match or_raise(taken) {
+        match subscription.or_raise(taken) {
             Ok(Some(message)) => return message.into_ptr(),
             Ok(None) if subscription.wait(None).is_ok() => {}
             _ => return ptr::null_mut(),
@@ -316,7 +351,7 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
     // SAFETY: a subscription; the format has one argument of its size for each of its letters.
     unsafe {
         let queue = &subscription(object).queue;
-        let (waiting, counters) = (queue.len(), queue.lock().counters);
+        let (waiting, counters) = (queue.len(), queue.counters());
         ffi::Py_BuildValue(
             c"(nnKKKK)".as_ptr(),
             ffi::Py_ssize_t::try_from(waiting).unwrap_or(0),
@@ -350,7 +385,7 @@ unsafe extern "C" fn set_patterns(
                     return Err(Raised);
                 }
                 let pattern = Pattern::parse(bus::characters(name, c"pattern")?);
-                Ok((pattern.map_err(|error| bus::invalid(&error))?, Overflow::numbered(overflow)))
+                Ok((pattern.map_err(|error| bus::invalid(&error))?, numbered_overflow(overflow)))
             };
             (0..ffi::PyTuple_Size(pairs.as_ptr())).map(parse).collect::<Result<Vec<_>, _>>()
         })

@@ -10,9 +10,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
+use ropewalk_bus::{Offered, Taken};
 
-use super::queue::{Offered, Queue, Side, Taken};
-use super::{bus, deliver, subscription};
+use super::queue::{Item, Queue, Side};
+use super::subscription::Subscription;
+use super::{bus, deliver};
 use ropewalk_capi::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
@@ -69,22 +71,32 @@ impl Waiting {
         }
     }
 
+    /// The subscription that it receives from, which it holds for as long as it waits.
+    fn subscription(&self) -> Result<&Subscription, Raised> {
+        let holder = self.holder.get();
+        if holder.is_null() || self.goal.get() == Goal::Put {
+            return Err(fail(c"the subscription is gone"));
+        }
+        // SAFETY: but for `Goal::Put`, what the field holds is a subscription.
+        Ok(unsafe { heap::content(holder) })
+    }
+
     /// What there is to take, if there is anything.
     fn look(&self) -> Result<Option<Object>, Raised> {
         let queue = &self.queue;
         match self.goal.get() {
             Goal::One | Goal::Next => match queue.take() {
-                Taken::Message(message) => Ok(Some(message)),
+                Taken::Message(Item::Object(message)) => Ok(Some(message)),
                 Taken::Ended if self.goal.get() == Goal::Next => {
                     // SAFETY: the class is always there.
                     unsafe { ffi::PyErr_SetNone(ffi::PyExc_StopAsyncIteration) };
                     Err(Raised)
                 }
-                other => subscription::or_raise(other),
+                other => self.subscription()?.or_raise(other),
             },
             Goal::Many(most) => match queue.take_many(most) {
-                Ok(messages) => subscription::list(messages).map(Some),
-                Err(other) => subscription::or_raise(other),
+                Ok(messages) => self.subscription()?.list_of(messages).map(Some),
+                Err(other) => self.subscription()?.or_raise(other),
             },
             Goal::Put => match self.message.take().map(|message| queue.offer(message)) {
                 Some(Offered::Full(message)) => {
@@ -138,6 +150,12 @@ impl Waiting {
             }
             // SAFETY: the type of this object.
             let waker = unsafe { super::types(kind) }?.waker;
+            if self.queue.feed.is_some()
+                && self.goal.get() != Goal::Put
+                && let Some(carrier) = self.subscription()?.carrier()
+            {
+                carrier.start_thread()?;
+            }
             let Some(future) = self.queue.wait_in_loop(self.side(), waker)? else { continue };
             // SAFETY: a live object.
             let inner = unsafe { Object::own(ffi::PyObject_GetIter(future.as_ptr())) };

@@ -59,6 +59,11 @@ impl Loops {
         self.0.iter().any(|group| !group.pending && !group.futures.is_empty())
     }
 
+    /// Whether anybody waits in a loop.
+    pub(super) fn is_waited_in(&self) -> bool {
+        self.0.iter().any(|group| !group.futures.is_empty())
+    }
+
     /// Marks every loop that has to be woken as pending.
     pub(super) fn mark_pending(&mut self) -> Wakers {
         let mut wakers = Vec::new();
@@ -234,14 +239,12 @@ fn resolve(future: &Object) -> Result<bool, Raised> {
 impl Queue {
     /// Wakes as many coroutines of a loop as may find something. Called in the loop's thread.
     fn wake_loop(&self, side: Side, event_loop: *mut ffi::PyObject) {
-        let mut left = {
-            let mut state = self.lock();
-            // Under the guard that takes the mark away: what comes after it has the loop woken again.
-            let most = state.worth_waking(side, self.capacity);
-            let Some(group) = state.loops(side).find(event_loop) else { return };
-            group.pending = false;
-            most
-        };
+        match self.lock().loops(side).find(event_loop) {
+            Some(group) => group.pending = false,
+            None => return,
+        }
+        // After the mark is taken away: what comes later has the loop woken again.
+        let mut left = self.worth_waking(side);
         while left > 0 {
             let future = self.lock().loops(side).find(event_loop).and_then(|group| group.futures.pop_front());
             let Some(future) = future else { return };
@@ -283,10 +286,6 @@ impl Queue {
             });
         }
         let mut state = self.lock();
-        if state.is_open(side, self.capacity) {
-            drop(state);
-            return Ok(None); // What was made goes here, without the guard.
-        }
         let loops = state.loops(side);
         if loops.find(event_loop.as_ptr()).is_none() {
             loops.0.extend(fresh.take());
@@ -296,6 +295,15 @@ impl Queue {
             group.futures.push_back(future.clone());
         }
         drop(state);
+        // After it is known there: who publishes from here on wakes it. For a report that is the feed's thread.
+        let feed = self.feed.as_ref().filter(|_| side == Side::Receivers);
+        let has_report = feed.is_some_and(|feed| !feed.mailbox.watch());
+        if has_report || self.is_open(side) {
+            let removed = self.lock().loops(side).remove(future.as_ptr());
+            if removed.is_some() {
+                return Ok(None); // What was made goes here, without the guard.
+            }
+        }
         Ok(Some(future))
     }
 

@@ -4,7 +4,6 @@ mod checks;
 mod encode;
 mod engine;
 mod errors;
-mod events;
 mod functions;
 mod future;
 mod interrupts;
@@ -46,7 +45,6 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<pool::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;
     m.add_class::<map::MapIterator>()?;
-    m.add_class::<events::EventFeed>()?;
     m.add_class::<checks::Checks>()?;
     m.add_class::<snapshot::Snapshot>()?;
     m.add_class::<encode::Lent>()?;

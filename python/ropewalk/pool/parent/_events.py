@@ -1,6 +1,8 @@
-"""What the pools of this process tell of their lives, on a bus.
+"""What the pools of this process report of their lives, on a bus.
 
-The core hands its events to one thread here, which publishes them; a handler that blocks delays events, and no pool.
+The pools put their reports straight into the subscriptions, and whoever receives makes the `PoolEvent`s. Handlers,
+filters and event loops need Python to run for a message: one thread serves them all, which the first of them starts. A
+handler that blocks delays events, and no pool.
 """
 
 from __future__ import annotations
@@ -10,8 +12,6 @@ import os
 import threading
 from dataclasses import dataclass
 
-from ropewalk import _core
-from ropewalk._errors import BusClosed
 from ropewalk.bus._bus import Bus
 
 
@@ -41,49 +41,42 @@ class PoolEvent:
     reason: str | None
 
 
-def _event(told: _core._Told) -> PoolEvent:
-    topic, pool, pid, task, status, queued, reason = told
+def _event(
+    topic: str,
+    pool: str,
+    pid: int,
+    task: int | None,
+    status: int | None,
+    queued: int,
+    reason: str | None,
+) -> PoolEvent:
     code = None if status is None else os.waitstatus_to_exitcode(status)
     signal = -code if code is not None and code < 0 else None
     exit_code = code if code is not None and code >= 0 else None
     return PoolEvent(topic, pool, pid, task, signal, exit_code, queued, reason)
 
 
-class _Feeder:
-    """The thread between the core and the bus."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self.start()
-
-    def start(self) -> None:
-        self._feed = _core.EventFeed()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._feed,), name="ropewalk-events", daemon=True
-        )
-        self._thread.start()
-
-    def _run(self, feed: _core.EventFeed) -> None:
-        while (told := feed.next()) is not None:
-            if self._bus.closed:
-                return
-            event = _event(told)
-            try:
-                self._bus.publish(event.topic, event)
-            except BusClosed:
-                return
-
-    def stop(self) -> None:
-        """Delivers what has happened, and ends: before the interpreter takes itself apart."""
-        if self._thread.is_alive():
-            self._feed.close()
-            self._thread.join(1.0)
-            # A subscription that is full, and that nobody will take from any more, is not waited for.
-            self._bus.close()
+_thread: threading.Thread | None = None
 
 
-#: The bus. It is made, and the pools begin to tell, when it is first used.
+def _start() -> None:
+    """Starts the thread that serves what needs Python for each event."""
+    global _thread
+    _thread = threading.Thread(target=events._serve, name="ropewalk-events", daemon=True)
+    _thread.start()
+
+
+def _finish() -> None:
+    """Delivers what has happened, before the interpreter takes itself apart."""
+    events._stop()
+    if _thread is not None:
+        _thread.join(1.0)
+    # A subscription that is full, and that nobody will take from any more, is not waited for.
+    events.close()
+
+
+#: The bus. It is made when it is first used, and nothing is started; the pools report while somebody listens.
 events = Bus()
-_feeder = _Feeder(events)
-atexit.register(_feeder.stop)
-os.register_at_fork(after_in_child=_feeder.start)
+events._carry(_event, _start)
+atexit.register(_finish)
+os.register_at_fork(after_in_child=events._restart)
