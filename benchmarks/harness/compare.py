@@ -6,9 +6,10 @@ BEFORE and AFTER are the interpreters of two virtual environments, each with one
 ``requirements.txt``. A ROW is the name of a suite (`loop`), of a table (`window`), or both (`loop/tasks`).
 
 A round plays a case once with each, A B, and the next one B A, so that a slow minute falls on both. A case is played
-for as long as ``--seconds`` allows and five rounds at least. A measure has become slower if its median is more than
-three percent worse and if chance would rarely rank the rounds so (Mann and Whitney's test, one in a hundred); such a
-case is measured once more, and counts as slower if the new rounds say so too.
+for as long as ``--seconds`` allows and five rounds at least; they are shorter than those beside peers, and there are
+more of them. A measure has become slower if its median is more than three percent worse and if chance would rarely rank
+the rounds so (Mann and Whitney's test, one in a hundred). Such a case is measured once more, and counts as slower if
+the new rounds say so too.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 #: A measure that is worse by more than this share has become slower, and how rarely chance may say so.
 WITHIN, CHANCE = 0.03, 0.01
 LEAST_ROUNDS = 5
+#: Rounds are shorter than those of a run beside peers, and there are more of them.
+SHARE = 0.3
 SAME, FASTER, SLOWER, UNCLEAR = "same", "faster", "SLOWER", "unclear"
 HEADINGS = ("row", "measure", "unit", "before", "after", "ratio", "rounds", "verdict")
 
@@ -50,7 +53,9 @@ class Build:
 
     def play(self, case: Case, *, quick: bool) -> dict[str, float]:
         """One round."""
-        return play(case, case.settled(Options(quick=quick, programs=self.programs)), self.python)
+        return play(
+            case, case.settled(Options(quick=quick, share=SHARE, programs=self.programs)), self.python
+        )
 
 
 @dataclass

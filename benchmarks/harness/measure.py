@@ -37,6 +37,8 @@ class Options:
     quick: bool = False
     rounds: int = 5
     kills: int = 200
+    share: float = 1.0
+    """Sizes are this share of the full ones."""
     programs: Path | None = None
     """The folder that holds the Rust programs ready built; without one they are built here."""
 
@@ -57,8 +59,12 @@ class Size:
     quick: float
 
     def of(self, options: Options) -> float:
-        """The full size, or the quick one in a smoke run."""
-        return self.quick if options.quick else self.full
+        """The full size or the share of it that is asked for, or the quick one in a smoke run."""
+        if options.quick or options.share == 1:
+            return self.quick if options.quick else self.full
+        if self.full < self.quick:  # A larger number is less work: a step, not a count.
+            return type(self.full)(min(self.quick, self.full / options.share))
+        return type(self.full)(max(self.quick, self.full * options.share))
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from _typeshed import FileDescriptorLike, ReadableBuffer, WriteableBuffer
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-# --- what is scheduled -------------------------------------------------------
+# --- handles -----------------------------------------------------------------
 
 @final
 class Handle(asyncio.Handle):
@@ -25,31 +25,31 @@ class Handle(asyncio.Handle):
 
     @property
     def _callback(self) -> Callable[..., object] | None:
-        """What is called; `None` after."""
+        """The callback; `None` once it has run or was cancelled."""
     @property
     def _args(self) -> tuple[Any, ...] | None:  # type: ignore[override]
-        """Its arguments; `None` after."""
+        """Its arguments; `None` once it has run or was cancelled."""
     @property
     def _context(self) -> Context | None:
-        """The context it runs in; from here on its own, if it shared one."""
+        """The context that the callback runs in. If the handle shared it so far, the handle gets a copy of its own."""
     @property
     def _loop(self) -> LoopCore | None:
-        """The loop it belongs to."""
+        """The loop that the handle belongs to."""
     @property
     def _repr(self) -> str | None:
-        """What it was when it was cancelled, in debug mode."""
+        """The handle's `repr` from before it was cancelled, in debug mode."""
     @property
     def _cancelled(self) -> bool:  # type: ignore[override]
-        """Whether it was cancelled."""
+        """Whether the handle was cancelled."""
     @property
     def _source_traceback(self) -> StackSummary | None:
-        """Where it was scheduled, in debug mode."""
+        """Where the callback was scheduled, in debug mode."""
     def cancel(self) -> None:
-        """It is not to be called any more."""
+        """Cancels the callback: the loop will not call it."""
     def cancelled(self) -> bool:
-        """Whether it was cancelled."""
+        """Whether the handle was cancelled."""
     def get_context(self) -> Context:
-        """The context it runs in; from here on its own, if it shared one."""
+        """The context that the callback runs in. If the handle shared it so far, the handle gets a copy of its own."""
 
 @final
 class TimerHandle(asyncio.TimerHandle):
@@ -71,15 +71,15 @@ class TimerHandle(asyncio.TimerHandle):
     def _source_traceback(self) -> StackSummary | None: ...
     @property
     def _when(self) -> float:
-        """Its time, in seconds of the loop's clock."""
+        """The timer's time, in seconds of the loop's clock."""
     @property
     def _scheduled(self) -> bool:
-        """Whether it waits for its time."""
+        """Whether the timer waits for its time."""
     def cancel(self) -> None: ...
     def cancelled(self) -> bool: ...
     def get_context(self) -> Context: ...
     def when(self) -> float:
-        """Its time, in seconds of the loop's clock."""
+        """The timer's time, in seconds of the loop's clock."""
 
 if sys.version_info >= (3, 14):
     @final
@@ -116,11 +116,11 @@ class LoopCore:
     def call_soon(
         self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> Handle:
-        """Calls it in the next turn."""
+        """Calls `callback` in the next turn of the loop; returns its handle."""
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """The same, from any thread."""
+        """As `call_soon`, from any thread."""
     def call_later(
         self,
         delay: float,
@@ -128,7 +128,7 @@ class LoopCore:
         *args: *_Ts,
         context: Context | None = None,
     ) -> TimerHandle:
-        """Calls it after so many seconds."""
+        """Calls `callback` after `delay` seconds; returns its handle."""
     def call_at(
         self,
         when: float,
@@ -136,11 +136,11 @@ class LoopCore:
         *args: *_Ts,
         context: Context | None = None,
     ) -> TimerHandle:
-        """Calls it at a time of the loop's clock."""
+        """Calls `callback` at a time of the loop's clock; returns its handle."""
     def time(self) -> float:
         """Seconds of the loop's clock, as `time.monotonic`."""
     def create_future(self) -> asyncio.Future[Any]:
-        """A future of this loop."""
+        """Returns a future of this loop."""
     def create_task(
         self,
         coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
@@ -149,21 +149,21 @@ class LoopCore:
         context: Context | None = None,
         **kwargs: Any,
     ) -> asyncio.Task[_T]:
-        """A task of this loop."""
+        """Returns a task of this loop, which runs the coroutine."""
     def get_debug(self) -> bool:
         """Whether debug mode is on."""
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the loop was closed."""
     def is_running(self) -> bool:
-        """Whether it runs."""
+        """Whether the loop runs."""
     def stop(self) -> None:
         """Ends `run_forever` after this turn."""
     def sock_recv(self, sock: socket, n: int) -> Coroutine[Any, Any, bytes]:
-        """At most so many bytes."""
+        """Returns an awaitable of at most `n` bytes, which can be awaited once."""
     def sock_recv_into(self, sock: socket, buf: WriteableBuffer) -> Coroutine[Any, Any, int]:
-        """How many bytes were received into the buffer."""
+        """Returns an awaitable of the number of bytes received into `buf`, which can be awaited once."""
     def sock_sendall(self, sock: socket, data: ReadableBuffer) -> Coroutine[Any, Any, None]:
-        """Sends all of it."""
+        """Returns an awaitable that sends all of `data`, which can be awaited once."""
 
     _debug: bool
     _closed: bool
@@ -172,9 +172,9 @@ class LoopCore:
     _task_factory: Any
 
     def _run(self) -> None:
-        """Turns until `stop` was called."""
+        """Runs turns until `stop` was called."""
     def _discard(self) -> None:
-        """Drops all that was scheduled, and closes its descriptors."""
+        """Drops everything that was scheduled, and closes the loop's descriptors."""
     def _check_closed(self) -> None: ...
     def _write_to_self(self) -> None: ...
     def _add_callback(self, handle: asyncio.Handle, /) -> None: ...
@@ -192,84 +192,84 @@ class LoopCore:
 # --- connections -------------------------------------------------------------
 
 class Stream(transports._FlowControlMixin):
-    """The transport of a connected socket, as far as it is called for each message."""
+    """The methods of a socket's transport that run for each message."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def write(self, data: ReadableBuffer, /) -> None:
-        """Sent after the callback of the read that it answers, or in the next turn."""
+        """Sends `data` when the callback of the current read returns, or else in the next turn."""
     def writelines(self, list_of_data: Iterable[ReadableBuffer], /) -> None:
-        """Sent together."""
+        """As `write`, of several pieces in one."""
     def write_eof(self) -> None:
-        """Ends this side after what was written."""
+        """Ends this side once everything written is sent."""
     def close(self) -> None:
-        """Ends it after what was written."""
+        """Closes the connection once everything written is sent."""
     def abort(self) -> None:
-        """Ends it at once."""
+        """Closes the connection at once; what is not sent yet is dropped."""
     def pause_reading(self) -> None:
-        """No data from here on."""
+        """Stops reading."""
     def resume_reading(self) -> None:
-        """Data again."""
+        """Reads again."""
     def is_reading(self) -> bool:
-        """Whether it receives."""
+        """Whether the transport reads."""
     def is_closing(self) -> bool:
-        """Whether it ends, or has ended."""
+        """Whether the transport is closing, or is closed."""
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Its protocol."""
     def set_protocol(self, protocol: asyncio.BaseProtocol, /) -> None: ...
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not left."""
+        """The number of bytes not sent yet."""
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """The low mark and the high one, in bytes."""
+        """The low and the high mark of flow control, in bytes."""
     def _force_close(self, error: BaseException | None, /) -> None:
-        """Ends it at once."""
+        """Closes the connection at once, because of an error or none."""
     def _start_reading(self) -> None:
-        """Waits for the socket."""
+        """Registers the socket with the loop."""
     def _detach(self) -> Any:
-        """Lets everything go; its server."""
+        """Drops every reference of a closed transport; returns its server."""
     def _attach(
         self, loop: LoopCore, sock: socket, protocol: asyncio.BaseProtocol, server: Any, /
     ) -> None: ...
     def _set_limits(self, high: int, low: int, /) -> None: ...
     @property
     def _loop(self) -> Any:
-        """Its loop; `None` after its end."""
+        """The loop; `None` once the transport is closed."""
     @property
     def _protocol_paused(self) -> bool:
         """Whether its protocol was told to pause writing."""
     @property
     def _sock(self) -> socket | None:
-        """Its socket; `None` after its end."""
+        """The socket; `None` once the transport is closed."""
     @property
     def _sock_fd(self) -> int:
-        """The number of its socket."""
+        """The socket's descriptor."""
     @property
     def _protocol(self) -> asyncio.BaseProtocol | None:
-        """Its protocol; `None` after its end."""
+        """The protocol; `None` once the transport is closed."""
     @property
     def _server(self) -> Any:
         """The server that accepted it, or `None`."""
 
     _empty_waiter: asyncio.Future[None] | None
 
-# --- what is awaited ---------------------------------------------------------
+# --- awaitables --------------------------------------------------------------
 
 @final
 class Operation:
-    """An operation on a socket, to be awaited once."""
+    """An operation on a socket: an awaitable that can be awaited once."""
 
     def send(self, value: Any, /) -> Any:
-        """Goes on."""
+        """Resumes the operation."""
     def throw(self, *error: Any) -> Any:
-        """Ends it by an exception."""
+        """Ends the operation by an exception."""
     def close(self) -> None:
-        """Gives it up."""
+        """Gives the operation up."""
     def __await__(self) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
 
 @final
 class Reading:
-    """A read of a stream, to be awaited once. It has the methods of `Operation`."""
+    """A read of a stream: an awaitable that can be awaited once. It has the methods of `Operation`."""
 
     def send(self, value: Any, /) -> Any: ...
     def throw(self, *error: Any) -> Any: ...
@@ -280,4 +280,4 @@ class Reading:
 
 def _read(reader: asyncio.StreamReader, n: int, exactly: bool, /) -> Awaitable[bytes]: ...
 def _set_reader_class(kind: type[asyncio.StreamReader], /) -> None:
-    """Says which readers are fed without their methods."""
+    """Names the class of readers whose methods the transport bypasses."""

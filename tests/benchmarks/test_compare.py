@@ -13,6 +13,15 @@ from harness.measure import Case
 from harness.table import Contest, Line, Row
 
 
+def test_a_share_of_a_size_is_less_work_and_never_less_than_a_smoke_run() -> None:
+    third = measure.Options(share=0.3)
+    assert measure.Size(100, 3).of(third) == 30
+    assert measure.Size(0.5, 0.02).of(third) == pytest.approx(0.15)
+    assert measure.Size(4, 2).of(third) == 2
+    assert measure.Size(2, 100).of(third) == 6  # every sixth file in place of every second
+    assert measure.Size(100, 3).of(measure.Options()) == 100
+
+
 def _measure(before: list[float], after: list[float], *, more_is_better: bool = False) -> Measure:
     return Measure("suite/row", "what", "ns", more_is_better, before, after)
 

@@ -1,4 +1,4 @@
-//! The table of the descriptors that a loop waits for, and who waits for each.
+//! The table of the descriptors that a loop waits for: who waits for each, and what epoll was asked for.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -1,13 +1,13 @@
-//! `Handle` and `TimerHandle`: what was scheduled, once.
+//! `Handle` and `TimerHandle`: a call that was scheduled once.
 //!
-//! They are real subclasses of asyncio's classes and keep to their layout, but what Python code sees of their slots it
-//! sees through getters, so that most of them need not be filled: one argument needs no tuple, a context is shared
-//! until somebody asks for it. A handle is unknown to the garbage collector while the loop owns it; the loop shows its
-//! content on its behalf (see `core`), and hands it over when it lets it go and somebody else keeps it. Memory of
-//! handles is used again, which spares the allocator and, more so, the collector that counts allocations.
+//! They are subclasses of asyncio's classes and keep to their layout. Python code reads their slots through getters, so
+//! that most slots need not be filled: a single argument needs no tuple, and a context is shared until Python code asks
+//! for it. The garbage collector does not track a handle while the loop owns it; the loop traverses its content instead
+//! (see `loop_type`). When the loop releases a handle that other code still holds, the collector begins to track it.
+//! Handles reuse memory (see `spare`).
 //!
-//! On a free-threaded build a bit of the flags is a lock: what a handle holds may be asked for, or dropped by
-//! `cancel`, in one thread while the loop takes it out in another.
+//! On a free-threaded build one bit of the flags is a lock: one thread may read what a handle holds, or drop it by
+//! `cancel`, while the loop takes it out in another.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull, null_mut};

@@ -247,7 +247,7 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
                 c"cancel",
                 cancel,
                 ffi::METH_NOARGS,
-                c"cancel($self, /)\n--\n\nIt is not to be called any more.",
+                c"cancel($self, /)\n--\n\nCancels the callback: the loop will not call it.",
             ),
             heap::method(
                 c"cancelled",

@@ -244,7 +244,7 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             c"call_soon",
             call_soon,
             c"call_soon($self, /, callback, *args, context=None)\n--\n\n\
-        Calls it in the next turn; its handle.",
+        Calls `callback` in the next turn; returns a handle.",
         ),
         keyword_method(
             c"call_soon_threadsafe",
@@ -256,13 +256,13 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             c"call_later",
             call_later,
             c"call_later($self, /, delay, callback, *args, context=None)\n--\n\n\
-            Calls it after so many seconds; its handle.",
+            Calls `callback` after `delay` seconds; returns a handle.",
         ),
         keyword_method(
             c"call_at",
             call_at,
             c"call_at($self, /, when, callback, *args, context=None)\n--\n\n\
-            Calls it at a time of the loop's clock; its handle.",
+            Calls `callback` at a time of the loop's clock; returns a handle.",
         ),
         fast_method(c"_add_callback", add_callback, c"_add_callback(handle): schedules a handle."),
         method(
@@ -291,7 +291,7 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             c"_discard",
             discard,
             ffi::METH_NOARGS,
-            c"Drops all that was scheduled, and closes its descriptors.",
+            c"Drops everything that was scheduled, and closes the loop's descriptors.",
         ),
         method(
             c"create_future",

@@ -1,7 +1,7 @@
-//! `sock_recv`, `sock_recv_into` and `sock_sendall`, as awaitables.
+//! `sock_recv()`, `sock_recv_into()` and `sock_sendall()` return an awaitable that can be awaited once.
 //!
-//! Each tries first; only where that would block it waits, for an edge of a descriptor that stays in the set between
-//! operations, and does its work when that comes, before the task is woken.
+//! An operation first tries the system call. If that would block, the operation waits for an edge of the descriptor,
+//! which stays registered between operations, and makes the call again before it wakes the task.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
@@ -501,7 +501,7 @@ pub(super) unsafe extern "C" fn sock_sendall(
 
 /// Makes the type.
 pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
-    const DOC: &CStr = c"An operation on a socket, to be awaited once.";
+    const DOC: &CStr = c"An operation on a socket: an awaitable that can be awaited once.";
     let kind = heap::Type {
         name: c"ropewalk._loop.Operation",
         doc: DOC,
@@ -530,13 +530,13 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
 pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
     vec![
         keyword_method(c"sock_recv", sock_recv, c"sock_recv($self, /, sock, n)\n--\n\n\
-        At most so many bytes, awaited."),
+        Returns an awaitable of at most `n` bytes."),
         keyword_method(
             c"sock_recv_into",
             sock_recv_into,
-            c"sock_recv_into($self, /, sock, buf)\n--\n\nHow many bytes were received into the buffer, awaited.",
+            c"sock_recv_into($self, /, sock, buf)\n--\n\nReturns an awaitable of the number of bytes received.",
         ),
         keyword_method(c"sock_sendall", sock_sendall, c"sock_sendall($self, /, sock, data)\n--\n\n\
-        Sends all of it; to be awaited."),
+        Returns an awaitable that sends all of `data`."),
     ]
 }

@@ -1,4 +1,4 @@
-//! What a transport has still to send: pieces that are sent together, once a turn.
+//! The data that a transport has not sent yet: pieces that one system call sends together, once a turn.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

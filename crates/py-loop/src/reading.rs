@@ -1,8 +1,8 @@
-//! asyncio's streams, where they are called for each message: what a transport feeds to a `StreamReader`, and the
-//! awaitable of `read` and `readexactly`.
+//! asyncio's streams: the steps that run for each message. A transport feeds a `StreamReader`, and `read` and
+//! `readexactly` return an awaitable.
 //!
-//! The reader's state is asyncio's, in asyncio's attributes, so that every other method of it goes on as it is; only
-//! these steps are done without Python frames.
+//! The reader keeps its state in asyncio's attributes, so that asyncio's other methods of it work unchanged; only these
+//! steps run without Python frames.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -111,7 +111,7 @@ pub(super) fn feed(state: &LoopModule, protocol: &Object, data: &Object) -> Resu
     Ok(Some(()))
 }
 
-/// `read(n)` or `readexactly(n)`, to be awaited once.
+/// `read(n)` or `readexactly(n)`: an awaitable that can be awaited once.
 pub(super) struct Reading {
     reader: Field,
     most: usize,
@@ -390,7 +390,7 @@ pub(super) unsafe extern "C" fn set_reader_class(
 pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     let kind = heap::Type {
         name: c"ropewalk._loop.Reading",
-        doc: c"A read of a stream, to be awaited once.",
+        doc: c"A read of a stream: an awaitable that can be awaited once.",
         flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
         methods: vec![
             method(c"send", send, ffi::METH_O, c"send(value): goes on."),

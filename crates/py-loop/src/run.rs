@@ -1,4 +1,5 @@
-//! The turns of a loop: what other threads left, descriptors, timers, then everything that was ready by then.
+//! The turns of a loop. A turn takes the calls of other threads, polls the descriptors, queues the timers that are due,
+//! and runs everything that was ready by then.
 
 use std::ptr::null_mut;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The methods of a loop that schedule: what they are given, the handle that it becomes, and the way into the queue.
+//! The loop's methods that schedule: they read their arguments, make a handle, and put it into the queue.
 
 use std::ffi::CStr;
 use std::ptr::{NonNull, null_mut};

@@ -1,4 +1,5 @@
-//! Memory of handles, which is used again: it spares the allocator and, more so, the collector that counts allocations.
+//! Memory of handles, which the loop uses again. That saves work of the allocator and, above all, of the garbage
+//! collector, which counts allocations.
 //!
 //! On a free-threaded build nothing is kept: the lists would need a lock.
 

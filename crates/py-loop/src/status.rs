@@ -1,4 +1,4 @@
-//! What a loop is doing: the part of it that its handles ask for, and that asyncio keeps in attributes.
+//! The status of a loop: what its handles read of it, and what asyncio keeps in attributes of the loop.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -1,9 +1,9 @@
-//! `Stream`: the transport of a connected socket, as far as it is called for each message.
+//! `Stream`: the part of a socket's transport that runs for each message.
 //!
-//! `ropewalk.loop`'s `StreamTransport` adds what is called once for each connection. A transport is in the set of
-//! descriptors once, for edges of both kinds, from its start to its end: pausing, resuming, waiting for room cost no
-//! system call. An edge sets a bit; a bit is cleared when the socket says that there is no more. What is written goes
-//! out together: after the callback of the read that it answers, or at the end of the turn.
+//! `StreamTransport` in `ropewalk.loop` adds what runs once for each connection. A transport is registered with epoll
+//! once, for edges in both directions, from its start to its end, so that pausing, resuming and waiting for room need
+//! no system call. An edge sets a bit; the transport clears the bit when the socket has no more. The transport sends
+//! what was written in one piece: after the callback of a read returns, or at the end of the turn.
 
 pub(super) mod kind;
 mod methods;

@@ -1,4 +1,4 @@
-//! Tasks and futures of a loop: asyncio's classes, made without its Python methods.
+//! `create_task` and `create_future`: they make instances of asyncio's classes without asyncio's Python methods.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

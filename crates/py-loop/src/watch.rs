@@ -1,4 +1,4 @@
-//! Waiting for descriptors: `add_reader` and its kin, transports, socket operations, and what the kernel says of them.
+//! Waiting for descriptors: `add_reader` and its kin, transports, socket operations, and the events that epoll reports.
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;

@@ -1,10 +1,10 @@
-"""The event loop: asyncio's interface, faster.
+"""An asyncio event loop whose queue, timers, readiness and transports are compiled.
 
 Three ways to use it:
 
     ropewalk.run(main())                                            # in place of asyncio.run
     asyncio.Runner(loop_factory=ropewalk.new_event_loop)            # where there is a factory
-    ropewalk.install()                                              # for whatever asks asyncio for a loop
+    ropewalk.install()                                              # where asyncio makes the loop
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Child processes: watched by descriptors of theirs, in the loop, without signals and without threads."""
+"""Child processes: the loop watches each through a pidfd, without signals and without threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _unix: Any = unix_events
 
 
 class ChildWatching:
-    """The part of a loop that knows when a child process has ended.
+    """The part of a loop that notices when a child process ends.
 
     Source: pidfd_open(2).
     """

@@ -55,8 +55,8 @@ _Ts = TypeVarTuple("_Ts")
 class Loop(_core.LoopCore, ChildWatching, _Base):
     """An event loop for one thread.
 
-    A drop-in for asyncio's own: what is called for each callback, timer, read and write is Ropewalk's, the rest of the
-    contract is asyncio's code. Handles are `asyncio.Handle`s, transports are `asyncio.Transport`s.
+    A drop-in replacement for asyncio's loop. Ropewalk implements what runs for each callback, timer, read and write;
+    asyncio's code does the rest. Handles are instances of `asyncio.Handle`, transports of `asyncio.Transport`.
 
     Source: PEP 3156, and the documentation of `asyncio.AbstractEventLoop`.
     """
@@ -96,7 +96,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
             sys.set_asyncgen_hooks(*hooks)
 
     def close(self) -> None:
-        """Close the loop: what is scheduled is dropped, and nothing can be scheduled any more."""
+        """Close the loop. It drops what is scheduled, and accepts nothing more."""
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
@@ -105,7 +105,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         self._discard()
 
     def _callback_failed(self, handle: _core.Handle | _core.TimerHandle, error: BaseException) -> None:
-        """Tell of an exception in a callback: what `asyncio.Handle` does for itself."""
+        """Report an exception of a callback to the exception handler, as `asyncio.Handle` does."""
         callback = format_helpers._format_callback_source(handle._callback, handle._args or ())
         context: dict[str, Any] = {
             "message": f"Exception in callback {callback}",
@@ -117,7 +117,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         self.call_exception_handler(context)
 
     def _run_in_debug(self, handle: events.Handle) -> None:
-        """Run a handle, and tell if it takes long."""
+        """Run a handle, and log it if it takes long."""
         try:
             self._current_handle = handle
             began = self.time()
@@ -131,7 +131,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
             del handle
 
     def _note_scheduled(self, callback: Callable[..., object], method: str) -> Any:
-        """Debug mode's checks of what is scheduled; gives where that is."""
+        """Check a callback in debug mode; return where it was scheduled."""
         if method != "call_soon_threadsafe":
             self._check_thread()
         self._check_callback(callback, method)
@@ -140,7 +140,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
     # --- signals -------------------------------------------------------------------------------------------------
 
     def add_signal_handler(self, sig: int, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts) -> None:
-        """Call `callback` in the loop when a signal comes; only in the main thread."""
+        """Call `callback` in the loop when a signal arrives; only in the main thread."""
         if self._csock is None and not self.is_closed():
             self._make_self_pipe()
         super().add_signal_handler(sig, callback, *args)

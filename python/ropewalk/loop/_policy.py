@@ -1,4 +1,4 @@
-"""How a program comes to use the loop."""
+"""The ways in which a program chooses the loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 def new_event_loop() -> Loop:
-    """Return a new loop: a `loop_factory` for `asyncio.Runner`, and for whatever else takes one."""
+    """Return a new loop: a `loop_factory` for `asyncio.Runner` and other functions that take one."""
     return Loop()
 
 

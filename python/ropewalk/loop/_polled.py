@@ -1,4 +1,4 @@
-"""What asyncio's own transports ask of a selector: whether a descriptor is waited for."""
+"""The part of a selector that asyncio's own transports use: whether the loop waits for a descriptor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Polled:
-    """Stands where asyncio's loops have their selector, and only answers questions."""
+    """Takes the place of the selector of asyncio's loops, read-only."""
 
     __slots__ = ("_loop",)
 
@@ -19,10 +19,10 @@ class Polled:
         self._loop = ref(loop)
 
     def get_key(self, fileobj: int) -> selectors.SelectorKey:
-        """What is waited for on a descriptor.
+        """The events that the loop waits for on a descriptor.
 
         Raises:
-            KeyError: nothing is.
+            KeyError: the loop does not wait for it.
         """
         loop = self._loop()
         read, write = loop._is_polled(fileobj) if loop is not None else (False, False)
@@ -32,4 +32,4 @@ class Polled:
         return selectors.SelectorKey(fileobj, fileobj, events, None)
 
     def close(self) -> None:
-        """Nothing: the descriptors are the loop's."""
+        """Do nothing: the descriptors belong to the loop."""

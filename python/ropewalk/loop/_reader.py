@@ -1,4 +1,4 @@
-"""`StreamReader`: asyncio's, with the methods that wait for each message done by the core."""
+"""`StreamReader`: asyncio's reader, with compiled `read` and `readexactly`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(asyncio.StreamReader):
-    """A reader of a connection of the loop: asyncio's state, and asyncio's methods but for two."""
+    """A reader of a connection of the loop: asyncio's state, and all methods but two are asyncio's."""
 
     def read(self, n: int = -1) -> Awaitable[bytes]:  # type: ignore[override]
         """As `asyncio.StreamReader.read`."""
@@ -27,7 +27,7 @@ _core._set_reader_class(StreamReader)
 
 
 def speed_up(protocol: asyncio.BaseProtocol) -> None:
-    """Make the reader behind asyncio's protocol for streams one of these."""
+    """Change the class of the reader behind asyncio's stream protocol to this one."""
     if type(protocol) is asyncio.StreamReaderProtocol:
         reader = cast("Any", protocol)._stream_reader
         if type(reader) is asyncio.StreamReader:

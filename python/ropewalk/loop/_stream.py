@@ -25,8 +25,8 @@ _futures: Any = futures
 class StreamTransport(_core.Stream):
     """A connected TCP or Unix socket: an `asyncio.Transport`.
 
-    What is written goes out together: after the `data_received` that it answers, or else in the next turn of the loop;
-    at once where it is more than the high-water mark.
+    The transport sends in one piece what was written: when `data_received` returns, or else in the next turn of the
+    loop. Data above the high-water mark is sent at once.
     """
 
     #: asyncio's TLS may take it over.
@@ -78,7 +78,7 @@ class StreamTransport(_core.Stream):
                 _detach_from_server(server, self)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the connection: `socket`, `sockname`, `peername`, and what TLS adds."""
+        """Information about the connection: `socket`, `sockname`, `peername`, and what TLS adds."""
         known = self._extra.get(name, _MISSING)
         if known is not _MISSING:
             return known
@@ -92,7 +92,7 @@ class StreamTransport(_core.Stream):
         return default
 
     def can_write_eof(self) -> bool:
-        """True: a socket's sides end apart."""
+        """True: each side of a socket can be closed by itself."""
         return True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

@@ -201,7 +201,12 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             ),
             method(c"_force_close", force_close, ffi::METH_O, c"_force_close(exception): ends it at once."),
             method(c"_start_reading", start_reading, noargs, c"_start_reading(): waits for the socket."),
-            method(c"_detach", detach, noargs, c"_detach() -> its server; lets everything go."),
+            method(
+                c"_detach",
+                detach,
+                noargs,
+                c"_detach() -> its server; drops every reference of a closed transport.",
+            ),
             heap::fast_method(c"_attach", attach, c"_attach(loop, socket, protocol, server)"),
             heap::fast_method(c"_set_limits", set_limits, c"_set_limits(high, low), in bytes"),
         ],
