@@ -13,7 +13,7 @@ import errno as _errno
 import pickle
 import queue
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ropewalk._imported import when_imported
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 else:
     # Its base stands in for it until the program imports its module, which brings multiprocessing: see the end.
     from concurrent.futures import BrokenExecutor as BrokenProcessPool
+
+
+_Kind = TypeVar("_Kind", bound="RopewalkError")
 
 
 class RopewalkError(Exception):
@@ -276,7 +279,7 @@ class SharedMemoryError(RopewalkError, OSError):
 
 
 class SharedMemoryCorrupt(SharedMemoryError):
-    """Shared memory holds numbers that make no sense: its peer is faulty or hostile."""
+    """Shared memory holds impossible values: the process that wrote them is faulty or hostile."""
 
     code = "RW-SHM-CORRUPT"
     remedy = (
@@ -332,6 +335,11 @@ class RemoteError(RopewalkError):
     remedy = "Give the original's class a working `__reduce__`."
 
 
+def failed(kind: type[_Kind], what: str) -> _Kind:
+    """An exception that says what failed, and what to try: its class's remedy."""
+    return kind(f"{what}. {kind.remedy}")
+
+
 def of_system(what: str, error: OSError) -> SystemCallFailed:
     """The exception for a call of the system that failed in Python: the same class as if it had failed in Rust."""
     kind = _BY_NUMBER.get(error.errno or 0, SystemCallFailed)
@@ -348,7 +356,7 @@ def is_of_shutdown(error: RuntimeError) -> bool:
 
 def of_thread(name: str, error: RuntimeError) -> OutOfProcesses:
     """The exception for a thread that did not start: Python says of it only that it cannot."""
-    return OutOfProcesses(f"could not start the thread {name}: {error}. {OutOfProcesses.remedy}")
+    return failed(OutOfProcesses, f"could not start the thread {name}: {error}")
 
 
 class RemoteTraceback(Exception):

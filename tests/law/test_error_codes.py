@@ -69,7 +69,7 @@ def test_every_class_is_raised() -> None:
     rust = "".join(text(path) for path in sources if "base" not in path.parts)
     by_number = {kind.__name__ for kind in _errors._BY_NUMBER.values()}
     for name, _, _ in _rows():
-        raised = re.search(rf"\b{name}\(|raise {name}\b|: {name},", python) or re.search(
+        raised = re.search(rf"\b{name}\(|failed\({name},|raise {name}\b|: {name},", python) or re.search(
             rf"\bCode::{name}\b|\"{name}\"", rust
         )
         assert raised or name in roots | by_number | {_ONLY_NAMED}, f"nothing raises {name}"

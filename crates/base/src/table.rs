@@ -122,7 +122,7 @@ errors! {
         SharedMemoryError("RopewalkError", "OSError") = "RW-SHM",
             "Read the subclass, which names the reason.";
 
-        /// Shared memory holds numbers that make no sense: its peer is faulty or hostile.
+        /// Shared memory holds impossible values: the process that wrote them is faulty or hostile.
         SharedMemoryCorrupt("SharedMemoryError") = "RW-SHM-CORRUPT",
             "Look for native code in a task that writes outside of its own memory. The pool replaces the worker.";
 

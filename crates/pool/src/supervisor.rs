@@ -183,7 +183,7 @@ impl Supervisor {
             watched.wanted.push((command.clone(), answer));
         }
         self.wake.signal();
-        answered.recv().map_err(|_| error!(Code::ZygoteFailed, "the supervisor's thread is gone"))?
+        answered.recv().map_err(|_| error!(Code::ZygoteFailed, "the supervisor's thread has ended"))?
     }
 
     pub(crate) fn new_worker_id(&self, employer: Weak<dyn Employer>) -> u64 {

@@ -136,7 +136,7 @@ impl WorkerEnd {
             }
             Err(PushError::TooLarge) => Err(error!(Code::TooLarge, "a reply is larger than its ring takes")),
             Err(PushError::Corrupt) => {
-                Err(error!(Code::SharedMemoryCorrupt, "a result ring's head makes no sense"))
+                Err(error!(Code::SharedMemoryCorrupt, "a result ring's head is out of range"))
             }
         }
     }

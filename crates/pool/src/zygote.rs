@@ -194,15 +194,15 @@ impl Zygote {
     pub(crate) fn receive(&self) -> Result<Option<Message>> {
         let mut buffer = [0; LARGEST];
         let mut fds = Vec::new();
-        let senseless = || error!(Code::ZygoteFailed, "the zygote sent a message that makes no sense");
+        let senseless = || error!(Code::ZygoteFailed, "the zygote sent a malformed message");
         match socket::recv(self.socket.as_fd(), &mut buffer, &mut fds, false) {
-            Ok(0) => Err(error!(Code::ZygoteFailed, "the zygote is gone")),
+            Ok(0) => Err(error!(Code::ZygoteFailed, "the zygote has ended")),
             Ok(got) => Message::parse(buffer.get(..got).unwrap_or_default(), &mut fds)
                 .map(Some)
                 .ok_or_else(senseless),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
             Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err(senseless()),
-            Err(e) => Err(e).context("the zygote is gone"),
+            Err(e) => Err(e).context("the zygote has ended"),
         }
     }
 
@@ -218,11 +218,11 @@ impl Zygote {
     /// Ends the process and collects it; gives what it left with, in words.
     pub(crate) fn reap(&self) -> String {
         let child = self.child.lock().take();
-        let Some(mut child) = child else { return String::from("the zygote is gone") };
+        let Some(mut child) = child else { return String::from("the zygote has ended") };
         let _ = child.kill();
         match child.wait() {
             Ok(status) => format!("the zygote, the process that forks workers, ended ({status})"),
-            Err(error) => format!("the zygote is gone ({error})"),
+            Err(error) => format!("the zygote has ended ({error})"),
         }
     }
 }

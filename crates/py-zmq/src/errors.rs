@@ -29,7 +29,7 @@ impl Hook {
 
     pub(crate) fn set(&self, function: &Bound<'_, PyAny>) -> PyResult<()> {
         if !function.is_callable() {
-            return Err(PyTypeError::new_err("a callable is wanted"));
+            return Err(PyTypeError::new_err("expected a callable"));
         }
         let new = Some(function.clone().unbind());
         let old = std::mem::replace(&mut *self.0.lock(), new);
@@ -101,7 +101,7 @@ pub(crate) fn forked<T>(object: &Bound<'_, T>, what: &str) -> PyErr {
 /// The exception for a second `__init__`.
 #[cold]
 pub(crate) fn made_already() -> PyErr {
-    PyRuntimeError::new_err("it was made already: __init__ is called once")
+    PyRuntimeError::new_err("__init__ was called already: it can be called once")
 }
 
 /// Makes a tracker that is done once the event is set; at once, without one.

@@ -29,7 +29,7 @@ fn polled<'py>(item: &Bound<'py, PyAny>) -> PyResult<(Polled<'py>, Bound<'py, Py
     let Some(fileno) = what.getattr_opt("fileno")? else {
         let shown = what.repr()?;
         return Err(PyTypeError::new_err(format!(
-            "a socket, a descriptor's number or something with fileno() is wanted, not {shown}"
+            "expected a socket, a descriptor's number or an object with fileno(), not {shown}"
         )));
     };
     let number = fileno.call0().and_then(|number| number.extract::<RawFd>());

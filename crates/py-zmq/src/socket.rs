@@ -475,7 +475,7 @@ impl SocketBase {
     /// What `EFAULT` says of an argument that should have been a socket.
     pub(crate) fn wanted(object: &Bound<'_, PyAny>) -> PyErr {
         match object.repr() {
-            Ok(shown) => PyTypeError::new_err(format!("a socket is wanted, not {shown}")),
+            Ok(shown) => PyTypeError::new_err(format!("expected a socket, not {shown}")),
             Err(error) => error,
         }
     }

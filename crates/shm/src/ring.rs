@@ -89,7 +89,7 @@ pub struct Corrupt;
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a ring's shared numbers make no sense")
+        f.write_str("a ring's shared positions are out of range")
     }
 }
 

@@ -35,7 +35,7 @@ impl fmt::Display for MetadataError {
             Self::Name => f.write_str("a property has no proper name"),
             Self::Twice(name) => write!(f, "the property {name} comes twice"),
             Self::TooMany => write!(f, "there are more than {MOST} properties"),
-            Self::SocketType => f.write_str("no known socket type is told"),
+            Self::SocketType => f.write_str("the peer names no known socket type"),
             Self::Identity => f.write_str("the identity is longer than 255 bytes"),
         }
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ropewalk._checked import checked_choice, checked_count
-from ropewalk._errors import BusClosed, BusFull, Lagged
+from ropewalk._errors import BusClosed, BusFull, Lagged, failed
 from ropewalk._load import bus as _compiled
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class Bus(_compiled.Bus):
     ) -> Self:
         if on_error is not None and not callable(on_error):
             raise TypeError(
-                f"on_error is a function of an exception, a handler and a topic, not {on_error!r}"
+                f"on_error must be a function of an exception, a handler and a topic, not {on_error!r}"
             )
         if not 1 <= max_depth <= 1000:
-            raise ValueError(f"max_depth is between 1 and 1000, not {max_depth}")
+            raise ValueError(f"max_depth must be between 1 and 1000, not {max_depth}")
         bus = super().__new__(cls, _dispatch, _nothing, on_error or _log_failure, max_depth)
         bus._tasks = {}
         bus._link_end = None
@@ -167,7 +167,7 @@ class Bus(_compiled.Bus):
         The subscription ends when it is closed, when the bus is, and when nothing refers to it any more.
 
         Raises:
-            InvalidTopic: the pattern is none.
+            InvalidTopic: `pattern` is malformed.
             BusClosed: the bus was closed.
         """
         checked_choice("overflow", overflow, _OVERFLOWS)
@@ -199,7 +199,7 @@ class Bus(_compiled.Bus):
         ``topics=True`` it is called with the topic and the message.
 
         Raises:
-            InvalidTopic: the pattern is none.
+            InvalidTopic: `pattern` is malformed.
             BusClosed: the bus was closed.
             RuntimeError: the handler is a coroutine function, and no loop runs in this thread.
         """
@@ -207,7 +207,7 @@ class Bus(_compiled.Bus):
 
         def add(handler: _Handler) -> _Handler:
             if not callable(handler):
-                raise TypeError(f"a handler is a function, not {handler!r}")
+                raise TypeError(f"a handler must be a function, not {handler!r}")
             if _is_async(handler):
                 self._on_async(pattern, handler, where, priority, topics, capacity, overflow)
             else:
@@ -252,8 +252,8 @@ class Bus(_compiled.Bus):
             loop = asyncio.get_running_loop()
         except RuntimeError:
             raise RuntimeError(
-                f"{handler!r} is a coroutine function, and no event loop runs in this thread; call `on` from a "
-                "coroutine"
+                f"{handler!r} is a coroutine function, and no event loop runs in this thread. Call `on` from a "
+                "coroutine."
             ) from None
         subscription = self.subscribe(
             pattern, capacity=capacity, overflow=overflow, where=where, priority=priority, topics=True
@@ -310,13 +310,13 @@ class Bus(_compiled.Bus):
         Raises:
             BusFull: a subscription has no room, and its overflow is ``"error"``; everybody else has got the message.
             BusClosed: the bus was closed, perhaps while this waited.
-            InvalidTopic: the topic is malformed.
+            InvalidTopic: `topic` is malformed.
         """
         full, refused = self._begin(topic, message)
         for room in full:
             await room
         if refused:
-            raise BusFull('a subscription has no room, and its overflow is "error"')
+            raise failed(BusFull, 'a subscription has no room, and its overflow is "error"')
 
     def close(self) -> None:
         """Ends every subscription, once what is in it was received; publishing raises `BusClosed` from here on."""
@@ -376,7 +376,7 @@ def _discard(subscription: Subscription[Any]) -> None:
 
 def _check_filter(where: object) -> None:
     if where is not None and not callable(where):
-        raise TypeError(f"where is a function of a message, not {where!r}")
+        raise TypeError(f"where must be a function of a message, not {where!r}")
 
 
 def _is_async(handler: Callable[..., Any]) -> bool:

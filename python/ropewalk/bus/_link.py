@@ -29,7 +29,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ropewalk._errors import BusClosed, BusError, BusFull, is_of_shutdown
+from ropewalk._errors import BusClosed, BusError, BusFull, failed, is_of_shutdown
 from ropewalk._load import worker
 from ropewalk.pool.wire import _serialize
 
@@ -123,8 +123,8 @@ class _Line:
                 if is_of_shutdown(error):
                     raise
                 raise BusError(
-                    f"no thread can be started to send what a bus has no room for: {error}. The limit of threads and "
-                    "processes (`ulimit -u`, or the container's) is reached; end some, or raise it"
+                    f"could not start the thread that sends what a bus has no room for: {error}. Raise the limit of "
+                    "threads and processes (`ulimit -u`, or the container's), or end some."
                 ) from error
         return False
 
@@ -220,7 +220,12 @@ class Hub:
         if line is None:
             return []
         if said is None:
-            self._give_up(port, BusError(f"the shared memory of worker port {port} is corrupt"))
+            self._give_up(
+                port,
+                BusError(
+                    f"the shared memory of a worker's port ({port}) is corrupt: the worker is disconnected from the bus"
+                ),
+            )
             return []
         if said[:1] == _PATTERNS:
             try:
@@ -384,8 +389,9 @@ class Uplink:
     def _check(deadline: float) -> None:
         if time.monotonic() > deadline:
             raise BusError(
-                f"the process that made the bus has not answered for {_SETTLE:.0f} s; it may be stopped, or one of its "
-                "handlers does not return, or one of its subscriptions is full and nobody receives from it"
+                f"the process that made the bus has not answered for {_SETTLE:.0f} s. Look whether it is stopped, "
+                "whether one of its handlers does not return, or whether one of its subscriptions is full and has no "
+                "receiver."
             )
 
     def _tell(self, bus: Bus) -> int:
@@ -480,9 +486,8 @@ class Uplink:
 
 
 def _refused() -> BusFull:
-    return BusFull(
-        'a subscription has no room for what another process published, and its overflow is "error"'
-    )
+    what = 'a subscription has no room for what another process published, and its overflow is "error"'
+    return failed(BusFull, what)
 
 
 _links: dict[str, Hub | Uplink] = {}
@@ -524,11 +529,11 @@ def handle(bus: Bus) -> tuple[str, SharedBuffer]:
             _links[link.key] = link
     memory = link.hand_out(bus)
     if memory is None:
-        raise BusClosed("a bus was closed while it was sent to a worker")
+        raise failed(BusClosed, "the bus was closed while it was sent to a worker")
     if memory._lend() is None:
         raise TypeError(
-            "a Bus is shared with the workers of a pool, as an argument of a task: `pool.submit(function, bus)`. It "
-            "cannot be pickled for anything else"
+            "a Bus can be pickled only as an argument of a pool's task. Share it with workers by "
+            "`pool.submit(function, bus)`."
         )
     return link.key, memory
 

@@ -145,7 +145,7 @@ impl SocketState {
     /// XPUB_MANUAL: the program subscribes, or unsubscribes, the one whose request it has taken last.
     pub(crate) fn subscribe_last(&mut self, topic: &[u8], is_wanted: bool) -> Result<()> {
         let Some(last) = self.pattern.last_subscriber.filter(|last| self.known(*last).is_some()) else {
-            return Err(Error::invalid("no subscriber has asked for anything, or it is gone"));
+            return Err(Error::invalid("no subscription request was received, or its peer has disconnected"));
         };
         if is_wanted {
             self.pattern.subscribers.insert(topic, last.index);

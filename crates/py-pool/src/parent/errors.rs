@@ -105,7 +105,7 @@ fn crashed(
         (_, _, Some(reason)) => format!("was ended: {reason}"),
         (Some(signal), _, _) => format!("was killed by {}", signal_name(py, signal)),
         (_, Some(code), _) => format!("left with exit status {code}"),
-        _ => String::from("is gone"),
+        _ => String::from("has ended"),
     };
     let mut message = format!("A process in the process pool was terminated abruptly: worker {pid} {how}");
     if starting {

@@ -78,7 +78,9 @@ fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
     };
     match found {
         Ok(Some(segment)) => Ok(segment),
-        Ok(None) => Err(raise(&error!(Code::StaleHandle, "a handle names shared memory that is gone"))),
+        Ok(None) => {
+            Err(raise(&error!(Code::StaleHandle, "a handle names shared memory that no longer exists")))
+        }
         Err(error) => Err(raise(&error)),
     }
 }

@@ -73,7 +73,7 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         """Raises `RuntimeError`: a future is made by a pool, which does not come this way."""
-        raise RuntimeError("a ropewalk.Future is made by a pool, not by hand")
+        raise RuntimeError("only a pool can make a ropewalk.Future")
 
     # --- what the standard library's functions look at --------------------------------------------------------------
 
@@ -189,15 +189,15 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
 
     def set_running_or_notify_cancel(self) -> bool:
         """Not for this class: its pool alone says where the task stands."""
-        raise concurrent.futures.InvalidStateError("a ropewalk.Future is moved on by its pool alone")
+        raise concurrent.futures.InvalidStateError("only its pool can move a ropewalk.Future on")
 
     def set_result(self, result: T) -> None:
         """Not for this class: its pool alone sets the result."""
-        raise concurrent.futures.InvalidStateError("a ropewalk.Future is set by its pool alone")
+        raise concurrent.futures.InvalidStateError("only its pool can set a ropewalk.Future")
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Not for this class: its pool alone sets the exception."""
-        raise concurrent.futures.InvalidStateError("a ropewalk.Future is set by its pool alone")
+        raise concurrent.futures.InvalidStateError("only its pool can set a ropewalk.Future")
 
     def __repr__(self) -> str:
         state = {PENDING: "pending", RUNNING: "running", FINISHED: "finished"}.get(self._state, "cancelled")

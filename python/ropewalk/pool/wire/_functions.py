@@ -84,7 +84,7 @@ def _encode(
         cause = error.__cause__ or error
         raise _serialize.errors().EncodeError(
             f"cannot send {_serialize.describe(function)} to a worker process: {_serialize.sentence(cause)} "
-            f"Define it at the top of a module, and hand it as arguments what it works on."
+            f"Define it at the top of a module, and pass it as arguments what it works on."
         ) from cause
     return _located(stream, buffers), watched
 
@@ -161,8 +161,8 @@ def raise_unloadable(error: BaseException) -> NoReturn:
     cure = "Its module has to be importable in the workers; see the pool's preload and sys.path."
     if isinstance(error, AttributeError) and "'__main__'" in str(error):
         cure = (
-            "Workers have of the program's __main__ what functions refer to. Refer to it by its name in the function, "
-            "or define it in a module that workers can import."
+            "Workers have those names of the program's __main__ that functions refer to. Refer to it by its name in "
+            "the function, or define it in a module that workers can import."
         )
     raise _serialize.errors().FunctionLoadError(
         f"a worker process could not load the function: {_serialize.sentence(error)} {cure}"
@@ -172,5 +172,5 @@ def raise_unloadable(error: BaseException) -> NoReturn:
 def raise_load_error(error: BaseException | None) -> NoReturn:
     """Raises what `load` raised, for each task of that function."""
     if error is None:
-        raise _serialize.errors().FunctionLoadError("a worker process was given a task without its function")
+        raise _serialize.errors().FunctionLoadError("a worker process received a task without its function")
     raise error

@@ -223,7 +223,7 @@ class Descriptor:
         """The descriptor, which is the caller's from here on."""
         fd, _here[self._at] = _here[self._at], None
         if fd is None:
-            raise ValueError("a descriptor that was handed down is taken already")
+            raise ValueError("an inherited descriptor was taken already")
         return fd
 
 

@@ -227,7 +227,7 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
         cause = error.__cause__ or error
         raise errors().ResultEncodeError(
             f"the task returned {describe(value)}, which cannot be pickled: {sentence(cause)} Return "
-            f"something that can be."
+            f"something that can be pickled."
         ) from cause
 
 
