@@ -1,4 +1,4 @@
-//! What one end of a handshake is told before it begins.
+//! What one end of a handshake knows before it begins.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use zeroize::Zeroize;
 
 use crate::SocketType;
 
-/// Who we are, and how we authenticate.
+/// The identity of this end, and how it authenticates.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The type of our socket.
@@ -15,7 +15,7 @@ pub struct Config {
     pub mechanism: Mechanism,
     /// What a ROUTER at the other end knows us by; at most 255 bytes.
     pub identity: Vec<u8>,
-    /// What else the peer is told; names of visible ASCII characters, "X-..." by custom.
+    /// What else is sent to the peer; names of visible ASCII characters, "X-..." by custom.
     pub metadata: Vec<(String, Vec<u8>)>,
     /// `Some` if a ZAP handler must be asked about the peer. Without it whoever masters the mechanism is let in: with
     /// PLAIN, that is whoever sends any name and password.
@@ -29,7 +29,7 @@ impl Config {
     }
 }
 
-/// What a ZAP handler is told besides the credentials.
+/// What a ZAP handler receives besides the credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZapConfig {
     /// The domain for which the peer asks to be let in.

@@ -16,7 +16,7 @@ const ERROR: &[u8] = b"\x05ERROR";
 /// How libzmq has it with PLAIN, at both ends: in C, "\x5ERROR" has an E in its first letter.
 const MISSPELT: &[u8] = b"^RROR";
 
-/// Under this name a handler tells who the peer is. A peer that tells it would be believed.
+/// Under this name a handler says who the peer is. A peer that used it would be believed.
 const USER_ID: &str = "User-Id";
 
 /// What has to happen next.
@@ -61,7 +61,7 @@ pub enum Session {
     Curve(Box<CurveSession>),
 }
 
-/// Who is at the other end.
+/// The peer at the other end.
 #[derive(Debug)]
 pub struct Peer {
     /// How messages stand on the wire.
@@ -72,10 +72,10 @@ pub struct Peer {
     pub socket_type: SocketType,
     /// What the peer wants to be known by; often empty.
     pub identity: Vec<u8>,
-    /// The `User-Id` and what else the ZAP handler told of the peer, then what the peer tells of itself: of the names
-    /// that the handler told, and of its `User-Id`, nothing.
+    /// The `User-Id` and the other properties that the ZAP handler gave the peer, then the peer's own: without those
+    /// that the handler gave, and without its `User-Id`.
     pub properties: Vec<(String, Vec<u8>)>,
-    /// Whom the ZAP handler took the peer for; `None` if it was not asked.
+    /// The user that the ZAP handler took the peer for; `None` if it was not asked.
     pub user_id: Option<Vec<u8>>,
 }
 
@@ -240,7 +240,7 @@ impl Handshake {
         Ok(true)
     }
 
-    /// Tells the peer why it is not let in.
+    /// Sends the peer the reason why it is refused.
     ///
     /// PLAIN's clients are sent the misspelt name: those of libzmq 4.3.5 take the right one for an unknown command, and
     /// report that the protocol was broken instead of the status.
@@ -301,7 +301,7 @@ impl Handshake {
         result
     }
 
-    /// Wipes what the peer has told in confidence.
+    /// Wipes the peer's secrets.
     fn wipe(&mut self) {
         self.buffer.zeroize();
         if let Stage::Zap(credentials) = &mut self.stage {
@@ -324,7 +324,7 @@ pub(crate) fn send(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     body.zeroize();
 }
 
-/// Adds what the handler told; gives the user it named.
+/// Adds what the handler has said; gives the user that it named.
 fn tell(properties: &mut Properties, reply: Reply) -> Vec<u8> {
     properties.push((USER_ID.to_owned(), reply.user_id.clone()));
     properties.extend(reply.metadata);

@@ -78,7 +78,7 @@ impl SocketType {
         Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
-    /// Whether the peer is told our identity.
+    /// Whether this end sends its identity.
     pub(crate) const fn tells_identity(self) -> bool {
         matches!(self, Self::Req | Self::Dealer | Self::Router)
     }

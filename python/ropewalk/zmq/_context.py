@@ -38,7 +38,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
     An option of sockets that is set on the context (``context.linger = 0``) is the default of sockets made later.
 
     Args:
-        io_threads: Accepted, and told again by ``IO_THREADS``; here the calling threads do the work. Another context
+        io_threads: Accepted, and returned by ``IO_THREADS``; here the calling threads do the work. Another context
             in its place is shadowed.
         shadow: The context, or the ``underlying`` of the context, to give another face.
 

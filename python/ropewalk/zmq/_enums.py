@@ -126,7 +126,7 @@ class Flag(IntFlag):
 
 
 class RouterNotify(IntEnum):
-    """Of what `SocketOption.ROUTER_NOTIFY` tells."""
+    """What `SocketOption.ROUTER_NOTIFY` reports."""
 
     @staticmethod
     def _global_name(name: str) -> str:
@@ -234,7 +234,7 @@ class PollEvent(IntFlag):
 
 
 class DeviceType(IntEnum):
-    """What `device` was once told."""
+    """The types of `device`, which no longer matter."""
 
     STREAMER = 1
     FORWARDER = 2

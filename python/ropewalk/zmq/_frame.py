@@ -14,11 +14,11 @@ class Frame(_compiled.Frame, OptionAttributes):
     """One part of a message: what ``copy=False`` receives, and what can be sent several times without a copy.
 
     Its bytes are seen through the buffer protocol (``memoryview(frame)``, ``frame.buffer``) without a copy, or copied
-    by ``frame.bytes``. What the peer and the handshake told is under its name: ``frame["User-Id"]``.
+    by ``frame.bytes``. What the peer and the handshake have said is under its name: ``frame["User-Id"]``.
 
     Args:
         data: What to send; anything with the buffer protocol.
-        track: Whether to make a `MessageTracker`, which tells when the bytes were let go.
+        track: Whether to make a `MessageTracker`, which reports when the bytes were released.
         copy: Whether to copy them now; by default only what is smaller than `copy_threshold`.
         copy_threshold: In bytes, by default `COPY_THRESHOLD`.
     """

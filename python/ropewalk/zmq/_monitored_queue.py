@@ -1,4 +1,4 @@
-"""A proxy that tells a third socket what it passes on, and in which direction."""
+"""A proxy that sends a third socket a copy of each message, with its direction."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
     """A socket: made by `Context.socket`, used by one thread at a time, closed at the end.
 
     ``Socket(other)`` and ``Socket(shadow=other)`` give the same socket another face: one to be awaited from another
-    thread's, say. It is the first one's owner who closes it.
+    thread's, say. The owner of the first one closes it.
 
     Options are attributes: ``socket.linger = 0``, ``socket.last_endpoint``.
 
@@ -290,7 +290,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when ``events`` may have changed, for whoever polls by himself.
 
-        It tells of changes, not of states: take ``events`` until they say that there is nothing more.
+        It reports changes, not states: take ``events`` until they say that there is nothing more.
         """
         number: int = self.get(SocketOption.FD)
         return number

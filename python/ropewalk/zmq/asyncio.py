@@ -84,7 +84,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         """As `ropewalk.zmq.Socket.get`."""
         value = super().get(option)
         if option == _EVENTS:
-            # Asking has taken the signal that those who wait would have had.
+            # Asking has taken the signal that waiters would have had.
             self._watch.look_again()
         return value
 
@@ -111,7 +111,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         return self._receive(_recv_json, flags, options)
 
     def recv_pyobj(self, flags: int = 0) -> Future[Any]:
-        """Receive what `send_pyobj` has sent. It is unpickled: trust who sends."""
+        """Receive what `send_pyobj` has sent. It is unpickled: receive it from senders that you trust alone."""
         return self._receive(_Blocking.recv_pyobj, flags)
 
     def recv_serialized(  # type: ignore[override]
@@ -174,7 +174,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
             state = self._blocking.poll_state() & flags
         except Exception as error:
             return _failed(error)
-        # The look may have taken the signal of others who wait.
+        # The look may have taken the signal of other waiters.
         self._watch.look_again()
         if state or timeout == 0:
             return _done(state)
@@ -209,7 +209,7 @@ class Poller(_zmq.Poller):
                 for socket, events in self.sockets:
                     wanted.append(self._watch(loop, socket, events, descriptors))
                 left = None if deadline is None else max(0.0, deadline - loop.time())
-                # Nothing has told what came between the last look and the watch.
+                # Nothing has reported what came between the last look and the watch.
                 ready = self._look()
                 if ready or left == 0:
                     return ready
@@ -231,7 +231,7 @@ class Poller(_zmq.Poller):
     def _look(self) -> list[tuple[Any, int]]:
         ready = super().poll(0)
         for socket, _ in self.sockets:
-            # The look may have taken the signal of others who wait.
+            # The look may have taken the signal of other waiters.
             watch = socket._watch if isinstance(socket, Socket) else _watches.get(id(socket))
             if watch is not None:
                 watch.look_again()

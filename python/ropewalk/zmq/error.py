@@ -144,7 +144,7 @@ def _from_number(errno: int, message: str | None = None) -> ZMQError:
 def _check_version(  # pyright: ignore[reportUnusedFunction]
     minimum: tuple[int, ...], msg: str = "Feature"
 ) -> None:
-    """Raise `ZMQVersionError` where the version told is below `minimum`."""
+    """Raise `ZMQVersionError` where this version is below `minimum`."""
     if _compiled.zmq_version_info() < minimum:
         raise ZMQVersionError(".".join(map(str, minimum)), msg)
 

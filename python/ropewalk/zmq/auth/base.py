@@ -1,4 +1,4 @@
-"""`Authenticator`: decides who may connect, by the sender's address, a password or a CURVE key."""
+"""`Authenticator`: decides which peers may connect, by the sender's address, a password or a CURVE key."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Authenticator:
         self.passwords: dict[str, dict[str, str]] = {}
         #: For each domain the public keys that are good.
         self.certs: dict[str, dict[bytes, Any]] = {}
-        #: For each domain an object whose `callback(domain, key)` tells whether a key is good.
+        #: For each domain an object whose `callback(domain, key)` says whether a key is good.
         self.credentials_providers: dict[str, Any] = {}
         self._any_key: set[str] = set()
         self._allowed: set[str] = set()
@@ -193,7 +193,7 @@ class Authenticator:
         known = passwords.get(user)
         if known is None:
             return b"Invalid username"
-        # Compared in a time that tells nothing of the password.
+        # Compared in a time that depends on no character of the password.
         same = hmac.compare_digest(known.encode("utf-8", "replace"), password.encode("utf-8", "replace"))
         return b"" if same else b"Invalid password"
 

@@ -14,7 +14,7 @@ import ropewalk.zmq as _zmq
 
 _PUBLIC_HEAD = """\
 # A public ZeroMQ CURVE certificate, made {now}.
-# Give it to those who are to talk with its owner, by a way that you trust.
+# Give it to the peers that are to talk with its owner, by a way that you trust.
 
 """
 _PRIVATE_HEAD = """\

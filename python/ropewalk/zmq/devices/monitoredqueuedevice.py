@@ -9,7 +9,7 @@ from ropewalk.zmq.devices.proxydevice import ProxyBase
 
 
 class MonitoredQueueBase(ProxyBase):
-    """A proxy whose copies begin with a part that tells the direction; ROUTER may be on both sides."""
+    """A proxy whose copies begin with a part that names the direction; ROUTER may be on both sides."""
 
     def __init__(
         self,

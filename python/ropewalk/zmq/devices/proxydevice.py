@@ -1,4 +1,4 @@
-"""Proxies that tell a third socket what passes."""
+"""Proxies that send a third socket a copy of each message."""
 
 from __future__ import annotations
 

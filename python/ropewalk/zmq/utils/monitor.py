@@ -26,7 +26,7 @@ class _MonitorMessage(TypedDict):
 
 
 def parse_monitor_message(msg: list[bytes]) -> _MonitorMessage:
-    """The event that the two parts of a monitor's message tell.
+    """The event in the two parts of a monitor's message.
 
     Raises:
         RuntimeError: it is no such message.
