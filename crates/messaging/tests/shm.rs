@@ -82,12 +82,12 @@ fn who_speaks_no_protocol_is_hung_up_on_and_disturbs_nobody() {
     // By the memory: bytes that are no greeting.
     let (mut peer, mut end) = taken(&endpoint);
     assert!(end.writer.write(&[b'x'; 1000]).is_ok_and(|sent| sent == 1000));
-    peer.write_all(b"!").expect("rung");
+    peer.write_all(b"!").expect("woken");
     assert!(is_hung_up(&mut peer));
-    // Bells without end.
+    // Wake-ups without end.
     let (mut peer, _end) = taken(&endpoint);
     for _ in 0..100 {
-        peer.write_all(&[b'!'; 1000]).expect("rung");
+        peer.write_all(&[b'!'; 1000]).expect("woken");
     }
     works(&context, &rep, &endpoint);
     rep.close(Some(0));

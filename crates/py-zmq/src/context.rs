@@ -34,7 +34,7 @@ pub(crate) struct ContextBase {
     inner: OnceLock<Inner>,
     /// Whether `term` has succeeded.
     closed: AtomicBool,
-    /// What Python has written there; the door itself looks at `Inner::owned`.
+    /// What Python has written there; this module itself looks at `Inner::owned`.
     shadow: AtomicBool,
 }
 

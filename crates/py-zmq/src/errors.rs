@@ -1,7 +1,7 @@
 //! The core's errors become exceptions here: of which class, the Python package says.
 //!
-//! Two packages may use this door in one process, ours and pyzmq over our core, each with classes of its own. So what
-//! makes an exception is looked for on the type that was used, and only then among what was registered.
+//! Two packages may use this module in one process, `ropewalk.zmq` and pyzmq by its backend, each with classes of its
+//! own. So what makes an exception is looked for on the type that was used, and only then among what was registered.
 
 use std::cell::Cell;
 
@@ -85,7 +85,7 @@ pub(crate) fn of<T>(object: &Bound<'_, T>, error: &Error) -> PyErr {
     make(object.py(), Some(&object.as_any().get_type()), error.errno(), &error.to_string())
 }
 
-/// The exception for an error number that this door finds by itself.
+/// The exception for an error number that this module finds by itself.
 #[cold]
 pub(crate) fn new<T>(object: &Bound<'_, T>, errno: i32, message: &str) -> PyErr {
     make(object.py(), Some(&object.as_any().get_type()), errno, message)

@@ -1,7 +1,7 @@
 //! Buffers of Python's that messages share, and how they come back.
 //!
 //! A message is let go by whichever thread has sent its last byte, perhaps under a socket's lock, so its drop must not
-//! attach to the interpreter: it pushes the buffer onto a stack without locks. Whoever next calls into this door with
+//! attach to the interpreter: it pushes the buffer onto a stack without locks. Whoever next calls into this module with
 //! the interpreter attached takes them off. So that nothing is kept for long when nobody calls, a thread looks in as
 //! well: at once where a tracker waits for it, else after some milliseconds, and then only if nobody else has, for it
 //! takes the interpreter away from whoever is running. It starts with the first buffer that is shared and ends before

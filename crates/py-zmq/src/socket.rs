@@ -49,7 +49,7 @@ pub(crate) struct SocketBase {
     copy_threshold: AtomicUsize,
     /// Whether it was closed by this object, or found closed by it.
     closed: AtomicBool,
-    /// What Python has written there; the door itself looks at `Inner::owned`.
+    /// What Python has written there; this module itself looks at `Inner::owned`.
     shadow: AtomicBool,
 }
 

@@ -261,6 +261,8 @@ fn what_is_not_supported_or_not_ours_is_refused_and_says_so() {
     assert!(said(option::SUBSCRIBE).contains("DEALER"));
     assert!(said(option::XPUB_MANUAL).contains("XPUB_MANUAL cannot be set on a DEALER socket"));
     assert!(said(option::BLOCKY).contains("context"));
+    assert!(said(option::METADATA).contains("it takes `X-name:value`"));
+    assert!(said(option::AFFINITY).contains("it takes 64 bits (an int64)"));
 }
 
 fn kept(number: i32) -> Option<Definition> {
