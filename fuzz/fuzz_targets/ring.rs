@@ -13,7 +13,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{Header, RingMemory};
+use ropewalk_shm::channel::ring::{Header, RingMemory};
 
 const CAPACITY: usize = 512;
 const WORDS: usize = (256 + CAPACITY) / 8;

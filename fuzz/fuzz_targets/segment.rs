@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use libfuzzer_sys::fuzz_target;
 use ropewalk_os::memfd;
-use ropewalk_shm::segment::{HEADER, Segment};
+use ropewalk_shm::memory::{HEADER, Segment};
 
 fuzz_target!(|input: &[u8]| {
     let Some((said, header)) = input.split_at_checked(18) else { return };

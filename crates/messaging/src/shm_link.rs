@@ -6,8 +6,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ropewalk_os::{socket, stream};
-use ropewalk_shm::pipe::{Ear, End};
-use ropewalk_shm::ring::Corrupt;
+use ropewalk_shm::channel::pipe::{Ear, End};
+use ropewalk_shm::channel::ring::Corrupt;
 
 use crate::conn_ref::ConnRef;
 

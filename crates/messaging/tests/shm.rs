@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ropewalk_messaging::SocketType::{Pair, Pull, Push, Rep, Req, Stream};
 use ropewalk_messaging::{Context, Frame, Socket, SocketType, errno, option};
 use ropewalk_os::socket;
-use ropewalk_shm::pipe::End;
+use ropewalk_shm::channel::pipe::End;
 
 /// How long anything may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);

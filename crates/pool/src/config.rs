@@ -4,8 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Block, Segment};
 use ropewalk_sync::Mutex;
 
 use crate::zygote::ZygoteCommand;

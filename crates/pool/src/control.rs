@@ -12,7 +12,7 @@ use ropewalk_base::{Result, ResultExt};
 use ropewalk_os::eventfd::EventFd;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::attention::{Attention, Wake};
+use ropewalk_shm::channel::attention::{Attention, Wake};
 
 /// Bytes of a control page.
 pub const SIZE: usize = 4096;
@@ -109,8 +109,8 @@ impl Control {
         }
     }
 
-    /// Parent: says how it wants to be woken, as a mode of [`ropewalk_shm::attention`]. Look at the rings once more
-    /// after this, before sleeping.
+    /// Parent: says how it wants to be woken, as a mode of [`ropewalk_shm::channel::attention`]. Look at the rings
+    /// once more after this, before sleeping.
     pub fn arm(&self, mode: u32) {
         self.attention().arm(mode);
     }
@@ -172,7 +172,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use ropewalk_os::poll;
-    use ropewalk_shm::attention;
+    use ropewalk_shm::channel::attention;
 
     use super::*;
 

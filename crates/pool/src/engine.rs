@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
-use ropewalk_shm::arena::Arena;
+use ropewalk_shm::memory::Arena;
 
 use crate::backend::processes::Processes;
 use crate::backend::threads::Threads;

@@ -109,7 +109,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_function_s_size_has_what_lies_in_shared_memory() {
-        use ropewalk_shm::arena::{Arena, ArenaConfig};
+        use ropewalk_shm::memory::{Arena, ArenaConfig};
         let arena = Arena::new(ArenaConfig { keep: 0 });
         let mut lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
         // What is large lies by itself, and other leases may share it.

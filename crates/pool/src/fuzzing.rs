@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_os::{memfd, socket};
-use ropewalk_shm::arena::Arena;
+use ropewalk_shm::memory::Arena;
 use ropewalk_sync::Mutex;
 
 use crate::backend::processes::ProcessPool;

@@ -10,7 +10,7 @@ use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::clock::monotonic_nanos;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{Consumer, Header, Position, Producer, RingMemory};
+use ropewalk_shm::channel::ring::{Consumer, Header, Position, Producer, RingMemory};
 
 use crate::clock;
 use crate::task::Task;

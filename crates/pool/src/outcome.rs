@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropewalk_base::Code;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::Segment;
 
 use crate::locked::Opaque;
 

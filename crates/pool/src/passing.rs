@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{Code, Error, Result, ResultExt, error};
 use ropewalk_os::socket;
-use ropewalk_shm::arena::Arena;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Arena, Segment};
 
 const MESSAGE: usize = 32;
 /// The segment whose descriptor comes along, for as long as the sender keeps it.
@@ -213,7 +212,7 @@ mod tests {
 
     #[test]
     fn who_gets_a_segment_with_an_arena_looks_at_its_generation() {
-        let arena = Arena::new(ropewalk_shm::arena::ArenaConfig { keep: 0 });
+        let arena = Arena::new(ropewalk_shm::memory::ArenaConfig { keep: 0 });
         let one = segment();
         for op in [LENT, GIVEN] {
             for (generation, good) in [(one.generation(), true), (one.generation() + 1, false)] {

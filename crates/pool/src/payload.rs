@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk_shm::arena::Lease;
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Block, Lease, Segment};
 
 use crate::locked::Opaque;
 use crate::wire::flags;
@@ -61,7 +59,7 @@ mod tests {
 
     #[test]
     fn memory_that_a_worker_keeps_is_not_used_again() {
-        use ropewalk_shm::arena::{Arena, ArenaConfig};
+        use ropewalk_shm::memory::{Arena, ArenaConfig};
         let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
         let segment = arena.whole(&[1; 2 << 20]).expect("room");
         let id = segment.id();

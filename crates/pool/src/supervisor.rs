@@ -16,7 +16,7 @@ use ropewalk_executor::{Executor, Job, background};
 use ropewalk_os::epoll::{Epoll, Interest};
 use ropewalk_os::eventfd::EventFd;
 use ropewalk_os::process;
-use ropewalk_shm::arena::Arena;
+use ropewalk_shm::memory::Arena;
 use ropewalk_sync::{Mutex, PerProcess};
 
 use crate::control::Control;

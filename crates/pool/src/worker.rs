@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ropewalk_base::{Code, Error, Result, ResultExt, error};
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{Consumer, Header, Producer, PushError};
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::channel::ring::{Consumer, Header, Producer, PushError};
+use ropewalk_shm::memory::Segment;
 use ropewalk_sync::Mutex;
 use ropewalk_sync::spin::AdaptiveSpin;
 

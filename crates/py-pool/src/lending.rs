@@ -12,8 +12,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Block, Segment};
 
 use crate::shared;
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk_pool::frame::{Entry, Part};
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Block, Segment};
 use ropewalk_sync::{Mutex, MutexGuard};
 
 use crate::lending::Loans;

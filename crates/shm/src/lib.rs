@@ -1,21 +1,8 @@
-//! Segments, leases, rings and pipes in shared memory.
+//! Shared memory: [`memory`] has segments and who owns what in them, [`channel`] has rings, pipes and switchboards.
 //!
 //! `README.md` beside this crate has the protocol: states, transitions, who writes what, and why nothing is
 //! lost.
 
+pub mod channel;
 #[cfg(not(loom))]
-pub mod arena;
-pub mod attention;
-#[cfg(not(loom))]
-pub mod block;
-#[cfg(not(loom))]
-mod once;
-pub mod pipe;
-#[cfg(not(loom))]
-mod ranges;
-pub mod ring;
-#[cfg(not(loom))]
-pub mod segment;
-#[cfg(not(loom))]
-pub mod switchboard;
-mod wide;
+pub mod memory;

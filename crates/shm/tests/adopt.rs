@@ -5,8 +5,7 @@
 use std::os::fd::AsFd;
 
 use ropewalk_base::Code;
-use ropewalk_shm::arena::{Arena, ArenaConfig};
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Arena, ArenaConfig, Segment};
 
 /// One test after the other: the descriptors of a process are counted.
 #[test]

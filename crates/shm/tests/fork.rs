@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use ropewalk_shm::arena::{Arena, ArenaConfig, Lease};
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Arena, ArenaConfig, Lease, Segment};
 
 fn bytes(lease: &Lease) -> Vec<u8> {
     let (offset, length) = lease.ranges()[0];

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use ropewalk_base::Code;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{Consumer, Header, Producer, PushError, RingMemory};
-use ropewalk_shm::segment::{HEADER, Segment};
+use ropewalk_shm::channel::ring::{Consumer, Header, Producer, PushError, RingMemory};
+use ropewalk_shm::memory::{HEADER, Segment};
 
 const CAPACITY: usize = 1024;
 const SHARED: usize = 256;

@@ -4,7 +4,7 @@
 
 #![cfg(loom)]
 
-use ropewalk_shm::ring::{Consumer, Header, Position, Producer, PushError, Retract, RingMemory};
+use ropewalk_shm::channel::ring::{Consumer, Header, Position, Producer, PushError, Retract, RingMemory};
 use ropewalk_sync::loom::{self, thread};
 use ropewalk_sync::spin::AdaptiveSpin;
 

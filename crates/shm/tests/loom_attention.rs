@@ -5,8 +5,8 @@
 
 #![cfg(loom)]
 
-use ropewalk_shm::attention::{ANY, AWAKE, Attention, HUNGRY, QUIET, SLEEPING, Wake};
-use ropewalk_shm::ring::{Consumer, Header, Producer, RingMemory};
+use ropewalk_shm::channel::attention::{ANY, AWAKE, Attention, HUNGRY, QUIET, SLEEPING, Wake};
+use ropewalk_shm::channel::ring::{Consumer, Header, Producer, RingMemory};
 use ropewalk_sync::atomic::{AtomicU32, Ordering};
 use ropewalk_sync::loom::{self, thread};
 use ropewalk_sync::{Arc, Condvar, Mutex, MutexGuard};

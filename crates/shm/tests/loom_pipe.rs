@@ -4,7 +4,7 @@
 
 #![cfg(loom)]
 
-use ropewalk_shm::pipe::{self, Reader, Writer};
+use ropewalk_shm::channel::pipe::{self, Reader, Writer};
 use ropewalk_sync::loom::{self, thread};
 use ropewalk_sync::{Arc, Condvar, Mutex};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{Header, Position, PushError, Retract, RingMemory};
+use ropewalk_shm::channel::ring::{Header, Position, PushError, Retract, RingMemory};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
-use ropewalk_shm::ring::{Consumer, Header, Producer, PushError, Retract, RingMemory};
+use ropewalk_shm::channel::ring::{Consumer, Header, Producer, PushError, Retract, RingMemory};
 use ropewalk_sync::spin::AdaptiveSpin;
 
 fn mapping(size: usize) -> Arc<Mapping> {

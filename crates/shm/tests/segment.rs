@@ -7,8 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use ropewalk_base::Code;
-use ropewalk_shm::arena::{Arena, ArenaConfig};
-use ropewalk_shm::segment::{HEADER, Segment};
+use ropewalk_shm::memory::{Arena, ArenaConfig, HEADER, Segment};
 
 /// Bytes of memory that a segment has.
 fn memory(segment: &Segment) -> u64 {

@@ -162,22 +162,20 @@ impl<S: Scope> SleepFlag<S> {
         Self(Futex::new(0))
     }
 
-    /// Says that the caller is about to sleep; it then looks once more for what it waits for.
-    ///
-    /// By a swap, which comes after a waker's last one in the word's modification order: a plain store would do as
-    /// well, but loom does not know that nothing comes between a swap and the store that it read.
-    pub fn announce(&self) {
+    /// Announces a sleep, and sleeps until it is woken unless `ready` by then; may return early.
+    pub fn sleep_unless(&self, ready: impl FnOnce() -> bool, timeout: Option<Duration>) {
+        // A swap comes after a waker's last one in the word's modification order: a plain store would do as well, but
+        // loom does not know that nothing comes between a swap and the store that it read.
         self.0.swap(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+        if !ready() {
+            let _ = self.0.wait_while(1, timeout);
+        }
+        self.lower();
     }
 
-    /// Sleeps until the flag is taken down; may return early.
-    pub fn sleep(&self, timeout: Option<Duration>) {
-        let _ = self.0.wait_while(1, timeout);
-    }
-
-    /// Says that the caller is awake.
-    pub fn withdraw(&self) {
+    /// Takes the flag down: its thread is awake, or is not there any more.
+    pub fn lower(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
@@ -233,13 +231,13 @@ mod tests {
     fn only_an_announced_sleeper_is_woken_and_once() {
         let flag: SleepFlag = SleepFlag::new();
         assert!(!flag.wake_if_asleep());
-        flag.announce();
-        assert!(flag.wake_if_asleep() && !flag.wake_if_asleep());
-        // Taken down: a sleep ends at once.
-        flag.sleep(None);
-        flag.announce();
-        flag.sleep(Some(Duration::from_millis(1)));
-        flag.withdraw();
-        assert!(!flag.wake_if_asleep());
+        let woken_before_it_sleeps = || {
+            assert!(flag.wake_if_asleep() && !flag.wake_if_asleep());
+            false
+        };
+        flag.sleep_unless(woken_before_it_sleeps, None);
+        flag.sleep_unless(|| true, None);
+        flag.sleep_unless(|| false, Some(Duration::from_millis(1)));
+        assert!(!flag.wake_if_asleep(), "it is awake");
     }
 }

@@ -90,11 +90,7 @@ fn an_announced_sleeper_is_woken_or_has_seen_it() {
             (Arc::new(SleepFlag::<ropewalk_sync::futex::Private>::new()), Arc::new(AtomicU32::new(0)));
         let (sleeper, seen) = (Arc::clone(&flag), Arc::clone(&ready));
         let thread = thread::spawn(move || {
-            sleeper.announce();
-            if seen.load(Ordering::Relaxed) == 0 {
-                sleeper.sleep(None);
-            }
-            sleeper.withdraw();
+            sleeper.sleep_unless(|| seen.load(Ordering::Relaxed) == 1, None);
         });
         ready.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
 use ropewalk_os::clock::monotonic_nanos;
-use ropewalk_shm::attention;
-use ropewalk_shm::ring::Retract;
+use ropewalk_shm::channel::attention;
+use ropewalk_shm::channel::ring::Retract;
 use ropewalk_sync::Mutex;
 
 use self::asking::Spawning;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ropewalk_shm::attention;
+use ropewalk_shm::channel::attention;
 use ropewalk_sync::futex::{Futex, Wait};
 use ropewalk_sync::spin::AdaptiveSpin;
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ropewalk_os::socket;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::Segment;
 
 use super::dice::Dice;
 use crate::control::Control;

@@ -6,8 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ropewalk_os::{eventfd::EventFd, poll, socket};
-use ropewalk_shm::arena::{Arena, Lease};
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Arena, Lease, Segment};
 
 use crate::backend::processes::ProcessPool;
 use crate::clock;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ropewalk_os::socket;
-use ropewalk_shm::arena::{Arena, Lease};
+use ropewalk_shm::memory::{Arena, Lease};
 
 use super::dice::Dice;
 use super::far::{Came, Far, pattern, tag_of};

@@ -17,7 +17,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use ropewalk_pool::frame::{self, Entry, Part};
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::{Engine, Payload, Reply};
-use ropewalk_shm::arena::Lease;
+use ropewalk_shm::memory::Lease;
 
 use super::{errors, local};
 use crate::apart;

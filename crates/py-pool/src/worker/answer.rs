@@ -6,7 +6,7 @@ use pyo3_ffi as ffi;
 use ropewalk_pool::frame::{self, Entry, Part};
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::worker::FdChannel;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::Segment;
 
 use crate::lending::Loans;
 use crate::shared::Piece;

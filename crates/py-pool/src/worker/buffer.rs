@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pyo3_ffi as ffi;
 use ropewalk_base::Code;
 use ropewalk_os::mmap::Mapping;
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
 
 use super::leases::{self, Looked};
 use crate::lending::{self, Lent, MOST_BUFFERS, Offered};
@@ -21,6 +19,7 @@ use crate::shared::{self, Place};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{raise, raise_text};
 use ropewalk_capi::object::{Object, Raised};
+use ropewalk_shm::memory::{Block, Segment};
 
 /// What a buffer is for.
 pub(crate) enum Purpose {

@@ -5,8 +5,6 @@ use std::ptr;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
 
 use super::buffer::{self, Purpose};
 use super::{LINK, buffer_type, finish, indexing, result_type, serve};
@@ -15,6 +13,7 @@ use ropewalk_base::{Code, error};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise;
 use ropewalk_capi::object::{Object, Raised, detached};
+use ropewalk_shm::memory::{Block, Segment};
 
 /// A buffer over a block of this process's own.
 pub(super) fn of_block(

@@ -24,14 +24,13 @@ use ropewalk_pool::Control;
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::worker::{FdChannel, WorkerEnd};
 use ropewalk_pool::zygote::server;
-use ropewalk_shm::block::Block;
-use ropewalk_shm::segment::Segment;
 
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise, raise_os};
 use ropewalk_capi::heap::method;
 use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised, take_exception};
+use ropewalk_shm::memory::{Block, Segment};
 use ropewalk_sync::Mutex;
 
 /// What a worker process has of its parent; one for each process.

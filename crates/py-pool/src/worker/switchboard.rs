@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use ropewalk_shm::segment::Segment;
-use ropewalk_shm::switchboard::{self, Heard, Received};
+use ropewalk_shm::channel::switchboard::{self, Heard, Received};
+use ropewalk_shm::memory::Segment;
 
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise};
@@ -38,6 +38,11 @@ impl Port {
 
 fn finish(result: Result<Object, Raised>) -> *mut ffi::PyObject {
     result.map_or(ptr::null_mut(), Object::into_ptr)
+}
+
+/// None, or the exception.
+fn done(result: ropewalk_base::Result<()>) -> *mut ffi::PyObject {
+    finish(result.map(|()| Object::none()).map_err(|error| raise(&error)))
 }
 
 fn truth(value: bool) -> Result<Object, Raised> {
@@ -182,7 +187,7 @@ unsafe extern "C" fn acknowledge(
         heap::content::<Hub>(object)
     };
     let told = hub.board.acknowledge(usize::try_from(port).unwrap_or(usize::MAX), number);
-    finish(told.map(|()| Object::none()).map_err(|error| raise(&error)))
+    done(told)
 }
 
 /// `gone()`: the ports whose processes have ended or left, and of which everything was heard.
@@ -218,7 +223,7 @@ unsafe extern "C" fn pause(object: *mut ffi::PyObject, arguments: *mut ffi::PyOb
         heap::content::<Hub>(object)
     };
     hub.board.pause(usize::try_from(port).unwrap_or(usize::MAX), paused != 0);
-    finish(hub.board.wake().map(|()| Object::none()).map_err(|error| raise(&error)))
+    done(hub.board.wake())
 }
 
 /// `is_held(others)`: whether anything but the hub and so many others holds the memory.
@@ -239,7 +244,7 @@ unsafe extern "C" fn close_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject
     // SAFETY: a hub.
     let hub = unsafe { heap::content::<Hub>(object) };
     let closed = detached(|| hub.board.close());
-    finish(closed.map(|()| Object::none()).map_err(|error| raise(&error)))
+    done(closed)
 }
 
 /// `wake()`: the thread that hears looks around.
@@ -247,7 +252,7 @@ unsafe extern "C" fn close_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject
 unsafe extern "C" fn wake_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub.
     let hub = unsafe { heap::content::<Hub>(object) };
-    finish(hub.board.wake().map(|()| Object::none()).map_err(|error| raise(&error)))
+    done(hub.board.wake())
 }
 
 /// `clear(port)`: frees the port of a process that is gone.
@@ -260,7 +265,7 @@ unsafe extern "C" fn clear_port(object: *mut ffi::PyObject, port: *mut ffi::PyOb
         return ptr::null_mut();
     }
     let cleared = detached(|| hub.board.clear(port));
-    finish(cleared.map(|()| Object::none()).map_err(|error| raise(&error)))
+    done(cleared)
 }
 
 #[entry]
@@ -268,7 +273,7 @@ unsafe extern "C" fn stop_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
     // SAFETY: a hub.
     let hub = unsafe { heap::content::<Hub>(object) };
     hub.stopping.store(true, Ordering::Relaxed);
-    finish(hub.board.wake().map(|()| Object::none()).map_err(|error| raise(&error)))
+    done(hub.board.wake())
 }
 
 /// `send(message)`: waits for room; false if it was told to stop meanwhile, or the hub listens no more.

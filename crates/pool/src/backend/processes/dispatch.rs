@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_base::{Code, Error, Result, error};
-use ropewalk_shm::arena::Arena;
-use ropewalk_shm::ring::{Header, Position, PushError, Retract};
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::channel::ring::{Header, Position, PushError, Retract};
+use ropewalk_shm::memory::{Arena, Segment};
 
 use super::workers::Worker;
 use super::{ProcessPool, ProcessPoolState};

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ropewalk_shm::ring::Retract;
+use ropewalk_shm::channel::ring::Retract;
 
 use super::{Crew, ProcessPool, ProcessPoolState};
 use crate::clock;

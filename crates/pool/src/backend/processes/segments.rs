@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::Segment;
 
 use super::Crew;
 use super::workers::Worker;

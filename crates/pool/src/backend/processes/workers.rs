@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
 use ropewalk_os::pidfd;
-use ropewalk_shm::arena::Lease;
-use ropewalk_shm::segment::Segment;
+use ropewalk_shm::memory::{Lease, Segment};
 
 use super::eviction::Eviction;
 use super::segments::PassedSegments;

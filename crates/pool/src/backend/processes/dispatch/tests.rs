@@ -1,6 +1,6 @@
 //! How tasks are handed out, and what answers are believed: in a simulated pool without chance.
 
-use ropewalk_shm::arena::ArenaConfig;
+use ropewalk_shm::memory::ArenaConfig;
 
 use super::*;
 use crate::payload::Payload;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ropewalk_base::Code;
 use ropewalk_os::socket;
-use ropewalk_shm::arena::{Arena, ArenaConfig};
+use ropewalk_shm::memory::{Arena, ArenaConfig};
 
 use super::*;
 use crate::simulation::scene::{Actor, Scene};

@@ -15,8 +15,8 @@ use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_os::{memfd, process};
 use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
-use crate::arena::Arena;
-use crate::wide;
+use super::arena::Arena;
+use super::wide;
 
 /// Bytes before the data.
 pub const HEADER: usize = 4096;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use ropewalk_base::Result;
 use ropewalk_sync::Mutex;
 
-use crate::arena::{Arena, Lease};
-use crate::wide;
+use super::arena::{Arena, Lease};
+use super::wide;
 
 /// Buffers that are remembered.
 const MOST: usize = 16;
@@ -95,7 +95,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::ArenaConfig;
+    use crate::memory::ArenaConfig;
 
     #[test]
     fn the_same_bytes_are_put_once_while_somebody_has_them() {

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use ropewalk_base::{Code, Result, error};
 
-use crate::ring::{Consumer, Corrupt, Header, Producer, PushError, RingMemory};
-use crate::segment::Segment;
+use super::ring::{Consumer, Corrupt, Header, Producer, PushError, RingMemory};
+use crate::memory::Segment;
 
 pub use hub::{Heard, Switchboard};
 pub use port::{Port, Received};

@@ -23,7 +23,7 @@ use ropewalk_sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 use ropewalk_sync::loom::cell::UnsafeCell;
 
-use crate::ring::Corrupt;
+use super::ring::Corrupt;
 
 /// The capacities that a pipe may have; powers of two.
 pub const CAPACITIES: std::ops::RangeInclusive<usize> = 4096..=16 << 20;
@@ -305,7 +305,7 @@ impl Writer {
     ///
     /// [`Corrupt`] if the reader's position makes no sense.
     pub fn is_stuck(&mut self) -> Result<bool, Corrupt> {
-        // A swap and no store for loom's sake, as in `SleepFlag::announce`.
+        // A swap and no store for loom's sake, as in `SleepFlag::sleep_unless`.
         self.memory.shared().stuck.0.swap(1, Ordering::Relaxed);
         // Pairs with the fence in Reader::rings: either that sees that we are stuck or we see the room.
         fence(Ordering::SeqCst);
@@ -411,7 +411,7 @@ impl Reader {
     /// for.
     pub fn arm(&self) -> bool {
         let armed = &self.memory.shared().armed.0;
-        // A swap and no store for loom's sake, as in `SleepFlag::announce`.
+        // A swap and no store for loom's sake, as in `SleepFlag::sleep_unless`.
         armed.swap(1, Ordering::Relaxed);
         // Pairs with the fence in Writer::rings: either that sees that we are armed or we see its bytes.
         fence(Ordering::SeqCst);

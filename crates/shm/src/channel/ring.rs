@@ -29,7 +29,7 @@ use ropewalk_sync::loom::cell::UnsafeCell;
 use ropewalk_sync::spin::AdaptiveSpin;
 
 #[cfg(not(loom))]
-use crate::segment::Segment;
+use crate::memory::Segment;
 
 /// Records start at multiples of this many bytes; a header is as long.
 pub const RECORD_ALIGN: usize = 32;
@@ -269,8 +269,8 @@ impl RingMemory {
     pub fn initialise(&self) {
         self.shared().head.0.store(0, Ordering::Relaxed);
         self.shared().tail.0.store(0, Ordering::Relaxed);
-        self.shared().sleep.0.withdraw();
-        self.shared().full.0.withdraw();
+        self.shared().sleep.0.lower();
+        self.shared().full.0.lower();
         fence(Ordering::Release);
     }
 
@@ -447,11 +447,8 @@ impl Producer {
         let size = (2 * record_size(need)).min(self.memory.capacity);
         // Its fence pairs with the one in Consumer::finish: either that sees that we sleep or we see the
         // room.
-        self.memory.shared().full.0.announce();
-        if matches!(self.has_room(size), Ok(false)) {
-            self.memory.shared().full.0.sleep(timeout);
-        }
-        self.memory.shared().full.0.withdraw();
+        let memory = self.memory.clone();
+        memory.shared().full.0.sleep_unless(|| !matches!(self.has_room(size), Ok(false)), timeout);
         !matches!(self.has_room(size), Ok(false))
     }
 }
@@ -624,14 +621,9 @@ impl Consumer {
         if spin.spin(may_spin, || self.is_ready()) {
             return true;
         }
-        let sleep = &self.memory.shared().sleep.0;
         // Its fence pairs with the one in Producer::wake_consumer: either that sees that we sleep or we see
         // the record.
-        sleep.announce();
-        if !self.is_ready() {
-            sleep.sleep(timeout);
-        }
-        sleep.withdraw();
+        self.memory.shared().sleep.0.sleep_unless(|| self.is_ready(), timeout);
         self.is_ready()
     }
 }

@@ -12,9 +12,9 @@ use ropewalk_base::{Code, Result, error};
 use ropewalk_os::process;
 use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
-use crate::once::Latest;
-use crate::ranges::FreeRanges;
-use crate::segment::{Segment, Store};
+use super::once::Latest;
+use super::ranges::FreeRanges;
+use super::segment::{Segment, Store};
 
 /// Buffers start at multiples of this many bytes.
 const ALIGN: usize = 64;
@@ -249,17 +249,7 @@ impl Arena {
         let mut carved = None;
         if large && (total > LARGEST_IN_REGION || self.own.load(Ordering::Relaxed) < MOST_OWN) {
             match self.segment_of(parts, &ranges, total) {
-                Ok(segment) => {
-                    self.own.fetch_add(1, Ordering::Relaxed);
-                    return Ok(Lease {
-                        id,
-                        segment,
-                        ranges,
-                        arena: self.me.clone(),
-                        carved: None,
-                        with: Vec::new(),
-                    });
-                }
+                Ok(segment) => return Ok(self.lease_whole(id, segment, ranges)),
                 // There may be room in a region that is there, and descriptors of memory that is only kept.
                 Err(error) if error.code() == Code::OutOfDescriptors && total <= LARGEST_IN_REGION => {
                     self.trim()
@@ -275,15 +265,7 @@ impl Arena {
             None if large => {
                 // A region was refused: the limit of file sizes, or too little memory for one.
                 let segment = self.segment_of(parts, &ranges, total)?;
-                self.own.fetch_add(1, Ordering::Relaxed);
-                return Ok(Lease {
-                    id,
-                    segment,
-                    ranges,
-                    arena: self.me.clone(),
-                    carved: None,
-                    with: Vec::new(),
-                });
+                return Ok(self.lease_whole(id, segment, ranges));
             }
             None => self.carve(total, SLAB)?,
         };
@@ -301,6 +283,12 @@ impl Arena {
             }
         }
         Ok(lease)
+    }
+
+    /// The lease of a segment that has nothing else in it.
+    fn lease_whole(&self, id: u64, segment: Arc<Segment>, ranges: Vec<(u64, u64)>) -> Lease {
+        self.own.fetch_add(1, Ordering::Relaxed);
+        Lease { id, segment, ranges, arena: self.me.clone(), carved: None, with: Vec::new() }
     }
 
     /// A segment of its own with these bytes: warm memory if there is any that fits, else fresh.

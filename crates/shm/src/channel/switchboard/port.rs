@@ -11,8 +11,8 @@ use ropewalk_sync::atomic::{Ordering, fence};
 use ropewalk_sync::spin::AdaptiveSpin;
 
 use super::{Head, Layout, MAGIC, PATIENCE, Receiver, lock_soon, offer, send};
-use crate::ring::{Producer, RingMemory};
-use crate::segment::Segment;
+use crate::channel::ring::{Producer, RingMemory};
+use crate::memory::Segment;
 
 /// Whoever finds every port taken looks again this often: the hub clears those whose processes are gone.
 const RETRY: Duration = Duration::from_millis(20);
@@ -203,11 +203,7 @@ impl Port {
         let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            slot.bell.announce();
-            if !reached() && !left.is_zero() {
-                slot.bell.sleep(Some(left.min(PATIENCE)));
-            }
-            slot.bell.withdraw();
+            slot.bell.sleep_unless(|| reached() || left.is_zero(), Some(left.min(PATIENCE)));
             if reached() || left.is_zero() {
                 return Ok(reached());
             }

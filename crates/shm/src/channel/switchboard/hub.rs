@@ -12,8 +12,8 @@ use ropewalk_sync::Mutex;
 use ropewalk_sync::atomic::{Ordering, fence};
 
 use super::{Layout, MAGIC, Receiver, lock_soon, offer, send};
-use crate::ring::{Corrupt, Producer, RingMemory};
-use crate::segment::Segment;
+use crate::channel::ring::{Corrupt, Producer, RingMemory};
+use crate::memory::Segment;
 
 /// Messages that are heard from one port before the next is looked at.
 const TURN: usize = 64;
@@ -229,14 +229,14 @@ impl Switchboard {
     /// As [`hear`](Self::hear).
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.check()?;
-        let bell = &self.layout.head()?.bell.0;
+        let mut looked = Ok(false);
+        let is_there = || {
+            looked = self.anything();
+            !matches!(looked, Ok(false))
+        };
         // Its fence pairs with the one in Port::ring_bell: either that sees that we sleep or we see what it did.
-        bell.announce();
-        if !self.anything()? {
-            bell.sleep(Some(timeout));
-        }
-        bell.withdraw();
-        Ok(())
+        self.layout.head()?.bell.0.sleep_unless(is_there, Some(timeout));
+        looked.map(drop)
     }
 
     /// Wakes the thread that waits.
@@ -372,7 +372,7 @@ impl Switchboard {
         let slot = self.layout.slot(port)?;
         slot.acknowledged.store(0, Ordering::Relaxed);
         slot.left.store(0, Ordering::Relaxed);
-        slot.bell.withdraw();
+        slot.bell.lower();
         slot.pid.store(0, Ordering::Release);
         Ok(())
     }

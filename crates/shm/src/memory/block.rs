@@ -12,9 +12,9 @@ use ropewalk_base::Result;
 use ropewalk_os::process;
 use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
-use crate::arena::Arena;
-use crate::ranges::FreeRanges;
-use crate::segment::Segment;
+use super::arena::Arena;
+use super::ranges::FreeRanges;
+use super::segment::Segment;
 
 /// Blocks start at multiples of this many bytes.
 const ALIGN: usize = 64;
