@@ -14,10 +14,12 @@ import pytest
 from tests.law._tree import text, with_suffix
 
 #: Crates whose files stand in layers.
-LAYERED = ("capi", "entry", "py-loop", "python", "reactor")
+LAYERED = ("bus", "capi", "entry", "py-loop", "python", "reactor")
 
 _PATH = re.compile(r"\b(crate|(?:super::)*super)::(\w+|\{[^}]*\})")
 _COMMENT = re.compile(r"//[^\n]*")
+#: The tests at the end of a file.
+_TESTS = re.compile(r"^#\[cfg\((?:all\()?test[^\n]*\n(?:#\[[^\n]*\n)*mod \w+ \{.*", re.MULTILINE | re.DOTALL)
 _HANDED_ON = re.compile(r"\buse (?:self::|crate::)?(\w+)::([^;]+);")
 ROOT = "lib.rs"
 
@@ -37,11 +39,11 @@ def _rooms(crate: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {ROOT: set(known)}
     for path in files:
         room = path.parts[0].removesuffix(".rs")
-        if room not in known:
+        if room not in known or "tests" in (path.stem, *path.parts[:-1]):
             continue
         # How many `super` lead to the root: a file in a folder stands below the folder's own module.
         depth = len(path.parts) - (path.name == "mod.rs")
-        for start, names in _PATH.findall(_COMMENT.sub("", text(source / path))):
+        for start, names in _PATH.findall(_TESTS.sub("", _COMMENT.sub("", text(source / path)))):
             if start != "crate" and start.count("super") != depth:
                 continue
             for name in (named.strip().split("::")[0] for named in names.strip("{}").split(",")):
