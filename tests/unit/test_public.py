@@ -95,6 +95,25 @@ def test_it_has_a_signature(name: str) -> None:
     inspect.signature(value)
 
 
+@pytest.mark.parametrize(
+    ("owner", "call"),
+    [
+        (ropewalk.Pool, "submit"),
+        (ropewalk.PoolOptions, "submit"),
+        (ropewalk.Bus, "publish"),
+        (ropewalk.Subscription, "recv"),
+    ],
+)
+def test_a_call_that_may_wait_has_its_twins(owner: type, call: str) -> None:
+    for name in (call, f"{call}_nowait", f"{call}_async"):
+        assert callable(getattr(owner, name)), name
+
+
+def test_a_full_queue_has_the_same_words_everywhere() -> None:
+    for owner in (ropewalk.Pool, ropewalk.Bus.subscribe, ropewalk.Bus.on):
+        assert {"capacity", "overflow"} <= inspect.signature(owner).parameters.keys()
+
+
 def test_help_of_submit_tells_what_it_does() -> None:
     said = inspect.getdoc(ropewalk.Pool.submit) or ""
     assert "future" in said

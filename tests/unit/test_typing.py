@@ -85,6 +85,22 @@ def mapped(pool: ropewalk.Pool, both: bool) -> None:
     assert_type(ropewalk.Pool.map_unordered(pool, text, [1]), ropewalk.MapIterator[str])
 
 
+class Mine(ropewalk.Pool):
+    def __init__(self, factor: float) -> None:
+        super().__init__(4, kind="thread")
+        self.factor = factor
+
+
+async def derived() -> None:
+    with Mine(2.5) as mine:
+        assert_type(mine, Mine)
+        assert_type(mine.factor, float)
+        assert_type(mine.submit(text, 3), ropewalk.Future[str])
+    async with Mine(2.5) as mine, mine.options(retries=2) as view:
+        assert_type(mine, Mine)
+        assert_type(view, ropewalk.PoolOptions)
+
+
 def made() -> ropewalk.Pool:
     with ropewalk.Pool(2, kind="process", preload=["json"], overflow="error", capacity=3) as pool:
         assert_type(pool, ropewalk.Pool)

@@ -68,22 +68,10 @@ class TaskSettings(NamedTuple):
             checked_limit("deadline", deadline),
         )
 
-    def changed(
-        self,
-        task_timeout: float | Unset | None,
-        retries: int | Unset,
-        priority: int | Unset,
-        writable: bool | Unset,
-        deadline: float | Unset | None,
-    ) -> TaskSettings:
-        """These settings, but for those that are given."""
-        return TaskSettings.checked(
-            self.task_timeout if isinstance(task_timeout, Unset) else task_timeout,
-            self.retries if isinstance(retries, Unset) else retries,
-            self.priority if isinstance(priority, Unset) else priority,
-            self.writable if isinstance(writable, Unset) else writable,
-            self.deadline if isinstance(deadline, Unset) else deadline,
-        )
+    def changed(self, **given: object) -> TaskSettings:
+        """These settings, but for those that are given and not unset."""
+        changes = {name: value for name, value in given.items() if not isinstance(value, Unset)}
+        return TaskSettings.checked(**(self._asdict() | changes))
 
 
 #: How other libraries spell what we have under another name, or not at all.

@@ -441,14 +441,6 @@ class Pool(_core.PoolBase, TaskMethods):
             self._engine.signal_workers(number)
             self._forsake(0.0)
 
-    def __enter__(self) -> Pool:
-        """The pool itself."""
-        return self
-
-    async def __aenter__(self) -> Pool:
-        """The pool itself."""
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:

@@ -8,7 +8,19 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Never,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from ropewalk._checked import checked_count, checked_switch, checked_wait
 from ropewalk.pool.parent._map import MapIterator, MapWithProgress
@@ -70,6 +82,10 @@ class TaskMethods(concurrent.futures.Executor):
 
         def __getattr__(self, name: str) -> Never:
             raise no_attribute(self, name, POOL_METHODS)
+
+    async def __aenter__(self) -> Self:
+        """The pool, or the view, itself."""
+        return self
 
     # The standard library's does not look at what the function takes.
     @overload  # type: ignore[override]
@@ -247,7 +263,14 @@ class TaskMethods(concurrent.futures.Executor):
         if unknown:
             refuse_unknown(TaskSettings._fields, unknown, "options")
         pool, settings = self._view()
-        return PoolOptions(pool, settings.changed(task_timeout, retries, priority, writable, deadline))
+        changed = settings.changed(
+            task_timeout=task_timeout,
+            retries=retries,
+            priority=priority,
+            writable=writable,
+            deadline=deadline,
+        )
+        return PoolOptions(pool, changed)
 
     def _map(
         self,
@@ -360,19 +383,11 @@ class PoolOptions(TaskMethods):
         """Shuts the pool down, as `Pool.shutdown`."""
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
-    def __enter__(self) -> PoolOptions:
-        """The view itself."""
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leaves the pool, as ``with`` over the pool itself does."""
         self._pool.__exit__(kind, value, traceback)
-
-    async def __aenter__(self) -> PoolOptions:
-        """The view itself."""
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
