@@ -1,4 +1,4 @@
-"""The messaging door: sockets, contexts and frames, as pyzmq's own compiled backends have them, and a little more."""
+"""Messaging, compiled: sockets, contexts and frames, as pyzmq's own compiled backends have them, and a little more."""
 
 import builtins
 from asyncio import Future
@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, final, overload
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
-# --- how the door speaks to the package above it -----------------------------
+# --- how the module speaks to the package above it ---------------------------
 
 def set_errors(make: Callable[[int, str], BaseException], /) -> None:
     """Register what makes the exceptions: ``make(errno, message)`` returns the instance to raise.

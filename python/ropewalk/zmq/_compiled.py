@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from ropewalk._load import zmq as _door
+from ropewalk._load import zmq as _zmq
 
-AsyncSocket = _door.AsyncSocket
-Context = _door.Context
-Frame = _door.Frame
-Socket = _door.Socket
-Watch = _door.Watch
+AsyncSocket = _zmq.AsyncSocket
+Context = _zmq.Context
+Frame = _zmq.Frame
+Socket = _zmq.Socket
+Watch = _zmq.Watch
 
-IPC_PATH_MAX_LEN = _door.IPC_PATH_MAX_LEN
-PYZMQ_DRAFT_API = _door.PYZMQ_DRAFT_API
+IPC_PATH_MAX_LEN = _zmq.IPC_PATH_MAX_LEN
+PYZMQ_DRAFT_API = _zmq.PYZMQ_DRAFT_API
 
-curve_keypair = _door.curve_keypair
-curve_public = _door.curve_public
-device = _door.device
-has = _door.has
-proxy = _door.proxy
-proxy_steerable = _door.proxy_steerable
-set_errors = _door.set_errors
-set_trackers = _door.set_trackers
-strerror = _door.strerror
-zmq_errno = _door.zmq_errno
-zmq_poll = _door.zmq_poll
-zmq_version_info = _door.zmq_version_info
+curve_keypair = _zmq.curve_keypair
+curve_public = _zmq.curve_public
+device = _zmq.device
+has = _zmq.has
+proxy = _zmq.proxy
+proxy_steerable = _zmq.proxy_steerable
+set_errors = _zmq.set_errors
+set_trackers = _zmq.set_trackers
+strerror = _zmq.strerror
+zmq_errno = _zmq.zmq_errno
+zmq_poll = _zmq.zmq_poll
+zmq_version_info = _zmq.zmq_version_info
 
 __all__ = [
     "IPC_PATH_MAX_LEN",

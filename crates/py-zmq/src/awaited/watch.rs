@@ -1,6 +1,6 @@
 //! `Watch`: who waits for a socket in an event loop, and the two descriptors that they wait behind.
 //!
-//! The socket's set is readable while something in it asks for work, and its bell from a change that is in no
+//! The socket's set is readable while something in it asks for work, and its wake-up from a change that is in no
 //! descriptor until the socket is looked at. Both tell levels, so that who waits need not have looked at the kernel:
 //! what is there is told in the next turn. But what was looked at is told no more, and every operation may look, also
 //! one that somebody else waits for nothing of, or that is in vain. So after an operation, those who wait for something
