@@ -165,7 +165,9 @@ pub fn take_exception() -> Object {
     }
 }
 
-/// The exception that was set, if any, kept while something else runs.
+/// The exception that was set, if any, kept while something else runs. It is set again when this is dropped, in place
+/// of what may be set by then.
+#[derive(Debug)]
 pub struct Kept([*mut ffi::PyObject; 3]);
 
 #[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
@@ -180,10 +182,33 @@ impl Kept {
         Self(kept)
     }
 
-    /// Sets it again, in place of what may be set.
+    /// Its class, borrowed; null if there is no exception.
+    #[must_use]
+    pub fn class(&self) -> *mut ffi::PyObject {
+        self.0[0]
+    }
+
+    /// Sets it again, where that is said at once.
     pub fn put_back(self) {
+        drop(self);
+    }
+
+    /// Lets it go: something else has been raised since.
+    pub fn discard(self) {
+        let kept = self.0;
+        std::mem::forget(self);
+        for part in kept {
+            // SAFETY: null, or a reference that was ours.
+            unsafe { ffi::Py_XDECREF(part) };
+        }
+    }
+}
+
+impl Drop for Kept {
+    #[allow(deprecated, reason = "what replaces it is not there before 3.12")]
+    fn drop(&mut self) {
         let [kind, value, trace] = self.0;
-        // SAFETY: gives the references back.
+        // SAFETY: the thread is attached; it gives the references back.
         unsafe { ffi::PyErr_Restore(kind, value, trace) };
     }
 }

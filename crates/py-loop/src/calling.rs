@@ -72,11 +72,12 @@ pub(super) unsafe fn in_context(
         let left = ffi::PyContext_Exit(context);
         match kept {
             Some(kept) if left == 0 => kept.put_back(),
+            Some(kept) => kept.discard(),
             None if left != 0 => {
                 ffi::Py_DECREF(result);
                 return null_mut();
             }
-            _ => {}
+            None => {}
         }
         result
     }

@@ -337,7 +337,9 @@ impl Run<'_> {
                 let kept = Kept::take();
                 let left = ffi::PyContext_Exit(own);
                 if left == 0 {
-                    kept.put_back();
+                    kept.put_back()
+                } else {
+                    kept.discard()
                 }
                 return Err(Raised);
             }

@@ -103,6 +103,27 @@ fn a_kept_exception_survives_what_else_is_raised() {
 }
 
 #[test]
+fn a_kept_exception_comes_back_unless_it_is_discarded() {
+    attached(|| {
+        let Raised = fail(c"the first");
+        let panicked = std::panic::catch_unwind(|| {
+            let _kept = Kept::take();
+            assert!(is_raised(), "asked to panic");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(raised(), "RuntimeError('the first')");
+        let error = eval("KeyError('a')", &[]);
+        // SAFETY: a live exception.
+        unsafe { ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr()) };
+        let kept = Kept::take();
+        assert_eq!(kept.class(), eval("KeyError", &[]).as_ptr());
+        kept.discard();
+        assert!(!is_raised());
+        assert_eq!(references(error.as_ptr()), 1);
+    });
+}
+
+#[test]
 fn an_error_of_rust_is_raised_as_the_class_of_its_code() {
     attached(|| {
         let Raised = raise(&Error::new(Code::StaleHandle, "it is gone"));

@@ -14,6 +14,7 @@ use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyRuntimeError, PyStopI
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyIterator, PyList};
+use ropewalk_capi::object::Kept;
 use ropewalk_pool::{Call, Function, Options, Task};
 
 use self::feed::Held;
@@ -21,7 +22,7 @@ use self::laid::Laid;
 use super::functions::Functions;
 use super::local::{LocalCall, LocalValue};
 use super::pool::{PoolBase, PoolInner};
-use super::slot::{Raised, Slot, Turn};
+use super::slot::{Slot, Turn};
 use super::{future, interrupts, pool};
 
 /// What a chunk should take a worker: long against the cost of handing it over, short against the whole.
@@ -436,7 +437,8 @@ impl MapIterator {
 impl Drop for MapIterator {
     fn drop(&mut self) {
         Python::try_attach(|py| {
-            let raised = Raised::set_aside(py);
+            // Python's code must not run with the exception set that unwinds the frame which drops this.
+            let raised = Kept::take();
             self.forget_room(py);
             if self.started.load(Ordering::Relaxed) {
                 let flights = self.state.with(|state| std::mem::take(&mut state.flight));

@@ -8,7 +8,6 @@
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::PyTraverseError;
 use ropewalk_sync::{Condvar, Mutex, MutexGuard};
@@ -152,40 +151,6 @@ impl Drop for Taken<'_> {
         drop(state);
         if somebody {
             self.0.free.notify_one();
-        }
-    }
-}
-
-/// The exception that is on its way while an object is dropped: Python's code must not run with one set.
-pub(crate) struct Raised<'py>([*mut ffi::PyObject; 3], std::marker::PhantomData<Python<'py>>);
-
-impl<'py> Raised<'py> {
-    /// Takes the exception, if there is one; it is set again when this is dropped.
-    pub(crate) fn set_aside(_py: Python<'py>) -> Self {
-        let mut parts = [std::ptr::null_mut(); 3];
-        let [kind, value, traceback] = &mut parts;
-        #[allow(deprecated)] // What replaces it is new in Python 3.12.
-        // SAFETY: the thread is attached, and the three places are valid to write to.
-        unsafe {
-            ffi::PyErr_Fetch(kind, value, traceback);
-        }
-        Self(parts, std::marker::PhantomData)
-    }
-
-    /// The class of the exception, if there is one.
-    pub(crate) fn class<'a>(&self, py: Python<'a>) -> Option<Bound<'a, PyAny>> {
-        // SAFETY: null, or a reference that this holds.
-        unsafe { Bound::from_borrowed_ptr_or_opt(py, self.0[0]) }
-    }
-}
-
-impl Drop for Raised<'_> {
-    fn drop(&mut self) {
-        let [kind, value, traceback] = self.0;
-        #[allow(deprecated)] // What replaces it is new in Python 3.12.
-        // SAFETY: the thread is attached for as long as this lives, and these references are this one's own.
-        unsafe {
-            ffi::PyErr_Restore(kind, value, traceback);
         }
     }
 }

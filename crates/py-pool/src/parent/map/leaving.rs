@@ -4,12 +4,13 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-
-use crate::parent::slot::Raised;
+use ropewalk_capi::object::Kept;
 
 /// The exception that unwinds the frame which drops the map. No code of Python's runs here: the map is being freed.
-pub(super) fn raised(py: Python<'_>, raised: &Raised<'_>) -> bool {
-    raised.class(py).is_some_and(|class| interrupts(&class))
+pub(super) fn raised(py: Python<'_>, raised: &Kept) -> bool {
+    // SAFETY: null, or a class that is alive for as long as the exception is kept.
+    let class = unsafe { Bound::from_borrowed_ptr_or_opt(py, raised.class()) };
+    class.is_some_and(|class| interrupts(&class))
 }
 
 /// The exception that an `except` or the end of a `with` block is handling.
