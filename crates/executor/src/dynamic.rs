@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::delayed::Delayed;
-use crate::error::Rejected;
 use crate::executor::Executor;
 use crate::job::Job;
-use crate::pool::{Core, Size};
+use crate::pool::{Size, WorkerPool};
+use crate::rejected::Rejected;
 use crate::report::ShutdownReport;
 use crate::statistics::Statistics;
 
@@ -34,7 +34,7 @@ pub struct Bounds {
 /// others, which might block for longer than the job that is waited for.
 ///
 /// Dropped, it shuts down and does not wait.
-pub struct DynamicExecutor(Arc<Core>);
+pub struct DynamicExecutor(Arc<WorkerPool>);
 
 impl DynamicExecutor {
     /// Starts the least number of workers.
@@ -45,7 +45,7 @@ impl DynamicExecutor {
     pub fn new(bounds: Bounds, config: Config) -> ropewalk_base::Result<Self> {
         let min = bounds.min.max(1);
         let size = Size { min, max: bounds.max.max(min), keep_alive: bounds.keep_alive, helps: false };
-        Core::start(config, size).map(Self)
+        WorkerPool::start(config, size).map(Self)
     }
 }
 

@@ -1,56 +1,8 @@
-//! Why a job was refused, and what may come of one that was not.
+//! What may come of a job that was accepted, other than its result.
 
 use std::fmt;
 
-use crate::job::Job;
 use crate::panic::{Payload, message_of};
-
-/// Why an executor takes a job no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// It was shut down.
-    Closed,
-    /// Its queue is full, and it was made to refuse rather than to wait.
-    Full,
-    /// It was made before a fork, and this is the child: its threads do not exist here.
-    Forked,
-    /// The thread that keeps the time could not be started.
-    NoThread,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Closed => "the executor is shut down",
-            Self::Full => "the executor's queue is full",
-            Self::Forked => "the executor belongs to the process that this one was forked from",
-            Self::NoThread => "the executor's timer thread could not be started",
-        })
-    }
-}
-
-/// A job that was refused: it is here, unrun.
-pub struct Rejected {
-    /// Why.
-    pub reason: Reason,
-    /// The job.
-    pub job: Job,
-}
-
-impl fmt::Debug for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rejected").field("reason", &self.reason).field("job", &self.job).finish()
-    }
-}
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl std::error::Error for Rejected {}
 
 /// Why a job has no result.
 #[non_exhaustive]

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::delayed::Delayed;
-use crate::error::Rejected;
 use crate::handle::JobHandle;
 use crate::job::{Job, Priority};
+use crate::rejected::Rejected;
 use crate::report::ShutdownReport;
 use crate::statistics::Statistics;
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::delayed::Delayed;
-use crate::error::Rejected;
 use crate::executor::Executor;
 use crate::job::Job;
-use crate::pool::{Core, Size};
+use crate::pool::{Size, WorkerPool};
+use crate::rejected::Rejected;
 use crate::report::ShutdownReport;
 use crate::statistics::Statistics;
 
@@ -20,7 +20,7 @@ use crate::statistics::Statistics;
 /// [`DynamicExecutor`](crate::DynamicExecutor) is for those.
 ///
 /// Dropped, it shuts down and does not wait.
-pub struct FixedExecutor(Arc<Core>);
+pub struct FixedExecutor(Arc<WorkerPool>);
 
 impl FixedExecutor {
     /// Starts the workers; none is taken for one.
@@ -31,7 +31,7 @@ impl FixedExecutor {
     pub fn new(workers: usize, config: Config) -> ropewalk_base::Result<Self> {
         let workers = workers.max(1);
         let size = Size { min: workers, max: workers, keep_alive: Duration::MAX, helps: true };
-        Core::start(config, size).map(Self)
+        WorkerPool::start(config, size).map(Self)
     }
 }
 

@@ -6,8 +6,22 @@ use std::time::{Duration, Instant};
 
 use crate::delayed::Delayed;
 use crate::error::JobError;
-use crate::task::Outcome;
+use crate::job::{Job, Priority};
+use crate::task::{Outcome, Task, Tracked};
 use crate::wait;
+use crate::work::Work;
+
+impl Job {
+    /// A job and the handle to its result, in one allocation.
+    ///
+    /// [`Submit::submit`](crate::Submit::submit) makes both and hands the job in; this is for who wants to try
+    /// again with a refused job and keep the handle.
+    pub fn with_handle<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> (Self, JobHandle<T>) {
+        let task = Arc::new(Task::new(run));
+        let work = Work::new(Tracked(Arc::clone(&task)));
+        (Self { priority: Priority::Normal, work }, JobHandle::new(task))
+    }
+}
 
 /// A job that was handed in. Dropped, it lets the job go: that runs all the same.
 #[must_use = "a dropped handle lets the job go; `detach` says so"]

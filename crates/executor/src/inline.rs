@@ -12,13 +12,14 @@ use ropewalk_sync::Mutex;
 
 use crate::config::Config;
 use crate::delayed::{Delayed, Keeper, Key, due};
-use crate::error::{Reason, Rejected};
 use crate::executor::Executor;
-use crate::job::{Context, Job, Ran};
+use crate::job::Job;
 use crate::panic::{PanicReport, contain, message_of};
+use crate::rejected::{Reason, Rejected};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::work::Work;
+use crate::work::{Context, Ran};
 
 /// Runs each job in the thread that hands it in, before `execute` returns: for tests, and for what must be
 /// deterministic.
@@ -28,15 +29,15 @@ use crate::work::Work;
 /// that of their acceptance. Of the settings, `max_queue` bounds the delayed jobs, and a job too many is
 /// refused whatever `when_full` says: nobody would make room. Priorities decide nothing here: nothing waits
 /// beside something else. Dropped, it drops the jobs that are delayed still, and their handles tell so.
-pub struct InlineExecutor(Arc<Shared>);
+pub struct InlineExecutor(Arc<InlineRunner>);
 
-struct Shared {
+struct InlineRunner {
     config: Config,
-    me: Weak<Shared>,
-    state: Mutex<State>,
+    me: Weak<InlineRunner>,
+    state: Mutex<InlineState>,
 }
 
-struct State {
+struct InlineState {
     /// Where the clock stands.
     now: Instant,
     jobs: BTreeMap<Key, Job>,
@@ -55,10 +56,10 @@ thread_local! {
 impl InlineExecutor {
     /// An executor whose clock stands still.
     pub fn new(config: Config) -> Self {
-        Self(Arc::new_cyclic(|me| Shared {
+        Self(Arc::new_cyclic(|me| InlineRunner {
             config,
             me: Weak::clone(me),
-            state: Mutex::new(State {
+            state: Mutex::new(InlineState {
                 now: Instant::now(),
                 jobs: BTreeMap::new(),
                 next: 0,
@@ -87,7 +88,7 @@ impl InlineExecutor {
     }
 }
 
-impl Shared {
+impl InlineRunner {
     fn run_delayed(&self, until: Option<Instant>) -> usize {
         let mut count = 0;
         loop {
@@ -125,7 +126,7 @@ impl Shared {
     }
 }
 
-impl Context for Shared {
+impl Context for InlineRunner {
     fn panicked(&self, job: &'static str, payload: &(dyn Any + Send)) {
         let Some(hook) = &self.config.on_panic else { return };
         let report = PanicReport { executor: &self.config.name, job, message: message_of(payload) };
@@ -135,7 +136,7 @@ impl Context for Shared {
     }
 }
 
-impl Keeper for Shared {
+impl Keeper for InlineRunner {
     fn withdraw(&self, key: Key) -> Option<Job> {
         self.state.lock().jobs.remove(&key)
     }

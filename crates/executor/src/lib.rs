@@ -35,6 +35,7 @@ pub mod model;
 mod panic;
 #[cfg(not(loom))]
 mod pool;
+mod rejected;
 mod report;
 mod seat;
 #[cfg(not(loom))]
@@ -51,7 +52,7 @@ pub use config::{Config, WhenFull};
 pub use delayed::Delayed;
 #[cfg(not(loom))]
 pub use dynamic::{Bounds, DynamicExecutor};
-pub use error::{JobError, Reason, Rejected};
+pub use error::JobError;
 pub use executor::{Executor, Submit};
 #[cfg(not(loom))]
 pub use fixed::FixedExecutor;
@@ -60,6 +61,7 @@ pub use handle::JobHandle;
 pub use inline::InlineExecutor;
 pub use job::{Job, Priority};
 pub use panic::{PanicHook, PanicReport, Payload};
+pub use rejected::{Reason, Rejected};
 pub use report::{RunningJob, ShutdownReport};
 #[cfg(not(loom))]
 pub use serial::Serial;

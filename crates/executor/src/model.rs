@@ -49,7 +49,7 @@ impl Pool {
         }
     }
 
-    /// Hands a job in from outside, as `Core::execute` does; false if it is refused.
+    /// Hands a job in from outside, as `WorkerPool::execute` does; false if it is refused.
     pub fn execute(&self) -> bool {
         if let Some(gate) = &self.gate {
             while !gate.try_enter() {
@@ -72,7 +72,7 @@ impl Pool {
         let _ = self.sleep.notify();
     }
 
-    /// Closes the pool, as `Core::shutdown` does.
+    /// Closes the pool, as `WorkerPool::shutdown` does.
     pub fn shutdown(&self) {
         self.ledger.close();
         self.sleep.wake_all();

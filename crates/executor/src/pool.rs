@@ -18,11 +18,11 @@ use ropewalk_sync::atomic::Ordering;
 
 use crate::config::{Config, WhenFull};
 use crate::delayed::{Delayed, Keeper, Key};
-use crate::error::{Reason, Rejected};
 use crate::gate::Gate;
 use crate::job::{Job, Priority};
 use crate::ledger::{Intake, Ledger, Tally};
 use crate::panic::{PanicReport, contain, message_of};
+use crate::rejected::{Reason, Rejected};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::sleep::{Notified, Sleep};
 use crate::statistics::Statistics;
@@ -45,12 +45,12 @@ pub(crate) struct Size {
 }
 
 /// A pool, shared by its handle and its threads.
-pub(crate) struct Core {
+pub(crate) struct WorkerPool {
     config: Config,
     size: Size,
     /// The fork generation that the threads belong to.
     generation: u64,
-    me: Weak<Core>,
+    me: Weak<WorkerPool>,
     queues: Queues,
     slots: Box<[Slot]>,
     sleep: Sleep,
@@ -63,7 +63,7 @@ pub(crate) struct Core {
     hook_panics: AtomicU64,
 }
 
-impl Core {
+impl WorkerPool {
     /// Starts the pool with its least number of workers.
     pub(crate) fn start(config: Config, size: Size) -> ropewalk_base::Result<Arc<Self>> {
         let generation = process::fork_generation();
@@ -318,7 +318,7 @@ impl Core {
     }
 }
 
-impl Keeper for Core {
+impl Keeper for WorkerPool {
     fn withdraw(&self, key: Key) -> Option<Job> {
         if self.forked() {
             return None;

@@ -9,7 +9,7 @@ use ropewalk_sync::Parker;
 use crate::sleep::{Sleep, Slept};
 
 pub(crate) struct Seat {
-    bed: Arc<Parker>,
+    parker: Arc<Parker>,
     /// Whether `Sleep` counts this worker as a searcher.
     searching: Cell<bool>,
 }
@@ -17,11 +17,11 @@ pub(crate) struct Seat {
 impl Seat {
     /// For the calling thread, which whoever started it has counted as a searcher.
     pub(crate) fn of_searcher() -> Self {
-        Self { bed: Parker::current(), searching: Cell::new(true) }
+        Self { parker: Parker::current(), searching: Cell::new(true) }
     }
 
-    pub(crate) fn bed(&self) -> &Arc<Parker> {
-        &self.bed
+    pub(crate) fn parker(&self) -> &Arc<Parker> {
+        &self.parker
     }
 
     /// Whether the worker is a searcher, or may become one.
@@ -45,6 +45,6 @@ impl Seat {
         timeout: Option<Duration>,
         ready: impl FnOnce() -> bool,
     ) -> Slept {
-        sleep.sleep(&self.bed, self.searching.replace(true), timeout, ready)
+        sleep.sleep(&self.parker, self.searching.replace(true), timeout, ready)
     }
 }

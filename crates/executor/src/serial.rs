@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use ropewalk_sync::{Event, Mutex, MutexGuard};
 
 use crate::delayed::Delayed;
-use crate::error::{Reason, Rejected};
 use crate::executor::Executor;
-use crate::job::{Context, Job, Priority, Ran, Unobserved};
+use crate::job::{Job, Priority};
 use crate::panic::contain;
+use crate::rejected::{Reason, Rejected};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::wait;
+use crate::work::{Context, Ran, Unobserved};
 use crate::work::{Runnable, Work};
 
 /// After so many jobs the queue goes to the back of its executor's.
@@ -49,22 +50,22 @@ const JOBS_A_TURN: usize = 64;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Serial(Arc<Shared>);
+pub struct Serial(Arc<SerialQueue>);
 
-struct Shared {
+struct SerialQueue {
     executor: Arc<dyn Executor>,
-    state: Mutex<State>,
+    state: Mutex<SerialState>,
     /// For those who wait until nothing is left.
     rest: Event,
 }
 
 #[derive(Default)]
-struct State {
+struct SerialState {
     jobs: VecDeque<(u64, Work)>,
     next: u64,
     /// The thread whose turn it is, and what it runs.
     turn: Option<(Thread, &'static str)>,
-    /// Turns that the executor is known to have accepted, and turns that have begun. While more are accepted
+    /// SerialState that the executor is known to have accepted, and turns that have begun. While more are accepted
     /// than begun, one is to come. A turn may begin before its acceptance is noted; then one too many is
     /// handed in later, which finds nothing to do.
     accepted: u64,
@@ -75,7 +76,7 @@ struct State {
     panicked: u64,
 }
 
-impl State {
+impl SerialState {
     fn at_rest(&self) -> bool {
         self.jobs.is_empty() && self.turn.is_none() && self.delayed == 0
     }
@@ -83,18 +84,22 @@ impl State {
 
 /// A delayed job of the queue: counted until it takes its place or is dropped.
 struct Waiting {
-    shared: Arc<Shared>,
+    shared: Arc<SerialQueue>,
     job: Option<Work>,
 }
 
 impl Serial {
     /// A queue on this executor.
     pub fn new(executor: Arc<dyn Executor>) -> Self {
-        Self(Arc::new(Shared { executor, state: Mutex::new(State::default()), rest: Event::new() }))
+        Self(Arc::new(SerialQueue {
+            executor,
+            state: Mutex::new(SerialState::default()),
+            rest: Event::new(),
+        }))
     }
 }
 
-impl Shared {
+impl SerialQueue {
     /// Hands in a turn; what comes back is why not.
     fn ask_for_turn(self: &Arc<Self>) -> Result<(), Reason> {
         let turn = Work::new(Turn(Arc::clone(self)));
@@ -104,7 +109,7 @@ impl Shared {
     }
 
     /// Queues a job; its number, and whether a turn must be asked for.
-    fn push(&self, mut state: MutexGuard<'_, State>, work: Work) -> (u64, bool) {
+    fn push(&self, mut state: MutexGuard<'_, SerialState>, work: Work) -> (u64, bool) {
         let number = state.next;
         state.next += 1;
         state.jobs.push_back((number, work));
@@ -137,7 +142,7 @@ impl Shared {
 }
 
 /// The queue's turn on its executor, to which it reports its jobs' panics.
-struct Turn(Arc<Shared>);
+struct Turn(Arc<SerialQueue>);
 
 impl Runnable for Turn {
     fn run(self, context: &dyn Context) -> Ran {

@@ -50,9 +50,9 @@ pub(crate) struct Sleep {
     /// lock, so that it never differs from the list's length when the lock is free; both in one word, so that
     /// a producer needs one load.
     counts: AtomicU32,
-    /// The beds of those who sleep; the last to lie down, whose cache is the warmest, is the first to be
+    /// The parkers of the workers that sleep; the last one to park, whose cache is the warmest, is the first to be
     /// woken.
-    beds: Mutex<Vec<Arc<Parker>>>,
+    parked: Mutex<Vec<Arc<Parker>>>,
     /// No more than so many search of their own accord: the others' cores are wanted for work.
     search_limit: u32,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Sleep {
 impl Sleep {
     pub(crate) fn new(search_limit: usize) -> Self {
         let search_limit = u32::try_from(search_limit).unwrap_or(u32::MAX).clamp(1, SEARCHER - 1);
-        Self { counts: AtomicU32::new(0), beds: Mutex::new(Vec::new()), search_limit }
+        Self { counts: AtomicU32::new(0), parked: Mutex::new(Vec::new()), search_limit }
     }
 
     /// Sees to it that somebody finds the work that the caller has just put into a queue.
@@ -79,24 +79,24 @@ impl Sleep {
 
     #[cold]
     fn wake_one(&self) -> Notified {
-        let mut beds = self.beds.lock();
-        let Some(bed) = beds.pop() else { return Notified::AllBusy };
+        let mut parked = self.parked.lock();
+        let Some(parker) = parked.pop() else { return Notified::AllBusy };
         self.counts.fetch_add(SEARCHER - SLEEPER, Ordering::Relaxed);
-        drop(beds);
-        bed.unpark();
+        drop(parked);
+        parker.unpark();
         Notified::Woken
     }
 
     /// Wakes all, as searchers. Needs no fence: whoever lies down after this takes the lock after this, and
     /// looks then.
     pub(crate) fn wake_all(&self) {
-        let mut beds = self.beds.lock();
-        let woken = std::mem::take(&mut *beds);
+        let mut parked = self.parked.lock();
+        let woken = std::mem::take(&mut *parked);
         let count = u32::try_from(woken.len()).unwrap_or(0);
         self.counts.fetch_add(count.wrapping_mul(SEARCHER - SLEEPER), Ordering::Relaxed);
-        drop(beds);
-        for bed in woken {
-            bed.unpark();
+        drop(parked);
+        for parker in woken {
+            parker.unpark();
         }
     }
 
@@ -127,27 +127,27 @@ impl Sleep {
     /// the caller came as one.
     pub(crate) fn sleep(
         &self,
-        bed: &Arc<Parker>,
+        parker: &Arc<Parker>,
         searching: bool,
         timeout: Option<Duration>,
         ready: impl FnOnce() -> bool,
     ) -> Slept {
-        let mut beds = self.beds.lock();
-        beds.push(Arc::clone(bed));
+        let mut parked = self.parked.lock();
+        parked.push(Arc::clone(parker));
         self.counts
             .fetch_add(if searching { SLEEPER.wrapping_sub(SEARCHER) } else { SLEEPER }, Ordering::Relaxed);
-        drop(beds);
+        drop(parked);
         fence(Ordering::SeqCst);
         let is_ready = ready();
         if !is_ready {
-            bed.park(timeout);
+            parker.park(timeout);
         }
         // Every sleep ends under the lock: whether one was woken is asked there, not of the parker's token,
         // which may be an older one.
-        let mut beds = self.beds.lock();
-        let found = beds.iter().rposition(|other| Arc::ptr_eq(other, bed));
+        let mut parked = self.parked.lock();
+        let found = parked.iter().rposition(|other| Arc::ptr_eq(other, parker));
         if let Some(at) = found {
-            beds.remove(at);
+            parked.remove(at);
             self.counts.fetch_add(SEARCHER - SLEEPER, Ordering::Relaxed);
         }
         match (is_ready, found) {
@@ -203,10 +203,10 @@ mod tests {
 
     #[test]
     fn whoever_finds_something_to_do_comes_back_as_a_searcher() {
-        let (sleep, bed) = (Sleep::new(1), Arc::new(Parker::new()));
+        let (sleep, parker) = (Sleep::new(1), Arc::new(Parker::new()));
         let seen = |searching: bool| {
             let mut seen = (9, 9);
-            let slept = sleep.sleep(&bed, searching, None, || {
+            let slept = sleep.sleep(&parker, searching, None, || {
                 seen = counts(&sleep);
                 true
             });
@@ -221,13 +221,13 @@ mod tests {
 
     #[test]
     fn who_wakes_by_itself_and_who_is_woken() {
-        let (sleep, bed) = (Sleep::new(1), Arc::new(Parker::new()));
-        let slept = sleep.sleep(&bed, false, Some(Duration::from_millis(1)), || false);
+        let (sleep, parker) = (Sleep::new(1), Arc::new(Parker::new()));
+        let slept = sleep.sleep(&parker, false, Some(Duration::from_millis(1)), || false);
         assert_eq!((slept, counts(&sleep)), (Slept::ByItself, (0, 1)));
         assert!(sleep.end_search());
         for all in [false, true] {
             // Woken between its look and its sleep: the token is there before it lies down.
-            let slept = sleep.sleep(&bed, false, None, || {
+            let slept = sleep.sleep(&parker, false, None, || {
                 if all {
                     sleep.wake_all();
                 } else {

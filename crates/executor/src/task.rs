@@ -18,7 +18,7 @@ use ropewalk_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use ropewalk_sync::{Event, TurnCell};
 
 use crate::error::JobError;
-use crate::job::{Context, Ran};
+use crate::work::{Context, Ran};
 use crate::work::{Label, Runnable};
 
 const WAITING: u32 = 0;

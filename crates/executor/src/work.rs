@@ -4,13 +4,37 @@
 //! thread and freed by another, which is what allocators are worst at: it took over half of the time of an empty
 //! job. So what fits into two words lies there itself, and only what does not is boxed.
 
-use std::any::type_name;
+use std::any::{Any, type_name};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::job::{Context, Ran};
 use crate::panic::contain;
+
+/// How a job went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Ran {
+    /// To its end.
+    Done,
+    /// Into a panic, which the context has been told.
+    Panicked,
+    /// Not at all: it was cancelled, or a thread that joined it has run it.
+    Skipped,
+}
+
+/// The thread that runs a job, as the job's wrapping sees it.
+pub(crate) trait Context {
+    /// Reports a panic. Does not panic itself.
+    fn panicked(&self, job: &'static str, payload: &(dyn Any + Send));
+}
+
+/// For a job that no executor runs.
+pub(crate) struct Unobserved;
+
+impl Context for Unobserved {
+    fn panicked(&self, _job: &'static str, _payload: &(dyn Any + Send)) {}
+}
 
 /// A job's name, as a function: one word, which a worker can show to others by one store.
 pub(crate) type Label = fn() -> &'static str;

@@ -13,23 +13,21 @@ use ropewalk_os::eventfd::EventFd;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_shm::channel::attention::{Attention, Wake};
+use ropewalk_sync::CacheLine;
 
 /// Bytes of a control page.
 pub const SIZE: usize = 4096;
 /// The longest that the parent sleeps without a look at the rings of a pool that has tasks, whatever the page says.
 pub const WATCH: Duration = Duration::from_millis(500);
 
-#[repr(C, align(64))]
-struct Line<T>(T);
-
 #[repr(C)]
 struct Page {
     /// How the parent wants to be woken; see there for who writes it.
-    attention: Line<Attention>,
+    attention: CacheLine<Attention>,
     /// Lanes that have a task: written by the parent, read by workers that consider to spin.
-    load: Line<AtomicU32>,
+    load: CacheLine<AtomicU32>,
     /// Cores that this pool may count on: written once by the parent.
-    cores: Line<AtomicU32>,
+    cores: CacheLine<AtomicU32>,
 }
 
 /// One end of a pool's control page.

@@ -1,9 +1,15 @@
-//! A cell whose users take turns by a protocol of their own.
+//! Cells: one that has a cache line to itself, and one whose users take turns by a protocol of their own.
 
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
+
+/// What has a cache line to itself, so that two threads that write to neighbours do not slow each other. The layout is
+/// C's, for shared memory.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct CacheLine<T>(pub T);
 
 /// A cell whose users prove among themselves that they take turns; loom checks the proof.
 pub struct TurnCell<T>(UnsafeCell<T>);

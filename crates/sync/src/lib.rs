@@ -3,6 +3,7 @@
 //! | primitive | what it is |
 //! |---|---|
 //! | [`atomic`], [`Arc`], [`TurnCell`] | the seam: the standard library's, and loom's under `--cfg loom` |
+//! | [`CacheLine`] | what has a cache line to itself |
 //! | [`Mutex`], [`Condvar`] | the one mutex; it does not poison |
 //! | [`barrier`] | the asymmetric barrier: readers pay nothing, writers a system call |
 //! | [`futex::Futex`], [`futex::SleepFlag`] | a word that threads sleep on, of one process or of several |
@@ -42,7 +43,7 @@ pub use loom::sync::Arc;
 #[cfg(not(loom))]
 pub use std::sync::Arc;
 
-pub use cell::TurnCell;
+pub use cell::{CacheLine, TurnCell};
 pub use event::Event;
 pub use mutex::{Condvar, Mutex, MutexGuard};
 pub use parker::Parker;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Core, Worker};
+use super::{Worker, WorkerPool};
 
 thread_local!(static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) });
 
@@ -13,7 +13,7 @@ pub(crate) fn worker() -> Option<Rc<Worker>> {
 }
 
 /// Calls `act` with the worker that the calling thread is, if it is one of this pool.
-pub(super) fn with<R>(core: &Core, act: impl FnOnce(Option<&Worker>) -> R) -> R {
+pub(super) fn with<R>(core: &WorkerPool, act: impl FnOnce(Option<&Worker>) -> R) -> R {
     match worker() {
         Some(worker) if worker.is_of(core) => act(Some(&worker)),
         _ => act(None),

@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle};
 
 use ropewalk_sync::Mutex;
 
-use super::Core;
+use super::WorkerPool;
 use super::worker::Worker;
 
 pub(super) struct Roster {
@@ -52,7 +52,7 @@ impl Roster {
     }
 
     /// Starts a worker, unless there are enough or one is on its way that will do.
-    pub(super) fn add(&self, core: &Arc<Core>) -> io::Result<()> {
+    pub(super) fn add(&self, core: &Arc<WorkerPool>) -> io::Result<()> {
         let mut places = self.places.lock();
         let live = self.live.load(Ordering::Relaxed);
         if places.over || live >= core.size.max || (live >= core.size.min && core.sleep.searching() > 0) {
@@ -87,7 +87,7 @@ impl Roster {
     }
 
     /// Lets the worker of a slot go if there are more than the pool must have.
-    pub(super) fn retire(&self, core: &Core, at: usize) -> bool {
+    pub(super) fn retire(&self, core: &WorkerPool, at: usize) -> bool {
         let mut places = self.places.lock();
         let live = self.live.load(Ordering::Relaxed);
         if live <= core.size.min {

@@ -9,19 +9,19 @@ use std::time::Instant;
 
 use ropewalk_sync::{Condvar, Mutex};
 
-use super::Core;
+use super::WorkerPool;
 use crate::delayed::Key;
 use crate::job::Job;
 
 pub(super) struct Timer {
-    state: Mutex<State>,
+    state: Mutex<Schedule>,
     /// The first job has changed, or the pool has been closed.
     changed: Condvar,
     /// Jobs kept, for those who only want the number: a forked child must not lock.
     len: AtomicUsize,
 }
 
-struct State {
+struct Schedule {
     jobs: BTreeMap<Key, Job>,
     next: u64,
     started: bool,
@@ -30,12 +30,12 @@ struct State {
 
 impl Timer {
     pub(super) fn new() -> Self {
-        let state = State { jobs: BTreeMap::new(), next: 0, started: false, thread: None };
+        let state = Schedule { jobs: BTreeMap::new(), next: 0, started: false, thread: None };
         Self { state: Mutex::new(state), changed: Condvar::new(), len: AtomicUsize::new(0) }
     }
 
     /// Starts the thread, if that has not been done: most pools never need it.
-    pub(super) fn start(&self, core: &Arc<Core>) -> io::Result<()> {
+    pub(super) fn start(&self, core: &Arc<WorkerPool>) -> io::Result<()> {
         let mut state = self.state.lock();
         if !state.started {
             let shared = Arc::clone(core);
@@ -86,7 +86,7 @@ impl Timer {
         }
     }
 
-    fn run(&self, core: &Core) {
+    fn run(&self, core: &WorkerPool) {
         let mut state = self.state.lock();
         loop {
             let now = Instant::now();

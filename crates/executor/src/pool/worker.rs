@@ -12,12 +12,12 @@ use ropewalk_sync::spin::{AdaptiveSpin, has_other_cores};
 
 use super::queues::steal;
 use super::slot::Slot;
-use super::{Core, current};
-use crate::job::{Context, Ran};
+use super::{WorkerPool, current};
 use crate::panic::contain;
 use crate::seat::Seat;
 use crate::sleep::Slept;
 use crate::task::Outcome;
+use crate::work::{Context, Ran};
 use crate::work::{Label, Work};
 
 /// A worker that has started so many jobs of other priorities looks at the low ones first.
@@ -36,7 +36,7 @@ const HELP_DEPTH: u32 = 64;
 const ROB_EVERY: u32 = 8;
 
 pub(crate) struct Worker {
-    core: Arc<Core>,
+    core: Arc<WorkerPool>,
     at: usize,
     deque: Deque<Work>,
     seat: Seat,
@@ -58,7 +58,7 @@ enum Rest {
 
 impl Worker {
     /// A worker's life. It is counted as a searcher by whoever starts it.
-    pub(super) fn main(core: Arc<Core>, at: usize) {
+    pub(super) fn main(core: Arc<WorkerPool>, at: usize) {
         let deque = core.slots[at].move_in();
         let worker = Rc::new(Self {
             core,
@@ -100,7 +100,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn is_of(&self, core: &Core) -> bool {
+    pub(super) fn is_of(&self, core: &WorkerPool) -> bool {
         std::ptr::eq(&raw const *self.core, core)
     }
 
@@ -268,9 +268,9 @@ impl Worker {
                 self.leave_search();
                 return ready();
             }
-            event.listen(self.seat.bed());
+            event.listen(self.seat.parker());
             let _ = self.sleep(left, || ready() || self.core.has_work());
-            event.unlisten(self.seat.bed());
+            event.unlisten(self.seat.parker());
         }
     }
 

@@ -33,27 +33,27 @@ const PAGE: usize = 4096;
 
 /// A pair of cache lines: processors fetch them together.
 #[repr(C, align(128))]
-struct Line<T>(T);
+struct LinePair<T>(T);
 
 /// The words of a pipe.
 #[repr(C)]
-struct Shared {
+struct PipeWords {
     /// Bytes written; by the writer (release: they are there), read by the reader (acquire).
-    tail: Line<AtomicU64>,
+    tail: LinePair<AtomicU64>,
     /// Bytes read; by the reader (release: it is done with them), read by the writer (acquire).
-    head: Line<AtomicU64>,
+    head: LinePair<AtomicU64>,
     /// 1: the reader sleeps or is about to, and wants to be rung for. Set by the reader; swapped to 0 by the writer
     /// that rings.
-    armed: Line<AtomicU64>,
+    armed: LinePair<AtomicU64>,
     /// 1: the writer waits for room. Set by the writer; swapped to 0 by the reader that rings.
-    stuck: Line<AtomicU64>,
+    stuck: LinePair<AtomicU64>,
 }
 
 /// What stands for the mapping under the model checker: the words, and a cell for each byte, which is no atomic, so
 /// that loom sees an access that the words' orderings would allow.
 #[cfg(loom)]
 struct Model {
-    shared: Shared,
+    shared: PipeWords,
     bytes: Vec<UnsafeCell<u8>>,
 }
 
@@ -80,10 +80,10 @@ unsafe impl Sync for Model {}
 #[cfg(not(loom))]
 impl Memory {
     #[inline]
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &PipeWords {
         // SAFETY: the place is inside the first page of the mapping, aligned, and lives as long as the mapping, which
         // is held. All words are atomics, for which any bytes are good.
-        unsafe { &*self.map.as_ptr().add(self.places.0).cast::<Shared>() }
+        unsafe { &*self.map.as_ptr().add(self.places.0).cast::<PipeWords>() }
     }
 
     /// Copies bytes in at a position, of which so many are free.
@@ -127,13 +127,13 @@ impl Memory {
 #[cfg_attr(mutants, mutants::skip)]
 impl Memory {
     fn model(capacity: usize) -> Self {
-        let word = || Line(AtomicU64::new(0));
-        let shared = Shared { tail: word(), head: word(), armed: word(), stuck: word() };
+        let word = || LinePair(AtomicU64::new(0));
+        let shared = PipeWords { tail: word(), head: word(), armed: word(), stuck: word() };
         let bytes = (0..capacity).map(|_| UnsafeCell::new(0)).collect();
         Self { model: Arc::new(Model { shared, bytes }), capacity }
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &PipeWords {
         &self.model.shared
     }
 
@@ -204,7 +204,7 @@ impl End {
         let map = Arc::new(Mapping::map(fd, PAGE + 2 * capacity, Protection::ReadWrite)?);
         let pipe = |number: usize| Memory {
             map: Arc::clone(&map),
-            places: (number * size_of::<Shared>(), PAGE + number * capacity),
+            places: (number * size_of::<PipeWords>(), PAGE + number * capacity),
             capacity,
         };
         let (out, into) = if is_maker { (pipe(0), pipe(1)) } else { (pipe(1), pipe(0)) };

@@ -22,6 +22,7 @@ use ropewalk_base::error;
 use ropewalk_base::{Code, Error, Result};
 #[cfg(not(loom))]
 use ropewalk_os::mmap::Mapping;
+use ropewalk_sync::CacheLine;
 use ropewalk_sync::atomic::{AtomicU64, Ordering, fence};
 use ropewalk_sync::futex::{Shared, SleepFlag};
 #[cfg(loom)]
@@ -66,21 +67,18 @@ impl Header {
     }
 }
 
-#[repr(C, align(64))]
-struct Line<T>(T);
-
 /// The words of a ring that both sides touch, a cache line each.
 #[repr(C)]
 struct RingWords {
     /// Bytes consumed; written by the consumer (release: it is done with them), read by the producer
     /// (acquire).
-    head: Line<AtomicU64>,
+    head: CacheLine<AtomicU64>,
     /// Bytes produced; written by the producer (release: they are complete), read by the consumer (acquire).
-    tail: Line<AtomicU64>,
+    tail: CacheLine<AtomicU64>,
     /// 1 while the consumer sleeps, or is about to; swapped to 0 by the producer that wakes it.
-    sleep: Line<SleepFlag<Shared>>,
+    sleep: CacheLine<SleepFlag<Shared>>,
     /// The same for a producer that waits for room.
-    full: Line<SleepFlag<Shared>>,
+    full: CacheLine<SleepFlag<Shared>>,
 }
 
 /// The shared numbers make no sense: the peer is faulty or hostile.
@@ -225,10 +223,10 @@ impl RingMemory {
     #[cfg_attr(mutants, mutants::skip)]
     pub fn model(capacity: usize) -> Self {
         let shared = RingWords {
-            head: Line(AtomicU64::new(0)),
-            tail: Line(AtomicU64::new(0)),
-            sleep: Line(SleepFlag::new()),
-            full: Line(SleepFlag::new()),
+            head: CacheLine(AtomicU64::new(0)),
+            tail: CacheLine(AtomicU64::new(0)),
+            sleep: CacheLine(SleepFlag::new()),
+            full: CacheLine(SleepFlag::new()),
         };
         let words = (0..capacity / 8).map(|_| AtomicU64::new(0)).collect();
         let places = (0..capacity / RECORD_ALIGN).map(|_| UnsafeCell::new(())).collect();

@@ -10,7 +10,7 @@
 
 use ropewalk_sync::atomic::AtomicU32;
 use ropewalk_sync::futex::{Shared, SleepFlag};
-use ropewalk_sync::{Mutex, MutexGuard};
+use ropewalk_sync::{CacheLine, Mutex, MutexGuard};
 
 mod hub;
 mod port;
@@ -41,23 +41,20 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Memory is set aside and given back by whole pages.
 const PAGE: usize = 4096;
 
-#[repr(C, align(64))]
-struct Line<T>(T);
-
 #[repr(C)]
-struct Head {
+struct HubWords {
     /// The shape, written by the hub before anybody else has the segment.
-    magic: Line<[AtomicU32; 3]>,
+    magic: CacheLine<[AtomicU32; 3]>,
     /// The hub sleeps on it; ports wake it.
-    bell: Line<SleepFlag<Shared>>,
+    bell: CacheLine<SleepFlag<Shared>>,
     /// 1 once the hub sends nothing any more. Written by the hub (release, after its last record), read by ports
     /// (acquire, before they look at their rings).
-    closed: Line<AtomicU32>,
+    closed: CacheLine<AtomicU32>,
 }
 
 /// A port's words.
 #[repr(C, align(64))]
-struct Slot {
+struct PortWords {
     /// The process that has the port, 0 for nobody. Taken by the port (compare and exchange from 0), given back by
     /// the hub, once the process is gone or has left.
     pid: AtomicU32,
@@ -81,7 +78,7 @@ struct Layout {
 impl Layout {
     /// Bytes before the rings.
     fn front(slots: usize) -> usize {
-        (size_of::<Head>() + slots * size_of::<Slot>()).next_multiple_of(PAGE)
+        (size_of::<HubWords>() + slots * size_of::<PortWords>()).next_multiple_of(PAGE)
     }
 
     /// Bytes of one port's two rings.
@@ -93,18 +90,18 @@ impl Layout {
         Self::front(slots) + slots * Self::pair(ring)
     }
 
-    fn head(&self) -> Result<&Head> {
+    fn head(&self) -> Result<&HubWords> {
         let start = self.segment.data()?;
         // SAFETY: whoever made this layout has checked that the segment is as long as `required` says; its data are
-        // page-aligned and live as long as self; Head is atomics only.
-        Ok(unsafe { &*start.cast::<Head>() })
+        // page-aligned and live as long as self; HubWords is atomics only.
+        Ok(unsafe { &*start.cast::<HubWords>() })
     }
 
-    fn slot(&self, at: usize) -> Result<&Slot> {
+    fn slot(&self, at: usize) -> Result<&PortWords> {
         self.check(at)?;
         let start = self.segment.data()?;
-        // SAFETY: as above, with the index checked; Slot is atomics only, and as aligned as Head.
-        Ok(unsafe { &*start.add(size_of::<Head>() + at * size_of::<Slot>()).cast::<Slot>() })
+        // SAFETY: as above, with the index checked; PortWords is atomics only, and as aligned as HubWords.
+        Ok(unsafe { &*start.add(size_of::<HubWords>() + at * size_of::<PortWords>()).cast::<PortWords>() })
     }
 
     fn check(&self, at: usize) -> Result<()> {

@@ -70,7 +70,7 @@ impl Slab {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Holdings {
     slabs: HashMap<u64, Slab>,
     kept: Vec<Store>,
     kept_bytes: usize,
@@ -82,7 +82,7 @@ struct Inner {
 #[derive(Debug)]
 pub struct Arena {
     config: ArenaConfig,
-    inner: Mutex<Inner>,
+    holdings: Mutex<Holdings>,
     latest: Latest,
     next_lease: AtomicU64,
     /// Leases that have a segment of their own.
@@ -169,7 +169,7 @@ impl Arena {
     fn unattended(config: ArenaConfig) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             config,
-            inner: Mutex::default(),
+            holdings: Mutex::default(),
             latest: Latest::default(),
             next_lease: AtomicU64::new(1),
             own: AtomicUsize::new(0),
@@ -223,8 +223,8 @@ impl Arena {
         self.is_ours().then(|| self.me.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
+    fn lock(&self) -> MutexGuard<'_, Holdings> {
+        self.holdings.lock()
     }
 
     /// Copies `parts` into shared memory, each 64-byte aligned.

@@ -10,7 +10,7 @@ use ropewalk_sync::Mutex;
 use ropewalk_sync::atomic::{Ordering, fence};
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::{Head, Layout, MAGIC, PATIENCE, Receiver, lock_soon, offer, send};
+use super::{HubWords, Layout, MAGIC, PATIENCE, Receiver, lock_soon, offer, send};
 use crate::channel::ring::{Producer, RingMemory};
 use crate::memory::Segment;
 
@@ -54,7 +54,7 @@ impl Port {
     pub fn take(segment: Arc<Segment>, patience: Duration) -> Result<Self> {
         let size = usize::try_from(segment.size()).unwrap_or(0);
         let corrupt = || error!(Code::SharedMemoryCorrupt, "a segment holds no switchboard");
-        if size < size_of::<Head>() {
+        if size < size_of::<HubWords>() {
             return Err(corrupt());
         }
         let layout = Layout { segment, slots: 0, ring: 0 };
