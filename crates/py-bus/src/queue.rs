@@ -68,9 +68,9 @@ unsafe impl Send for State {}
 /// See the module.
 pub(super) struct Queue {
     state: Guarded<State>,
-    /// Changes when a receiver is woken, or a publisher that waits for room.
-    message_bell: Futex,
-    room_bell: Futex,
+    /// Wake-ups so far: of receivers, and of publishers that wait for room.
+    receiver_wakeups: Futex,
+    publisher_wakeups: Futex,
     pub(super) capacity: usize,
     pub(super) overflow: Overflow,
     /// Messages are pairs of their topic and what was published.
@@ -118,8 +118,8 @@ impl Queue {
     pub(super) fn new(capacity: usize, overflow: Overflow, topics: bool, feed: Option<Feed>) -> Self {
         Self {
             state: Guarded::new(State::default()),
-            message_bell: Futex::new(0),
-            room_bell: Futex::new(0),
+            receiver_wakeups: Futex::new(0),
+            publisher_wakeups: Futex::new(0),
             capacity,
             overflow,
             topics,
@@ -145,10 +145,10 @@ impl Queue {
         self.state.in_collection()
     }
 
-    fn bell(&self, side: Side) -> &Futex {
+    fn wakeups(&self, side: Side) -> &Futex {
         match side {
-            Side::Receivers => &self.message_bell,
-            Side::Publishers => &self.room_bell,
+            Side::Receivers => &self.receiver_wakeups,
+            Side::Publishers => &self.publisher_wakeups,
         }
     }
 
@@ -157,10 +157,10 @@ impl Queue {
         match (wake.thread, &self.feed) {
             (Some(Side::Receivers), Some(feed)) => feed.mailbox.wake(),
             (Some(side), _) => {
-                let bell = self.bell(side);
+                let wakeups = self.wakeups(side);
                 // Release: who sees the new number sees the queue as it was when the sleepers' mark was taken.
-                bell.fetch_add(1, Ordering::Release);
-                bell.wake_all();
+                wakeups.fetch_add(1, Ordering::Release);
+                wakeups.wake_all();
             }
             (None, _) => {}
         }
@@ -290,7 +290,7 @@ impl Queue {
         }
     }
 
-    /// Prepares a thread's sleep: the bell's number to sleep on, unless there is no need to.
+    /// Prepares a thread's sleep: the number of wake-ups to sleep on, unless there is no need to.
     pub(super) fn prepare(&self, side: Side) -> Option<u32> {
         if self.is_open(side) {
             return None;
@@ -307,7 +307,7 @@ impl Queue {
                 feed.mailbox.prepare()?
             }
             _ => {
-                let number = self.bell(side).load(Ordering::Acquire);
+                let number = self.wakeups(side).load(Ordering::Acquire);
                 drop(state);
                 number
             }
@@ -316,11 +316,11 @@ impl Queue {
         if self.is_open(side) { None } else { Some(number) }
     }
 
-    /// Sleeps until the bell rings. The thread is detached.
+    /// Sleeps until there is another wake-up. The thread is detached.
     pub(super) fn sleep(&self, side: Side, number: u32, timeout: Option<Duration>) -> Wait {
         match (&self.feed, side) {
             (Some(feed), Side::Receivers) => feed.mailbox.sleep(number, timeout),
-            _ => self.bell(side).wait_while(number, timeout),
+            _ => self.wakeups(side).wait_while(number, timeout),
         }
     }
 
