@@ -228,7 +228,11 @@ class TaskMethods(concurrent.futures.Executor):
         Cancel safety: cancelling the await cancels the task; one that is running in a worker process is ended. An await
         that is cancelled while it waits for room has submitted nothing.
         """
-        return await self._view()[0]._await(await self.submit_async(fn, *args, **kwargs))
+        pool, _ = self._view()
+        # A coroutine less where nothing has to be waited for.
+        waits = pool._waits_for_room
+        future = await self.submit_async(fn, *args, **kwargs) if waits else self.submit(fn, *args, **kwargs)
+        return await pool._await(cast("Future[T]", future))
 
     def options(
         self,
