@@ -110,33 +110,20 @@ class WorkerCrashed(PoolBroken):
     code = "RW-WORKER-CRASHED"
     remedy = "If the task may be run twice, give it `retries`. If the worker was killed for memory, run fewer workers."
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        signal: int | None = None,
-        exit_code: int | None = None,
-        pid: int = 0,
-        task: int | None = None,
-        attempt: int = 0,
-        call: str | None = None,
-        stack: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        #: The number of the signal that killed the worker, or `None`.
-        self.signal = signal
-        #: The worker's exit status, if it left by itself.
-        self.exit_code = exit_code
-        #: The worker's process id.
-        self.pid = pid
-        #: The task's number in its pool, as `TaskRecord.id`.
-        self.task = task
-        #: Which attempt at the task this was, from 1.
-        self.attempt = attempt
-        #: The function and its arguments, shortened, where they are small enough to be kept for this.
-        self.call = call
-        #: What `faulthandler` said of a segmentation fault and its like: the worker's last Python stack.
-        self.stack = stack
+    #: The number of the signal that killed the worker, or `None`.
+    signal: int | None = None
+    #: The worker's exit status, if it left by itself.
+    exit_code: int | None = None
+    #: The worker's process id.
+    pid: int = 0
+    #: The task's number in its pool, as `TaskRecord.id`.
+    task: int | None = None
+    #: Which attempt at the task this was, from 1.
+    attempt: int = 0
+    #: The function and its arguments, shortened, where they are small enough to be kept for this.
+    call: str | None = None
+    #: The worker's last Python stack, as `faulthandler` printed it after a segmentation fault and its like.
+    stack: str | None = None
 
 
 class PoolNested(PoolError):
@@ -169,21 +156,12 @@ class TaskTimeout(RopewalkError, TimeoutError):
     code = "RW-TIMEOUT"
     remedy = "Raise the limit or split the task. `phase` says whether the task had started."
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        seconds: float | None = None,
-        phase: str = "running",
-        limit: str = "task_timeout",
-    ) -> None:
-        super().__init__(message)
-        #: ``"task_timeout"`` or ``"deadline"``: the limit that was overrun.
-        self.limit = limit
-        #: That limit in seconds.
-        self.seconds = seconds
-        #: ``"queued"`` if the task was never started, else ``"running"``.
-        self.phase = phase
+    #: The limit that the task exceeded: ``"task_timeout"`` or ``"deadline"``.
+    limit: str = "task_timeout"
+    #: That limit in seconds.
+    seconds: float | None = None
+    #: ``"queued"`` if the task was never started, else ``"running"``.
+    phase: str = "running"
 
 
 class EncodeError(RopewalkError, pickle.PicklingError):

@@ -93,3 +93,20 @@ def test_errors_of_the_system_have_numbers() -> None:
             again = pickle.loads(pickle.dumps(error))
             assert (type(again), str(again), again.errno) == (value, "it is full", error.errno)
     assert pickle.loads(pickle.dumps(_errors.SystemCallFailed("no", 13))).errno == 13
+
+
+def test_fields_of_errors_survive_a_pickle() -> None:
+    crashed = _errors.WorkerCrashed("it died")
+    assert (crashed.signal, crashed.pid, crashed.attempt) == (None, 0, 0)
+    crashed.signal, crashed.pid = 9, 4711
+    again = pickle.loads(pickle.dumps(crashed))
+    assert (str(again), again.signal, again.pid, again.stack) == ("it died", 9, 4711, None)
+    late = _errors.TaskTimeout("it was late")
+    late.phase, late.seconds = "queued", 2.5
+    again = pickle.loads(pickle.dumps(late))
+    assert (str(again), again.limit, again.phase, again.seconds) == (
+        "it was late",
+        "task_timeout",
+        "queued",
+        2.5,
+    )
