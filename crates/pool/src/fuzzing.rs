@@ -12,9 +12,9 @@ use ropewalk_sync::Mutex;
 
 use crate::backend::processes::ProcessPool;
 use crate::clock;
+use crate::codec::table::{self, Entry, Part};
 use crate::config::{Config, OnCrash, OnFull, Spawn};
 use crate::control::{self, Control};
-use crate::frame::{self, Entry, Part};
 use crate::function::Function;
 use crate::lane::LaneLayout;
 use crate::passing;
@@ -151,7 +151,7 @@ fn submit(
         let (segment, generation) = (lease.segment().id(), lease.generation());
         Payload {
             flags: flags::DESCRIBED | flags::LEASED,
-            bytes: frame::encode(
+            bytes: table::write(
                 lease.id(),
                 &[Part::Placed(Entry { segment, generation, offset, length })],
                 &[],
@@ -230,7 +230,7 @@ impl Hostile {
                     offset: u64::from(a),
                     length: u64::from(b),
                 };
-                let table = frame::encode(0, &[Part::Placed(entry), Part::Inline(&[b; 9])], &[entry]);
+                let table = table::write(0, &[Part::Placed(entry), Part::Inline(&[b; 9])], &[entry]);
                 let _ = end.try_reply(kind::DONE, flags::DESCRIBED, self.started, 1, &[&table]);
             }
             4 => {

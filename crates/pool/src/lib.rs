@@ -5,11 +5,11 @@
 
 mod backend;
 mod clock;
+pub mod codec;
 mod config;
 pub mod control;
 mod engine;
 pub mod events;
-pub mod frame;
 mod function;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

@@ -5,7 +5,7 @@ mod rust_workers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_pool::frame::{self, Part, Table};
+use ropewalk_pool::codec::table::{self, Part, Table};
 use ropewalk_pool::wire::{flags, kind};
 use ropewalk_pool::{
     Config, Failure, OnCrash, OnFull, Options, Outcome, Refused, Sleeper, Task, Waited, WorkerState,
@@ -244,7 +244,7 @@ fn a_described_answer_comes_with_its_parts() {
     let pool = Pool::new(config(1));
     for parts in [&[&b"stream"[..]][..], &[b"stream", b"", &[7; 1000]]] {
         let inline: Vec<_> = parts.iter().map(|part| Part::Inline(part)).collect();
-        let frame = rust_workers::hex(&frame::encode(0, &inline, &[]));
+        let frame = rust_workers::hex(&table::write(0, &inline, &[]));
         let task = pool.submit(&format!("say {} {} own 5 {frame}", kind::DONE, flags::DESCRIBED));
         pool.wait(&task);
         let Some(Outcome::Replied(reply)) = task.outcome() else { panic!("{:?}", task.outcome()) };

@@ -5,7 +5,7 @@ mod rust_workers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_pool::frame::{self, Entry, Part};
+use ropewalk_pool::codec::table::{self, Entry, Part};
 use ropewalk_pool::wire::{flags, kind};
 use ropewalk_pool::{Failure, LaneLayout, Options, Outcome, Sleeper, Task, Waited};
 use rust_workers::{Pool, config, hex};
@@ -123,7 +123,7 @@ fn whatever_is_sent_over_the_socket() {
     let mut numbers = Numbers(9);
     let pool = Pool::new(config(2));
     let entry = Entry { segment: 77, generation: 1, offset: 0, length: 10 };
-    let named = hex(&frame::encode(0, &[Part::Placed(entry)], &[]));
+    let named = hex(&table::write(0, &[Part::Placed(entry)], &[]));
     let ask = |pool: &Pool| {
         // A reply that names a segment, so that the parent reads the socket.
         let deed = format!("say {} {} own 0 {named}", kind::DONE, flags::DESCRIBED);
@@ -169,7 +169,7 @@ fn whatever_a_table_says() {
     for _ in 0..60 {
         let mut pick = || odd[(numbers.next() % odd.len() as u64) as usize];
         let mut entry = || Entry { segment: pick(), generation: pick(), offset: pick(), length: pick() };
-        let table = frame::encode(0, &[Part::Placed(entry()), Part::Placed(entry())], &[entry()]);
+        let table = table::write(0, &[Part::Placed(entry()), Part::Placed(entry())], &[entry()]);
         survives(&pool, &format!("say {} {} own 0 {}", kind::DONE, flags::DESCRIBED, hex(&table)));
     }
 }

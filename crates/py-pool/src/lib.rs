@@ -1,11 +1,13 @@
 //! The two extension modules of a pool.
 //!
 //! `parent` is `ropewalk._core`, written with pyo3, for the main interpreter of the program. `worker` is
-//! `ropewalk._worker`, in the plain C API, which every interpreter may load. Both encode: `lending` and `shared` keep
-//! what lies in shared memory from being copied, `apart` joins the items of a chunk.
+//! `ropewalk._worker`, in the plain C API, which every interpreter may load. Both encode: what pickles becomes is
+//! `pool::codec`'s, and here is what it takes of Python.
 
-mod apart;
-mod lending;
+mod constants;
 pub mod parent;
-mod shared;
 pub mod worker;
+
+/// What opens an item of a chunk where it arrives.
+const OPEN_APART: ropewalk_pool::codec::chunk::Opener =
+    ropewalk_pool::codec::chunk::Opener { module: "ropewalk.pool.wire._serialize", function: "open_apart" };

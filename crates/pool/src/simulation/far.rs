@@ -8,8 +8,8 @@ use ropewalk_os::socket;
 use ropewalk_shm::memory::Segment;
 
 use super::dice::Dice;
+use crate::codec::table::{Entry, Table};
 use crate::control::Control;
-use crate::frame::{Entry, Table};
 use crate::wire::{flags, kind};
 use crate::worker::WorkerEnd;
 
@@ -214,7 +214,7 @@ impl Far {
 fn dangling(dice: &mut Dice) -> Vec<u8> {
     let entry =
         Entry { segment: dice.roll() | 1 << 60, generation: 1, offset: dice.roll(), length: dice.roll() };
-    crate::frame::encode(0, &[crate::frame::Part::Placed(entry)], &[])
+    crate::codec::table::write(0, &[crate::codec::Part::Placed(entry)], &[])
 }
 
 /// A task's tag, and the view that a worker has of arguments that lie in a segment.

@@ -12,9 +12,9 @@ use super::dice::Dice;
 use super::far::{Came, Far, pattern, tag_of};
 use crate::backend::processes::ProcessPool;
 use crate::clock;
+use crate::codec::table::{self, Entry, Part};
 use crate::config::{Config, OnCrash, OnFull, Spawn};
 use crate::control::Control;
-use crate::frame::{self, Entry, Part};
 use crate::function::Function;
 use crate::outcome::{Failure, Limit, Outcome};
 use crate::payload::Payload;
@@ -163,11 +163,8 @@ impl World {
             let lease = Arc::new(Arena::global().put_parts(&[&pattern(tag, length * 64)]).expect("room"));
             let (offset, length) = lease.ranges()[0];
             let (segment, generation) = (lease.segment().id(), lease.generation());
-            let bytes = frame::encode(
-                lease.id(),
-                &[Part::Placed(Entry { segment, generation, offset, length })],
-                &[],
-            );
+            let bytes =
+                table::write(lease.id(), &[Part::Placed(Entry { segment, generation, offset, length })], &[]);
             let segments = vec![Arc::clone(lease.segment())];
             let weak = Arc::downgrade(&lease);
             (

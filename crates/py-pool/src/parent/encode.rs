@@ -14,26 +14,16 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use ropewalk_pool::frame::{self, Entry, Part};
+use ropewalk_pool::codec::limits::LARGEST_TASK;
+use ropewalk_pool::codec::loans as lending;
+use ropewalk_pool::codec::{Frame, Item, Loans, chunk};
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::{Engine, Payload, Reply};
-use ropewalk_shm::memory::Lease;
 
 use super::{errors, local};
-use crate::apart;
-use crate::lending::{self, Loans};
-use crate::shared::Piece;
+use crate::OPEN_APART;
 use crate::worker::buffer as shared_buffer;
 use ropewalk_capi::object::Raised;
-
-/// Up to here, buffers are copied into the record; beyond, they go into a lease.
-const INLINE: usize = 16 * 1024;
-/// The largest payload of a record: a task ring takes half of its 128 KiB.
-const LARGEST: usize = 48 * 1024;
-
-/// Buffers larger than this are put by themselves, as long as a call has no more than `MOST_LARGE` of them.
-const LARGE: usize = 1 << 20;
-const MOST_LARGE: usize = 4;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Py<PyAny>>> = const { RefCell::new(Vec::new()) };
@@ -199,13 +189,9 @@ pub(crate) fn payload_apart(
     let stream = if matches!(plain, Ok(true)) {
         let items: Vec<_> = streams
             .iter()
-            .map(|(stream, buffers)| apart::Item {
-                stream: stream.as_bytes(),
-                buffers: *buffers,
-                went_well: None,
-            })
+            .map(|(stream, buffers)| Item { stream: stream.as_bytes(), buffers: *buffers, went_well: None })
             .collect();
-        joined = apart::join(&items);
+        joined = chunk::join(OPEN_APART, &items);
         &joined[..]
     } else {
         drop((streams, loans, buffers));
@@ -229,9 +215,9 @@ pub(crate) fn join_apart<'py>(
     let items: Vec<_> = streams
         .iter()
         .zip(counts)
-        .map(|(stream, buffers)| apart::Item { stream: stream.as_bytes(), buffers, went_well: None })
+        .map(|(stream, buffers)| Item { stream: stream.as_bytes(), buffers, went_well: None })
         .collect();
-    PyBytes::new(py, &apart::join(&items))
+    PyBytes::new(py, &chunk::join(OPEN_APART, &items))
 }
 
 /// Pickles something; gives what was lent meanwhile, and the buffers that were left out.
@@ -298,69 +284,31 @@ pub(crate) fn place(
     engine: &Engine,
     stream: &[u8],
     buffers: &[Py<PyAny>],
-    handles: Loans,
+    loans: Loans,
 ) -> PyResult<Payload> {
-    let Loans { segments, blocks } = &handles;
-    let (mut segments, blocks) = (segments.clone(), blocks.clone());
-    if buffers.is_empty() && stream.len() <= LARGEST {
+    if buffers.is_empty() && stream.len() <= LARGEST_TASK {
+        let Loans { segments, blocks } = loans;
         return Ok(Payload { bytes: stream.to_vec(), segments, blocks, ..Payload::default() });
     }
     let views: Vec<PyBuffer<u8>> =
         buffers.iter().map(|buffer| raw_view(buffer.bind(py))).collect::<PyResult<_>>()?;
     // SAFETY: each view is a C-contiguous run of len_bytes() bytes, and `views` keeps it exported until after the last
     // use of these slices. Its owner may write to it meanwhile; then the worker sees a torn array, as with any copy.
-    let slices: Vec<&[u8]> = views
-        .iter()
-        .map(|view| match view.len_bytes() {
-            0 => &[][..],
-            // SAFETY: as said above.
-            len => unsafe { std::slice::from_raw_parts(view.buf_ptr().cast::<u8>(), len) },
-        })
-        .collect();
-    let all: Vec<Piece<'_>> = std::iter::once(Piece::Copied(stream))
-        .chain(slices.into_iter().map(|slice| Piece::of(slice, &handles)))
-        .collect();
-    let total = all.iter().map(|piece| piece.copied().len()).sum::<usize>();
-    let mut parts = Vec::new();
-    for piece in &all {
-        piece.append(&mut parts, Part::Inline);
-    }
-    if total <= INLINE && frame::encoded_len(&parts, 0) <= LARGEST {
-        let bytes = frame::encode(0, &parts, &[]);
+    let slices = views.iter().map(|view| match view.len_bytes() {
+        0 => &[][..],
+        // SAFETY: as said above.
+        len => unsafe { std::slice::from_raw_parts(view.buf_ptr().cast::<u8>(), len) },
+    });
+    let frame = Frame::new(stream, slices, &loans);
+    let Loans { mut segments, blocks } = loans;
+    if let Some(bytes) = frame.inline(&[], LARGEST_TASK) {
         return Ok(Payload { flags: flags::DESCRIBED, bytes, segments, blocks, ..Payload::default() });
     }
-    // Large ones by themselves, for other tasks may be given them too. Each costs a descriptor: only if they are few.
-    let large = |piece: &Piece<'_>| piece.copied().len() > LARGE;
-    let few = all.iter().filter(|piece| large(piece)).count() <= MOST_LARGE;
-    let alone = |piece: &Piece<'_>| few && large(piece);
-    let put = || {
-        let rest = all.iter().filter(|piece| matches!(piece, Piece::Copied(_)) && !alone(piece));
-        let once = all.iter().filter(|piece| alone(piece));
-        let once =
-            once.map(|piece| engine.arena().put_once(piece.copied())).collect::<Result<Vec<_>, _>>()?;
-        let mut lease = engine.arena().put_parts(&rest.map(Piece::copied).collect::<Vec<_>>())?;
-        lease.keep_with_it(once.clone());
-        Ok((lease, once))
-    };
-    let lease = if total > 256 * 1024 { py.detach(put) } else { put() };
-    let (lease, once) = lease.map_err(|error: ropewalk_base::Error| errors::from_base(py, &error))?;
-    let place = |lease: &Lease, range: Option<&(u64, u64)>| {
-        let (segment, generation) = (lease.segment().id(), lease.generation());
-        let (offset, length) = range.copied().unwrap_or_default();
-        Part::Placed(Entry { segment, generation, offset, length })
-    };
-    let (mut ranges, mut leases) = (lease.ranges().iter(), once.iter());
-    let mut parts = Vec::new();
-    for piece in &all {
-        piece.append(&mut parts, |_| match alone(piece).then(|| leases.next()).flatten() {
-            Some(large) => place(large, large.ranges().first()),
-            None => place(&lease, ranges.next()),
-        });
-    }
-    let bytes = frame::encode(lease.id(), &parts, &[]);
-    segments.push(Arc::clone(lease.segment()));
-    segments.extend(once.iter().map(|large| Arc::clone(large.segment())));
-    let lease = Some(Arc::new(lease));
+    let put = || frame.lease(engine.arena());
+    let leased = if frame.is_long() { py.detach(put) } else { put() };
+    let leased = leased.map_err(|error| errors::from_base(py, &error))?;
+    segments.extend(leased.segments);
+    let (bytes, lease) = (leased.bytes, Some(Arc::new(leased.lease)));
     Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease, segments, blocks, kept: None })
 }
 

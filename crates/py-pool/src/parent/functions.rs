@@ -14,7 +14,8 @@ use ropewalk_sync::Mutex;
 
 use super::checks::Checks;
 use super::encode;
-use crate::lending::{self, Loans};
+use ropewalk_pool::codec::Loans;
+use ropewalk_pool::codec::loans as lending;
 
 /// Functions that are known by identity at once: each costs its pickle here, and itself in each worker.
 const MOST: usize = 1024;

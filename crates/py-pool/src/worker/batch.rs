@@ -7,22 +7,19 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
+use ropewalk_pool::codec::limits::{MOST_SEGMENTS_OF_CHUNK, MOST_VIEWS_OF_CHUNK};
+use ropewalk_pool::codec::{Item, Loans, chunk};
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::worker::FdChannel;
 
 use super::answer::{self, Answer};
 use super::serve::{Pickled, Tools, leave_if_forked};
-use crate::apart;
-use crate::lending::Loans;
+use crate::OPEN_APART;
+use crate::constants;
 use ropewalk_capi::object::{Object, Raised, take_exception};
 
 /// A batch that has met a failure, and has taken so long, is not run to its end.
 const LONG_FAILURE: Duration = Duration::from_millis(20);
-/// Segments that the results may refer to before the batch ends early: the next result may bring as many as an encoding
-/// may, and all have to fit into the socket.
-const MOST_SEGMENTS: usize = 16;
-/// Views of shared memory likewise.
-const MOST_VIEWS: usize = 256;
 
 /// What came of one input.
 enum Came {
@@ -82,7 +79,9 @@ impl Batch {
                 };
                 leave_if_forked(tools, forks, &result);
                 match result {
-                    Ok(value) if apart::is_constant(value.as_ptr()) => batch.came.push(Came::Constant(value)),
+                    Ok(value) if constants::is_constant(value.as_ptr()) => {
+                        batch.came.push(Came::Constant(value))
+                    }
                     Ok(value) => batch.take_down(tools, &value, at + 1 == count)?,
                     Err(Raised) => {
                         let error = take_exception();
@@ -97,7 +96,8 @@ impl Batch {
 
     fn is_full(&self) -> bool {
         !self.loans.segments.is_empty()
-            && (self.loans.segments.len() >= MOST_SEGMENTS || self.buffers.len() >= MOST_VIEWS)
+            && (self.loans.segments.len() >= MOST_SEGMENTS_OF_CHUNK
+                || self.buffers.len() >= MOST_VIEWS_OF_CHUNK)
     }
 
     /// Pickles a result. Its buffers are copied, unless nothing runs after it that could write to them.
@@ -187,18 +187,18 @@ impl Batch {
                 }
             }
         }
-        let items: Vec<apart::Item<'_>> = self
+        let items: Vec<Item<'_>> = self
             .came
             .iter()
             .filter_map(|came| match came {
                 Came::Constant(_) => None,
-                Came::Pickled { stream, buffers, ok } => Some(apart::Item {
+                Came::Pickled { stream, buffers, ok } => Some(Item {
                     stream: stream.as_bytes().unwrap_or_default(),
                     buffers: *buffers,
                     went_well: self.failed.then_some(*ok),
                 }),
             })
             .collect();
-        Object::bytes(&apart::join(&items))
+        Object::bytes(&chunk::join(OPEN_APART, &items))
     }
 }

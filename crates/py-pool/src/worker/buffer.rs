@@ -5,6 +5,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pyo3_ffi as ffi;
 use ropewalk_base::Code;
 use ropewalk_os::mmap::Mapping;
+use ropewalk_pool::codec::limits::{self, MOST_SHARED};
+use ropewalk_pool::codec::{Lent, Place, loans, places};
 
 use super::leases::{self, Looked};
-use crate::lending::{self, Lent, MOST_BUFFERS, Offered};
-use crate::shared::{self, Place};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{raise, raise_text};
 use ropewalk_capi::object::{Object, Raised};
@@ -71,7 +72,7 @@ struct Layout {
 fn count_in(held: &Held) {
     leases::enter(held.looked_into());
     if let Purpose::Shared(block) = &held.purpose {
-        shared::enter(&place(held, block.as_ref()));
+        places::enter(&place(held, block.as_ref()));
     }
 }
 
@@ -87,7 +88,7 @@ fn place(held: &Held, block: Option<&Arc<Block>>) -> Place {
 
 fn count_out(held: &Held) {
     if let Purpose::Shared(_) = held.purpose {
-        shared::leave(held.start as usize);
+        places::leave(held.start as usize);
     }
     leases::leave(held.looked_into());
 }
@@ -315,7 +316,7 @@ unsafe extern "C" fn enter(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
 ///
 /// When the encoding has lent too many segments.
 fn lend_place(place: &Place) -> Result<bool, Raised> {
-    match lending::lend(&place.segment, place.block.as_ref()) {
+    match loans::lend(&place.segment, place.block.as_ref()) {
         Lent::Yes => {
             if place.block.is_none() {
                 leases::pass_on((place.segment.id(), place.offset));
@@ -337,9 +338,29 @@ fn lend_place(place: &Place) -> Result<bool, Raised> {
 ///
 /// As [`lend_place`].
 pub(crate) fn lend_bytes(address: usize, length: usize) -> Result<Option<Place>, Raised> {
-    match shared::find(address, length) {
+    match places::find(address, length) {
         Some(place) => Ok(lend_place(&place)?.then_some(place)),
         None => Ok(None),
+    }
+}
+
+/// Where a buffer lies and how long it is, if a view of it can be had. If not, whoever takes its bytes will hit upon
+/// the same error, and report it.
+///
+/// # Safety
+///
+/// `buffer` is a live object, and the thread is attached to the interpreter.
+unsafe fn extent(buffer: *mut ffi::PyObject) -> Option<(usize, usize)> {
+    let mut view = MaybeUninit::<ffi::Py_buffer>::zeroed();
+    // SAFETY: GetBuffer fills the view if it returns 0, and then it is released once.
+    unsafe {
+        if ffi::PyObject_GetBuffer(buffer, view.as_mut_ptr(), ffi::PyBUF_FULL_RO) != 0 {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        let of = ((*view.as_ptr()).buf as usize, (*view.as_ptr()).len);
+        ffi::PyBuffer_Release(view.as_mut_ptr());
+        Some((of.0, usize::try_from(of.1).unwrap_or(0)))
     }
 }
 
@@ -354,14 +375,12 @@ pub(crate) fn lend_bytes(address: usize, length: usize) -> Result<Option<Place>,
 /// `buffer` is a live object, and the thread is attached to the interpreter.
 pub(crate) unsafe fn stays_in_stream(kept: usize, buffer: *mut ffi::PyObject) -> Result<bool, Raised> {
     // SAFETY: the caller's.
-    let bytes = match unsafe { lending::offered(kept, buffer) } {
-        Offered::Stays => return Ok(true),
-        Offered::Leaves(bytes) => bytes,
-    };
-    if let Some((address, length)) = bytes
-        && lend_bytes(address, length)?.is_some()
-        && kept >= MOST_BUFFERS / 2
-    {
+    let Some((address, length)) = (unsafe { extent(buffer) }) else { return Ok(false) };
+    let is_shared = || length > 0 && places::find(address, length).is_some();
+    if limits::stays_in_stream(kept, length, is_shared) {
+        return Ok(true);
+    }
+    if length > 0 && lend_bytes(address, length)?.is_some() && kept >= MOST_SHARED {
         let text = "a call or a result has more than 512 plain arrays that lie in shared memory. Send the shared array \
                     itself: its slices are not counted.";
         return Err(raise_text(Code::TooLarge, text));

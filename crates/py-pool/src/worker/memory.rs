@@ -8,11 +8,11 @@ use pyo3_ffi as ffi;
 
 use super::buffer::{self, Purpose};
 use super::{LINK, buffer_type, finish, indexing, result_type, serve};
-use crate::shared;
 use ropewalk_base::{Code, error};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise;
 use ropewalk_capi::object::{Object, Raised, detached};
+use ropewalk_pool::codec::places;
 use ropewalk_shm::memory::{Block, Segment};
 
 /// A buffer over a block of this process's own.
@@ -95,7 +95,7 @@ fn attached(
     segment.check_range(offset, length).map_err(|error| raise(&error))?;
     // SAFETY: the range was checked to lie inside the mapped data.
     let start = unsafe { segment.data().map_err(|error| raise(&error))?.add(offset as usize) };
-    let block = shared::find(start as usize, 0).and_then(|place| place.block);
+    let block = places::find(start as usize, 0).and_then(|place| place.block);
     buffer::make(buffer_type(module), segment, offset, length, Purpose::Shared(block))
 }
 
@@ -126,7 +126,7 @@ pub(super) unsafe extern "C" fn open_frame(
     // SAFETY: the format has checked that it is bytes.
     let opened = unsafe { Object::share(payload) }.and_then(|payload| {
         let bytes = payload.as_bytes().ok_or(Raised)?;
-        let table = ropewalk_pool::frame::Table::parse(bytes).map_err(|error| raise(&error))?;
+        let table = ropewalk_pool::codec::Table::parse(bytes).map_err(|error| raise(&error))?;
         let stream = table.entry(0).ok_or(Raised)?;
         let narrowed = result != 0 && may_narrow(&table, &stream);
         // SAFETY: a fresh list.
@@ -181,7 +181,7 @@ const READONLY_BUFFER: u8 = 0x98;
 
 /// Whether a result's stream may make a buffer read-only that is its receiver's to write. One that is not inline is
 /// not looked at.
-fn may_narrow(table: &ropewalk_pool::frame::Table<'_>, stream: &ropewalk_pool::frame::Entry) -> bool {
+fn may_narrow(table: &ropewalk_pool::codec::Table<'_>, stream: &ropewalk_pool::codec::Entry) -> bool {
     table.inline(stream).is_none_or(|bytes| memchr::memchr(READONLY_BUFFER, bytes).is_some())
 }
 
@@ -238,7 +238,7 @@ pub(super) unsafe extern "C" fn is_shared(
     let (mut address, mut length): (c_ulonglong, ffi::Py_ssize_t) = (0, 0);
     parse!(args, c"Kn:is_shared", address, length);
     let length = usize::try_from(length).unwrap_or(0);
-    let found = usize::try_from(address).is_ok_and(|address| shared::find(address, length).is_some());
+    let found = usize::try_from(address).is_ok_and(|address| places::find(address, length).is_some());
     // SAFETY: the thread is attached.
     unsafe { ffi::PyBool_FromLong(found.into()) }
 }

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use ropewalk_pool::frame::Table;
+use ropewalk_pool::codec::loans as lending;
+use ropewalk_pool::codec::{Loans, Table};
 use ropewalk_pool::wire::{flags, kind};
 use ropewalk_pool::worker::{FdChannel, Incoming, WorkerEnd};
 
 use super::answer::{self, Answer, Body};
 use super::batch::Batch;
 use super::{buffer, leases};
-use crate::lending::{self, Loans};
 use ropewalk_capi::errors::raise;
 use ropewalk_capi::object::{Object, Raised, detached, take_exception};
 

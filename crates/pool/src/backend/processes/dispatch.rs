@@ -11,8 +11,8 @@ use ropewalk_shm::memory::{Arena, Segment};
 use super::workers::Worker;
 use super::{ProcessPool, ProcessPoolState};
 use crate::clock;
+use crate::codec::table::{self, Entry, Part, Table};
 use crate::events::{self, What};
-use crate::frame::{self, Entry, Part, Table};
 use crate::function::Function;
 use crate::lane::{Sent, send_plain};
 use crate::outcome::{Failure, Outcome, Record, Reply};
@@ -544,7 +544,7 @@ impl Worker {
             });
         }
         let parts: Vec<Part<'_>> = copies.iter().map(|copy| Part::Inline(copy)).collect();
-        Ok((frame::encode(0, &parts, &[]), Vec::new()))
+        Ok((table::write(0, &parts, &[]), Vec::new()))
     }
 
     /// The segments that a reply's table names. The worker has passed each of them once for this reply; what it has

@@ -11,7 +11,7 @@ use ropewalk_pool::{Call, Outcome, Sleeper, Task};
 
 use super::laid::Laid;
 use super::{Flight, MapIterator, is_failure};
-use crate::apart;
+use crate::constants;
 use crate::parent::slot::{Slot, Turn};
 use crate::parent::{encode, errors, future, local};
 
@@ -207,7 +207,7 @@ impl MapIterator {
             // SAFETY: nobody else has the list, so it keeps its length and its items; each is a live object.
             let constant = || unsafe {
                 (0..items.len()).all(|at| {
-                    apart::is_constant(pyo3::ffi::PyList_GET_ITEM(items.as_ptr(), at.cast_signed()))
+                    constants::is_constant(pyo3::ffi::PyList_GET_ITEM(items.as_ptr(), at.cast_signed()))
                 })
             };
             let payload = if is_apart && !constant() {

@@ -522,7 +522,7 @@ fn answer_in_segments(scene: &Scene, worker: &mut Actor, parts: &[Vec<u8>]) -> A
             Part::Placed(Entry { segment: segment.id(), generation, offset: 0, length })
         })
         .collect();
-    worker.write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &frame::encode(0, &places, &[]));
+    worker.write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &table::write(0, &places, &[]));
     scene.tick();
     task
 }
@@ -566,7 +566,7 @@ fn a_result_that_could_not_be_taken_in_costs_nothing_else() {
     state.members.workers[0].as_mut().expect("there is one").received.push((1 << 50, Err(lost)));
     drop(state);
     let place = Part::Placed(Entry { segment: 1 << 50, generation: 1, offset: 0, length: 8 });
-    let answer = frame::encode(0, &[place], &[]);
+    let answer = table::write(0, &[place], &[]);
     workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 0, &answer);
     scene.tick();
     match task.outcome() {
@@ -587,7 +587,7 @@ fn a_segment_that_was_not_passed_ends_the_worker() {
     assert_eq!(workers[0].start(0), Some(task.id));
     scene.pass(MS * 5);
     let place = Part::Placed(Entry { segment: 1 << 50, generation: 1, offset: 0, length: 8 });
-    let answer = frame::encode(0, &[place], &[]);
+    let answer = table::write(0, &[place], &[]);
     workers[0].write(0, kind::DONE, flags::DESCRIBED, task.id, 3_000_000, &answer);
     scene.tick();
     assert!(scene.has_killed(&workers[0]));

@@ -1,4 +1,4 @@
-//! The descriptor table of a payload whose parts lie in more than one place.
+//! The descriptor table of a record's payload whose parts lie in more than one place.
 //!
 //! A frame is a pickle-5 stream and the buffers that travel out of band. Where one of them lies in a segment, the
 //! payload is a table: `{count: u32, handles: u32, lease: u64}` then `count` entries
@@ -166,8 +166,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Bytes that [`encode`] will produce for `parts` and so many handles.
-pub fn encoded_len(parts: &[Part<'_>], handles: usize) -> usize {
+/// Bytes that [`write`] will produce for `parts` and so many handles.
+pub fn written_len(parts: &[Part<'_>], handles: usize) -> usize {
     parts.iter().fold(HEAD + (parts.len() + handles) * ENTRY, |at, part| match part {
         Part::Inline(bytes) => at.next_multiple_of(ALIGN) + bytes.len(),
         Part::Placed(_) => at,
@@ -176,8 +176,8 @@ pub fn encoded_len(parts: &[Part<'_>], handles: usize) -> usize {
 
 /// Writes a table and the inline bytes of `parts` into one payload.
 /// `handles` name segments that the stream refers to by itself.
-pub fn encode(lease: u64, parts: &[Part<'_>], handles: &[Entry]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(encoded_len(parts, handles.len()));
+pub fn write(lease: u64, parts: &[Part<'_>], handles: &[Entry]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(written_len(parts, handles.len()));
     let count = parts.len() + handles.len();
     for number in [count, handles.len()] {
         out.extend_from_slice(&u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
@@ -221,8 +221,8 @@ mod tests {
     fn parts_come_back_as_written() {
         let placed = Entry { segment: 7, generation: 3, offset: 4096, length: 10 };
         let bytes =
-            encode(42, &[Part::Inline(b"stream"), Part::Placed(placed), Part::Inline(b"buffer")], &[placed]);
-        let table = Table::parse(&bytes).expect("a table that encode wrote");
+            write(42, &[Part::Inline(b"stream"), Part::Placed(placed), Part::Inline(b"buffer")], &[placed]);
+        let table = Table::parse(&bytes).expect("a table that was written");
         assert_eq!((table.lease(), table.len(), table.buffers().count()), (42, 4, 2));
         let entries: Vec<_> = table.entries().collect();
         assert_eq!(table.inline(&entries[0]), Some(&b"stream"[..]));
@@ -241,10 +241,10 @@ mod tests {
             (&[Part::Inline(&stream), Part::Placed(placed)][..], 2, 192 + 65),
             (&[Part::Placed(placed)][..], 0, 48),
         ] {
-            assert_eq!(encoded_len(parts, handles), length);
-            let bytes = encode(5, parts, &vec![placed; handles]);
+            assert_eq!(written_len(parts, handles), length);
+            let bytes = write(5, parts, &vec![placed; handles]);
             assert_eq!(bytes.len(), length);
-            let table = Table::parse(&bytes).expect("a table that encode wrote");
+            let table = Table::parse(&bytes).expect("a table that was written");
             assert_eq!((table.len(), table.handles()), (parts.len() + handles, handles));
             assert!(!table.is_empty());
             assert_eq!(table.buffers().count(), parts.len() - 1);
@@ -262,7 +262,7 @@ mod tests {
         let placed = Entry { segment: 7, generation: 3, offset: 64, length: 10 };
         assert!(!placed.is_shared() && placed.bytes() == 10);
         assert!(!Entry { segment: 0, ..shared }.is_shared());
-        let bytes = encode(1, &[Part::Inline(b"stream"), Part::Placed(placed)], &[]);
+        let bytes = write(1, &[Part::Inline(b"stream"), Part::Placed(placed)], &[]);
         let table = Table::parse(&bytes).expect("sound");
         let outside = Entry { segment: 0, generation: 0, offset: bytes.len() as u64, length: 0 };
         assert_eq!(table.inline(&placed), None);
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_table_that_makes_no_sense_is_refused() {
-        let bytes = encode(1, &[Part::Inline(b"stream")], &[]);
+        let bytes = write(1, &[Part::Inline(b"stream")], &[]);
         let with = |count: u32, handles: u32| {
             let mut bytes = bytes.clone();
             bytes[..4].copy_from_slice(&count.to_le_bytes());
@@ -291,13 +291,13 @@ mod tests {
     #[test]
     fn a_handle_names_a_segment() {
         let nowhere = Entry { segment: 0, generation: 0, offset: 0, length: 1 };
-        let bytes = encode(0, &[Part::Inline(b"stream")], &[nowhere]);
+        let bytes = write(0, &[Part::Inline(b"stream")], &[nowhere]);
         assert!(Table::parse(&bytes).is_err());
     }
 
     #[test]
     fn no_prefix_or_flipped_byte_crashes_the_reader() {
-        let bytes = encode(1, &[Part::Inline(b"stream"), Part::Inline(&[9; 100])], &[]);
+        let bytes = write(1, &[Part::Inline(b"stream"), Part::Inline(&[9; 100])], &[]);
         for end in 0..bytes.len() {
             let _ = Table::parse(&bytes[..end])
                 .map(|t| t.entries().filter_map(|e| t.inline(&e)).map(<[u8]>::len).sum::<usize>());
