@@ -15,7 +15,7 @@ use crate::backend::{Backend, Capabilities};
 use crate::function::Function;
 use crate::outcome::Failure;
 use crate::payload::Payload;
-use crate::pool::{Pool, Refused, Sleeper, Waited};
+use crate::pool::{Pool, Refused, WaitFor, Waited};
 use crate::statistics::Statistics;
 use crate::task::{Call, Options, Task};
 
@@ -133,7 +133,7 @@ of_every_pool! {
     fn forget_room(&self, room: &Arc<Task>);
 
     /// Blocks until `what` is there, driving the pool meanwhile. Call it with the interpreter released.
-    fn wait(&self, what: &Sleeper, deadline: Option<Instant>) -> Waited;
+    fn wait(&self, what: &WaitFor, deadline: Option<Instant>) -> Waited;
 
     /// Reads the results that are there, if nobody waits for them: for those who ask again and again and never wait.
     fn catch_up(&self);

@@ -39,7 +39,7 @@ pub use lane::LaneLayout;
 pub use locked::Opaque;
 pub use outcome::{Failure, Limit, Outcome, Phase, Record, Reply};
 pub use payload::Payload;
-pub use pool::{Refused, Sleeper, Waited};
+pub use pool::{Refused, WaitFor, Waited};
 pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 pub use task::{Call, Called, Options, Stage, Task};
 pub use zygote::ZygoteCommand;

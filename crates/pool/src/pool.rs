@@ -61,7 +61,7 @@ pub(crate) struct PoolState<B: Backend> {
     /// A thread that waits looks for answers.
     pub(crate) leader: bool,
     spin: AdaptiveSpin,
-    followers: Vec<(u64, Sleeper)>,
+    followers: Vec<(u64, WaitFor)>,
     next_follower: u64,
     pub(crate) timers: Timers,
     /// When the supervisor will look by itself.
@@ -83,7 +83,7 @@ pub(crate) struct PoolState<B: Backend> {
 
 /// What a thread waits for.
 #[derive(Clone, Debug)]
-pub enum Sleeper {
+pub enum WaitFor {
     /// That a task ends.
     Task(Arc<Task>),
     /// That the completed list is not empty.
@@ -118,8 +118,8 @@ pub enum Refused {
     Broken(Failure),
     /// The queue is full and the pool was told to reject.
     Full,
-    /// The queue is full: wait for [`Sleeper::Space`], then try again.
-    Wait,
+    /// The queue is full: wait for [`WaitFor::Space`], then try again.
+    MustWait,
     /// The process has forked since the pool was made.
     Forked,
     /// Another thread has the lock at the moment: submit again, and wait for it.
@@ -299,7 +299,8 @@ impl<B: Backend> Pool<B> {
             && state.queued() >= max
         {
             events::tell(&self.config.name, What::Saturated { queued: state.queued() });
-            let refused = if self.config.on_full == OnFull::Reject { Refused::Full } else { Refused::Wait };
+            let refused =
+                if self.config.on_full == OnFull::Reject { Refused::Full } else { Refused::MustWait };
             return Err(Box::new((call, refused)));
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ropewalk_pool::codec::table::{self, Part, Table};
 use ropewalk_pool::wire::{flags, kind};
 use ropewalk_pool::{
-    Config, Failure, OnCrash, OnFull, Options, Outcome, Refused, Sleeper, Task, Waited, WorkerState,
+    Config, Failure, OnCrash, OnFull, Options, Outcome, Refused, Task, WaitFor, Waited, WorkerState,
 };
 use rust_workers::{Pool, config};
 
@@ -200,12 +200,12 @@ fn whoever_waits_hears_of_it() {
     let first = running(&pool);
     let second = pool.submit("echo 2");
     assert!(second.watch());
-    assert!(matches!(pool.try_submit("echo 3", Options::default()), Err(Refused::Wait)));
+    assert!(matches!(pool.try_submit("echo 3", Options::default()), Err(Refused::MustWait)));
     let all = [
-        Sleeper::Task(Arc::clone(&second)),
-        Sleeper::Completed,
-        Sleeper::Any([Arc::clone(&first), Arc::clone(&second)].into()),
-        Sleeper::Space,
+        WaitFor::Task(Arc::clone(&second)),
+        WaitFor::Completed,
+        WaitFor::Any([Arc::clone(&first), Arc::clone(&second)].into()),
+        WaitFor::Space,
     ];
     for what in &all {
         assert_eq!(engine.wait(what, Some(Instant::now())), Waited::TimedOut, "{what:?}");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_pool::codec::table::{self, Entry, Part};
 use ropewalk_pool::wire::{flags, kind};
-use ropewalk_pool::{Failure, LaneLayout, Options, Outcome, Sleeper, Task, Waited};
+use ropewalk_pool::{Failure, LaneLayout, Options, Outcome, Task, WaitFor, Waited};
 use rust_workers::{Pool, config, hex};
 
 /// Not a test of its own: what a zygote runs.
@@ -29,7 +29,7 @@ impl Numbers {
 /// The task has ended: with its own answer, or by the end of its worker.
 fn ended(pool: &Pool, task: &Arc<Task>, answer: Option<&str>, what: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    let waited = pool.engine.wait(&Sleeper::Task(Arc::clone(task)), Some(deadline));
+    let waited = pool.engine.wait(&WaitFor::Task(Arc::clone(task)), Some(deadline));
     // A wait that runs into its deadline looks once more, and would find what nobody had told it of.
     assert!(waited == Waited::Ready && Instant::now() < deadline, "nobody answers after {what}");
     match (task.outcome(), answer) {

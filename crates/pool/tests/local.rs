@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_pool::{
     Call, Config, Engine, Failure, Finished, Limit, OnCrash, OnFull, Opaque, Options, Outcome, Phase,
-    Refused, Sleeper, Stage, Taken, Task, Waited,
+    Refused, Stage, Taken, Task, WaitFor, Waited,
 };
 use ropewalk_sync::Mutex;
 use ropewalk_sync::spin::AdaptiveSpin;
@@ -152,7 +152,7 @@ fn times_that_are_up_end_tasks_that_wait_and_tasks_that_run() {
     let deadline = || Options { deadline: Some(short), ..Options::default() };
     let timeout = || Options { timeout: Some(short), ..Options::default() };
     let waits = try_submit(&engine, 1, deadline()).expect("taken");
-    assert_eq!(engine.wait(&Sleeper::Task(Arc::clone(&waits)), soon()), Waited::Ready);
+    assert_eq!(engine.wait(&WaitFor::Task(Arc::clone(&waits)), soon()), Waited::Ready);
     let ended = |task: &Task| match task.outcome() {
         Some(Outcome::Failed(Failure::TimedOut(limit, phase))) => (*limit, *phase),
         other => panic!("{other:?}"),
@@ -161,11 +161,11 @@ fn times_that_are_up_end_tasks_that_wait_and_tasks_that_run() {
     // Its timeout does not count while it waits.
     let runs = try_submit(&engine, 2, timeout()).expect("taken");
     assert_eq!(
-        engine.wait(&Sleeper::Task(Arc::clone(&runs)), Some(Instant::now() + short * 2)),
+        engine.wait(&WaitFor::Task(Arc::clone(&runs)), Some(Instant::now() + short * 2)),
         Waited::TimedOut
     );
     let (taken, _) = take(&engine).expect("one");
-    assert_eq!(engine.wait(&Sleeper::Task(Arc::clone(&runs)), soon()), Waited::Ready);
+    assert_eq!(engine.wait(&WaitFor::Task(Arc::clone(&runs)), soon()), Waited::Ready);
     assert_eq!(ended(&runs), (Limit::Timeout, Phase::Running));
     answer(&engine, &taken, 20);
     assert_eq!(ended(&runs), (Limit::Timeout, Phase::Running), "it came too late");
@@ -174,7 +174,7 @@ fn times_that_are_up_end_tasks_that_wait_and_tasks_that_run() {
     let hour = Options { deadline: Some(Duration::from_secs(3600)), ..Options::default() };
     let long = try_submit(&engine, 3, hour).expect("taken");
     let soon_over = try_submit(&engine, 4, deadline()).expect("taken");
-    assert_eq!(engine.wait(&Sleeper::Any([long, soon_over].into()), soon()), Waited::Ready);
+    assert_eq!(engine.wait(&WaitFor::Any([long, soon_over].into()), soon()), Waited::Ready);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn who_cannot_block_is_told_of_room() {
 fn what_comes_back_needs_no_room() {
     let engine = engine(Config { max_queue: Some(1), ..config() });
     submit(&engine, 1);
-    assert!(matches!(try_submit(&engine, 2, Options::default()), Err(Refused::Wait)));
+    assert!(matches!(try_submit(&engine, 2, Options::default()), Err(Refused::MustWait)));
     let call = Call::Local(Mutex::new(Some(Opaque::new(2_u64))));
     assert!(engine.submit_again(call, 0, Options::default()).is_ok());
     engine.close(true);
@@ -231,7 +231,7 @@ fn a_pool_that_refuses_has_nobody_wait_for_room() {
 fn a_thread_waits_for_a_task_or_for_room() {
     let engine = engine(Config { max_queue: Some(1), ..config() });
     let first = submit(&engine, 1);
-    let what = Sleeper::AnyOrSpace([Arc::clone(&first)].into());
+    let what = WaitFor::AnyOrSpace([Arc::clone(&first)].into());
     assert_eq!(engine.wait(&what, Some(Instant::now())), Waited::TimedOut);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| engine.wait(&what, soon()));
@@ -250,14 +250,14 @@ fn a_thread_waits_for_a_task_or_for_room() {
 fn a_full_queue_has_room_when_a_task_is_taken() {
     for on_full in [OnFull::Block, OnFull::Reject] {
         let engine = engine(Config { max_queue: Some(2), on_full, ..config() });
-        assert_eq!(engine.wait(&Sleeper::Space, None), Waited::Ready);
+        assert_eq!(engine.wait(&WaitFor::Space, None), Waited::Ready);
         let (first, _second) = (submit(&engine, 1), submit(&engine, 2));
         let refused = try_submit(&engine, 3, Options::default()).expect_err("full");
         assert_eq!(matches!(refused, Refused::Full), on_full == OnFull::Reject);
-        assert_eq!(matches!(refused, Refused::Wait), on_full == OnFull::Block);
-        assert_eq!(engine.wait(&Sleeper::Space, Some(Instant::now())), Waited::TimedOut);
+        assert_eq!(matches!(refused, Refused::MustWait), on_full == OnFull::Block);
+        assert_eq!(engine.wait(&WaitFor::Space, Some(Instant::now())), Waited::TimedOut);
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| engine.wait(&Sleeper::Space, soon()));
+            let waiter = scope.spawn(|| engine.wait(&WaitFor::Space, soon()));
             let (taken, _) = take(&engine).expect("one");
             assert_eq!(waiter.join().expect("no panic"), Waited::Ready);
             answer(&engine, &taken, 1);
@@ -274,16 +274,16 @@ fn waiters_hear_of_what_they_wait_for() {
     let (first, second) = (submit(&engine, 1), submit(&engine, 2));
     assert!(second.watch());
     assert!(engine.take_completed().is_empty());
-    assert_eq!(engine.wait(&Sleeper::Completed, Some(Instant::now())), Waited::TimedOut);
+    assert_eq!(engine.wait(&WaitFor::Completed, Some(Instant::now())), Waited::TimedOut);
     assert_eq!(
-        engine.wait(&Sleeper::Any([Arc::clone(&first)].into()), Some(Instant::now())),
+        engine.wait(&WaitFor::Any([Arc::clone(&first)].into()), Some(Instant::now())),
         Waited::TimedOut
     );
     std::thread::scope(|scope| {
         let all = [
-            Sleeper::Task(Arc::clone(&second)),
-            Sleeper::Completed,
-            Sleeper::Any([Arc::clone(&first), Arc::clone(&second)].into()),
+            WaitFor::Task(Arc::clone(&second)),
+            WaitFor::Completed,
+            WaitFor::Any([Arc::clone(&first), Arc::clone(&second)].into()),
         ];
         let waiters: Vec<_> = all.map(|what| scope.spawn(|| (engine.wait(&what, soon()), what))).into();
         let (one, _) = take(&engine).expect("one");
@@ -387,7 +387,7 @@ fn a_grace_lets_what_runs_finish_and_then_ends_it() {
         engine.end(grace);
         assert!(waiting.is_done() && !task.is_done());
         if ends {
-            assert_eq!(engine.wait(&Sleeper::Task(Arc::clone(&task)), soon()), Waited::Ready);
+            assert_eq!(engine.wait(&WaitFor::Task(Arc::clone(&task)), soon()), Waited::Ready);
             assert!(matches!(task.outcome(), Some(Outcome::Failed(Failure::Terminated))));
         }
         raise(&engine, &taken, Some(1));

@@ -15,7 +15,7 @@ use crate::config::{Config, OnCrash, OnFull};
 use crate::engine::{Engine, Kind};
 use crate::locked::Opaque;
 use crate::outcome::{Failure, Limit, Outcome, Phase};
-use crate::pool::{Pool, Refused, Sleeper, Waited};
+use crate::pool::{Pool, Refused, WaitFor, Waited};
 use crate::task::{Call, Options, Task};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -107,7 +107,7 @@ impl<B: Tried> Tries<B> {
 
     fn wait(&self, task: &Arc<Task>) {
         let deadline = Some(Instant::now() + SOON);
-        let what = Sleeper::Task(Arc::clone(task));
+        let what = WaitFor::Task(Arc::clone(task));
         while self.pool.wait(&what, deadline) == Waited::Interrupted {}
         assert!(task.is_done(), "it has its end");
     }

@@ -319,7 +319,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, OnCrash, OnFull};
-    use crate::pool::{Sleeper, Waited};
+    use crate::pool::{WaitFor, Waited};
     use crate::task::Options;
 
     const SOON: Duration = Duration::from_secs(60);
@@ -366,7 +366,7 @@ mod tests {
 
     fn answer(engine: &Engine, task: &Arc<Task>) -> u64 {
         let deadline = Instant::now() + SOON;
-        while engine.wait(&Sleeper::Task(Arc::clone(task)), Some(deadline)) == Waited::Interrupted {}
+        while engine.wait(&WaitFor::Task(Arc::clone(task)), Some(deadline)) == Waited::Interrupted {}
         match task.outcome() {
             Some(Outcome::Local { value, .. }) => *value.downcast_ref().expect("a number"),
             other => panic!("no answer: {other:?}"),
@@ -419,9 +419,9 @@ mod tests {
         let engine = pool(1);
         let task = submit(&engine, 1);
         let soon = Instant::now() + Duration::from_millis(2);
-        let mut waited = engine.wait(&Sleeper::Task(Arc::clone(&task)), Some(soon));
+        let mut waited = engine.wait(&WaitFor::Task(Arc::clone(&task)), Some(soon));
         while waited == Waited::Interrupted {
-            waited = engine.wait(&Sleeper::Task(Arc::clone(&task)), Some(soon));
+            waited = engine.wait(&WaitFor::Task(Arc::clone(&task)), Some(soon));
         }
         assert_eq!(waited, Waited::TimedOut);
         engine.close(true);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_sync::futex::Wait;
 
-use super::{Lifecycle, Pool, PoolState, Sleeper, Waited};
+use super::{Lifecycle, Pool, PoolState, WaitFor, Waited};
 use crate::backend::Backend;
 use crate::clock;
 use crate::events::{self, What};
@@ -167,7 +167,7 @@ impl<B: Backend> Pool<B> {
 
     pub(crate) fn nudge_all(&self, state: &mut PoolState<B>) {
         for (_, sleeper) in &state.followers {
-            if let Sleeper::Task(task) = sleeper {
+            if let WaitFor::Task(task) = sleeper {
                 task.nudge();
             }
         }
@@ -350,7 +350,7 @@ mod tests {
             }
         }
         // The thread that waits: the supervisor has not looked.
-        assert_eq!(scene.engine.wait(&Sleeper::Task(task), None), Waited::Ready);
+        assert_eq!(scene.engine.wait(&WaitFor::Task(task), None), Waited::Ready);
         assert!(workers.iter_mut().all(|worker| worker.is_dismissed(0)));
     }
 

@@ -1,6 +1,6 @@
 //! Room in a queue with a limit, for those who cannot block until there is some: an event loop's tasks, for one.
 //!
-//! A thread sleeps until there is room ([`Sleeper::Space`]). A loop is given a task that nobody runs and that ends when
+//! A thread sleeps until there is room ([`WaitFor::Space`]). A loop is given a task that nobody runs and that ends when
 //! there is room, and watches it as it watches the tasks whose results it waits for. The room itself is nobody's:
 //! whoever is told submits, may find that another was faster, and asks again.
 
@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 
 use ropewalk_sync::Mutex;
 
-use super::{Pool, PoolState, Sleeper};
+use super::{Pool, PoolState, WaitFor};
 use crate::backend::Backend;
 use crate::config::OnFull;
 use crate::events::{self, What};
 use crate::outcome::{Outcome, Record};
 use crate::task::{Call, Options, Task};
 
-impl Sleeper {
+impl WaitFor {
     pub(crate) fn wants_space(&self) -> bool {
         matches!(self, Self::Space | Self::AnyOrSpace(_))
     }

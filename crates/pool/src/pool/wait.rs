@@ -9,7 +9,7 @@ use ropewalk_shm::channel::attention;
 use ropewalk_sync::futex::{Futex, Wait};
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::{Lifecycle, Pool, PoolState, Sleeper, Waited};
+use super::{Lifecycle, Pool, PoolState, WaitFor, Waited};
 use crate::backend::Backend;
 use crate::clock;
 use crate::locked::Guard;
@@ -21,12 +21,12 @@ thread_local! {
 }
 
 impl<B: Backend> Pool<B> {
-    pub(crate) fn is_ready(&self, what: &Sleeper) -> bool {
+    pub(crate) fn is_ready(&self, what: &WaitFor) -> bool {
         match what {
-            Sleeper::Task(task) => task.is_done(),
-            Sleeper::Completed => !self.completed.lock().is_empty(),
-            Sleeper::Space => false,
-            Sleeper::Any(tasks) | Sleeper::AnyOrSpace(tasks) => tasks.iter().any(|task| task.is_done()),
+            WaitFor::Task(task) => task.is_done(),
+            WaitFor::Completed => !self.completed.lock().is_empty(),
+            WaitFor::Space => false,
+            WaitFor::Any(tasks) | WaitFor::AnyOrSpace(tasks) => tasks.iter().any(|task| task.is_done()),
         }
     }
 
@@ -36,8 +36,8 @@ impl<B: Backend> Pool<B> {
     }
 
     /// See [`Engine::wait`](crate::Engine::wait).
-    pub(crate) fn wait(&self, what: &Sleeper, deadline: Option<Instant>) -> Waited {
-        if let (false, Sleeper::Task(task)) = (B::POLLED, what) {
+    pub(crate) fn wait(&self, what: &WaitFor, deadline: Option<Instant>) -> Waited {
+        if let (false, WaitFor::Task(task)) = (B::POLLED, what) {
             return self.wait_alone(task, deadline);
         }
         loop {
@@ -98,7 +98,7 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn follow(
         &self,
         mut state: Guard<'_, PoolState<B>>,
-        what: &Sleeper,
+        what: &WaitFor,
         deadline: Option<Instant>,
     ) -> Waited {
         let timeout = deadline.map(|at| at.saturating_duration_since(clock::now()));
@@ -108,18 +108,18 @@ impl<B: Backend> Pool<B> {
         let token = state.next_follower;
         state.next_follower += 1;
         state.followers.push((token, what.clone()));
-        let any_change = what.wants_space() || matches!(what, Sleeper::Any(_));
+        let any_change = what.wants_space() || matches!(what, WaitFor::Any(_));
         if any_change {
             state.change_waiters += 1;
         }
         let interrupted = match what {
-            Sleeper::Task(task) => {
+            WaitFor::Task(task) => {
                 let observed = task.prepare_sleep();
                 drop(state);
                 task.sleep(observed, timeout)
             }
-            Sleeper::Completed => self.sleep_on(state, &self.completed_word, what, timeout),
-            Sleeper::Space | Sleeper::Any(_) | Sleeper::AnyOrSpace(_) => {
+            WaitFor::Completed => self.sleep_on(state, &self.completed_word, what, timeout),
+            WaitFor::Space | WaitFor::Any(_) | WaitFor::AnyOrSpace(_) => {
                 self.sleep_on(state, &self.change_word, what, timeout)
             }
         };
@@ -139,7 +139,7 @@ impl<B: Backend> Pool<B> {
         &self,
         state: Guard<'_, PoolState<B>>,
         word: &Futex,
-        what: &Sleeper,
+        what: &WaitFor,
         timeout: Option<Duration>,
     ) -> bool {
         let observed = word.load(Ordering::Acquire);
@@ -153,7 +153,7 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn lead<'a>(
         &'a self,
         mut state: Guard<'a, PoolState<B>>,
-        what: &Sleeper,
+        what: &WaitFor,
         deadline: Option<Instant>,
         mut spin: AdaptiveSpin,
     ) -> Waited {
@@ -197,7 +197,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    pub(crate) fn is_there(&self, state: &PoolState<B>, what: &Sleeper) -> bool {
+    pub(crate) fn is_there(&self, state: &PoolState<B>, what: &WaitFor) -> bool {
         self.is_ready(what) || (what.wants_space() && self.has_space(state)) || state.is_over()
     }
 
@@ -211,9 +211,9 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn promote(&self, state: &mut PoolState<B>) {
         match state.followers.first() {
             None => {}
-            Some((_, Sleeper::Task(task))) => task.nudge(),
-            Some((_, Sleeper::Completed)) => Self::bump(&self.completed_word),
-            Some((_, Sleeper::Space | Sleeper::Any(_) | Sleeper::AnyOrSpace(_))) => {
+            Some((_, WaitFor::Task(task))) => task.nudge(),
+            Some((_, WaitFor::Completed)) => Self::bump(&self.completed_word),
+            Some((_, WaitFor::Space | WaitFor::Any(_) | WaitFor::AnyOrSpace(_))) => {
                 Self::bump(&self.change_word);
             }
         }
@@ -441,7 +441,7 @@ mod tests {
         let task = scene.task();
         assert_eq!(workers[0].start(0), Some(task.id));
         for limit in [Duration::ZERO, Duration::from_millis(20)] {
-            let (engine, what) = (Arc::clone(&scene.engine), Sleeper::Task(Arc::clone(&task)));
+            let (engine, what) = (Arc::clone(&scene.engine), WaitFor::Task(Arc::clone(&task)));
             // In a thread for which time passes.
             let leader = std::thread::spawn(move || {
                 let end = Instant::now() + limit;
@@ -461,7 +461,7 @@ mod tests {
             let tasks = [scene.task(), scene.task()];
             scene.engine.lock().spin = AdaptiveSpin::new();
             let engine = Arc::clone(&scene.engine);
-            let leader = std::thread::spawn(move || engine.wait(&Sleeper::Space, None));
+            let leader = std::thread::spawn(move || engine.wait(&WaitFor::Space, None));
             // The leader lets go of the lock to spin. The room that it waits for is no sight that ends the spin.
             let mut state = loop {
                 match scene.engine.state.try_lock() {

@@ -17,7 +17,7 @@ use ropewalk_pool::worker::WorkerEnd;
 use ropewalk_pool::zygote::server;
 use ropewalk_pool::{
     Call, Config, Control, Engine, Function, LaneLayout, OnCrash, OnFull, Options, Outcome, Payload, Refused,
-    Sleeper, Spawn, Task, Waited, ZygoteCommand, control,
+    Spawn, Task, WaitFor, Waited, ZygoteCommand, control,
 };
 
 const ZYGOTE: &str = "ROPEWALK_TEST_ZYGOTE";
@@ -214,7 +214,7 @@ impl Pool {
 
     pub(crate) fn wait(&self, task: &Arc<Task>) {
         let deadline = Some(Instant::now() + Duration::from_secs(20));
-        assert_eq!(self.engine.wait(&Sleeper::Task(Arc::clone(task)), deadline), Waited::Ready);
+        assert_eq!(self.engine.wait(&WaitFor::Task(Arc::clone(task)), deadline), Waited::Ready);
     }
 
     pub(crate) fn text(&self, task: &Arc<Task>) -> String {

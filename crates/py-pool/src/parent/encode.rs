@@ -1,4 +1,4 @@
-//! Calls into bytes, and replies back into objects.
+//! Calls into bytes.
 //!
 //! The C pickler goes first. `pool.wire._serialize` is the slow path: what it refuses, what belongs to `__main__`, and
 //! whatever lies in a segment.
@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -18,8 +17,9 @@ use ropewalk_pool::codec::limits::LARGEST_TASK;
 use ropewalk_pool::codec::loans as lending;
 use ropewalk_pool::codec::{Frame, Item, Loans, chunk};
 use ropewalk_pool::wire::flags;
-use ropewalk_pool::{Engine, Payload, Reply};
+use ropewalk_pool::{Engine, Payload};
 
+use super::decode::{is_refusal, serialize};
 use super::{errors, local};
 use crate::OPEN_APART;
 use crate::worker::buffer as shared_buffer;
@@ -44,7 +44,6 @@ fn keep_buffer(py: Python<'_>, buffer: Py<PyAny>) -> PyResult<bool> {
 
 struct Pickle {
     dumps: Py<PyAny>,
-    loads: Py<PyAny>,
     keep: Py<PyAny>,
     keywords: Py<PyTuple>,
     protocol: Py<PyAny>,
@@ -57,19 +56,11 @@ fn pickle(py: Python<'_>) -> PyResult<&Pickle> {
         let module = py.import("_pickle")?;
         Ok(Pickle {
             dumps: module.getattr("dumps")?.unbind(),
-            loads: module.getattr("loads")?.unbind(),
             keep: wrap_pyfunction!(keep_buffer, py)?.into_any().unbind(),
             keywords: PyTuple::new(py, ["buffer_callback"])?.unbind(),
             protocol: 5_i32.into_pyobject(py)?.into_any().unbind(),
         })
     })
-}
-
-fn serialize(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
-    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module =
-        MODULE.get_or_try_init(py, || py.import("ropewalk.pool.wire._serialize").map(Bound::unbind))?;
-    Ok(module.bind(py).clone())
 }
 
 fn dumps<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -86,13 +77,6 @@ fn dumps<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py
 
 fn mentions(stream: &[u8], name: &[u8]) -> bool {
     memchr::memmem::find(stream, name).is_some()
-}
-
-/// Whether an exception says that something cannot be pickled or unpickled in this way, so that another may be tried.
-/// An interrupt, an exit, a cancelled coroutine's end and a lack of memory say nothing of the kind: they leave the
-/// call.
-pub(crate) fn is_refusal(py: Python<'_>, error: &PyErr) -> bool {
-    error.is_instance_of::<PyException>(py) && !error.is_instance_of::<PyMemoryError>(py)
 }
 
 /// Whether the slow path has to look at it: it may refer to the program's own module, or have a connection in it.
@@ -315,37 +299,4 @@ pub(crate) fn place(
 /// The raw bytes of a `PickleBuffer`, whatever its element type.
 fn raw_view(buffer: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     PyBuffer::get(&buffer.call_method0("raw")?)
-}
-
-fn loads<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    pickle(py)?.loads.bind(py).call1((PyBytes::new(py, bytes),))
-}
-
-/// Decodes a reply that is not an error.
-pub(crate) fn decode<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py, PyAny>> {
-    if reply.flags & flags::EMPTY != 0 {
-        return Ok(py.None().into_bound(py));
-    }
-    if reply.flags & flags::DESCRIBED != 0 {
-        return serialize(py)?.getattr("decode_described")?.call1((PyBytes::new(py, &reply.bytes),));
-    }
-    match loads(py, &reply.bytes) {
-        Ok(value) => Ok(value),
-        Err(error)
-            if error.is_instance_of::<PyKeyboardInterrupt>(py)
-                || error.is_instance_of::<PyMemoryError>(py) =>
-        {
-            Err(error)
-        }
-        // An exit, too, that the result's own code asks for: nobody's program ends by a result.
-        Err(error) => {
-            serialize(py)?.getattr("reopen_result")?.call1((PyBytes::new(py, &reply.bytes), error.value(py)))
-        }
-    }
-}
-
-/// Decodes the exception of a reply.
-pub(crate) fn decode_error<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py, PyAny>> {
-    let described = reply.flags & flags::DESCRIBED != 0;
-    serialize(py)?.getattr("decode_error")?.call1((PyBytes::new(py, &reply.bytes), described))
 }

@@ -8,7 +8,7 @@ use ropewalk_capi::errors;
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_pool::{Call, Called, Failure, Limit, Phase, Refused, Task};
 
-use super::encode;
+use super::decode;
 
 /// Characters of an exception's text that another's quotes.
 const MOST_SAID: usize = 300;
@@ -54,7 +54,7 @@ pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
             make(py, Code::PoolClosed, "cannot schedule new futures after shutdown: the pool was shut down")
         }
         Refused::Broken(failure) => failed(py, failure, None),
-        Refused::Full | Refused::Wait | Refused::Busy => {
+        Refused::Full | Refused::MustWait | Refused::Busy => {
             make(py, Code::QueueFull, "the pool's queue is full")
         }
         Refused::Forked => make(
@@ -182,7 +182,7 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         Failure::Initializer(reply) => {
             let message = "A process in the process pool was terminated abruptly: an initializer failed, \
                            so the pool cannot run anything";
-            let Ok(cause) = encode::decode_error(py, reply) else {
+            let Ok(cause) = decode::decode_error(py, reply) else {
                 return make(py, Code::InitializerFailed, message);
             };
             let cause = PyErr::from_value(cause);

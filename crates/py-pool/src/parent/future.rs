@@ -13,12 +13,12 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFunction, PyList};
 use ropewalk_pool::wire::flags;
-use ropewalk_pool::{Outcome, Refused, Sleeper, Stage, Task, Waited};
+use ropewalk_pool::{Outcome, Refused, Stage, Task, WaitFor, Waited};
 
 use super::local::LocalValue;
 use super::pool::PoolInner;
 use super::slot::{Share, Slot};
-use super::{encode, errors};
+use super::{decode, errors};
 
 struct Cell {
     task: Arc<Task>,
@@ -69,7 +69,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) fn wait(
     py: Python<'_>,
     pool: &PoolInner,
-    what: &Sleeper,
+    what: &WaitFor,
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
     loop {
@@ -106,7 +106,7 @@ impl FutureBase {
         if cell.task.is_done() {
             return Ok(cell);
         }
-        let done = wait(py, &cell.pool, &Sleeper::Task(Arc::clone(&cell.task)), deadline(timeout))?;
+        let done = wait(py, &cell.pool, &WaitFor::Task(Arc::clone(&cell.task)), deadline(timeout))?;
         if done { Ok(cell) } else { Err(errors::result_timeout()) }
     }
 
@@ -117,11 +117,11 @@ impl FutureBase {
         let raised = |error: PyErr| Decoded::Raised(error.into_value(py).into_any());
         Ok(match cell.task.outcome() {
             Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
-                Decoded::Raised(encode::decode_error(py, reply)?.unbind())
+                Decoded::Raised(decode::decode_error(py, reply)?.unbind())
             }
-            Some(Outcome::Replied(reply)) => match encode::decode(py, reply) {
+            Some(Outcome::Replied(reply)) => match decode::decode(py, reply) {
                 Ok(value) => Decoded::Value(value.unbind()),
-                Err(error) if !encode::is_refusal(py, &error) => return Err(error),
+                Err(error) if !decode::is_refusal(py, &error) => return Err(error),
                 Err(error) => raised(error),
             },
             Some(Outcome::Local { value, raised }) => match (LocalValue::get(py, value), raised) {
@@ -274,7 +274,7 @@ impl FutureBase {
     #[pyo3(signature = (timeout = None))]
     fn _wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let cell = self.cell()?;
-        wait(py, &cell.pool, &Sleeper::Task(Arc::clone(&cell.task)), deadline(timeout))
+        wait(py, &cell.pool, &WaitFor::Task(Arc::clone(&cell.task)), deadline(timeout))
     }
 
     /// Asks the collector to publish this future when it is done; false if it is done already.

@@ -1,6 +1,7 @@
 //! `ropewalk._core`: pools and futures, as the parent sees them.
 
 mod checks;
+mod decode;
 mod encode;
 mod engine;
 mod errors;

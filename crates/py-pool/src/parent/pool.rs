@@ -12,8 +12,8 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use ropewalk_base::ResultExt;
 use ropewalk_pool::{
-    Call, Config, Engine, Handed, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Sleeper,
-    Spawn, Task, Waited, ZygoteCommand,
+    Call, Config, Engine, Handed, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Spawn, Task,
+    WaitFor, Waited, ZygoteCommand,
 };
 use ropewalk_sync::Mutex;
 
@@ -119,7 +119,7 @@ impl PoolInner {
                 Err(_) if !self.engine.waits_for_room() => return Err(errors::refused(py, &Refused::Full)),
                 Err(back) => back,
             };
-            future::wait(py, self, &Sleeper::Space, None)?;
+            future::wait(py, self, &WaitFor::Space, None)?;
         }
     }
 
@@ -136,7 +136,7 @@ impl PoolInner {
         }
         match self.engine.submit(py, call, task_flags, options).map_err(|refused| *refused) {
             Ok(task) => Ok(Ok(task)),
-            Err((back, Refused::Full | Refused::Wait)) => Ok(Err(back)),
+            Err((back, Refused::Full | Refused::MustWait)) => Ok(Err(back)),
             Err((_, other)) => Err(errors::refused(py, &other)),
         }
     }
@@ -543,7 +543,7 @@ impl PoolHandle {
                 if !done.is_empty() || engine.has_ended() {
                     return done;
                 }
-                let _ = engine.wait(&Sleeper::Completed, Some(deadline));
+                let _ = engine.wait(&WaitFor::Completed, Some(deadline));
                 engine.take_completed()
             });
             let futures: Vec<Py<FutureBase>> = inner
@@ -566,7 +566,7 @@ impl PoolHandle {
                 }
                 // Somebody is about to put one in, or to take it out.
                 inner.engine.call(py, |engine| {
-                    let _ = engine.wait(&Sleeper::Completed, Some(deadline));
+                    let _ = engine.wait(&WaitFor::Completed, Some(deadline));
                 });
             }
         }

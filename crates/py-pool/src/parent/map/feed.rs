@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
 use ropewalk_pool::wire::flags;
-use ropewalk_pool::{Call, Outcome, Sleeper, Task};
+use ropewalk_pool::{Call, Outcome, Task, WaitFor};
 
 use super::laid::Laid;
 use super::{Flight, MapIterator, is_failure};
@@ -169,7 +169,7 @@ impl MapIterator {
                         state.flight.is_empty()
                     });
                     if all {
-                        future::wait(py, &self.pool, &Sleeper::Space, None)?;
+                        future::wait(py, &self.pool, &WaitFor::Space, None)?;
                     } else if alone && !self.pool.engine.waits_for_room() {
                         // The room is taken by others' tasks: that is what the pool was told to refuse.
                         return Err(errors::refused(py, &ropewalk_pool::Refused::Full));

@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use ropewalk_base::Code;
 use ropewalk_pool::wire::flags;
-use ropewalk_pool::{Engine, Failure, Outcome, Sleeper, Task};
+use ropewalk_pool::{Engine, Failure, Outcome, Task, WaitFor};
 
 use super::feed::Fed;
 use super::{CHUNK_NS, Came, Flight, GROWTH, ITEM_NS, LARGEST_CHUNK, MapIterator, State};
 use crate::parent::local::LocalValue;
-use crate::parent::{encode, errors, future};
+use crate::parent::{decode, errors, future};
 
 /// One `(ok, value or error)` of a batch in which some failed.
 fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Came> {
@@ -179,9 +179,9 @@ impl MapIterator {
                 let first = if self.ordered { 1 } else { state.flight.len() };
                 let mut tasks = state.flight.iter().take(first).map(|flight| Arc::clone(&flight.task));
                 let what = match (wants_room, self.ordered) {
-                    (true, _) => Some(Sleeper::AnyOrSpace(tasks.collect())),
-                    (false, true) => tasks.next().map(Sleeper::Task),
-                    (false, false) => Some(Sleeper::Any(tasks.collect())),
+                    (true, _) => Some(WaitFor::AnyOrSpace(tasks.collect())),
+                    (false, true) => tasks.next().map(WaitFor::Task),
+                    (false, false) => Some(WaitFor::Any(tasks.collect())),
                 };
                 (None, what)
             });
@@ -212,10 +212,10 @@ impl MapIterator {
     fn open(&self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
         let came = match done.task.outcome() {
             Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
-                Came::Failed(PyErr::from_value(encode::decode_error(py, reply)?))
+                Came::Failed(PyErr::from_value(decode::decode_error(py, reply)?))
             }
             Some(Outcome::Replied(reply)) => {
-                match Came::of(py, encode::decode(py, reply).map(Bound::unbind))? {
+                match Came::of(py, decode::decode(py, reply).map(Bound::unbind))? {
                     Came::Value(values) if done.batch => {
                         self.lay_out(
                             done,
