@@ -65,33 +65,6 @@ pub trait Executor: Send + Sync {
     fn is_current(&self) -> bool;
 }
 
-/// A borrowed executor is one too: `background()`, which lives for ever, can be given away in an `Arc`.
-impl<E: Executor + ?Sized> Executor for &E {
-    fn execute(&self, job: Job) -> Result<(), Rejected> {
-        (**self).execute(job)
-    }
-
-    fn execute_after(&self, delay: Duration, job: Job) -> Result<Delayed, Rejected> {
-        (**self).execute_after(delay, job)
-    }
-
-    fn shutdown(&self) {
-        (**self).shutdown();
-    }
-
-    fn join(&self, deadline: Option<Instant>) -> ShutdownReport {
-        (**self).join(deadline)
-    }
-
-    fn statistics(&self) -> Statistics {
-        (**self).statistics()
-    }
-
-    fn is_current(&self) -> bool {
-        (**self).is_current()
-    }
-}
-
 /// The generic half of [`Executor`].
 pub trait Submit: Executor {
     /// Hands in a closure and gives a handle to its result.

@@ -6,7 +6,7 @@ mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, InlineExecutor, Job, JobError, PanicHook,
@@ -56,35 +56,6 @@ fn a_panic_s_report_says_where_it_was() {
     let name = "account::a_panic_s_report_says_where_it_was::{{closure}}";
     assert_eq!(told[0], format!("a job of told panicked ({name}): words"));
     assert_eq!(told[1], format!("a job of told panicked ({name})"));
-}
-
-/// Everything that an executor can do, through whatever stands for it.
-fn use_all_of(executor: impl Executor + Clone + 'static) {
-    assert!(!executor.is_current());
-    let inner = executor.clone();
-    assert!(executor.submit(move || inner.is_current()).expect("open").join().expect("ran"));
-    let hour = Duration::from_secs(3600);
-    let token = executor.execute_after(hour, Job::new(|| {})).expect("open");
-    assert_eq!(executor.statistics().delayed, 1);
-    assert!(token.cancel().is_some());
-    eventually("the job is counted", || executor.statistics().executed() == 1);
-    executor.shutdown();
-    assert_eq!(executor.execute(Job::new(|| {})).expect_err("closed").reason, Reason::Closed);
-    assert!(executor.join(soon()).is_complete());
-    assert_eq!(executor.statistics().live, 0);
-}
-
-#[test]
-fn a_reference_is_the_executor_that_it_refers_to() {
-    // A job of its own asks it, so it lives for ever.
-    use_all_of(Box::leak(Box::new(fixed(2))) as &'static FixedExecutor);
-    let pool = Box::leak(Box::new(fixed(1))) as &'static FixedExecutor;
-    let door = Door::default();
-    door.hold(pool);
-    let report = Executor::join(&pool, Some(Instant::now()));
-    assert_eq!(report.running.len(), 1);
-    door.open();
-    assert!(pool.join(soon()).is_complete());
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Serial, Submit, WhenFull,
-    background,
 };
 use ropewalk_sync::Mutex;
 use waiting::{Door, counting, fixed, soon};
@@ -122,15 +121,4 @@ fn a_worker_that_joins_a_queued_job_does_not_run_it_out_of_turn() {
     door.open();
     joiner.join().expect("ran").expect("ran");
     assert_eq!(*seen.lock(), [1, 2]);
-}
-
-#[test]
-fn a_queue_on_the_background_needs_no_pool_of_its_own() {
-    let queue = Serial::new(Arc::new(background().expect("threads")));
-    let ran = Arc::new(AtomicUsize::new(0));
-    for _ in 0..100 {
-        queue.execute(Job::new(counting(&ran))).expect("open");
-    }
-    assert!(queue.join(soon()).is_complete());
-    assert_eq!(ran.load(Ordering::Relaxed), 100);
 }
