@@ -79,17 +79,20 @@ pub enum Taken<M> {
 }
 
 /// See the module. Whoever owns it guards it.
+///
+/// Every message touches all of it, so it has the order in which it is written: what follows it lies behind the flag.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Backlog<M> {
     slots: VecDeque<Slot<M>>,
     /// How many of the slots are gaps.
     gaps: usize,
     /// Messages dropped behind the last slot.
     tail_gap: u64,
-    /// Nothing more comes; what is there can still be received.
-    pub closed: bool,
     /// What went through it.
     pub counters: Counters,
+    /// Nothing more comes; what is there can still be received.
+    pub closed: bool,
 }
 
 impl<M> Default for Backlog<M> {

@@ -38,16 +38,6 @@ pub(super) enum Origin<'a> {
     Report,
 }
 
-impl Origin<'_> {
-    /// Whether a queue has the message without being served.
-    fn has_served(&self, queue: &Queue) -> bool {
-        match self {
-            Self::Link(link, _) => ptr::eq(*link, queue),
-            Self::Report => queue.feed.is_some(),
-        }
-    }
-}
-
 thread_local! {
     /// How deep this thread is in handlers that publish.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -147,7 +137,7 @@ pub(super) unsafe fn deliver(
                 ))
                 .map(drop)
             }
-            Way::Queue(queue) if origin.is_some_and(|origin| origin.has_served(queue)) => Ok(()),
+            Way::Queue(queue) if queue.feed.is_some() && matches!(origin, Some(Origin::Report)) => Ok(()),
             Way::Queue(queue) => match queue.offer(Object::share(message)?) {
                 Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => Ok(()),
                 Offered::Refused(_) => refuse(patience),
@@ -171,6 +161,7 @@ unsafe fn mixed(
     origin: Option<&Origin<'_>>,
 ) -> Result<(), Raised> {
     let mut pair = None;
+    let is_report = matches!(origin, Some(Origin::Report));
     let encoded = match origin {
         Some(Origin::Link(_, encoded)) => encoded.clone(),
         _ => None,
@@ -180,11 +171,6 @@ unsafe fn mixed(
     let mut waiting = Vec::new();
     for entry in entries {
         if !entry.active.load(Ordering::Relaxed) {
-            continue;
-        }
-        if let (Target::Queue(queue), Some(origin)) = (&entry.target, origin)
-            && origin.has_served(queue)
-        {
             continue;
         }
         // SAFETY: the caller's; an entry's objects live as long as the route.
@@ -199,6 +185,9 @@ unsafe fn mixed(
                     call(object, handler.get(), topic, if *topics { &both } else { &both[1..] })?;
                 }
                 Target::Queue(queue) if queue.is_link => {
+                    if matches!(origin, Some(Origin::Link(link, _)) if ptr::eq(*link, &raw const **queue)) {
+                        continue;
+                    }
                     let overflow = entry.link.unwrap_or(queue.overflow);
                     match outgoing.go(queue, message, overflow)? {
                         Some(Offered::Full(item)) => waiting.push((Arc::clone(queue), item)),
@@ -206,6 +195,7 @@ unsafe fn mixed(
                         _ => {}
                     }
                 }
+                Target::Queue(queue) if is_report && queue.feed.is_some() => {}
                 Target::Queue(queue) => {
                     let item = if queue.topics {
                         if pair.is_none() {
@@ -226,6 +216,31 @@ unsafe fn mixed(
     }
     wait_for_room(bus, waiting, patience)?;
     if refusal { refuse(patience) } else { Ok(()) }
+}
+
+/// Publishes a message; how many could get it.
+///
+/// # Safety
+///
+/// `object` is a bus, the others are live.
+#[inline]
+pub(super) unsafe fn publish_one(
+    object: *mut ffi::PyObject,
+    topic: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+    patience: &mut Patience,
+    origin: Option<&Origin<'_>>,
+) -> Result<u64, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let bus = bus::bus(object);
+        let holder = bus::route(object, topic)?;
+        let route = heap::content::<Route>(holder.as_ptr());
+        bus::count(&bus.published, 1);
+        bus::count(&bus.delivered, route.reach);
+        deliver(object, route, topic, message, patience, origin)?;
+        Ok(route.reach)
+    }
 }
 
 /// Serves those to whom a report does not come by a feed of their own.

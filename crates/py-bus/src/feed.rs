@@ -10,38 +10,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3_ffi as ffi;
 use ropewalk_bus::reports::{self, Field as Part, Shared};
-use ropewalk_bus::{Mailbox, Overflow, Pattern, Subscription, Taken, Watcher};
+use ropewalk_bus::{Mailbox, Overflow, Pattern, Subscription, Watcher};
 
-use super::queue::Side;
-use super::registry::{Registry, Target};
-use super::{bus, deliver};
-use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
-use ropewalk_capi::object::{Object, Raised, detached, text};
+use ropewalk_capi::object::{Object, Raised, text};
 
 /// What a queue has for reports beside its messages.
 pub(super) struct Feed {
     pub(super) mailbox: Arc<Mailbox<Shared>>,
+    /// Makes the objects.
+    pub(super) carrier: Arc<Carrier>,
     /// Fills the mailbox for as long as it is there.
     subscription: Guarded<Option<Subscription>>,
 }
 
 impl Feed {
-    fn new(mailbox: Arc<Mailbox<Shared>>, pattern: &str) -> Result<Self, Raised> {
-        match reports::collect(pattern, &mailbox) {
-            Ok(subscription) => Ok(Self { mailbox, subscription: Guarded::new(Some(subscription)) }),
-            Err(_) => Err(fail(c"the reports of this process cannot be listened to")),
-        }
-    }
-
     /// No more reports come.
     pub(super) fn end(&self) {
         // SAFETY: attached; nothing of the interpreter runs before the guard goes.
         let gone = unsafe { self.subscription.lock() }.take();
         drop(gone);
     }
+}
+
+fn collect(pattern: &str, mailbox: &Arc<Mailbox<Shared>>) -> Result<Subscription, Raised> {
+    reports::collect(pattern, mailbox).map_err(|_| fail(c"the reports of this process cannot be listened to"))
 }
 
 /// What a bus has that carries reports.
@@ -51,14 +46,15 @@ pub(super) struct Carrier {
     /// `start()`: starts a thread that calls `_serve`.
     start: Field,
     has_started: AtomicBool,
-    watcher: Arc<Watcher>,
+    pub(super) watcher: Arc<Watcher>,
     /// For whatever is not a queue with a feed.
-    mailbox: Arc<Mailbox<Shared>>,
-    others: Guarded<Option<Feed>>,
+    pub(super) mailbox: Arc<Mailbox<Shared>>,
+    /// Fills that mailbox, once there is anything of the kind.
+    others: Guarded<Option<Subscription>>,
 }
 
 impl Carrier {
-    fn new(make: Object, start: Object) -> Self {
+    pub(super) fn new(make: Object, start: Object) -> Self {
         let watcher = Arc::new(Watcher::default());
         Self {
             make: Field::new(make),
@@ -88,13 +84,14 @@ impl Carrier {
 
     /// What a queue of its own needs.
     pub(super) fn feed(
-        &self,
+        self: &Arc<Self>,
         pattern: &Pattern,
         capacity: usize,
         overflow: Overflow,
     ) -> Result<Feed, Raised> {
-        let mailbox = Mailbox::new(capacity, overflow, Some(Arc::clone(&self.watcher)));
-        Feed::new(Arc::new(mailbox), pattern.as_str())
+        let mailbox = Arc::new(Mailbox::new(capacity, overflow, Some(Arc::clone(&self.watcher))));
+        let subscription = Guarded::new(Some(collect(pattern.as_str(), &mailbox)?));
+        Ok(Feed { mailbox, carrier: Arc::clone(self), subscription })
     }
 
     /// The object that a report becomes.
@@ -131,127 +128,25 @@ impl Carrier {
         // SAFETY: as `Feed::end`.
         let known = unsafe { self.others.lock() }.is_some();
         if !known {
-            let feed = Feed::new(Arc::clone(&self.mailbox), "**")?;
+            let subscription = collect("**", &self.mailbox)?;
             // SAFETY: as above. Two threads may come here at once; the second replaces what the first put there.
-            let before = unsafe { self.others.lock() }.replace(feed);
+            let before = unsafe { self.others.lock() }.replace(subscription);
             drop(before);
         }
         self.start_thread()
     }
 
-    /// Wakes the loops of those who wait for a report that has come.
-    fn wake_loops(&self, registry: &Registry) {
-        for listener in registry.listeners() {
-            if let Target::Queue(queue) = &listener.target.target
-                && let Some(feed) = &queue.feed
-                && queue.lock().receivers.is_waited_in()
-                && !feed.mailbox.watch()
-            {
-                let wake = queue.lock().wake(Side::Receivers);
-                queue.perform(wake);
-            }
-        }
+    /// In a forked child, which has no thread of its parent's.
+    pub(super) fn restart(&self) -> Result<(), Raised> {
+        if self.has_started.swap(false, Ordering::Relaxed) { self.start_thread() } else { Ok(()) }
     }
 
-    fn close(&self) {
+    /// No more reports come, and the thread ends once it has delivered those that have.
+    pub(super) fn close(&self) {
         // SAFETY: as `Feed::end`.
         let gone = unsafe { self.others.lock() }.take();
         drop(gone);
         self.mailbox.close();
         self.watcher.wake();
     }
-}
-
-/// `_carry(make, start)`: the bus carries what the rooms of this process report.
-#[entry]
-pub(super) unsafe extern "C" fn carry(
-    object: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    given: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    if given != 2 {
-        let _ = fail(c"_carry takes two functions");
-        return std::ptr::null_mut();
-    }
-    // SAFETY: a bus, and two live arguments.
-    let made = unsafe {
-        Object::share(*arguments)
-            .and_then(|make| Ok(Carrier::new(make, Object::share(*arguments.add(1))?)))
-            .map(|carrier| bus::bus(object).carrier.set(carrier))
-    };
-    match made {
-        Ok(Ok(())) => Object::none().into_ptr(),
-        Ok(Err(_)) => {
-            let _ = fail(c"the bus carries reports already");
-            std::ptr::null_mut()
-        }
-        Err(Raised) => std::ptr::null_mut(),
-    }
-}
-
-/// `_serve()`: what its thread does, until `_stop` and everything that has come by then is delivered.
-#[entry]
-pub(super) unsafe extern "C" fn serve(
-    object: *mut ffi::PyObject,
-    _: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: a bus.
-    let bus = unsafe { bus::bus(object) };
-    let Some(carrier) = bus.carrier.get() else { return Object::none().into_ptr() };
-    loop {
-        // Before looking: what comes after it changes it.
-        let number = carrier.watcher.number();
-        carrier.wake_loops(&bus.registry);
-        match carrier.mailbox.take() {
-            Taken::Message(report) => {
-                let served = carrier.make(&report).and_then(|message| {
-                    let topic = text(report.topic())?;
-                    // SAFETY: a bus, and live objects.
-                    unsafe { deliver::report(object, topic.as_ptr(), message.as_ptr()) }
-                });
-                if served.is_err() && !bus.registry.is_closed() {
-                    // `BusFull`, or what a handler may not raise: the thread goes on.
-                    // SAFETY: an exception is set.
-                    unsafe { ffi::PyErr_WriteUnraisable(object) };
-                }
-                // SAFETY: the thread is attached.
-                unsafe { ffi::PyErr_Clear() };
-            }
-            Taken::Lagged(_) => {}
-            Taken::Ended => return Object::none().into_ptr(),
-            Taken::Empty => {
-                if carrier.mailbox.watch() {
-                    detached(|| carrier.watcher.sleep(number));
-                }
-            }
-        }
-    }
-}
-
-/// `_stop()`: no more reports come, and the thread ends once it has delivered those that have.
-#[entry]
-pub(super) unsafe extern "C" fn stop(
-    object: *mut ffi::PyObject,
-    _: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: a bus.
-    if let Some(carrier) = unsafe { bus::bus(object) }.carrier.get() {
-        carrier.close();
-    }
-    Object::none().into_ptr()
-}
-
-/// `_restart()`: in a forked child, which has no thread of its parent's.
-#[entry]
-pub(super) unsafe extern "C" fn restart(
-    object: *mut ffi::PyObject,
-    _: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: a bus.
-    let carrier = unsafe { bus::bus(object) }.carrier.get();
-    let started = match carrier {
-        Some(carrier) if carrier.has_started.swap(false, Ordering::Relaxed) => carrier.start_thread(),
-        _ => Ok(()),
-    };
-    started.map_or(std::ptr::null_mut(), |()| Object::none().into_ptr())
 }

@@ -6,7 +6,9 @@
 //! the rooms of this one report. The `registry` says who listens to what. Its table and the queues' contents are those
 //! of `crates/bus`.
 
+mod arguments;
 mod bus;
+mod bus_type;
 mod deliver;
 mod feed;
 mod link;
@@ -15,11 +17,11 @@ mod queue;
 mod recent;
 mod registry;
 mod route;
+mod serve;
 mod subscription;
 mod wait;
 mod waiters;
 
-use std::ffi::CStr;
 use std::ptr;
 
 use pyo3_ffi as ffi;
@@ -33,7 +35,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 /// The types, as pointers for whoever makes objects of them; null before they are made and after they are gone.
 #[repr(C)]
-struct State {
+struct ModuleTypes {
     bus: *mut ffi::PyObject,
     subscription: *mut ffi::PyObject,
     waiting: *mut ffi::PyObject,
@@ -41,7 +43,7 @@ struct State {
     route: *mut ffi::PyObject,
 }
 
-static MODULE: Module<State> = Module::new(c"_bus", c"Publish and subscribe in one process.");
+static MODULE: Module<ModuleTypes> = Module::new(c"_bus", c"Publish and subscribe in one process.");
 
 /// Makes the module: what its `PyInit_` function returns.
 pub fn init() -> *mut ffi::PyObject {
@@ -57,7 +59,7 @@ struct Types {
 }
 
 // SAFETY: pointers, for which zeros are null.
-unsafe impl module::State for State {
+unsafe impl module::State for ModuleTypes {
     fn functions() -> Vec<ffi::PyMethodDef> {
         vec![fast_method(
             c"matches",
@@ -76,7 +78,7 @@ unsafe impl module::State for State {
         self.waiting = wait::make_type(module)?.into_ptr();
         self.route = route::make_type(module)?.into_ptr();
         self.subscription = subscription::make_type(module)?.into_ptr();
-        self.bus = bus::make_type(module)?.into_ptr();
+        self.bus = bus_type::make_type(module)?.into_ptr();
         // SAFETY: our fresh module, and live types.
         unsafe {
             module::add(module, c"Subscription", self.subscription)?;
@@ -104,57 +106,6 @@ unsafe fn types(kind: *mut ffi::PyTypeObject) -> Result<Types, Raised> {
     })
 }
 
-/// Sorts the arguments of a function that takes them by position or by name, each borrowed; null for one not given.
-///
-/// # Safety
-///
-/// What the interpreter passes to a function with `METH_FASTCALL | METH_KEYWORDS`.
-unsafe fn arguments<const N: usize>(
-    function: &CStr,
-    known: &[&CStr; N],
-    needed: usize,
-    given: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> Result<[*mut ffi::PyObject; N], Raised> {
-    let wrong = |what: &CStr| {
-        // SAFETY: a live exception class and C strings, as many as the format says.
-        unsafe {
-            ffi::PyErr_Format(ffi::PyExc_TypeError, c"%s() %s".as_ptr(), function.as_ptr(), what.as_ptr())
-        };
-        Raised
-    };
-    let count = usize::try_from(count).unwrap_or(0);
-    if count > N {
-        return Err(wrong(c"got too many arguments"));
-    }
-    let mut sorted = [ptr::null_mut(); N];
-    // SAFETY: as many positional arguments as said, then one for each of the names.
-    unsafe {
-        for (at, place) in sorted.iter_mut().enumerate().take(count) {
-            *place = *given.add(at);
-        }
-        let named = if names.is_null() { 0 } else { ffi::PyTuple_Size(names).max(0) };
-        for at in 0..named {
-            let name = ffi::PyTuple_GetItem(names, at);
-            let found = known
-                .iter()
-                .position(|known| ffi::PyUnicode_CompareWithASCIIString(name, known.as_ptr()) == 0);
-            let Some(found) = found else {
-                return Err(wrong(c"got an argument by a name that it does not know"));
-            };
-            if !sorted[found].is_null() {
-                return Err(wrong(c"got an argument twice"));
-            }
-            sorted[found] = *given.add(count + usize::try_from(at).unwrap_or(0));
-        }
-    }
-    if sorted[..needed].iter().any(|place| place.is_null()) {
-        return Err(wrong(c"misses an argument"));
-    }
-    Ok(sorted)
-}
-
 /// `matches(pattern, topic)`
 #[entry]
 unsafe extern "C" fn matches(
@@ -168,9 +119,9 @@ unsafe extern "C" fn matches(
     }
     // SAFETY: two live arguments.
     let matches = unsafe {
-        bus::characters(*arguments, c"pattern")
-            .and_then(|pattern| Pattern::parse(pattern).map_err(|error| bus::invalid(&error)))
-            .and_then(|pattern| Ok(pattern.matches(bus::characters(*arguments.add(1), c"topic")?)))
+        arguments::characters(*arguments, c"pattern")
+            .and_then(|pattern| Pattern::parse(pattern).map_err(|error| arguments::invalid(&error)))
+            .and_then(|pattern| Ok(pattern.matches(arguments::characters(*arguments.add(1), c"topic")?)))
     };
     // SAFETY: the thread is attached.
     matches.map_or(ptr::null_mut(), |matches| unsafe { ffi::PyBool_FromLong(matches.into()) })

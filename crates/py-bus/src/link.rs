@@ -14,35 +14,12 @@ use std::sync::Arc;
 use pyo3_ffi as ffi;
 use ropewalk_bus::{Offered, Overflow, Taken};
 
-use super::bus;
+use super::arguments;
 use super::queue::{Queue, Side};
 use ropewalk_capi::object::{Object, Raised, take_exception};
 
 /// Topics whose losses are counted apart; beyond, they are counted under the empty name.
 const MOST_TOPICS: usize = 1024;
-
-/// What a link has beside its queue.
-#[derive(Default)]
-pub(super) struct State {
-    /// `encode(topic, message)`: bytes, or `None` for what cannot be encoded, which was reported.
-    encode: Option<Object>,
-    /// `write(encoded)`: whether there was room.
-    write: Option<Object>,
-    /// A message was taken out and has not been written yet.
-    held: bool,
-    /// How many messages of each topic were dropped since this was last asked.
-    lost: HashMap<String, u64>,
-}
-
-impl State {
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.encode.iter().chain(&self.write)
-    }
-
-    pub(super) fn take_objects(&mut self) -> impl Iterator<Item = Object> + use<> {
-        self.encode.take().into_iter().chain(self.write.take())
-    }
-}
 
 /// A message on its way to the links of a bus.
 pub(super) struct Outgoing {
@@ -132,7 +109,7 @@ impl Queue {
     /// Counts a pair that was dropped, by its topic.
     fn lose(&self, pair: &Object) {
         // SAFETY: a pair that `Outgoing::go` made; the topic lives as long as it does.
-        let topic = unsafe { bus::characters(ffi::PyTuple_GetItem(pair.as_ptr(), 0), c"topic") };
+        let topic = unsafe { arguments::characters(ffi::PyTuple_GetItem(pair.as_ptr(), 0), c"topic") };
         let Ok(topic) = topic else {
             drop(take_exception());
             return;

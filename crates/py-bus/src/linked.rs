@@ -8,7 +8,7 @@ use ropewalk_bus::{Overflow, Pattern};
 
 use super::queue::{Queue, overflow_number};
 use super::registry::Target;
-use super::{bus, deliver, subscription};
+use super::{arguments, bus, deliver, subscription, wait};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap;
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn receive(
         link_of(object, link).and_then(|link| {
             let origin = deliver::Origin::Link(link, None);
             let reach =
-                bus::publish_one(object, topic, message, &mut deliver::Patience::Endless, Some(&origin))?;
+                deliver::publish_one(object, topic, message, &mut deliver::Patience::Endless, Some(&origin))?;
             Object::own(ffi::PyLong_FromUnsignedLongLong(reach))
         })
     };
@@ -72,7 +72,7 @@ pub(super) unsafe extern "C" fn forward(
         let [link, topic, message, encoded] = [0, 1, 2, 3].map(|at| *arguments.add(at));
         link_of(object, link).and_then(|link| {
             let origin = deliver::Origin::Link(link, Some(Object::share(encoded)?));
-            bus::publish_later(object, topic, message, Some(&origin))
+            wait::publish_later(object, topic, message, Some(&origin))
         })
     };
     begun.map_or(ptr::null_mut(), Object::into_ptr)
@@ -97,7 +97,7 @@ pub(super) unsafe extern "C" fn lag(
             if !ffi::PyErr_Occurred().is_null() {
                 return Err(Raised);
             }
-            let topic = bus::characters(*arguments, c"topic")?;
+            let topic = arguments::characters(*arguments, c"topic")?;
             for listener in bus::bus(object).registry.listeners() {
                 if let Target::Queue(queue) = &listener.target.target
                     && listener.target.link.is_none()
@@ -163,7 +163,7 @@ pub(super) unsafe extern "C" fn patterns(
             let pattern = text(pattern.as_str())?;
             Object::own(ffi::Py_BuildValue(c"(Oi)".as_ptr(), pattern.as_ptr(), overflow_number(overflow)))
         };
-        local.into_iter().map(pair).collect::<Result<Vec<_>, _>>().and_then(subscription::list)
+        local.into_iter().map(pair).collect::<Result<Vec<_>, _>>().and_then(arguments::list)
     };
     pairs.map_or(ptr::null_mut(), Object::into_ptr)
 }

@@ -3,17 +3,22 @@
 //! Threads sleep on a futex word; coroutines wait for a future of their loop. Whoever changes the queue takes the
 //! sleepers' mark away before it wakes them, so that a burst wakes a thread once and a loop once.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use pyo3_ffi as ffi;
+use ropewalk_base::{Code, Error};
 use ropewalk_bus::reports::Shared;
 use ropewalk_bus::{Backlog, Counters, Offered, Overflow, Taken};
 
+use super::arguments;
 use super::feed::Feed;
 use super::waiters::{Loops, Wakers};
+use ropewalk_capi::errors::{fail, raise, raise_made};
 use ropewalk_capi::guarded::{Guard, Guarded};
-use ropewalk_capi::object::Object;
+use ropewalk_capi::object::{Object, Raised, text};
 use ropewalk_sync::futex::{Futex, Wait};
 
 /// The policy with a number of `ropewalk.bus._bus`.
@@ -47,12 +52,36 @@ pub(super) enum Batch {
     Reports(Vec<Shared>),
 }
 
-/// The part of a queue that changes.
+/// What a link has beside its queue.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct LinkParts {
+    /// `encode(topic, message)`: bytes, or `None` for what cannot be encoded, which was reported.
+    pub(super) encode: Option<Object>,
+    /// `write(encoded)`: whether there was room.
+    pub(super) write: Option<Object>,
+    /// A message was taken out and has not been written yet.
+    pub(super) held: bool,
+    /// How many messages of each topic were dropped since this was last asked.
+    pub(super) lost: HashMap<String, u64>,
+}
+
+impl LinkParts {
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.encode.iter().chain(&self.write)
+    }
+
+    pub(super) fn take_objects(&mut self) -> impl Iterator<Item = Object> + use<> {
+        self.encode.take().into_iter().chain(self.write.take())
+    }
+}
+
+/// The part of a queue that changes.
+///
+/// What every message touches comes first: its order is the one in which it is written here.
+#[derive(Default)]
+#[repr(C)]
+pub(super) struct Content {
     pub(super) backlog: Backlog<Object>,
-    /// What a link has beside its queue.
-    pub(super) link: super::link::State,
     /// A thread sleeps in `receive`, or in `room`. Set by it; taken away by whoever wakes it.
     receiver_sleeps: bool,
     publisher_sleeps: bool,
@@ -60,14 +89,16 @@ pub(super) struct State {
     pub(super) publishers: Loops,
     /// Receptions since a coroutine last let its loop go on.
     pub(super) streak: u32,
+    /// What a link has beside its queue.
+    pub(super) link: LinkParts,
 }
 
 // SAFETY: what is in it are references into the interpreter, which any attached thread may use; see `Guarded`.
-unsafe impl Send for State {}
+unsafe impl Send for Content {}
 
 /// See the module.
 pub(super) struct Queue {
-    state: Guarded<State>,
+    state: Guarded<Content>,
     /// Wake-ups so far: of receivers, and of publishers that wait for room.
     receiver_wakeups: Futex,
     publisher_wakeups: Futex,
@@ -96,7 +127,7 @@ pub(super) enum Side {
     Publishers,
 }
 
-impl State {
+impl Content {
     /// Marks those who wait for messages, or for room, as woken.
     pub(super) fn wake(&mut self, side: Side) -> Wake {
         let (sleeps, loops) = match side {
@@ -117,7 +148,7 @@ impl State {
 impl Queue {
     pub(super) fn new(capacity: usize, overflow: Overflow, topics: bool, feed: Option<Feed>) -> Self {
         Self {
-            state: Guarded::new(State::default()),
+            state: Guarded::new(Content::default()),
             receiver_wakeups: Futex::new(0),
             publisher_wakeups: Futex::new(0),
             capacity,
@@ -135,13 +166,13 @@ impl Queue {
 
     /// The state, under the rules of `Guarded::lock`, which every caller in this room keeps: attached, and nothing of
     /// the interpreter runs while the guard lives.
-    pub(super) fn lock(&self) -> Guard<'_, State> {
+    pub(super) fn lock(&self) -> Guard<'_, Content> {
         // SAFETY: as the documentation above says; the room's functions are short enough to see it.
         unsafe { self.state.lock() }
     }
 
     /// For the garbage collector: see `Guarded::in_collection`.
-    pub(super) fn in_collection(&self) -> *mut State {
+    pub(super) fn in_collection(&self) -> *mut Content {
         self.state.in_collection()
     }
 
@@ -376,7 +407,51 @@ impl Queue {
     }
 }
 
-impl State {
+impl Queue {
+    /// The object that a report becomes, as its receivers get it.
+    fn object_of(&self, report: &Shared) -> Result<Object, Raised> {
+        let Some(feed) = &self.feed else { return Err(fail(c"a report has come without a feed")) };
+        let made = feed.carrier.make(report)?;
+        if !self.topics {
+            return Ok(made);
+        }
+        let topic = text(report.topic())?;
+        // SAFETY: two live objects, of which the tuple takes references of its own.
+        unsafe { Object::own(ffi::PyTuple_Pack(2, topic.as_ptr(), made.as_ptr())) }
+    }
+
+    /// The message, or nothing if there is none yet; what else there is to say is raised.
+    pub(super) fn or_raise(&self, taken: Taken<Item>) -> Result<Option<Object>, Raised> {
+        match taken {
+            Taken::Message(Item::Object(message)) => Ok(Some(message)),
+            Taken::Message(Item::Report(report)) => self.object_of(&report).map(Some),
+            Taken::Empty => Ok(None),
+            Taken::Lagged(count) => {
+                // SAFETY: the thread is attached.
+                let count = unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(count))? };
+                Err(raise_made(Code::Lagged, &[count.as_ptr()]))
+            }
+            Taken::Ended => {
+                let said = "the subscription is closed and every message in it was received";
+                Err(raise(&Error::new(Code::BusClosed, said)))
+            }
+        }
+    }
+
+    /// A list of these messages.
+    pub(super) fn list_of(&self, messages: Batch) -> Result<Object, Raised> {
+        match messages {
+            Batch::Objects(objects) => arguments::list(objects),
+            Batch::Reports(reports) => {
+                let objects: Result<Vec<_>, _> =
+                    reports.iter().map(|report| self.object_of(report)).collect();
+                arguments::list(objects?)
+            }
+        }
+    }
+}
+
+impl Content {
     /// Every object in the queue, for the garbage collector.
     pub(super) fn messages(&self) -> impl Iterator<Item = &Object> {
         self.backlog.messages().chain(self.link.objects())

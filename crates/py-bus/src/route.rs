@@ -57,7 +57,7 @@ fn way(registry: &Registry, entries: Vec<(u64, Entry)>) -> Result<Way, Raised> {
         [handler] => Ok(Way::One(handler.clone())),
         _ => {
             let handlers = handlers.into_iter().filter_map(Field::share).collect();
-            let list = super::subscription::list(handlers)?;
+            let list = super::arguments::list(handlers)?;
             registry.watch(list.as_ptr(), entries.iter().map(|(id, _)| *id).collect());
             Ok(Way::Plain(Field::new(list)))
         }

@@ -6,17 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use ropewalk_bus::reports::Shared;
 use ropewalk_bus::{Overflow, Pattern, Taken};
 
-use super::bus;
-use super::feed::Carrier;
-use super::queue::{Batch, Item, Queue, Side, numbered_overflow};
+use super::arguments;
+use super::queue::{Item, Queue, Side, numbered_overflow};
 use super::registry::Registry;
 use super::wait::{self, Goal};
-use ropewalk_base::{Code, Error, error};
+use ropewalk_base::{Code, error};
 use ropewalk_capi::entry;
-use ropewalk_capi::errors::{fail, raise, raise_made};
+use ropewalk_capi::errors::{fail, raise};
 use ropewalk_capi::heap::{self, Field};
 use ropewalk_capi::object::{Kept, Object, Raised, detached, text};
 
@@ -74,7 +72,7 @@ impl Subscription {
     /// Goes on where there was no message.
     fn receive_later(&self, mut taken: Taken<Item>, deadline: Option<Instant>) -> Result<Object, Raised> {
         loop {
-            if let Some(message) = self.or_raise(taken)? {
+            if let Some(message) = self.queue.or_raise(taken)? {
                 return Ok(message);
             }
             self.wait(deadline)?;
@@ -85,112 +83,11 @@ impl Subscription {
     fn receive_many(&self, most: usize, deadline: Option<Instant>) -> Result<Object, Raised> {
         loop {
             match self.queue.take_many(most) {
-                Ok(messages) => return self.list_of(messages),
-                Err(taken) => self.or_raise(taken)?,
+                Ok(messages) => return self.queue.list_of(messages),
+                Err(taken) => self.queue.or_raise(taken)?,
             };
             self.wait(deadline)?;
         }
-    }
-
-    /// What carries reports to it, which lives as long as the subscription.
-    pub(super) fn carrier(&self) -> Option<&Carrier> {
-        let bus = self.bus.get();
-        // SAFETY: what the field holds is a bus.
-        if bus.is_null() { None } else { unsafe { bus::bus(bus) }.carrier.get() }
-    }
-
-    /// The object that a report becomes, as this subscription gives it.
-    fn object_of(&self, report: &Shared) -> Result<Object, Raised> {
-        let Some(carrier) = self.carrier() else { return Err(fail(c"the bus is gone")) };
-        let made = carrier.make(report)?;
-        if !self.queue.topics {
-            return Ok(made);
-        }
-        let topic = text(report.topic())?;
-        // SAFETY: two live objects, of which the tuple takes references of its own.
-        unsafe { Object::own(ffi::PyTuple_Pack(2, topic.as_ptr(), made.as_ptr())) }
-    }
-
-    /// The message, or nothing if there is none yet; what else there is to say is raised.
-    pub(super) fn or_raise(&self, taken: Taken<Item>) -> Result<Option<Object>, Raised> {
-        match taken {
-            Taken::Message(Item::Object(message)) => Ok(Some(message)),
-            Taken::Message(Item::Report(report)) => self.object_of(&report).map(Some),
-            Taken::Empty => Ok(None),
-            Taken::Lagged(count) => {
-                // SAFETY: the thread is attached.
-                let count = unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(count))? };
-                Err(raise_made(Code::Lagged, &[count.as_ptr()]))
-            }
-            Taken::Ended => {
-                let said = "the subscription is closed and every message in it was received";
-                Err(raise(&Error::new(Code::BusClosed, said)))
-            }
-        }
-    }
-
-    /// A list of these messages.
-    pub(super) fn list_of(&self, messages: Batch) -> Result<Object, Raised> {
-        match messages {
-            Batch::Objects(objects) => list(objects),
-            Batch::Reports(reports) => {
-                let objects: Result<Vec<_>, _> =
-                    reports.iter().map(|report| self.object_of(report)).collect();
-                list(objects?)
-            }
-        }
-    }
-}
-
-/// A list of these messages.
-pub(super) fn list(messages: Vec<Object>) -> Result<Object, Raised> {
-    // SAFETY: a fresh list of that length, each place of which is filled once; SetItem takes the reference over.
-    unsafe {
-        let list = Object::own(ffi::PyList_New(ffi::Py_ssize_t::try_from(messages.len()).unwrap_or(0)))?;
-        for (at, message) in (0..).zip(messages) {
-            if ffi::PyList_SetItem(list.as_ptr(), at, message.into_ptr()) != 0 {
-                return Err(Raised);
-            }
-        }
-        Ok(list)
-    }
-}
-
-/// A time limit in seconds: `None` for none. Too long to say is none, too.
-pub(super) fn deadline(seconds: *mut ffi::PyObject) -> Result<Option<Instant>, Raised> {
-    // SAFETY: a live object.
-    unsafe {
-        if seconds == ffi::Py_None() {
-            return Ok(None);
-        }
-        let seconds = ffi::PyFloat_AsDouble(seconds);
-        if !ffi::PyErr_Occurred().is_null() {
-            return Err(Raised);
-        }
-        if seconds.is_nan() {
-            ffi::PyErr_SetString(ffi::PyExc_ValueError, c"a timeout in seconds cannot be NaN".as_ptr());
-            return Err(Raised);
-        }
-        let span = Duration::try_from_secs_f64(seconds.max(0.0)).ok();
-        Ok(span.and_then(|span| Instant::now().checked_add(span)))
-    }
-}
-
-/// A count of messages, at least one.
-fn count(number: *mut ffi::PyObject) -> Result<usize, Raised> {
-    // SAFETY: a live object.
-    unsafe {
-        let number = ffi::PyNumber_AsSsize_t(number, ffi::PyExc_OverflowError);
-        if number == -1 && !ffi::PyErr_Occurred().is_null() {
-            return Err(Raised);
-        }
-        usize::try_from(number).ok().filter(|&number| number > 0).ok_or_else(|| {
-            ffi::PyErr_SetString(
-                ffi::PyExc_ValueError,
-                c"the number of messages must be at least 1".as_ptr(),
-            );
-            Raised
-        })
     }
 }
 
@@ -220,9 +117,9 @@ unsafe extern "C" fn recv(
         return finish(unsafe { subscription(object) }.receive(None));
     }
     // SAFETY: a subscription, and what the interpreter passes to a function of this kind.
-    finish(unsafe { super::arguments::<1>(c"recv", &[c"timeout"], 0, arguments, count, names) }.and_then(
+    finish(unsafe { arguments::sorted::<1>(c"recv", &[c"timeout"], 0, arguments, count, names) }.and_then(
         |[timeout]| {
-            let deadline = if timeout.is_null() { None } else { deadline(timeout)? };
+            let deadline = if timeout.is_null() { None } else { arguments::deadline(timeout)? };
             // SAFETY: as above.
             unsafe { subscription(object) }.receive(deadline)
         },
@@ -234,7 +131,7 @@ unsafe extern "C" fn recv_nowait(object: *mut ffi::PyObject, _: *mut ffi::PyObje
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };
     let taken = subscription.queue.take();
-    finish(subscription.or_raise(taken).and_then(|message| {
+    finish(subscription.queue.or_raise(taken).and_then(|message| {
         message.ok_or_else(|| raise(&error!(Code::BusEmpty, "the subscription has no message")))
     }))
 }
@@ -248,10 +145,10 @@ unsafe extern "C" fn recv_many(
 ) -> *mut ffi::PyObject {
     // SAFETY: a subscription, and what the interpreter passes to a function of this kind.
     finish(
-        unsafe { super::arguments::<2>(c"recv_many", &[c"n", c"timeout"], 1, arguments, given, names) }
+        unsafe { arguments::sorted::<2>(c"recv_many", &[c"n", c"timeout"], 1, arguments, given, names) }
             .and_then(|[most, timeout]| {
-                let most = count(most)?;
-                let deadline = if timeout.is_null() { None } else { deadline(timeout)? };
+                let most = arguments::positive(most)?;
+                let deadline = if timeout.is_null() { None } else { arguments::deadline(timeout)? };
                 // SAFETY: as above.
                 unsafe { subscription(object) }.receive_many(most, deadline)
             }),
@@ -291,7 +188,7 @@ unsafe extern "C" fn recv_many_async(
     object: *mut ffi::PyObject,
     most: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    finish(count(most).and_then(|most| waiting(object, Goal::Many(most))))
+    finish(arguments::positive(most).and_then(|most| waiting(object, Goal::Many(most))))
 }
 
 #[entry]
@@ -308,7 +205,7 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
         if matches!(taken, Taken::Ended) {
             return ptr::null_mut(); // Without an exception: the end of the iteration.
         }
-        match subscription.or_raise(taken) {
+        match subscription.queue.or_raise(taken) {
             Ok(Some(message)) => return message.into_ptr(),
             Ok(None) if subscription.wait(None).is_ok() => {}
             _ => return ptr::null_mut(),
@@ -384,8 +281,8 @@ unsafe extern "C" fn set_patterns(
                 if ffi::PyArg_ParseTuple(pair, format, &raw mut name, &raw mut overflow) == 0 {
                     return Err(Raised);
                 }
-                let pattern = Pattern::parse(bus::characters(name, c"pattern")?);
-                Ok((pattern.map_err(|error| bus::invalid(&error))?, numbered_overflow(overflow)))
+                let pattern = Pattern::parse(arguments::characters(name, c"pattern")?);
+                Ok((pattern.map_err(|error| arguments::invalid(&error))?, numbered_overflow(overflow)))
             };
             (0..ffi::PyTuple_Size(pairs.as_ptr())).map(parse).collect::<Result<Vec<_>, _>>()
         })

@@ -13,8 +13,7 @@ use pyo3_ffi as ffi;
 use ropewalk_bus::{Offered, Taken};
 
 use super::queue::{Item, Queue, Side};
-use super::subscription::Subscription;
-use super::{bus, deliver};
+use super::{arguments, bus, deliver};
 use ropewalk_capi::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
@@ -71,16 +70,6 @@ impl Waiting {
         }
     }
 
-    /// The subscription that it receives from, which it holds for as long as it waits.
-    fn subscription(&self) -> Result<&Subscription, Raised> {
-        let holder = self.holder.get();
-        if holder.is_null() || self.goal.get() == Goal::Put {
-            return Err(fail(c"the subscription is gone"));
-        }
-        // SAFETY: but for `Goal::Put`, what the field holds is a subscription.
-        Ok(unsafe { heap::content(holder) })
-    }
-
     /// What there is to take, if there is anything.
     fn look(&self) -> Result<Option<Object>, Raised> {
         let queue = &self.queue;
@@ -92,11 +81,11 @@ impl Waiting {
                     unsafe { ffi::PyErr_SetNone(ffi::PyExc_StopAsyncIteration) };
                     Err(Raised)
                 }
-                other => self.subscription()?.or_raise(other),
+                other => self.queue.or_raise(other),
             },
             Goal::Many(most) => match queue.take_many(most) {
-                Ok(messages) => self.subscription()?.list_of(messages).map(Some),
-                Err(other) => self.subscription()?.or_raise(other),
+                Ok(messages) => self.queue.list_of(messages).map(Some),
+                Err(other) => self.queue.or_raise(other),
             },
             Goal::Put => match self.message.take().map(|message| queue.offer(message)) {
                 Some(Offered::Full(message)) => {
@@ -150,11 +139,10 @@ impl Waiting {
             }
             // SAFETY: the type of this object.
             let waker = unsafe { super::types(kind) }?.waker;
-            if self.queue.feed.is_some()
+            if let Some(feed) = &self.queue.feed
                 && self.goal.get() != Goal::Put
-                && let Some(carrier) = self.subscription()?.carrier()
             {
-                carrier.start_thread()?;
+                feed.carrier.start_thread()?;
             }
             let Some(future) = self.queue.wait_in_loop(self.side(), waker)? else { continue };
             // SAFETY: a live object.
@@ -340,6 +328,32 @@ pub(super) unsafe fn renew(waiting: &Object, goal: Goal, holder: Object) {
 pub(super) unsafe fn has_ended(waiting: *mut ffi::PyObject) -> bool {
     // SAFETY: the caller's.
     unsafe { heap::content::<Waiting>(waiting) }.ended.get()
+}
+
+/// Publishes to whoever has room: awaitables for the others, and whether anybody refused.
+///
+/// # Safety
+///
+/// `object` is a bus, the others are live.
+pub(super) unsafe fn publish_later(
+    object: *mut ffi::PyObject,
+    topic: *mut ffi::PyObject,
+    message: *mut ffi::PyObject,
+    origin: Option<&deliver::Origin<'_>>,
+) -> Result<Object, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut patience = deliver::Patience::Later { full: Vec::new(), refused: false };
+        deliver::publish_one(object, topic, message, &mut patience, origin)?;
+        let deliver::Patience::Later { full, refused } = patience else { return Err(Raised) };
+        let kind = super::types(ffi::Py_TYPE(object))?.waiting;
+        let waiting = full.into_iter().map(|(queue, message)| {
+            make(kind, queue, Goal::Put, Some(Object::share(object)?), Some(message))
+        });
+        let waiting = arguments::list(waiting.collect::<Result<_, _>>()?)?;
+        let refused = ffi::PyBool_FromLong(refused.into());
+        Object::own(ffi::Py_BuildValue(c"(ON)".as_ptr(), waiting.as_ptr(), refused))
+    }
 }
 
 /// Makes the type of these awaitables.

@@ -1,0 +1,120 @@
+//! The thread that serves what needs Python to run for a report: see `feed`.
+
+use std::ptr;
+use std::sync::Arc;
+
+use pyo3_ffi as ffi;
+use ropewalk_bus::Taken;
+
+use super::feed::Carrier;
+use super::queue::Side;
+use super::registry::{Registry, Target};
+use super::{bus, deliver};
+use ropewalk_capi::entry;
+use ropewalk_capi::errors::fail;
+use ropewalk_capi::object::{Object, Raised, detached, text};
+
+/// Wakes the loops of those who wait for a report that has come.
+fn wake_loops(registry: &Registry) {
+    for listener in registry.listeners() {
+        if let Target::Queue(queue) = &listener.target.target
+            && let Some(feed) = &queue.feed
+            && queue.lock().receivers.is_waited_in()
+            && !feed.mailbox.watch()
+        {
+            let wake = queue.lock().wake(Side::Receivers);
+            queue.perform(wake);
+        }
+    }
+}
+
+/// `_carry(make, start)`: the bus carries what the rooms of this process report.
+#[entry]
+pub(super) unsafe extern "C" fn carry(
+    object: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    given: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    if given != 2 {
+        let _ = fail(c"_carry takes two functions");
+        return ptr::null_mut();
+    }
+    // SAFETY: a bus, and two live arguments.
+    let made = unsafe {
+        Object::share(*arguments)
+            .and_then(|make| Ok(Carrier::new(make, Object::share(*arguments.add(1))?)))
+            .map(|carrier| bus::bus(object).carrier.set(Arc::new(carrier)))
+    };
+    match made {
+        Ok(Ok(())) => Object::none().into_ptr(),
+        Ok(Err(_)) => {
+            let _ = fail(c"the bus carries reports already");
+            ptr::null_mut()
+        }
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// `_serve()`: what its thread does, until `_stop` and everything that has come by then is delivered.
+#[entry]
+pub(super) unsafe extern "C" fn serve(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a bus.
+    let bus = unsafe { bus::bus(object) };
+    let Some(carrier) = bus.carrier.get() else { return Object::none().into_ptr() };
+    loop {
+        // Before looking: what comes after it changes it.
+        let number = carrier.watcher.number();
+        wake_loops(&bus.registry);
+        match carrier.mailbox.take() {
+            Taken::Message(report) => {
+                let served = carrier.make(&report).and_then(|message| {
+                    let topic = text(report.topic())?;
+                    // SAFETY: a bus, and live objects.
+                    unsafe { deliver::report(object, topic.as_ptr(), message.as_ptr()) }
+                });
+                if served.is_err() && !bus.registry.is_closed() {
+                    // `BusFull`, or what a handler may not raise: the thread goes on.
+                    // SAFETY: an exception is set.
+                    unsafe { ffi::PyErr_WriteUnraisable(object) };
+                }
+                // SAFETY: the thread is attached.
+                unsafe { ffi::PyErr_Clear() };
+            }
+            Taken::Lagged(_) => {}
+            Taken::Ended => return Object::none().into_ptr(),
+            Taken::Empty => {
+                if carrier.mailbox.watch() {
+                    detached(|| carrier.watcher.sleep(number));
+                }
+            }
+        }
+    }
+}
+
+/// `_stop()`: no more reports come, and the thread ends once it has delivered those that have.
+#[entry]
+pub(super) unsafe extern "C" fn stop(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a bus.
+    if let Some(carrier) = unsafe { bus::bus(object) }.carrier.get() {
+        carrier.close();
+    }
+    Object::none().into_ptr()
+}
+
+/// `_restart()`: in a forked child, which has no thread of its parent's.
+#[entry]
+pub(super) unsafe extern "C" fn restart(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a bus.
+    let carrier = unsafe { bus::bus(object) }.carrier.get();
+    let started = carrier.map_or(Ok(()), |carrier| carrier.restart());
+    started.map_or(ptr::null_mut(), |()| Object::none().into_ptr())
+}
