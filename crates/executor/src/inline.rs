@@ -18,8 +18,7 @@ use crate::panic::{PanicReport, contain, message_of};
 use crate::rejected::{Reason, Rejected};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
-use crate::work::Work;
-use crate::work::{Context, Ran};
+use crate::work::{Context, Ran, Work};
 
 /// Runs each job in the thread that hands it in, before `execute` returns: for tests, and for what must be
 /// deterministic.

@@ -255,7 +255,7 @@ impl WorkerPool {
         self.shutdown();
         if !self.forked()
             && !self.is_current()
-            && crate::wait::for_event(&self.ended, deadline, &|| self.settled() && self.roster.live() == 0)
+            && current::wait_for(&self.ended, deadline, &|| self.settled() && self.roster.live() == 0)
         {
             self.roster.join_threads();
             self.timer.join_thread();

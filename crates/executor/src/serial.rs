@@ -13,12 +13,11 @@ use crate::delayed::Delayed;
 use crate::executor::Executor;
 use crate::job::{Job, Priority};
 use crate::panic::contain;
+use crate::pool::current;
 use crate::rejected::{Reason, Rejected};
 use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
-use crate::wait;
-use crate::work::{Context, Ran, Unobserved};
-use crate::work::{Runnable, Work};
+use crate::work::{Context, Ran, Runnable, Unobserved, Work};
 
 /// After so many jobs the queue goes to the back of its executor's.
 const JOBS_A_TURN: usize = 64;
@@ -222,7 +221,7 @@ impl Executor for Serial {
     fn join(&self, deadline: Option<Instant>) -> ShutdownReport {
         self.shutdown();
         if !self.is_current() {
-            wait::for_event(&self.0.rest, deadline, &|| self.0.state.lock().at_rest());
+            current::wait_for(&self.0.rest, deadline, &|| self.0.state.lock().at_rest());
         }
         let state = self.0.state.lock();
         let running = state

@@ -18,8 +18,7 @@ use ropewalk_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use ropewalk_sync::{Event, TurnCell};
 
 use crate::error::JobError;
-use crate::work::{Context, Ran};
-use crate::work::{Label, Runnable};
+use crate::work::{Context, Label, Ran, Runnable};
 
 const WAITING: u32 = 0;
 const RUNNING: u32 = 1;

@@ -36,16 +36,3 @@ pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<In
 pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<Instant>) -> bool {
     task.news().wait(deadline, || task.is_over())
 }
-
-/// Waits for an event whose notifier makes `ready` true; false if the deadline passed before.
-#[cfg(not(loom))]
-pub(crate) fn for_event(
-    event: &ropewalk_sync::Event,
-    deadline: Option<Instant>,
-    ready: &dyn Fn() -> bool,
-) -> bool {
-    match crate::pool::current::worker() {
-        Some(worker) if worker.helps() => worker.help_until(event, deadline, ready),
-        _ => event.wait(deadline, ready),
-    }
-}

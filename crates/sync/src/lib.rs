@@ -14,6 +14,7 @@
 //! A crate that has a loom model takes its atomics, locks and cells from here, and names `loom` itself as
 //! `ropewalk_sync::loom`. `clippy.toml` refuses the standard library's mutex and condition variable elsewhere.
 
+pub mod atomic;
 pub mod barrier;
 mod cell;
 mod event;
@@ -25,18 +26,6 @@ pub mod spin;
 
 #[cfg(loom)]
 pub use loom;
-
-/// Atomics: the standard library's, or loom's.
-pub mod atomic {
-    #[cfg(loom)]
-    pub use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
-    #[cfg(not(loom))]
-    pub use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
-    };
-}
 
 #[cfg(loom)]
 pub use loom::sync::Arc;

@@ -2,6 +2,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Instant;
+
+use ropewalk_sync::Event;
 
 use super::{Worker, WorkerPool};
 
@@ -25,4 +28,13 @@ pub(super) fn be(worker: &Rc<Worker>, act: impl FnOnce()) {
     CURRENT.set(Some(Rc::clone(worker)));
     act();
     CURRENT.set(None);
+}
+
+/// Waits for an event whose notifier makes `ready` true; false if the deadline passed before. A worker that may runs
+/// other jobs meanwhile.
+pub(crate) fn wait_for(event: &Event, deadline: Option<Instant>, ready: &dyn Fn() -> bool) -> bool {
+    match worker() {
+        Some(worker) if worker.helps() => worker.help_until(event, deadline, ready),
+        _ => event.wait(deadline, ready),
+    }
 }

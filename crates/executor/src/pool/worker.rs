@@ -17,8 +17,7 @@ use crate::panic::contain;
 use crate::seat::Seat;
 use crate::sleep::Slept;
 use crate::task::Outcome;
-use crate::work::{Context, Ran};
-use crate::work::{Label, Work};
+use crate::work::{Context, Label, Ran, Work};
 
 /// A worker that has started so many jobs of other priorities looks at the low ones first.
 const LOW_AFTER: u32 = 60;
