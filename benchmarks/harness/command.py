@@ -13,7 +13,7 @@ from harness.measure import Options, interleave, surroundings
 from harness.picture import draw
 from harness.programs import compilers
 from harness.report import as_json, markdown, publish, show, tally
-from harness.suites import rows_of
+from harness.suites import is_called, rows_of
 from harness.table import FAILED, MISS, PASS, Section
 
 if TYPE_CHECKING:
@@ -38,9 +38,11 @@ def _arguments(suite: str, rows: dict[str, Row], argv: Sequence[str]) -> argpars
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them, with matplotlib")
     arguments = parser.parse_args(argv)
-    wrong = [name for name in arguments.only.split(",") if name not in rows]
+    words = arguments.only.split(",")
+    wrong = [word for word in words if not any(is_called(row, word) for row in rows.values())]
     if wrong:
         parser.error(f"no such row: {', '.join(wrong)}; there are {', '.join(rows)}")
+    arguments.rows = [row for row in rows.values() if any(is_called(row, word) for word in words)]
     return arguments
 
 
@@ -63,9 +65,8 @@ def main(suite: str, argv: Sequence[str]) -> int:
         known["note"] = "a smoke run of tiny sizes: its figures mean nothing"
     for name, value in known.items():
         print(f"{name}: {value}")
-    for name in arguments.only.split(","):
-        row = rows[name]
-        outcomes = interleave(row.cases(), options, partial(_report_progress, name))
+    for row in arguments.rows:
+        outcomes = interleave(row.cases(), options, partial(_report_progress, row.name))
         sections.append(Section(row.name, row.title, row.includes, row.figures(outcomes), outcomes))
         _progress("")
         show(sections[-1])

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from harness.measure import Options, play
 from harness.report import number
-from harness.suites import SUITES, rows_of
+from harness.suites import SUITES, is_called, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -161,17 +161,18 @@ def own(row: Row) -> dict[str, tuple[Case, list[Line]]]:
 
 def _chosen(names: Sequence[str]) -> Iterator[tuple[str, Row]]:
     known = {suite: rows_of(suite) for suite in SUITES}
-    every = {name for suite, rows in known.items() for row in rows for name in _names(suite, row)}
-    if wrong := [name for name in names if name not in every]:
+    every = [(suite, row) for suite, rows in known.items() for row in rows]
+    if wrong := [name for name in names if not any(_is_named(*found, name) for found in every)]:
         raise SystemExit(f"no such row: {', '.join(wrong)}")
-    for suite, rows in known.items():
-        for row in rows:
-            if not names or _names(suite, row) & set(names):
-                yield suite, row
+    for found in every:
+        if not names or any(_is_named(*found, name) for name in names):
+            yield found
 
 
-def _names(suite: str, row: Row) -> set[str]:
-    return {suite, row.name, f"{suite}/{row.name}"}
+def _is_named(suite: str, row: Row, name: str) -> bool:
+    """Whether a name is the suite's, the row's, or both with a slash between them."""
+    of_suite, _, word = name.rpartition("/")
+    return name == suite or (of_suite in ("", suite) and is_called(row, word))
 
 
 @functools.cache

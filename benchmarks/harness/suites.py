@@ -10,7 +10,7 @@ from rows import SUITES
 if TYPE_CHECKING:
     from harness.table import Row
 
-__all__ = ["SUITES", "rows_of"]
+__all__ = ["SUITES", "is_called", "rows_of"]
 
 
 def rows_of(suite: str) -> list[Row]:
@@ -20,3 +20,8 @@ def rows_of(suite: str) -> list[Row]:
         module: Any = importlib.import_module(f"rows.{suite}.{table}")
         found += getattr(module, "ROWS", None) or (module.ROW,)
     return found
+
+
+def is_called(row: Row, word: str) -> bool:
+    """Whether a word on the command line names a row: by its name, or by the first part of `publish-10`."""
+    return row.name == word or row.name.startswith(f"{word}-")

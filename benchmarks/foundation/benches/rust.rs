@@ -1,6 +1,6 @@
 //! The Rust rows by criterion, for whoever wants its statistics; no goal is judged by them.
 //!
-//! `cargo bench` plays one contender after the other. `measure.py` plays them in turn, in processes of their own and
+//! `cargo bench` plays one contender after the other. `make bench-foundation` plays them in turn, in processes of their own and
 //! with the C++ peers, which criterion cannot do.
 
 use std::hint::black_box;
