@@ -141,7 +141,7 @@ fn an_exception_of_ours_is_made_of_a_text_or_of_arguments() {
         let said = text("what it says").expect("a text");
         let Raised = raise_made(Code::BusClosed, &[said.as_ptr()]);
         assert_eq!(raised(), "BusClosed('what it says')");
-        let Raised = raise_made(Code::WorkerCrashed, &[]);
+        let Raised = raise_made(Code::Lagged, &[]);
         assert!(raised().starts_with("TypeError"), "what cannot be made raises why");
     });
 }
