@@ -1,7 +1,7 @@
-//! The Rust rows by criterion, for whoever wants its statistics; no goal is judged by them.
+//! The Rust rows measured by criterion, for its statistics. No goal is judged by them.
 //!
-//! `cargo bench` plays one contender after the other. `make bench-foundation` plays them in turn, in processes of their own and
-//! with the C++ peers, which criterion cannot do.
+//! `cargo bench` runs one contender after the other. `make bench-foundation` runs them in turn, each in a process of its
+//! own, together with the C++ peers; criterion cannot do that.
 
 use std::hint::black_box;
 
