@@ -1,7 +1,7 @@
 //! The Rust rows measured by criterion, for its statistics. No goal is judged by them.
 //!
-//! `cargo bench` runs one contender after the other. `make bench-foundation` runs them in turn, each in a process of its
-//! own, together with the C++ peers; criterion cannot do that.
+//! `cargo bench` runs one contender after the other. `make bench-foundation` runs them in turn, each in a process of
+//! its own, together with the C++ peers; criterion cannot do that.
 
 use std::hint::black_box;
 

@@ -1,8 +1,8 @@
 //! What the benchmark of the foundation measures, and the peers it measures beside it.
 //!
 //! A *contest* times one thing; a *contender* takes part in it. `contest CONTEST CONTENDER` plays one round in a
-//! process of its own and prints its figures as JSON; `peers.cpp` does the same in C++. `make bench-foundation` runs both
-//! in turn.
+//! process of its own and prints its figures as JSON; `peers.cpp` does the same in C++. `make bench-foundation` runs
+//! both in turn.
 
 pub mod clock;
 pub mod countdown;
