@@ -266,14 +266,14 @@ class SharedMemoryCorrupt(SharedMemoryError):
 
 
 class TooLarge(SharedMemoryError):
-    """A record does not fit where it should go."""
+    """A record is larger than the room that it should go into."""
 
     code = "RW-TOO-LARGE"
     remedy = "Send it in parts, or put it into shared memory (`ropewalk.share`) and send that."
 
 
 class FileSizeExceeded(LimitReached, SharedMemoryError):
-    """Shared memory would be larger than the process may make a file, which it is to the kernel."""
+    """Shared memory would exceed the process's limit of file sizes; to the kernel, shared memory is a file."""
 
     code = "RW-FILE-SIZE"
     remedy = "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once."
@@ -304,7 +304,7 @@ class OutOfPorts(LimitReached):
 
 
 class RemoteError(RopewalkError):
-    """Stands in for a worker's exception that could not be pickled, or not be unpickled here.
+    """Stands in for a worker's exception that could not be pickled there or unpickled here.
 
     Its text has the type and the message of the original.
     """
@@ -364,7 +364,7 @@ class BusClosed(BusError):
 
 
 class BusFull(BusError, queue.Full):
-    """A subscription has no room, and its publisher does not wait, or has waited long enough."""
+    """A subscription has no room, and its publisher does not wait, or its timeout has passed."""
 
     code = "RW-BUS-FULL"
     remedy = "Receive faster, raise `capacity`, or choose an `overflow` that drops messages."

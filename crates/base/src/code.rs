@@ -1,8 +1,8 @@
-//! The type of an error's code, and what the table says of each.
+//! The type of an error's code, and the table's entry for each code.
 
 use std::ffi::CStr;
 
-/// What the table of errors says of one code.
+/// One code's row in the table of errors.
 ///
 /// `crates/base/tests/generated.rs` makes the Python class and the paragraphs of `docs/errors.md` from it.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Entry {
     pub bases: &'static [&'static str],
     /// The operating system's numbers for this failure, by the names they have in Python's `errno`.
     pub numbers: &'static [(&'static str, i32)],
-    /// The lines that say what failed: a first paragraph that stands alone, and others with more.
+    /// The lines that say what failed: a first paragraph that stands alone, then paragraphs with details.
     pub doc: &'static [&'static str],
     /// What to try, in a sentence or two.
     pub remedy: &'static str,
@@ -32,7 +32,7 @@ macro_rules! errors {
             $name:ident($($base:literal),+) $([$($number:ident),+])? = $code:literal, $remedy:literal;
         )+}
     )+) => {
-        /// What kind of failure it was: a row of the table of errors. Each variant has the name of its Python class.
+        /// The kind of a failure: one row of the table of errors. Each variant has the name of its Python class.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -63,7 +63,7 @@ macro_rules! errors {
         ];
 
         impl Code {
-            /// What the table says of this code.
+            /// This code's row in the table.
             #[inline]
             pub fn entry(self) -> &'static $crate::code::Entry {
                 &ENTRIES[self as usize]
@@ -74,7 +74,7 @@ macro_rules! errors {
 
 pub(crate) use errors;
 
-/// A text with its zero.
+/// The text as a C string; `text` ends with its zero byte.
 pub(crate) const fn c_text(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -104,8 +104,9 @@ impl crate::Code {
 
     /// The code for a system call that failed.
     ///
-    /// `ENOMEM` and `ENOSPC` mean that there is no room for memory of ours. `EAGAIN` is what `fork` and `clone` report
-    /// at the limit of processes; sockets report it too, but that is an answer and never becomes an error of ours.
+    /// `ENOMEM` and `ENOSPC` mean that there is no room for our memory. `fork` and `clone` report `EAGAIN` at the limit
+    /// of processes. Sockets report it too, but callers of sockets handle it and never make an [`Error`](crate::Error)
+    /// of it.
     pub(crate) fn of_system(error: &std::io::Error) -> Self {
         let number = match error.raw_os_error() {
             // A size that no `off_t` can hold is refused before the system sees it.

@@ -1,10 +1,10 @@
-//! Saying what was being done when something failed.
+//! Adds to an error what the program was doing when it failed.
 
 use std::borrow::Cow;
 
 use crate::{Code, Error, Result};
 
-/// Says what was being done when something failed.
+/// Adds to an error what the program was doing when it failed.
 ///
 /// ```
 /// use ropewalk_base::{Code, ResultExt};
@@ -15,7 +15,7 @@ use crate::{Code, Error, Result};
 /// assert!(error.report().starts_with("could not read the settings: No such file"));
 /// ```
 pub trait ResultExt<T>: Sized {
-    /// Wraps the error with a message that is only made if there is one.
+    /// Wraps the error with a message, which is made only if there is an error.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ pub trait ResultExt<T>: Sized {
 
 impl<T> ResultExt<T> for std::io::Result<T> {
     fn with_context<M: Into<Cow<'static, str>>>(self, message: impl FnOnce() -> M) -> Result<T> {
-        // A match, because the caller that is to be told does not go through a closure.
+        // A match and no closure, so that `#[track_caller]` finds the caller.
         match self {
             Ok(value) => Ok(value),
             Err(error) => Err(Error::caused(Code::of_system(&error), message(), error)),
@@ -44,7 +44,7 @@ impl<T> ResultExt<T> for std::io::Result<T> {
     }
 }
 
-/// An error of ours keeps its code.
+/// An [`Error`] keeps its code.
 impl<T> ResultExt<T> for Result<T> {
     fn with_context<M: Into<Cow<'static, str>>>(self, message: impl FnOnce() -> M) -> Result<T> {
         match self {
@@ -54,7 +54,7 @@ impl<T> ResultExt<T> for Result<T> {
     }
 }
 
-/// Says what it means that something is not there.
+/// Makes an error of a missing value.
 pub trait OptionExt<T> {
     /// The value, or an error with this code and message.
     ///

@@ -1,4 +1,4 @@
-//! The error itself: one pointer, to something static or something boxed.
+//! The error itself: one pointer to a static or to a box.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use crate::Code;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an error says. Public for the `error!` macro only.
+/// The parts of an error. Public for the `error!` macro only.
 #[doc(hidden)]
 pub struct Inner {
     code: Code,
@@ -19,11 +19,11 @@ pub struct Inner {
 }
 
 impl Inner {
-    /// What `error!` puts into a static.
+    /// The parts that `error!` puts into a static.
     ///
     /// # Panics
     ///
-    /// While it is compiled, for a message with a brace, which was meant to be formatted.
+    /// At compile time, if the message has a brace: it was meant to be formatted.
     pub const fn fixed(code: Code, module: &'static str, message: &'static str) -> Self {
         let mut at = 0;
         while at < message.len() {
@@ -37,17 +37,17 @@ impl Inner {
     }
 }
 
-/// The lowest bit of the pointer: it is to something static, which nobody frees.
+/// The lowest bit of the pointer: set if the pointer is to a static, which is never freed.
 const STATIC: usize = 1;
 const _: () = assert!(align_of::<Inner>() > STATIC, "the bit must be free");
 
 /// An error with a code, a message and perhaps a cause.
 ///
-/// It is one pointer wide. One with a message that is known beforehand is best made by [`error!`](crate::error!), which
-/// allocates nothing.
+/// It is one pointer wide. If the message is known at compile time, make the error with [`error!`](crate::error!),
+/// which allocates nothing.
 pub struct Error(NonNull<Inner>);
 
-// SAFETY: it owns its `Inner`, or shares one that is static; all parts of `Inner` are Send and Sync.
+// SAFETY: an error owns its `Inner`, or shares a static one; all parts of `Inner` are Send and Sync.
 unsafe impl Send for Error {}
 // SAFETY: as above.
 unsafe impl Sync for Error {}
@@ -93,10 +93,11 @@ impl Error {
 
     fn inner(&self) -> &Inner {
         let address = |address: std::num::NonZeroUsize| {
-            // Aligned, so it is not the lowest bit alone.
+            // The address is aligned, so bits beside the lowest one are set.
             std::num::NonZeroUsize::new(address.get() & !STATIC).unwrap_or(address)
         };
-        // SAFETY: without the bit it is the pointer to a static, or to a box of our own, both alive while self is.
+        // SAFETY: without the bit this is a pointer to a static or to the box that this error owns; both live as long
+        // as `self`.
         unsafe { self.0.map_addr(address).as_ref() }
     }
 
@@ -105,7 +106,7 @@ impl Error {
         self.inner().code
     }
 
-    /// Where it was made: a module's path, or a source file.
+    /// Where the error was made: a module's path, or a source file.
     pub fn module(&self) -> &'static str {
         self.inner().module
     }
@@ -115,7 +116,7 @@ impl Error {
         self.code().remedy()
     }
 
-    /// The number that the operating system gave, if it was a call of its that failed.
+    /// The operating system's error number, if a system call failed.
     pub fn os_error(&self) -> Option<i32> {
         self.chain()
             .filter_map(|error| error.downcast_ref::<std::io::Error>())
@@ -181,8 +182,8 @@ impl std::error::Error for Error {
 
 /// Makes an [`Error`] from a code and a message.
 ///
-/// With a literal message nothing is allocated: the error points to a static. With format arguments it is boxed; they
-/// come after the literal, for names inside of it would be taken as text, which does not compile.
+/// With a literal message nothing is allocated: the error points to a static. With format arguments the error is boxed.
+/// The arguments come after the literal; a name inside its braces does not compile.
 ///
 /// ```
 /// use ropewalk_base::{Code, Result, error};

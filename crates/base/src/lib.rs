@@ -1,8 +1,8 @@
 //! Coded errors: what failed, why, and what to try.
 //!
-//! An [`Error`] is one pointer wide, so that a `Result` stays small on the way up; everything in it is behind
-//! the pointer and made only when something fails, or not even then: [`error!`] with a literal message points to a
-//! static.
+//! An [`Error`] is one pointer wide, so a `Result` stays small on its way up. The parts of an error are behind the
+//! pointer and are made only when something fails; [`error!`] with a literal message does not allocate even then,
+//! because it points to a static.
 
 pub mod code;
 mod context;

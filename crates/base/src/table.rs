@@ -126,11 +126,11 @@ errors! {
         SharedMemoryCorrupt("SharedMemoryError") = "RW-SHM-CORRUPT",
             "Look for native code in a task that writes outside of its own memory. The pool replaces the worker.";
 
-        /// A record does not fit where it should go.
+        /// A record is larger than the room that it should go into.
         TooLarge("SharedMemoryError") = "RW-TOO-LARGE",
             "Send it in parts, or put it into shared memory (`ropewalk.share`) and send that.";
 
-        /// Shared memory would be larger than the process may make a file, which it is to the kernel.
+        /// Shared memory would exceed the process's limit of file sizes; to the kernel, shared memory is a file.
         FileSizeExceeded("LimitReached", "SharedMemoryError") [EFBIG] = "RW-FILE-SIZE",
             "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once.";
 
@@ -146,7 +146,7 @@ errors! {
         OutOfPorts("LimitReached") [ENOSPC] = "RW-PORTS",
             "Close the bus in workers that no longer need it, or use another bus.";
 
-        /// Stands in for a worker's exception that could not be pickled, or not be unpickled here.
+        /// Stands in for a worker's exception that could not be pickled there or unpickled here.
         ///
         /// Its text has the type and the message of the original.
         RemoteError("RopewalkError") = "RW-REMOTE",
@@ -160,7 +160,7 @@ errors! {
         BusClosed("BusError") = "RW-BUS-CLOSED",
             "Make a new bus, or subscribe again.";
 
-        /// A subscription has no room, and its publisher does not wait, or has waited long enough.
+        /// A subscription has no room, and its publisher does not wait, or its timeout has passed.
         BusFull("BusError", "queue.Full") = "RW-BUS-FULL",
             "Receive faster, raise `capacity`, or choose an `overflow` that drops messages.";
 
@@ -206,7 +206,7 @@ errors! {
         ContextTerminated("ZMQError") = "RW-ZMQ-TERMINATED",
             "Close the socket. Make a new context to go on.";
 
-        /// The operation would have to wait, and may not, or has waited long enough: `EAGAIN`.
+        /// The operation would have to wait but may not, or its timeout has passed: `EAGAIN`.
         Again("ZMQError") = "RW-ZMQ-AGAIN",
             "Try again later, poll the socket first, or raise `SNDTIMEO` or `RCVTIMEO`.";
 

@@ -1,4 +1,4 @@
-//! What is made from the table of errors says what the table says.
+//! The generated Python classes and documentation match the table of errors.
 //!
 //! With `ROPEWALK_GENERATE` set (`make generate` sets it) the files are written; without it they are compared.
 
@@ -127,13 +127,13 @@ fn rows() -> String {
 
 /// The page's paragraphs.
 fn meanings() -> String {
-    let told = |code: &Code| {
+    let row = |code: &Code| {
         let entry = code.entry();
         let text = paragraphs(entry).join(" ");
         let text = format!("**`{}`**, `{}`: {text} *What to try:* {}", entry.code, name(entry), entry.remedy);
         wrap(&text, PROSE, "") + "\n"
     };
-    Code::ALL.iter().map(told).collect::<Vec<_>>().join("\n")
+    Code::ALL.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
 /// The page with the text between two marks made anew.

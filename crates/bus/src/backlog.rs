@@ -1,17 +1,17 @@
-//! What waits for one receiver: messages in their order, bounded, and the places where some were lost.
+//! The messages that wait for one receiver: in order, bounded, with the places where messages were lost.
 
 use std::collections::VecDeque;
 
 /// What happens to a message for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// Its publisher waits.
+    /// The publisher waits.
     Block,
-    /// The oldest message makes room.
+    /// The oldest waiting message is dropped to make room.
     DropOldest,
-    /// It is dropped.
+    /// The new message is dropped.
     DropNewest,
-    /// Its publisher gets an error.
+    /// The publisher gets an error.
     Error,
 }
 
@@ -20,7 +20,7 @@ enum Slot<M> {
     Message(M),
     /// A message that may be dropped for a later one of the same kind.
     Loose(M),
-    /// So many messages were dropped here.
+    /// This many messages were dropped here.
     Gap(u64),
 }
 
@@ -40,47 +40,48 @@ pub struct Counters {
     pub accepted: u64,
     /// Messages that a receiver took.
     pub received: u64,
-    /// Messages that were dropped for want of room.
+    /// Messages that were dropped because there was no room.
     pub dropped: u64,
-    /// Messages whose publishers got an error for want of room.
+    /// Messages whose publishers got an error because there was no room.
     pub refused: u64,
     /// The most messages that waited at once.
     pub peak: usize,
 }
 
-/// What came of offering a message. What comes back is dropped by the caller, without its guard.
+/// The result of offering a message. The caller drops a returned message after it has released its guard.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offered<M> {
-    /// It waits.
+    /// The message was accepted and waits.
     Taken,
     /// Nothing was changed; the message comes back.
     Full(M),
-    /// What is in here was counted as dropped: an older message, or this one.
+    /// This message was counted as dropped: an older one, or the offered one.
     Dropped(M),
-    /// The policy is to tell the publisher.
+    /// The policy is an error for the publisher.
     Refused(M),
-    /// Nobody receives any more.
+    /// The backlog is closed.
     Closed(M),
 }
 
-/// What there is to receive.
+/// The result of a reception.
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<M> {
     /// The oldest message.
     Message(M),
-    /// So many messages were lost before the next one.
+    /// This many messages were lost before the next one.
     Lagged(u64),
     /// Nothing yet.
     Empty,
-    /// Nothing, and nothing will come.
+    /// Nothing, and nothing more will come.
     Ended,
 }
 
-/// See the module. Whoever owns it guards it.
+/// See the module. The owner guards it.
 ///
-/// Every message touches all of it, so it has the order in which it is written: what follows it lies behind the flag.
+/// `repr(C)` keeps the fields in this order: every message touches all of them, and the owner's next fields follow the
+/// flag.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Backlog<M> {
@@ -89,9 +90,9 @@ pub struct Backlog<M> {
     gaps: usize,
     /// Messages dropped behind the last slot.
     tail_gap: u64,
-    /// What went through it.
+    /// Counts of all messages so far.
     pub counters: Counters,
-    /// Nothing more comes; what is there can still be received.
+    /// No more messages are accepted; waiting ones can still be received.
     pub closed: bool,
 }
 
@@ -120,7 +121,7 @@ impl<M> Backlog<M> {
         self.slots.len() + usize::from(self.tail_gap > 0)
     }
 
-    /// Puts a message in, whether there is room or not.
+    /// Appends a message, whether there is room or not.
     #[inline(always)]
     pub fn put(&mut self, message: M) {
         self.put_slot(Slot::Message(message));
@@ -142,7 +143,7 @@ impl<M> Backlog<M> {
         self.gaps += 1;
     }
 
-    /// Offers a message where `capacity` messages have room.
+    /// Offers a message to a backlog that holds `capacity` messages.
     pub fn offer(&mut self, message: M, capacity: usize, overflow: Overflow) -> Offered<M> {
         if self.closed {
             return Offered::Closed(message);
@@ -166,8 +167,9 @@ impl<M> Backlog<M> {
         dropped.map_or(Offered::Taken, Offered::Dropped)
     }
 
-    /// The same where each message comes with its own policy, and a loss leaves no gap: the caller reports it. Of
-    /// those that came with [`Overflow::DropOldest`] the oldest makes room; if there is none, the newest is dropped.
+    /// As [`offer`](Self::offer), but each message comes with its own policy, and a loss leaves no gap: the caller
+    /// reports it. The oldest message that came with [`Overflow::DropOldest`] is dropped to make room; if there is
+    /// none, the new message is dropped.
     pub fn offer_among(&mut self, message: M, capacity: usize, overflow: Overflow) -> Offered<M> {
         if self.closed {
             return Offered::Closed(message);
@@ -196,13 +198,13 @@ impl<M> Backlog<M> {
         dropped.map_or(Offered::Taken, Offered::Dropped)
     }
 
-    /// Counts messages that were lost behind the last one, for the receiver to be told.
+    /// Counts messages that were lost behind the last one, so that a gap reports them to the receiver.
     pub fn lag(&mut self, count: u64) {
         self.tail_gap += count;
         self.counters.dropped += count;
     }
 
-    /// The oldest message makes room; its place says that it was there.
+    /// Drops the oldest message; a gap takes its place.
     fn drop_oldest(&mut self) -> Option<M> {
         let (mut lost, mut oldest) = (0, None);
         while oldest.is_none() {
@@ -214,7 +216,7 @@ impl<M> Backlog<M> {
                 }
             }
         }
-        // A gap that follows belongs to the same silence.
+        // A gap that follows joins this one.
         if let Some(Slot::Gap(count)) = self.slots.front() {
             lost += count;
             self.slots.pop_front();
@@ -226,7 +228,7 @@ impl<M> Backlog<M> {
         oldest
     }
 
-    /// Takes what there is to receive.
+    /// Takes the next message or report of a loss.
     #[inline(always)]
     pub fn take(&mut self) -> Taken<M> {
         match self.slots.pop_front() {
@@ -248,7 +250,7 @@ impl<M> Backlog<M> {
     ///
     /// # Errors
     ///
-    /// What else there is to receive, if there is no message in front.
+    /// The other result, if the next thing to receive is no message.
     pub fn take_many(&mut self, most: usize) -> Result<Vec<M>, Taken<M>> {
         let whole = self.slots.iter().take(most).take_while(|slot| !matches!(slot, Slot::Gap(_))).count();
         if whole == 0 {
@@ -267,7 +269,7 @@ impl<M> Backlog<M> {
         })
     }
 
-    /// Takes every message out, as if none had come.
+    /// Takes every message out, and forgets the gaps.
     #[must_use = "what is taken out is dropped without the guard"]
     pub fn drain(&mut self) -> Vec<M> {
         self.gaps = 0;
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn every_loss_is_told_at_its_place() {
+    fn every_loss_is_reported_at_its_place() {
         let mut oldest = Backlog::default();
         let mut newest = Backlog::default();
         for number in 0..5 {

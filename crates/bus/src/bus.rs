@@ -1,4 +1,4 @@
-//! The bus itself.
+//! The Rust bus.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -26,10 +26,10 @@ struct Shared {
 /// Publish and subscribe inside a process: events of any type, by topic.
 ///
 /// Handlers run in the thread that publishes, those of a greater priority first, equal ones in their order of arrival.
-/// Publishing takes no lock and allocates nothing (by name: to the first topics of a bus, see
-/// [`Config::most_listed`]); whoever comes and goes meanwhile makes nobody wait. A handler may subscribe, unsubscribe
-/// anybody (itself too) and publish; see [`Subscription`] for what that means for a delivery that is under way. Cloning
-/// gives another handle of the same bus, which closes with the last of them: a [`Topic`] does not keep it open.
+/// Publishing takes no lock and allocates nothing (by name: to the first topics of a bus, see [`Config::most_listed`]);
+/// subscribing and unsubscribing make no publisher wait. A handler may subscribe, unsubscribe any handler (itself too)
+/// and publish; see [`Subscription`] for the effect on a delivery that is under way. A clone is another handle of the
+/// same bus, which closes with its last handle: a [`Topic`] does not keep it open.
 ///
 /// # Examples
 ///
@@ -57,8 +57,8 @@ struct Shared {
 pub struct Bus(Arc<Shared>);
 
 impl Drop for Shared {
-    /// Topics outlive the bus. Were they not closed, they would go on calling handlers that nobody can unsubscribe any
-    /// more, and handlers that own topics would keep each other alive.
+    /// Topics outlive the bus. If they were not closed, they would go on calling handlers that can no longer be
+    /// unsubscribed, and handlers that own topics would keep each other alive.
     fn drop(&mut self) {
         self.close();
     }
@@ -69,8 +69,8 @@ impl Shared {
     #[inline]
     fn listed<E: ?Sized + 'static>(&self, topic: &str) -> Option<&Channel<E>> {
         let channel = Arc::as_ptr(self.directory.get(TypeId::of::<E>(), topic)?);
-        // SAFETY: `Bus::channel` alone adds to the directory, to each type of events channels of that type, which the
-        // directory keeps for as long as it lives. Asked, the channel would say its type by a virtual call.
+        // SAFETY: only `Bus::channel` adds to the directory, and it adds a channel of `E` under the type `E`; the
+        // directory keeps it for as long as it lives. A checked downcast would cost a virtual call.
         Some(unsafe { &*channel.cast::<Channel<E>>() })
     }
 
@@ -93,7 +93,7 @@ impl fmt::Debug for Bus {
     }
 }
 
-/// Somebody about to listen: see [`Bus::listen`].
+/// A subscription in the making: see [`Bus::listen`].
 #[must_use]
 pub struct Listen<'a, E: ?Sized, P = fn(&E) -> bool> {
     bus: &'a Bus,
@@ -119,8 +119,8 @@ impl Bus {
         }))
     }
 
-    /// Has a handler called for each event of type `E` that is published to a topic which matches the pattern, until
-    /// the subscription is dropped.
+    /// Calls a handler for each event of type `E` that is published to a topic which matches the pattern, until the
+    /// subscription is dropped.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Bus {
         self.listen(pattern).call(handler)
     }
 
-    /// The same with a priority and a filter:
+    /// As [`subscribe`](Self::subscribe), with a priority and a filter:
     ///
     /// ```
     /// # let bus = ropewalk_bus::Bus::new();
@@ -159,12 +159,12 @@ impl Bus {
         let mut leftovers = Leftovers::new();
         let added = self.0.registry.lock().add(pattern, priority, handler, &mut leftovers);
         drop(leftovers);
-        // A handler that was refused goes here, without the lock.
+        // A refused handler is dropped here, without the lock.
         let id = added.map_err(|_| SubscribeError::Closed)?;
         Ok(Subscription { bus: Arc::downgrade(&self.0), id })
     }
 
-    /// A topic to publish events of type `E` to: the fastest way, for whoever publishes more than once.
+    /// A topic to publish events of type `E` to: the fastest way to publish more than once.
     ///
     /// # Errors
     ///
@@ -204,12 +204,12 @@ impl Bus {
         }
     }
 
-    /// Ends it: every subscription ends, and publishing gives an error.
+    /// Ends the bus: every subscription ends, and publishing gives an error.
     pub fn close(&self) {
         self.0.close();
     }
 
-    /// The counters, as they are now. Those of topics may be of slightly different moments.
+    /// The current counters. Those of different topics may be read at slightly different moments.
     pub fn statistics(&self) -> Statistics {
         let registry = self.0.registry.lock();
         let mut topics: Vec<_> =
@@ -227,7 +227,7 @@ impl Bus {
 }
 
 impl<'a, E: ?Sized + 'static, P> Listen<'a, E, P> {
-    /// Handlers of a greater priority are called first; 0 unless it is said.
+    /// Handlers of a greater priority are called first; the default is 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
@@ -284,17 +284,17 @@ impl<E: ?Sized + 'static> Topic<E> {
         with_reader(|reader| self.channel.publish(reader, event))
     }
 
-    /// Whether anybody listens at the moment: for publishers to whom making the event is work.
-    pub fn is_heard(&self) -> bool {
-        self.channel.is_heard()
+    /// Whether any handler listens now: for publishers to which making the event is expensive.
+    pub fn has_listeners(&self) -> bool {
+        self.channel.has_listeners()
     }
 }
 
-/// Listens until it is dropped.
+/// A handler's subscription; it ends when this is dropped.
 ///
-/// Once it is dropped the handler is not called any more by this thread, also not by a delivery that this thread is in
-/// the middle of. A delivery that another thread is in the middle of may still call it once. Who subscribes during a
-/// delivery gets the next event first.
+/// After the drop this thread does not call the handler any more, not even in a delivery that is under way. A delivery
+/// under way in another thread may still call it once. A handler that subscribes during a delivery first gets the next
+/// event.
 #[must_use = "it listens until it is dropped; `detach` has it listen for as long as the bus lives"]
 #[derive(Debug)]
 pub struct Subscription {
@@ -309,7 +309,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Subscription {
-    /// Listens for as long as the bus lives.
+    /// Keeps the subscription for as long as the bus lives.
     pub fn detach(mut self) {
         self.bus = Weak::new();
     }
@@ -320,7 +320,7 @@ impl Drop for Subscription {
         if let Some(bus) = self.bus.upgrade() {
             let mut leftovers = Leftovers::new();
             let gone = bus.registry.lock().remove(self.id, &mut leftovers);
-            // Without the lock: what a handler owns may come back to the bus when it is dropped.
+            // Without the lock: destructors of what a handler owns may use the bus.
             drop((gone, leftovers));
         }
     }

@@ -15,14 +15,15 @@ use crate::snapshot::Snapshot;
 use crate::statistics::TopicStatistics;
 use crate::table::Table;
 
-/// Where all readers of all buses of this process are known.
+/// The hazard pointers of all buses of this process.
 static DOMAIN: LazyLock<Domain> = LazyLock::new(Domain::default);
 
 thread_local! {
     static READER: Reader = DOMAIN.join();
 }
 
-/// Runs with what this thread has; where its thread-locals are gone, because it ends, with something made for once.
+/// Calls `work` with this thread's reader; in a thread that ends and has lost its thread-locals, with one made for this
+/// call.
 #[inline]
 pub(crate) fn with_reader<T>(work: impl Fn(&Reader) -> T) -> T {
     READER.try_with(&work).unwrap_or_else(|_| work(&DOMAIN.join()))
@@ -58,13 +59,13 @@ impl<E: ?Sized + 'static> Channel<E> {
         List { handlers: handlers.collect(), closed: table.is_closed() }
     }
 
-    /// Whether anybody listens.
-    pub(crate) fn is_heard(&self) -> bool {
+    /// Whether any handler listens.
+    pub(crate) fn has_listeners(&self) -> bool {
         with_reader(|reader| {
             let Ok(reading) = self.list.read(reader) else { return false };
-            let heard = !reading.value().handlers.is_empty();
+            let any = !reading.value().handlers.is_empty();
             reading.finish(domain);
-            heard
+            any
         })
     }
 
@@ -72,7 +73,7 @@ impl<E: ?Sized + 'static> Channel<E> {
     #[inline]
     pub(crate) fn publish(&self, reader: &Reader, event: &E) -> Result<(), PublishError> {
         let most = self.config.max_depth;
-        // All that a thread reads while it publishes are the lists of those deliveries that it is in.
+        // While a thread publishes, it reads only the lists of its own nested deliveries, so its depth is theirs.
         if reader.depth() >= most {
             return Err(PublishError::TooDeep { most });
         }
@@ -83,14 +84,14 @@ impl<E: ?Sized + 'static> Channel<E> {
             return Err(PublishError::Closed);
         }
         self.counter.count(reader.index(), list.handlers.len());
-        // Where to go on after a handler that panicked. Written for each handler, but read for none: the walk would
-        // wait for its own last store.
+        // Where to go on after a handler that panicked. It is written for each handler but not read in the walk, which
+        // would wait for its own last store.
         let next = Cell::new(0);
         loop {
             let walk = AssertUnwindSafe(|| {
                 for (at, handler) in list.handlers.iter().enumerate().skip(next.get()) {
                     next.set(at + 1);
-                    // While nobody came or went, nobody has to be asked.
+                    // While the list is current, no handler has been removed, and the marks need no check.
                     if reading.is_current() || handler.mark().is_active() {
                         handler.call(event);
                     }
@@ -109,7 +110,7 @@ impl<E: ?Sized + 'static> Channel<E> {
     fn report(&self, payload: Box<dyn Any + Send>) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
         self.config.report(&PanicReport { topic: &self.name, payload: &*payload });
-        // What was thrown may panic when it is dropped; it is not worth a process.
+        // The payload may panic when it is dropped, which must not end the process.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(again);
         }
@@ -118,7 +119,7 @@ impl<E: ?Sized + 'static> Channel<E> {
 
 /// A channel of any type of events.
 pub(crate) trait AnyChannel: Any + Send + Sync {
-    /// Takes up a change of the table; what is left over is dropped by the caller, without a lock.
+    /// Makes the list anew after a change of the table. The caller drops the result, without a lock.
     fn refresh(&self, table: &Table<AnyHandler>) -> Box<dyn Any>;
 
     fn kind(&self) -> TypeId;

@@ -1,4 +1,4 @@
-//! How a bus behaves.
+//! The configuration of a bus.
 
 use std::any::Any;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct PanicReport<'a> {
     /// The topic that was published to.
     pub topic: &'a str,
-    /// What the panic carries.
+    /// The panic's payload.
     pub payload: &'a (dyn Any + Send),
 }
 
@@ -32,7 +32,7 @@ pub struct Config {
     /// a lock; a `Topic` never needs one.
     pub most_listed: usize,
     /// Called for each panic of a handler or a filter, in the publisher's thread. The standard library's own hook has
-    /// printed it by then.
+    /// printed the panic by then.
     pub on_panic: Option<Hook>,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// Tells the hook; one that panics itself is not asked about that.
+    /// Calls the hook; a panic of the hook itself is not reported to it.
     pub(crate) fn report(&self, report: &PanicReport<'_>) {
         if let Some(hook) = &self.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(report)))

@@ -146,9 +146,9 @@ impl<V, S: BuildHasher> Directory<V, S> {
 impl<V, S> Drop for Directory<V, S> {
     fn drop(&mut self) {
         let all = std::mem::take(&mut self.tables.lock().all);
-        // SAFETY: from Box::into_raw; a look-up borrows the directory, so nobody is in a table.
+        // SAFETY: from Box::into_raw; a look-up borrows the directory, so no thread reads a table.
         let all: Vec<_> = all.into_iter().map(|table| unsafe { Box::from_raw(table) }).collect();
-        // The last table has every entry; those before have some of the same.
+        // The last table has every entry; the older ones have some of the same.
         for place in all.iter().rev().take(1).flat_map(|table| &table.places) {
             let entry = place.load(Ordering::Relaxed);
             if !entry.is_null() {
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives everything the same hash.
+    /// A hasher that gives every key the same hash.
     #[derive(Default)]
     struct Same;
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_told_apart() {
+    fn equal_hashes_do_not_mix_entries() {
         finds_what_was_added(&Directory::with_hashes(BuildHasherDefault::<Same>::default()));
     }
 
@@ -246,22 +246,22 @@ mod tests {
 
     fn add(directory: &Directory<Value, FixedState>, name: &str, number: usize) {
         let value = loom::cell::UnsafeCell::new(0);
-        // A write of its own, for loom does not check reads against the making of a cell.
-        // SAFETY: nobody else has it yet.
+        // A separate write, because loom does not check reads against the construction of a cell. SAFETY: no other
+        // thread has it yet.
         value.with_mut(|value| unsafe { *value = number });
         directory.add(kind(), name.into(), Value(value));
     }
 
     fn get(directory: &Directory<Value, FixedState>, name: &str) -> Option<usize> {
-        // SAFETY: nobody writes to it once it is made; loom checks that.
+        // SAFETY: no thread writes to it once it is made; loom checks that.
         directory.get(kind(), name).map(|value| value.0.with(|value| unsafe { *value }))
     }
 
     #[test]
-    fn a_reader_beside_two_who_add() {
+    fn a_reader_beside_two_writers() {
         loom::model(|| {
             let directory = Shared::new(Directory::with_hashes(FixedState::default()));
-            // The second finds room, and the third has the table grow.
+            // The second finds room, and the third makes the table grow.
             add(&directory, "a", 1);
             let other = {
                 let directory = Shared::clone(&directory);

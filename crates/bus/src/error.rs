@@ -1,4 +1,4 @@
-//! Why something could not be published, or listened to.
+//! The errors of publishing and subscribing.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum PublishError {
     Closed,
     /// Handlers publish to handlers, deeper than the bus allows.
     TooDeep {
-        /// How deep that is.
+        /// The greatest permitted depth.
         most: usize,
     },
     /// The topic is malformed.
@@ -34,7 +34,7 @@ impl fmt::Display for PublishError {
 
 impl std::error::Error for PublishError {}
 
-/// Why nobody was added.
+/// Why a handler was not added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscribeError {
     /// The bus is closed.

@@ -1,17 +1,17 @@
-//! Who is called.
+//! Handlers and their marks.
 
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What every handler has.
+/// The state that every handler has.
 #[derive(Debug)]
 pub(crate) struct Mark {
-    /// False once it listens no more. Relaxed: a thread that unsubscribes it sees that itself, and for others a moment
-    /// more or less makes no difference.
+    /// False once the handler is unsubscribed. Relaxed: the thread that unsubscribes it sees its own write, and other
+    /// threads may see it a little later.
     active: AtomicBool,
-    /// Events that its filter kept away.
+    /// Events that the filter rejected.
     filtered: AtomicU64,
 }
 
@@ -61,17 +61,17 @@ impl AnyHandler {
         }
     }
 
-    /// The handler, if it is one of this type of events.
+    /// The handler, if its events have this type.
     pub(crate) fn of<E: ?Sized + 'static>(&self) -> Option<&Arc<dyn Handle<E>>> {
         self.handler.downcast_ref()
     }
 
-    /// It listens no more.
+    /// Marks the handler as unsubscribed.
     pub(crate) fn retire(&self) {
         (self.retire)();
     }
 
-    /// Events that its filter kept away.
+    /// Events that the filter rejected.
     pub(crate) fn filtered(&self) -> u64 {
         (self.filtered)()
     }
@@ -99,7 +99,7 @@ impl<E: ?Sized, F: Fn(&E) + Send + Sync> Handle<E> for Plain<F> {
     }
 }
 
-/// One with a filter, which is a type of its own, so that the others do not ask whether there is one.
+/// A handler with a filter. It is a type of its own, so that other handlers need not check for a filter.
 pub(crate) struct Filtered<P, F> {
     pub(crate) mark: Mark,
     pub(crate) filter: P,

@@ -1,8 +1,8 @@
-//! Hazard pointers: who reads which snapshot, so that nobody frees it meanwhile.
+//! Hazard pointers: which thread reads which snapshot, so that no other thread frees it meanwhile.
 //!
-//! A reader writes down the snapshot that it is about to read, in a place of its own, and looks whether it is still the
-//! current one. A writer that has put another in its place looks through all such places before it frees the old one.
-//! Readers write to their own cache line only, and pay no barrier: the writer makes them all pass one.
+//! A reader writes the snapshot that it is about to read to a place of its own, and checks whether it is still the
+//! current one. A writer that has replaced a snapshot looks through all such places before it frees the old one.
+//! Readers write to their own cache line only, and pay for no barrier: the writer makes them all pass one.
 //!
 //! Source: M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects", IEEE TPDS 15(6), 2004; the
 //! asymmetric barrier as in liburcu (M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS
@@ -14,24 +14,24 @@ use std::ptr;
 use ropewalk_sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use ropewalk_sync::{Arc, Mutex, barrier};
 
-/// How many things a thread may read at once: one for each level of handlers that publish to handlers, and one for who
-/// asks at the deepest whether a topic is heard.
+/// How many snapshots a thread may read at once: one for each level of handlers that publish to handlers, and one for
+/// checking at the deepest level whether a topic has listeners.
 const MOST: usize = if cfg!(loom) { 2 } else { 65 };
 
 /// The places of one thread.
 #[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// What the thread reads at each depth; null for nothing. Written by the thread that owns it (release when it is
-    /// done), read by writers.
+    /// What the thread reads at each depth; null for nothing. Written by the thread that owns the places (release when
+    /// it has finished), read by writers.
     reading: [AtomicPtr<()>; MOST],
-    /// Some thread has these places. Taken by compare and exchange; given back (release) when the thread ends.
+    /// Whether a thread owns these places. Taken by compare and exchange; given back (release) when the thread ends.
     taken: AtomicBool,
-    /// A number among all places, for what is kept by thread.
+    /// The number of these places, for data that is kept for each thread.
     pub(crate) index: usize,
 }
 
-/// All places, of threads that live and threads that did.
+/// All places, of threads that live and of threads that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Domain {
     places: Mutex<Vec<Arc<Places>>>,
@@ -60,14 +60,14 @@ impl Domain {
         Reader { places, depth: Cell::new(0), asymmetric }
     }
 
-    /// Of these pointers, which have been taken out of circulation, those that nobody reads.
+    /// Of these pointers, which have been replaced, those that no thread reads.
     ///
-    /// The caller has a heavy barrier between taking them out and this.
+    /// The caller has passed a heavy barrier since it replaced them.
     pub(crate) fn unread<T>(&self, retired: &mut Vec<*mut T>) -> Vec<*mut T> {
         let mut read: Vec<*mut ()> = Vec::new();
         for places in self.places.lock().iter() {
             for place in &places.reading {
-                // Acquire: pairs with the release of a reader that is done with what it read.
+                // Acquire: pairs with the release of a reader that has finished.
                 let pointer = place.load(Ordering::Acquire);
                 if !pointer.is_null() {
                     read.push(pointer);
@@ -80,7 +80,7 @@ impl Domain {
     }
 }
 
-/// A thread's way to read.
+/// A thread's places, for reading snapshots.
 #[derive(Debug)]
 pub(crate) struct Reader {
     places: Arc<Places>,
@@ -88,18 +88,18 @@ pub(crate) struct Reader {
     asymmetric: bool,
 }
 
-/// The thread reads as many things as it may.
+/// The thread reads as many snapshots as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooDeep;
 
 impl Reader {
-    /// A number of this thread's own while it lives.
+    /// The number of this thread's places.
     #[inline]
     pub(crate) fn index(&self) -> usize {
         self.places.index
     }
 
-    /// How many things this thread reads at the moment.
+    /// How many snapshots this thread reads now.
     #[inline]
     pub(crate) fn depth(&self) -> usize {
         self.depth.get()
@@ -113,9 +113,9 @@ impl Reader {
         let mut current = source.load(Ordering::Relaxed);
         let mut moved = false;
         loop {
-            // Release: a writer that sees this frees what stood here before, which we have read.
+            // Release: a writer that sees this frees what stood here before, which this thread has finished reading.
             place.store(current.cast(), Ordering::Release);
-            // Either a writer that takes `current` out now sees our place, or we see below that it is out.
+            // Either a writer that replaces `current` now sees this place, or the load below sees the replacement.
             barrier::light(self.asymmetric);
             let again = source.load(Ordering::Acquire);
             if again == current {
@@ -135,12 +135,12 @@ impl Drop for Reader {
     }
 }
 
-/// What cannot be freed while this lives.
+/// Protects one snapshot: it is not freed while this lives.
 pub(crate) struct Protected<'a, T> {
     reader: &'a Reader,
     place: &'a AtomicPtr<()>,
     pointer: *mut T,
-    /// Another pointer has been in the place at first, and a writer may have seen it there.
+    /// The place held another pointer at first, and a writer may have seen that one.
     moved: bool,
 }
 
@@ -151,14 +151,14 @@ impl<T> Protected<'_, T> {
         self.pointer
     }
 
-    /// Ends it. Whether something else has come to the source: if a writer had to leave the old one because of our
-    /// place, it has.
+    /// Ends the protection. Returns whether the source has changed: it has if a writer could not free the old snapshot
+    /// because of this place.
     #[inline]
     pub(crate) fn finish(self, source: &AtomicPtr<T>) -> bool {
         let (reader, pointer, moved) = (self.reader, self.pointer, self.moved);
         drop(self);
-        // Either a writer that takes `pointer` out sees that we are done, or we see below that it is out. If it is
-        // another thing at the same address, the one that we read has been freed.
+        // Either a writer that replaces `pointer` sees that this reader has finished, or the load below sees the
+        // replacement. If another snapshot has the same address, the one that was read here has been freed.
         barrier::light(reader.asymmetric);
         moved || source.load(Ordering::Relaxed) != pointer
     }
@@ -167,7 +167,7 @@ impl<T> Protected<'_, T> {
 impl<T> Drop for Protected<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release: what we read, we read before.
+        // Release: all reads of the snapshot come before.
         self.place.store(ptr::null_mut(), Ordering::Release);
         self.reader.depth.set(self.reader.depth.get() - 1);
     }

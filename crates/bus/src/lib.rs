@@ -1,9 +1,9 @@
-//! Publish and subscribe: topics, patterns, who listens to what, and what waits for those who receive.
+//! Publish and subscribe: topics, patterns, the table of listeners, and the backlog of a receiver.
 //!
-//! Every bus stands on [`Table`] and [`Backlog`], whatever its messages are. [`Bus`] is the one whose handlers are
-//! functions of Rust's; Python's is `crates/py-bus`. [`reports`] is how the rooms of this process publish to both.
-//! `README.md` beside this crate has the protocol: who reads what, when a handler is freed, and what happens to those
-//! who come and go during a delivery.
+//! Every bus stands on [`Table`] and [`Backlog`], whatever its messages are. [`Bus`] has Rust functions as handlers;
+//! Python's bus is `crates/py-bus`. Through [`reports`] the crates of this process publish to both. This crate's
+//! `README.md` has the protocol: which thread reads what, when a handler is freed, and how subscribing and
+//! unsubscribing affect a delivery.
 
 mod backlog;
 #[cfg(not(loom))]

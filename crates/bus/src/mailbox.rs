@@ -1,8 +1,8 @@
-//! What a thread of Rust's fills while it may hold any lock, and whoever is responsible empties.
+//! A mailbox: Rust threads fill it, even with locks held, and its receiver empties it.
 //!
-//! Filling calls nobody: the message is kept, a sleeper is woken through a futex, and of whoever else wants to know
-//! only a note is taken away. So a room can publish with its locks held, and what its messages become is the
-//! receiver's affair.
+//! Filling runs no foreign code: it keeps the message, wakes a sleeping receiver through a futex, and wakes the watcher
+//! if one has asked for it. So a crate can publish with its locks held, and the receiver decides what to make of the
+//! messages.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Once};
@@ -15,15 +15,15 @@ use ropewalk_sync::{Mutex, MutexGuard};
 
 use crate::backlog::{Backlog, Counters, Overflow, Taken};
 
-/// Messages that may wait where the receiver is to miss none. The publisher cannot wait, so there is an end to it.
+/// The messages that may wait for a receiver that must miss none. The publisher cannot wait, so there must be a limit.
 const MOST_KEPT: usize = 65_536;
 
-/// Held by whoever has the content of a mailbox, and across a fork: a child finds every mailbox whole, and no lock
-/// taken by a thread that it does not have.
+/// Held during every access to a mailbox, and across a fork: so a child finds every mailbox whole, and no lock taken by
+/// a thread that does not exist in it.
 static FORK_GATE: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// The gate, from before a fork until behind it, in the thread that forks.
+    /// The gate's guard, from before a fork until after it, in the thread that forks.
     static FORKING: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
 }
 
@@ -40,25 +40,24 @@ extern "C" fn after_fork() {
 #[derive(Debug)]
 pub struct Mailbox<M> {
     content: Mutex<Content<M>>,
-    /// Changes when sleepers are woken.
+    /// Changes when sleeping receivers are woken.
     word: Futex,
     capacity: usize,
     overflow: Overflow,
-    /// Whoever wants to know of a message and does not sleep here.
+    /// The watcher to wake for a message, for receivers that do not sleep here.
     watcher: Option<Arc<Watcher>>,
 }
 
 #[derive(Debug)]
 struct Content<M> {
     backlog: Backlog<M>,
-    /// Somebody sleeps on the word. Set by it, taken away by whoever wakes it.
+    /// A receiver sleeps on the word. The receiver sets it; the thread that wakes it clears it.
     sleeps: bool,
-    /// The watcher wants to know of the next message.
+    /// The next message wakes the watcher.
     is_watched: bool,
 }
 
-/// A thread that looks after several mailboxes: it sleeps here, and is woken by the first message of any that is
-/// watched.
+/// A thread that serves several mailboxes: it sleeps here, and the first message of any watched mailbox wakes it.
 #[derive(Debug)]
 pub struct Watcher {
     word: Futex,
@@ -71,7 +70,7 @@ impl Default for Watcher {
 }
 
 impl Watcher {
-    /// The number to sleep on. Read before looking for anything to do: a message that comes later changes it.
+    /// The number to sleep on. Read it before checking for work: a message that comes later changes it.
     pub fn number(&self) -> u32 {
         self.word.load(Ordering::Acquire)
     }
@@ -81,21 +80,21 @@ impl Watcher {
         wake_all(&self.word);
     }
 
-    /// Sleeps until somebody has woken it since the number was read.
+    /// Sleeps until a wake-up after the number was read.
     pub fn sleep(&self, number: u32) {
         let _: Wait = self.word.wait_while(number, None);
     }
 }
 
 fn wake_all(word: &Futex) {
-    // Release: who sees the new number sees what was there when the sleepers' mark was taken away.
+    // Release: a thread that sees the new number sees everything that was written before the flag was cleared.
     word.fetch_add(1, Ordering::Release);
     word.wake_all();
 }
 
 impl<M> Mailbox<M> {
-    /// A mailbox in which so many messages have room. Where the policy would have the publisher wait, or get an error,
-    /// many more have (65,536 at least), and then the newest are dropped.
+    /// A mailbox for `capacity` messages. Where the policy would make the publisher wait or give it an error, it holds
+    /// more (65,536 at least), and drops the newest beyond that.
     pub fn new(capacity: usize, overflow: Overflow, watcher: Option<Arc<Watcher>>) -> Self {
         static AT_FORK: Once = Once::new();
         AT_FORK.call_once(|| process::at_fork(before_fork, after_fork));
@@ -112,7 +111,7 @@ impl<M> Mailbox<M> {
         work(&mut self.content.lock())
     }
 
-    /// Puts a message in, and wakes whoever waits for one.
+    /// Puts a message in, and wakes its receivers.
     pub fn push(&self, message: M) {
         let (over, sleeps, watched) = self.with(|content| {
             let over = content.backlog.offer(message, self.capacity, self.overflow);
@@ -127,7 +126,7 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Takes what there is to receive.
+    /// Takes the next message or report of a loss.
     pub fn take(&self) -> Taken<M> {
         self.with(|content| content.backlog.take())
     }
@@ -136,12 +135,12 @@ impl<M> Mailbox<M> {
     ///
     /// # Errors
     ///
-    /// What else there is to receive, if there is no message in front.
+    /// The other result, if the next thing to receive is no message.
     pub fn take_many(&self, most: usize) -> Result<Vec<M>, Taken<M>> {
         self.with(|content| content.backlog.take_many(most))
     }
 
-    /// Prepares a sleep: the number to sleep on, unless there is something to receive.
+    /// Prepares a sleep: returns the number to sleep on, unless there is something to receive.
     pub fn prepare(&self) -> Option<u32> {
         self.with(|content| {
             if content.backlog.pending() > 0 || content.backlog.closed {
@@ -152,17 +151,17 @@ impl<M> Mailbox<M> {
         })
     }
 
-    /// Sleeps until somebody has woken the sleepers since the number was read.
+    /// Sleeps until a wake-up after the number was read.
     pub fn sleep(&self, number: u32, timeout: Option<Duration>) -> Wait {
         self.word.wait_while(number, timeout)
     }
 
-    /// Wakes the sleepers, for they have something else to look at.
+    /// Wakes the sleeping receivers for a reason other than a message.
     pub fn wake(&self) {
         wake_all(&self.word);
     }
 
-    /// Has the watcher woken by the next message; false if there is something to receive now.
+    /// Makes the next message wake the watcher; false if there is something to receive now.
     pub fn watch(&self) -> bool {
         self.with(|content| {
             let waits = content.backlog.pending() == 0;
@@ -171,7 +170,7 @@ impl<M> Mailbox<M> {
         })
     }
 
-    /// Takes nothing more; what is there can still be received.
+    /// Accepts no more messages; waiting ones can still be received.
     pub fn close(&self) {
         self.with(|content| content.backlog.closed = true);
         self.wake();
@@ -192,7 +191,7 @@ impl<M> Mailbox<M> {
         self.with(|content| content.backlog.pending())
     }
 
-    /// What went through it.
+    /// Counts of all messages so far.
     pub fn counters(&self) -> Counters {
         self.with(|content| content.backlog.counters)
     }
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_cannot_wait_drops_and_the_receiver_is_told() {
+    fn a_publisher_that_cannot_wait_drops_and_a_gap_reports_it() {
         let block = Mailbox::new(1, Overflow::Block, None);
         let oldest = Mailbox::new(1, Overflow::DropOldest, None);
         for number in 0..=MOST_KEPT {

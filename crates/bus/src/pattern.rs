@@ -5,12 +5,12 @@
 
 use std::fmt;
 
-/// What is wrong with a topic or a pattern.
+/// The ways in which a topic or a pattern can be malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// There is nothing at all.
+    /// The text is empty.
     Empty,
-    /// Two dots in a row, or one at an end.
+    /// Two dots in a row, or a dot at an end.
     EmptySegment,
     /// A wildcard in a topic.
     Wildcard,
@@ -40,7 +40,7 @@ macro_rules! malformed {
         }
 
         impl $name {
-            /// The byte at which the fault is.
+            /// The offset of the fault in bytes.
             pub fn offset(&self) -> usize {
                 self.at
             }
@@ -65,7 +65,7 @@ malformed! {
     PatternError, "the pattern"
 }
 
-/// The first fault, and where it is.
+/// The first fault and its offset.
 fn find_fault(text: &str, wildcards: bool) -> Option<(Fault, usize)> {
     if text.is_empty() {
         return Some((Fault::Empty, 0));
@@ -104,7 +104,7 @@ pub fn check_topic(topic: &str) -> Result<(), TopicError> {
     }
 }
 
-/// Which topics somebody listens to.
+/// The topics that a listener wants.
 ///
 /// ```
 /// use ropewalk_bus::Pattern;
@@ -134,23 +134,23 @@ impl Pattern {
         }
     }
 
-    /// As it was written.
+    /// The pattern's text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it has no wildcard, and matches the topic of the same name only.
+    /// Whether the pattern has no wildcard, and so matches only the topic of the same name.
     pub fn is_literal(&self) -> bool {
         self.literal
     }
 
-    /// Whether a topic matches. Takes at most a time of the product of both lengths, whatever the pattern.
+    /// Whether a topic matches. The time is at most proportional to the product of both lengths, for any pattern.
     pub fn matches(&self, topic: &str) -> bool {
         if self.literal {
             return *self.text == *topic;
         }
-        // The usual way to match globs: only the last `**` is ever gone back to, because what an earlier one could take
-        // instead the last one can take as well.
+        // The usual algorithm for globs: it backtracks only to the last `**`, because the last one can take any segment
+        // that an earlier one could take.
         let (mut pattern, mut rest) = (Segments(Some(&self.text)), Segments(Some(topic)));
         let mut back: Option<(Segments<'_>, Segments<'_>)> = None;
         loop {
@@ -182,7 +182,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// What is left of a topic or a pattern.
+/// The remaining segments of a topic or a pattern.
 #[derive(Clone, Copy)]
 struct Segments<'a>(Option<&'a str>);
 
@@ -208,7 +208,7 @@ mod tests {
         Pattern::parse(pattern).expect("a sound pattern").matches(topic)
     }
 
-    /// The definition, as plainly as can be.
+    /// The definition of a match, written as plainly as possible.
     fn reference(pattern: &[&str], topic: &[&str]) -> bool {
         match (pattern, topic) {
             ([], []) => true,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_with_their_places() {
+    fn faults_are_reported_with_their_offsets() {
         let fault = |text: &str| Pattern::parse(text).err().map(|error| (error.fault, error.at));
         assert_eq!(fault(""), Some((Fault::Empty, 0)));
         assert_eq!(fault("."), Some((Fault::EmptySegment, 0)));

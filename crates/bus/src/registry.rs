@@ -1,4 +1,4 @@
-//! The listeners of a bus, and its channels. Publishers do not look here: they read the lists that are made from it.
+//! The listeners of a bus, and its channels. Publishers do not use it: they read the lists that are made from it.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use crate::handler::AnyHandler;
 use crate::pattern::Pattern;
 use crate::table::{Listener, Table};
 
-/// What was replaced, to be dropped once no lock is held.
+/// Replaced values, to be dropped once no lock is held.
 pub(crate) type Leftovers = Vec<Box<dyn Any>>;
 
 /// See the module; under the bus's lock.
@@ -20,7 +20,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Adds a handler; a number to take it away by. It comes back if the bus is closed.
+    /// Adds a handler; returns a number to remove it by. If the bus is closed, the handler comes back.
     pub(crate) fn add(
         &mut self,
         pattern: Pattern,
@@ -34,7 +34,7 @@ impl Registry {
         Ok(id)
     }
 
-    /// Takes a handler away, to be dropped once no lock is held.
+    /// Removes a handler; the caller drops it once no lock is held.
     pub(crate) fn remove(&mut self, id: u64, leftovers: &mut Leftovers) -> Vec<Listener<AnyHandler>> {
         let gone = self.table.remove(id);
         for listener in &gone {
@@ -44,7 +44,7 @@ impl Registry {
         gone
     }
 
-    /// Takes everybody away for good.
+    /// Removes all handlers and accepts no more.
     pub(crate) fn close(&mut self, leftovers: &mut Leftovers) -> Vec<Listener<AnyHandler>> {
         let gone = self.table.close();
         for listener in &gone {
@@ -105,6 +105,6 @@ mod tests {
         }
         let mut leftovers = Leftovers::new();
         assert!(registry.close(&mut leftovers).is_empty());
-        assert_eq!(leftovers.len(), 4, "all topics hear that it is over");
+        assert_eq!(leftovers.len(), 4, "every topic's list is replaced");
     }
 }

@@ -1,7 +1,7 @@
-//! What the rooms of this process report of themselves: one bus, whose handlers are mailboxes.
+//! Reports that the crates of this process publish about themselves: one bus, whose handlers fill mailboxes.
 //!
-//! A room reports with its locks held, and a worker's end is no time to wait: so a report is kept for whoever listens,
-//! and nobody is called. While nobody listens nothing is made.
+//! A crate reports with its locks held, and must not wait, for instance when a worker ends. So a report is kept in the
+//! listeners' mailboxes, and no handler of theirs is called. While nothing listens, no report is made.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::statistics::Statistics;
 /// One field of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field<'a> {
-    /// The report has no use for it.
+    /// The report does not use this field.
     Nothing,
     /// A number.
     Number(i64),
@@ -22,21 +22,21 @@ pub enum Field<'a> {
     Text(&'a str),
 }
 
-/// Something that happened in a room. Its receiver makes of it what it needs: an object of Python's, say.
+/// Something that happened in a crate. The receiver converts it to what it needs, such as a Python object.
 pub trait Report: fmt::Debug + Send + Sync {
-    /// The topic that it is published on.
+    /// The topic that the report is published on.
     fn topic(&self) -> &'static str;
 
-    /// What there is to say, in an order that the room and its receivers agree on.
+    /// The fields, in an order that the publishing crate and its receivers agree on.
     fn fields(&self) -> Vec<Field<'_>>;
 }
 
-/// A report as it is published: every receiver has the same one.
+/// A published report: all receivers share it.
 pub type Shared = Arc<dyn Report>;
 
 static REPORTS: OnceLock<Bus> = OnceLock::new();
 
-/// Has what is reported on the topics that match a pattern put into a mailbox, until the subscription is dropped.
+/// Puts the reports on the topics that match a pattern into a mailbox, until the subscription is dropped.
 ///
 /// # Errors
 ///
@@ -47,12 +47,12 @@ pub fn collect(pattern: &str, mailbox: &Arc<Mailbox<Shared>>) -> Result<Subscrip
     bus.subscribe(pattern, move |report: &Shared| mailbox.push(Arc::clone(report)))
 }
 
-/// What was reported so far, to how many mailboxes.
+/// The counters of the reports' bus.
 pub fn statistics() -> Statistics {
     REPORTS.get().map(Bus::statistics).unwrap_or_default()
 }
 
-/// What a room reports by: its topics.
+/// A publisher of reports, with its topics.
 pub struct Reporter<const N: usize> {
     names: [&'static str; N],
     topics: OnceLock<[Topic<Shared>; N]>,
@@ -70,14 +70,14 @@ impl<const N: usize> Reporter<N> {
         Self { names, topics: OnceLock::new() }
     }
 
-    /// Reports on the topic with this place, if anybody listens: else nothing is made.
+    /// Publishes a report on the topic at this index. The report is made only if something listens.
     ///
     /// # Panics
     ///
-    /// When there is no such place, or a topic is malformed.
+    /// If the index is out of range, or a topic is malformed.
     pub fn report(&self, place: usize, make: impl FnOnce() -> Shared) {
-        // As long as nobody has listened there is no bus. Making one may wait for every core to pass through the
-        // scheduler, which is longer than a worker takes to start.
+        // There is no bus until the first listener. Making one may wait for every core to pass through the scheduler,
+        // which takes longer than starting a worker.
         let Some(bus) = REPORTS.get() else { return };
         let topics = self.topics.get_or_init(|| {
             self.names.map(|name| match bus.topic(name) {
@@ -86,8 +86,8 @@ impl<const N: usize> Reporter<N> {
             })
         });
         let topic = &topics[place];
-        if topic.is_heard() {
-            // It is never closed, and its handlers publish nothing.
+        if topic.has_listeners() {
+            // The bus is never closed, and its handlers publish nothing, so this cannot fail.
             let _ = topic.publish(&make());
         }
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_listens_to_is_not_made_and_the_rest_comes_in_order() {
+    fn reports_without_listeners_are_not_made_and_others_keep_their_order() {
         static REPORTER: Reporter<2> = Reporter::new(["test.a", "test.b"]);
         REPORTER.report(0, || unreachable!("nobody listens"));
         let mailbox = Arc::new(Mailbox::new(100, Overflow::DropNewest, None));

@@ -1,4 +1,4 @@
-//! A value that is read often and replaced as a whole: read, copy, update.
+//! A value that is read often and replaced as a whole: read-copy-update.
 
 use std::fmt;
 use std::ptr;
@@ -12,16 +12,16 @@ use crate::hazard::{Domain, Protected, Reader, TooDeep};
 pub(crate) struct Snapshot<T> {
     /// From `Box::into_raw`. Written by writers under the lock (release), read by readers.
     current: AtomicPtr<T>,
-    /// What was current before and may still be read.
+    /// Earlier values that may still be read.
     retired: Mutex<Vec<*mut T>>,
-    /// A reader of something retired has ended, and nobody has looked through `retired` since. Set by such readers,
-    /// cleared by whoever has the lock and is about to look; by swaps only, so that one who clears it is behind all
-    /// (release, acquire) who set it.
+    /// A reader of a retired value has ended, and no thread has looked through `retired` since. Such readers set it;
+    /// the thread that holds the lock and is about to look clears it. All writes are swaps, so that a clear comes after
+    /// (release, acquire) all sets that it clears.
     asked: AtomicBool,
 }
 
-// SAFETY: the pointers are to values that this owns; readers get shared references to a value, in any thread, and the
-// last owner drops it in any thread.
+// SAFETY: the snapshot owns the values behind its pointers; any thread may get a shared reference to a value, and any
+// thread may drop it.
 unsafe impl<T: Send + Sync> Send for Snapshot<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Snapshot<T> {}
@@ -32,7 +32,7 @@ impl<T> fmt::Debug for Snapshot<T> {
     }
 }
 
-/// A reader's hold of one value.
+/// A reader's hold on one value.
 pub(crate) struct Reading<'a, T> {
     snapshot: &'a Snapshot<T>,
     protected: Protected<'a, T>,
@@ -47,14 +47,14 @@ impl<T> Snapshot<T> {
         }
     }
 
-    /// The current value, which stays as it is for as long as it is held.
+    /// The current value, which does not change while the reader holds it.
     #[inline]
     pub(crate) fn read<'a>(&'a self, reader: &'a Reader) -> Result<Reading<'a, T>, TooDeep> {
         Ok(Reading { snapshot: self, protected: reader.protect(&self.current)? })
     }
 
-    /// Puts a value in place of the current one. Gives back what nobody reads any more, to be dropped where whatever
-    /// its parts do when they are dropped does no harm.
+    /// Replaces the current value. Returns the values that no thread reads any more; the caller drops them where their
+    /// destructors can do no harm.
     #[must_use]
     pub(crate) fn replace(&self, domain: &Domain, value: T) -> Vec<Box<T>> {
         let fresh = Box::into_raw(Box::new(value));
@@ -67,7 +67,7 @@ impl<T> Snapshot<T> {
         free
     }
 
-    /// Frees what the caller, a reader that has ended, kept from being freed.
+    /// Frees the values that the caller, a reader that has ended, kept from being freed.
     #[cold]
     fn tidy(&self, domain: &Domain) {
         self.asked.swap(true, Ordering::Release);
@@ -75,12 +75,12 @@ impl<T> Snapshot<T> {
         self.look_again(domain, &mut free);
     }
 
-    /// Looks through what is retired for as long as readers ask for it. Does not wait for another thread that has the
-    /// lock: that one comes here when it has given it back.
+    /// Looks through the retired values for as long as readers ask for it. Does not wait for a thread that holds the
+    /// lock: that thread comes here when it has released it.
     fn look_again(&self, domain: &Domain, free: &mut Vec<Box<T>>) {
         loop {
-            // Of one who asks and finds the lock taken, and one who gives it back and looks whether anybody asks, one
-            // sees the other.
+            // One thread sets `asked` and finds the lock taken; another releases the lock and checks `asked`. The
+            // fences make at least one of them see the other.
             fence(Ordering::SeqCst);
             if !self.asked.load(Ordering::Relaxed) {
                 return;
@@ -91,7 +91,7 @@ impl<T> Snapshot<T> {
         }
     }
 
-    /// Takes out what nobody reads any more.
+    /// Takes out the values that no thread reads any more.
     fn sort(domain: &Domain, retired: &mut Vec<*mut T>) -> Vec<Box<T>> {
         if !barrier::heavy() {
             return Vec::new();
@@ -100,8 +100,8 @@ impl<T> Snapshot<T> {
     }
 
     fn own(pointer: *mut T) -> Box<T> {
-        // SAFETY: from Box::into_raw in `new` or `replace`; taken out of circulation and out of `retired`, both under
-        // the lock or by the only owner, so nobody else frees it, and nobody reads it.
+        // SAFETY: from Box::into_raw in `new` or `replace`. It was replaced and removed from `retired`, both under the
+        // lock or by the only owner, so no other thread frees it, and none reads it.
         unsafe { Box::from_raw(pointer) }
     }
 }
@@ -110,7 +110,7 @@ impl<T> Drop for Snapshot<T> {
     fn drop(&mut self) {
         let mut all = std::mem::take(&mut *self.retired.lock());
         all.push(self.current.swap(ptr::null_mut(), Ordering::AcqRel));
-        // A reader borrows the snapshot, so nobody reads.
+        // A reader borrows the snapshot, so no thread reads it now.
         drop(all.into_iter().map(Self::own).collect::<Vec<_>>());
     }
 }
@@ -119,7 +119,8 @@ impl<T> Reading<'_, T> {
     /// The value.
     #[inline]
     pub(crate) fn value(&self) -> &T {
-        // SAFETY: never null while the snapshot lives, and protected from being freed for as long as self lives.
+        // SAFETY: the pointer is never null while the snapshot lives, and the value is not freed while `self` protects
+        // it.
         unsafe { &*self.protected.pointer() }
     }
 
@@ -129,7 +130,7 @@ impl<T> Reading<'_, T> {
         self.snapshot.current.load(Ordering::Relaxed) == self.protected.pointer()
     }
 
-    /// Ends the reading; frees what a writer had to leave because of it.
+    /// Ends the reading; frees the values that a writer could not free because of it.
     #[inline]
     pub(crate) fn finish<'d>(self, domain: impl FnOnce() -> &'d Domain) {
         let Self { snapshot, protected } = self;
@@ -139,8 +140,8 @@ impl<T> Reading<'_, T> {
     }
 }
 
-/// On every schedule that loom finds: nobody reads what was freed, everything is freed once, and nothing stays retired
-/// when the last reader has ended.
+/// On every schedule that loom finds, no thread reads a freed value, each value is freed once, and nothing stays
+/// retired when the last reader has ended.
 #[cfg(test)]
 #[cfg(loom)]
 mod tests {

@@ -1,9 +1,9 @@
-//! What a bus tells about itself.
+//! The counters of a bus.
 
 /// The counters of one topic and one type of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicStatistics {
-    /// Its name.
+    /// The topic's name.
     pub topic: String,
     /// Events published.
     pub published: u64,
@@ -22,12 +22,12 @@ pub struct Statistics {
     pub published: u64,
     /// Handlers that those events reached, before filters.
     pub reached: u64,
-    /// Events that filters kept away from the handlers that listen now.
+    /// Events that the filters of the current handlers rejected.
     pub filtered: u64,
     /// Handlers and filters that panicked.
     pub panicked: u64,
     /// Handlers that listen now.
     pub subscribers: usize,
-    /// Topics that were published to, or asked for.
+    /// Topics that were published to or requested.
     pub topics: Vec<TopicStatistics>,
 }

@@ -1,26 +1,26 @@
-//! Who listens to what: one table for every bus, whatever its handlers are.
+//! The listeners and their patterns: one table for every bus, whatever its handlers are.
 //!
-//! Publishers do not look here. Each bus makes from it what its publishers read: a list for each topic that hazard
-//! pointers protect (`channel`), or whatever else suits those who publish.
+//! Publishers do not use the table. Each bus makes from it what its publishers read: here a list for each topic, which
+//! hazard pointers protect (`channel`); Python's bus makes routes of its own.
 
 use crate::pattern::Pattern;
 
-/// One who listens.
+/// A listener.
 #[derive(Clone, Debug)]
 pub struct Listener<T> {
     /// Its number in the table.
     pub id: u64,
-    /// The topics that it wants.
+    /// The topics that the listener wants.
     pub pattern: Pattern,
-    /// Greater ones are served first, equal ones in their order of arrival.
+    /// Listeners of greater priority are served first, those of equal priority in their order of arrival.
     pub priority: i64,
-    /// It is one of several with this number, of which a topic takes the first that matches.
+    /// The listener is one of several with this number; a topic uses the first of them that matches.
     pub is_alternative: bool,
-    /// What gets the messages.
+    /// The receiver of the messages.
     pub target: T,
 }
 
-/// See the module. Whoever owns it guards it, and drops what it gives back once it has let go of the guard.
+/// See the module. The owner guards the table, and drops what it returns after it has released the guard.
 #[derive(Debug)]
 pub struct Table<T> {
     /// In the order of service: by priority, the greatest first, then by arrival.
@@ -36,7 +36,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// Adds a listener; its number. The target comes back if the table is closed.
+    /// Adds a listener; returns its number. If the table is closed, the target comes back.
     ///
     /// # Errors
     ///
@@ -51,14 +51,14 @@ impl<T> Table<T> {
         Ok(id)
     }
 
-    /// A number for listeners that come later, by [`set_alternatives`](Self::set_alternatives).
+    /// Reserves a number for [`set_alternatives`](Self::set_alternatives).
     pub fn reserve(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// Puts these in place of the alternatives with this number, behind everybody else; what they replace. A closed
-    /// table takes none.
+    /// Replaces the alternatives with this number, behind all other listeners; returns the old ones. A closed table
+    /// accepts none.
     #[must_use = "what was replaced is dropped without the guard"]
     pub fn set_alternatives(
         &mut self,
@@ -78,7 +78,7 @@ impl<T> Table<T> {
         gone
     }
 
-    /// Takes a listener away, or all alternatives with this number; nothing if it is gone already.
+    /// Removes a listener, or all alternatives with this number; returns nothing if it was removed before.
     #[must_use = "what goes is dropped without the guard"]
     pub fn remove(&mut self, id: u64) -> Vec<Listener<T>> {
         let Some(at) = self.listeners.iter().position(|listener| listener.id == id) else {
@@ -90,7 +90,7 @@ impl<T> Table<T> {
         vec![self.listeners.remove(at)]
     }
 
-    /// Takes everybody away for good.
+    /// Removes all listeners and accepts no more.
     #[must_use = "what goes is dropped without the guard"]
     pub fn close(&mut self) -> Vec<Listener<T>> {
         self.closed = true;
@@ -102,12 +102,12 @@ impl<T> Table<T> {
         self.closed
     }
 
-    /// Everybody, in the order of service.
+    /// All listeners, in the order of service.
     pub fn listeners(&self) -> &[Listener<T>] {
         &self.listeners
     }
 
-    /// Who listens to a topic, in the order of service.
+    /// The listeners of a topic, in the order of service.
     pub fn matching<'a>(&'a self, topic: &'a str) -> impl Iterator<Item = &'a Listener<T>> {
         let mut taken: Vec<u64> = Vec::new();
         self.listeners.iter().filter(move |listener| {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_taken_away_is_served_no_more() {
+    fn a_removed_listener_gets_nothing_more() {
         let mut table = Table::default();
         let ids = ['a', 'b'].map(|target| table.add(pattern("**"), 0, target).expect("open"));
         assert_eq!(table.remove(ids[0]).len(), 1);

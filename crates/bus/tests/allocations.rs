@@ -13,16 +13,16 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: hands everything on to the system's allocator.
+// SAFETY: forwards every call to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the allocator's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the allocator's contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

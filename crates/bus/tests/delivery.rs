@@ -64,7 +64,7 @@ fn patterns_types_and_filters() {
 }
 
 #[test]
-fn faults_are_told() {
+fn malformed_names_and_a_closed_bus_are_errors() {
     let bus = Bus::new();
     assert!(matches!(bus.publish("a..b", &1), Err(PublishError::Topic(_))));
     assert!(matches!(bus.topic::<u8>("*"), Err(PublishError::Topic(_))));
@@ -113,7 +113,7 @@ fn handlers_take_themselves_and_others_away() {
 }
 
 #[test]
-fn who_comes_during_a_delivery_gets_the_next_event() {
+fn a_handler_added_during_a_delivery_gets_the_next_event() {
     let (bus, seen) = (Bus::new(), Seen::default());
     let handler = {
         let (inner, seen) = (bus.clone(), Arc::clone(&seen));
@@ -176,8 +176,8 @@ impl Drop for Bomb {
 
 #[test]
 fn panics_stay_where_they_are() {
-    let (seen, told) = (Seen::default(), Seen::default());
-    let noted = Arc::clone(&told);
+    let (seen, reported) = (Seen::default(), Seen::default());
+    let noted = Arc::clone(&reported);
     let config = Config {
         on_panic: Some(Arc::new(move |report| {
             note(&noted, format!("{} {:?}", report.topic, report.message()));
@@ -201,7 +201,7 @@ fn panics_stay_where_they_are() {
     ];
     bus.publish("t", &1_u8).expect("open");
     assert_eq!(taken(&seen), ["after", "after"]);
-    assert_eq!(taken(&told), ["t Some(\"handler\")", "t Some(\"filter\")", "t None"]);
+    assert_eq!(taken(&reported), ["t Some(\"handler\")", "t Some(\"filter\")", "t None"]);
     assert_eq!(bus.statistics().panicked, 3);
     // The thread's depth is what it was: it can publish as deep as before.
     for _ in 0..100 {
@@ -230,16 +230,16 @@ fn a_handler_may_use_the_bus_when_it_is_dropped() {
 }
 
 #[test]
-fn detached_and_heard() {
+fn a_detached_handler_is_called() {
     let bus = Bus::new();
     let topic = bus.topic::<u8>("t").expect("sound");
-    assert!(!topic.is_heard());
+    assert!(!topic.has_listeners());
     let subscription = bus.subscribe("*", |_: &u8| ()).expect("open");
-    assert!(topic.is_heard());
+    assert!(topic.has_listeners());
     drop(subscription);
-    assert!(!topic.is_heard());
+    assert!(!topic.has_listeners());
     bus.subscribe("t", |_: &u8| ()).expect("open").detach();
-    assert!(topic.is_heard());
+    assert!(topic.has_listeners());
 }
 
 #[test]

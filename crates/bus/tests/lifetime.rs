@@ -1,4 +1,4 @@
-//! What is left when the bus is gone, and what is freed.
+//! What remains and what is freed when the bus is gone.
 #![cfg(not(loom))]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn the_last_bus_closes_behind_itself() {
     topic.publish(&1).expect("one is left");
     drop(other);
     assert_eq!(topic.publish(&2), Err(PublishError::Closed));
-    assert!(!topic.is_heard());
+    assert!(!topic.has_listeners());
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     assert_eq!(Arc::strong_count(&calls), 1, "the handler is freed, though its topic lives");
     drop(subscription);

@@ -1,4 +1,4 @@
-//! Handlers that come back to the bus: during a delivery, and when they are dropped.
+//! Handlers that use the bus during a delivery and when they are dropped.
 
 #![cfg(not(loom))]
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ropewalk_bus::{Bus, Config, PublishError, Subscription};
 use ropewalk_sync::Mutex;
 
-/// A place for a subscription that its own handler shall end.
+/// Holds a subscription that its own handler ends.
 type Slot = Arc<Mutex<Vec<Subscription>>>;
 
 fn count(counter: &Arc<AtomicUsize>) -> impl Fn(&u32) + Send + Sync + use<> {
@@ -101,30 +101,30 @@ fn whoever_subscribes_during_a_delivery_gets_the_next_event_first() {
     empty(&slot);
 }
 
-/// Publishes the next number below its own, as deep as it is let.
+/// Publishes the next number below its own, as deep as the bus permits.
 fn runaway(bus: &Bus, by_name: bool) -> (Subscription, Arc<Mutex<Vec<PublishError>>>) {
     let errors = Arc::new(Mutex::new(Vec::new()));
-    let (again, topic, told) = (bus.clone(), bus.topic::<u32>("t").expect("sound"), Arc::clone(&errors));
+    let (again, topic, noted) = (bus.clone(), bus.topic::<u32>("t").expect("sound"), Arc::clone(&errors));
     let subscription = bus.subscribe("t", move |event: &u32| {
         let next = event + 1;
         let published = if by_name { again.publish("t", &next) } else { topic.publish(&next) };
         if let Err(error) = published {
-            told.lock().push(error);
+            noted.lock().push(error);
         }
     });
     (subscription.expect("open"), errors)
 }
 
 #[test]
-fn a_runaway_recursion_ends_with_an_error_and_harms_nobody() {
+fn a_runaway_recursion_ends_with_an_error_and_the_bus_goes_on() {
     for (asked, most) in [(0, 1), (1, 1), (7, 7), (64, 64), (usize::MAX, 64)] {
         for by_name in [false, true] {
             let bus = Bus::with(Config { max_depth: asked, ..Config::default() });
             let (subscription, errors) = runaway(&bus, by_name);
             for round in 1..=3 {
                 bus.publish("t", &0_u32).expect("this one arrived");
-                let told = errors.lock().clone();
-                assert_eq!(told, vec![PublishError::TooDeep { most }; round], "{asked} {by_name}");
+                let noted = errors.lock().clone();
+                assert_eq!(noted, vec![PublishError::TooDeep { most }; round], "{asked} {by_name}");
             }
             assert_eq!(bus.statistics().published, 3 * most as u64);
             drop(subscription);
@@ -138,20 +138,20 @@ fn a_runaway_recursion_ends_with_an_error_and_harms_nobody() {
 }
 
 #[test]
-fn a_topic_can_be_asked_whether_it_is_heard_at_the_greatest_depth() {
+fn a_topic_reports_listeners_at_the_greatest_depth() {
     let bus = Bus::new();
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let (again, told) = (bus.clone(), Arc::clone(&heard));
+    let (again, noted) = (bus.clone(), Arc::clone(&heard));
     let (here, elsewhere) = (bus.topic::<u32>("t").expect("sound"), bus.topic::<u32>("u").expect("sound"));
     let _asks = bus.subscribe("t", move |_: &u32| {
-        told.lock().push((here.is_heard(), elsewhere.is_heard()));
+        noted.lock().push((here.has_listeners(), elsewhere.has_listeners()));
         let _ = again.publish("t", &0_u32);
     });
     bus.publish("t", &0_u32).expect("open");
     assert_eq!(*heard.lock(), [(true, false); 64]);
 }
 
-/// Comes back to the bus when it is dropped.
+/// Uses the bus when it is dropped.
 struct Farewell {
     bus: Bus,
     other: Option<Subscription>,

@@ -1,4 +1,4 @@
-//! Comings and goings beside publishers.
+//! Subscribing and unsubscribing beside publishers.
 #![cfg(not(loom))]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ fn rounds() -> u64 {
 }
 
 #[test]
-fn nobody_misses_what_was_published_while_they_listened() {
+fn a_listener_misses_nothing_published_while_it_listens() {
     let bus = Bus::new();
     let over = AtomicBool::new(false);
-    // Each publisher's numbers rise by one; the last one that was published, and the next.
+    // Each publisher's numbers rise by one: the last number that was published, and the next.
     let done = [const { AtomicU64::new(0) }; 2];
     let begun = [const { AtomicU64::new(0) }; 2];
     std::thread::scope(|scope| {
@@ -53,7 +53,7 @@ fn nobody_misses_what_was_published_while_they_listened() {
                 ends[which].store(number, Ordering::SeqCst);
             });
             let subscription = subscription.expect("open");
-            // What begins from here on is heard; what has ended before the end of this was heard.
+            // Every publication that begins after this point is received; every one that ended before is not.
             let from = [0, 1].map(|which| begun[which].load(Ordering::SeqCst) + 1);
             std::thread::yield_now();
             let until = [0, 1].map(|which: usize| done[which].load(Ordering::SeqCst));

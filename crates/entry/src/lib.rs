@@ -12,7 +12,7 @@
 //! }
 //! ```
 //!
-//! A function that is given a `visitproc` runs inside the garbage collector, which takes no exception: it goes to
+//! A function that takes a `visitproc` runs inside the garbage collector, which accepts no exception. Its body goes to
 //! `ropewalk_capi::entry::run_in_collector`.
 
 use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, Span, TokenStream, TokenTree};
@@ -21,7 +21,7 @@ use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, Span, TokenStream, Tok
 ///
 /// # Errors
 ///
-/// Does not compile on anything but an `extern "C"` function with a body, or with arguments.
+/// A compile error on anything but an `extern "C"` function with a body, and for arguments of the attribute.
 #[proc_macro_attribute]
 pub fn entry(arguments: TokenStream, item: TokenStream) -> TokenStream {
     if !arguments.is_empty() {
@@ -58,7 +58,7 @@ pub fn entry(arguments: TokenStream, item: TokenStream) -> TokenStream {
     tokens.into_iter().collect()
 }
 
-/// Where the function's parameters stand: the first parentheses behind its name, for `pub(crate)` has some, too.
+/// Where the function's parameters stand: the first parentheses behind its name, because `pub(crate)` has some, too.
 fn parameters_of_function(tokens: &[TokenTree], first: Option<usize>) -> Option<usize> {
     let name = tokens
         .iter()
@@ -70,7 +70,7 @@ fn is_group(token: &TokenTree, delimiter: Delimiter) -> bool {
     matches!(token, TokenTree::Group(group) if group.delimiter() == delimiter)
 }
 
-/// Whether a word occurs in it, at any depth.
+/// Whether the word occurs in the token, at any depth.
 fn has_word(token: &TokenTree, wanted: &str) -> bool {
     match token {
         TokenTree::Ident(word) => word.to_string() == wanted,

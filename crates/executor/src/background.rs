@@ -1,4 +1,4 @@
-//! The process's own pool, for what has to happen beside the program.
+//! The process's own pool, for work beside the program.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const BOUNDS: Bounds = Bounds { min: 1, max: 512, keep_alive: Duration::from_sec
 
 /// A [`DynamicExecutor`] of this process, made at its first use: 1 to 512 workers.
 ///
-/// In a forked child, whose parent's threads do not exist, it is another one. Nobody waits for its jobs when
-/// the process ends.
+/// A forked child, in which the parent's threads do not exist, makes another one. The process's end does not wait for
+/// its jobs.
 ///
 /// # Errors
 ///

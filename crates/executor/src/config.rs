@@ -1,4 +1,4 @@
-//! What a pool can be told.
+//! The settings of a pool.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use crate::panic::PanicHook;
 /// What happens to a job that finds the queue full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Its thread waits for room. A worker of the same pool runs queued jobs meanwhile, so that a pool never
+    /// The submitting thread waits for room. A worker of the same pool runs queued jobs meanwhile, so that a pool never
     /// waits for itself.
     #[default]
     Block,
-    /// It is refused.
+    /// The job is refused.
     Reject,
 }
 
@@ -20,11 +20,11 @@ pub enum WhenFull {
 pub struct Config {
     /// The pool's name; its threads are called `name-0`, `name-1` and so on, and `name-timer`.
     pub name: String,
-    /// How many jobs may wait, delayed and cancelled ones included; `None` for as many as there is memory.
+    /// How many jobs may wait, delayed and cancelled ones included; `None` for no bound.
     pub max_queue: Option<usize>,
     /// What happens to a job that finds the queue full.
     pub when_full: WhenFull,
-    /// Told of every job's panic. The panic has been printed before, by the process's own hook.
+    /// Called for every job's panic. The process's own hook has printed the panic before.
     pub on_panic: Option<PanicHook>,
     /// Bytes of stack for each worker; `None` for the standard library's default. A worker that joins jobs
     /// runs others on the same stack.

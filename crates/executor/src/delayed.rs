@@ -1,4 +1,4 @@
-//! A job that waits for its time.
+//! Delayed jobs.
 
 use std::fmt;
 use std::sync::Weak;
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use crate::job::Job;
 
-/// When it is due, and a number that keeps those of one moment in order.
+/// When a job is due, and a number that keeps jobs of one moment in order.
 pub(crate) type Key = (Instant, u64);
 
-/// Whoever keeps delayed jobs.
+/// An executor that keeps delayed jobs.
 pub(crate) trait Keeper: Send + Sync {
-    /// Takes a job out that is not yet due.
+    /// Removes a job that is not yet due.
     fn withdraw(&self, key: Key) -> Option<Job>;
 }
 
-/// A job that was handed in and is not due. Dropped, it lets the job go: that runs at its time.
+/// A job that was handed in and is not due yet. Dropping this keeps the job: it runs at its time.
 #[must_use = "a dropped token lets the job go; `detach` says so"]
 pub struct Delayed {
     keeper: Weak<dyn Keeper>,
@@ -32,7 +32,7 @@ impl Delayed {
         self.keeper.upgrade()?.withdraw(self.key)
     }
 
-    /// Lets the job go: it runs at its time.
+    /// Drops this token and keeps the job: it runs at its time.
     pub fn detach(self) {}
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Delayed {
     }
 }
 
-/// Longer than any process runs, and short enough that a clock can be asked for it.
+/// Longer than any process runs, and short enough to be added to an `Instant`.
 const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The moment that is `delay` after `now`.

@@ -16,28 +16,28 @@ use crate::statistics::Statistics;
 /// How a [`DynamicExecutor`] grows and shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Workers that are always there; none is taken for one.
+    /// The least number of workers; 0 counts as 1.
     pub min: usize,
-    /// Workers at most; less than `min` is taken for `min`.
+    /// The greatest number of workers; less than `min` counts as `min`.
     pub max: usize,
-    /// A worker beyond `min` that has slept so long ends.
+    /// A worker beyond `min` ends after it has slept this long.
     pub keep_alive: Duration,
 }
 
 /// From `min` to `max` workers: for jobs that block.
 ///
-/// A job that finds all workers busy starts another at once, while there are fewer than `max`; so does a worker
-/// that takes a job while more are queued and nobody is free for them. One is started at a time: the next when
-/// that one has found a job and left others behind. Once there are `max`, jobs queue.
+/// A job that finds all workers busy starts another worker at once, while there are fewer than `max`; so does a worker
+/// that takes a job while more are queued and no worker is free. Workers are started one at a time: the next when the
+/// last one has found a job and left others behind. Once there are `max`, jobs queue.
 ///
-/// A worker that joins a job runs that job itself if it has not been started, and else blocks; it runs no
-/// others, which might block for longer than the job that is waited for.
+/// A worker that joins a job runs that job itself if it has not been started, and else blocks. It runs no other jobs,
+/// which might block for longer than the joined job.
 ///
-/// Dropped, it shuts down and does not wait.
+/// Dropping it shuts it down without waiting.
 pub struct DynamicExecutor(Arc<WorkerPool>);
 
 impl DynamicExecutor {
-    /// Starts the least number of workers.
+    /// Starts `min` workers.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What may come of a job that was accepted, other than its result.
+//! The ways in which an accepted job can end without a result.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use crate::panic::{Payload, message_of};
 /// Why a job has no result.
 #[non_exhaustive]
 pub enum JobError {
-    /// It panicked, with this.
+    /// The job panicked with this payload.
     Panicked(Payload),
-    /// It was cancelled before it started.
+    /// The job was cancelled before it started.
     Cancelled,
-    /// It was dropped unrun: refused, and then not handed in again.
+    /// The job was dropped without running: refused, and then not handed in again.
     Dropped,
 }
 
 impl JobError {
-    /// What `panic!` was given, if the job panicked with text.
+    /// The panic's message, if it is text.
     pub fn message(&self) -> Option<&str> {
         match self {
             Self::Panicked(payload) => message_of(&**payload),

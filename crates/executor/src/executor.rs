@@ -1,4 +1,4 @@
-//! What every executor can do.
+//! The trait of every executor.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::statistics::Statistics;
 ///
 /// # Which job is next
 ///
-/// A worker that has nothing in hand looks for its next job in this order, and takes the first that it finds:
+/// An idle worker looks for its next job in this order, and takes the first that it finds:
 ///
 /// 1. the oldest `Low` job, if the worker has started 60 jobs of other priorities since it last started one;
 /// 2. the oldest `High` job of the pool;
@@ -22,52 +22,50 @@ use crate::statistics::Statistics;
 /// 5. `Normal` jobs of other workers, from the oldest end of their deques;
 /// 6. the oldest `Low` job.
 ///
-/// So no `Normal` job starts while a `High` one is queued that was accepted before the worker looked; a queued
-/// `Low` job at the head of its queue waits for at most 60 starts on each worker; and `Normal` jobs starve for
-/// as long as `High` ones are handed in faster than they are run, which is what `High` means. On every 61st
-/// look a worker fetches from outside even if its own deque is not empty, so that jobs that hand in jobs for
-/// ever do not shut others out. With one worker, the jobs of one priority that come from outside start in the
-/// order in which they were accepted.
+/// So no `Normal` job starts while a `High` one is queued that was accepted before the worker looked; a queued `Low`
+/// job at the head of its queue waits for at most 60 starts on each worker; and `Normal` jobs starve for as long as
+/// `High` jobs arrive faster than they are run, which is what `High` means. On every 61st look a worker fetches from
+/// outside even if its own deque is not empty, so that jobs that hand in jobs for ever do not starve others. With one
+/// worker, the jobs of one priority that come from outside start in the order in which they were accepted.
 ///
 /// # Panics
 ///
-/// A panic of a job ends that job only: it is counted, the executor's hook is told, and the job's handle, if it
-/// has one, gets the payload.
+/// A panic of a job ends that job only: it is counted, the executor's hook is called, and the job's handle, if it has
+/// one, gets the payload.
 pub trait Executor: Send + Sync {
     /// Hands a job in.
     ///
     /// # Errors
     ///
-    /// The job, and why it was refused. An accepted job is run exactly once, whatever happens but the end of
-    /// the process.
+    /// The job, and why it was refused. An accepted job is run exactly once, unless the process ends.
     fn execute(&self, job: Job) -> Result<(), Rejected>;
 
-    /// Hands in a job that starts when `delay` has passed, or later; never earlier. It counts as queued from
-    /// now on, where the queue is bounded.
+    /// Hands in a job that starts when `delay` has passed, or later; never earlier. In a bounded queue it counts as
+    /// queued from now on.
     ///
     /// # Errors
     ///
     /// As [`execute`](Self::execute).
     fn execute_after(&self, delay: Duration, job: Job) -> Result<Delayed, Rejected>;
 
-    /// Refuses all jobs from now on, also those of its own jobs. What was accepted runs, delayed jobs at their
-    /// time; then the threads end. Does not wait.
+    /// Refuses all jobs from now on, also those of its own jobs. Accepted jobs run, delayed ones at their time; then
+    /// the threads end. Does not wait.
     fn shutdown(&self);
 
-    /// Shuts down, and waits until everything accepted is over, at most until the deadline; without one, for
-    /// ever. The report tells what is left; a worker that asks for the end of its own executor gets it at once.
+    /// Shuts down, and waits until all accepted jobs have ended, at most until the deadline; without one, for ever. The
+    /// report names what is left. A worker that calls this on its own executor gets the report at once.
     fn join(&self, deadline: Option<Instant>) -> ShutdownReport;
 
-    /// What it has done and what it has before it.
+    /// The executor's counters.
     fn statistics(&self) -> Statistics;
 
-    /// Whether the calling thread is running one of its jobs.
+    /// Whether the calling thread is running one of this executor's jobs.
     fn is_current(&self) -> bool;
 }
 
 /// The generic half of [`Executor`].
 pub trait Submit: Executor {
-    /// Hands in a closure and gives a handle to its result.
+    /// Hands in a closure and returns a handle to its result.
     ///
     /// # Errors
     ///

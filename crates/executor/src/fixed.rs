@@ -15,15 +15,15 @@ use crate::statistics::Statistics;
 
 /// N workers that steal from each other: for jobs that compute.
 ///
-/// A worker that joins a job runs others meanwhile, on its own stack, up to 64 joins deep. Such a job should not
-/// block for long: the one that was joined would end, and its joiner not.
-/// [`DynamicExecutor`](crate::DynamicExecutor) is for those.
+/// A worker that joins a job runs others meanwhile, on its own stack, up to 64 joins deep. Such a job should not block
+/// for long: it would delay the joining worker after the joined job has ended.
+/// [`DynamicExecutor`](crate::DynamicExecutor) is for jobs that block.
 ///
-/// Dropped, it shuts down and does not wait.
+/// Dropping it shuts it down without waiting.
 pub struct FixedExecutor(Arc<WorkerPool>);
 
 impl FixedExecutor {
-    /// Starts the workers; none is taken for one.
+    /// Starts the workers; 0 counts as 1.
     ///
     /// # Errors
     ///

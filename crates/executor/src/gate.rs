@@ -1,14 +1,14 @@
-//! The bound on jobs that wait.
+//! The bound on waiting jobs.
 
 use ropewalk_sync::Event;
 use ropewalk_sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the places that are taken. Alone on its cache lines: all write to it.
+/// Counts the places that are taken. It has cache lines to itself, because all threads write to it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Gate {
     limit: usize,
-    /// Places taken, exactly: producers add, whoever starts a job takes away.
+    /// The exact number of places taken: producers add, the thread that starts a job subtracts.
     taken: AtomicUsize,
     /// For producers that wait for a place.
     pub(crate) room: Event,

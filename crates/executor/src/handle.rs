@@ -14,8 +14,8 @@ use crate::work::Work;
 impl Job {
     /// A job and the handle to its result, in one allocation.
     ///
-    /// [`Submit::submit`](crate::Submit::submit) makes both and hands the job in; this is for who wants to try
-    /// again with a refused job and keep the handle.
+    /// [`Submit::submit`](crate::Submit::submit) makes both and hands the job in; this is for callers that try again
+    /// with a refused job and keep the handle.
     pub fn with_handle<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> (Self, JobHandle<T>) {
         let task = Arc::new(Task::new(run));
         let work = Work::new(Tracked(Arc::clone(&task)));
@@ -23,11 +23,11 @@ impl Job {
     }
 }
 
-/// A job that was handed in. Dropped, it lets the job go: that runs all the same.
+/// The handle of a job that was handed in. Dropping it keeps the job: it still runs.
 #[must_use = "a dropped handle lets the job go; `detach` says so"]
 pub struct JobHandle<T> {
     task: Arc<dyn Outcome<T>>,
-    /// Where the job waits for its time, if it does.
+    /// The token of a delayed job.
     pub(crate) delayed: Option<Delayed>,
 }
 
@@ -36,7 +36,7 @@ impl<T: Send + 'static> JobHandle<T> {
         Self { task, delayed: None }
     }
 
-    /// Waits for the job's end and gives its result.
+    /// Waits for the job's end and returns its result.
     ///
     /// A worker that waits for a job of its own pool runs that job, if it has not been started, and, in a
     /// [`FixedExecutor`](crate::FixedExecutor), other jobs meanwhile. Everywhere else the thread blocks.
@@ -52,38 +52,38 @@ impl<T: Send + 'static> JobHandle<T> {
     ///
     /// # Errors
     ///
-    /// The handle itself, when the job is not over by then.
+    /// The handle itself, if the job has not ended by then.
     pub fn join_until(self, deadline: Option<Instant>) -> Result<Result<T, JobError>, Self> {
         self.wait_until(deadline);
         self.task.take().ok_or(self)
     }
 
-    /// Gives the result if the job is over.
+    /// Returns the result if the job has ended.
     ///
     /// # Errors
     ///
-    /// The handle itself, when it is not.
+    /// The handle itself, if it has not.
     pub fn try_join(self) -> Result<Result<T, JobError>, Self> {
         self.task.take().ok_or(self)
     }
 
-    /// Waits for the job's end, at most so long; true if it is over.
+    /// Waits for the job's end, at most this long; returns whether it has ended.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         self.wait_until(Instant::now().checked_add(timeout))
     }
 
-    /// Waits for the job's end, at most until the deadline; true if it is over.
+    /// Waits for the job's end, at most until the deadline; returns whether it has ended.
     pub fn wait_until(&self, deadline: Option<Instant>) -> bool {
         wait::for_task(&*self.task, deadline)
     }
 
-    /// Whether the job has ended, in whatever way.
+    /// Whether the job has ended in any way.
     pub fn is_over(&self) -> bool {
         self.task.is_over()
     }
 
-    /// Cancels the job if it has not been started; true if it never will be. What its closure captured is
-    /// dropped here; its place in the queue is free when a worker comes to it.
+    /// Cancels the job if it has not started; returns whether it never will. The closure's captures are dropped here;
+    /// its place in the queue becomes free when a worker comes to it.
     pub fn cancel(&self) -> bool {
         let cancelled = self.task.cancel();
         if cancelled && let Some(delayed) = &self.delayed {
@@ -92,7 +92,7 @@ impl<T: Send + 'static> JobHandle<T> {
         cancelled
     }
 
-    /// Lets the job go: it runs, and its result is dropped.
+    /// Drops the handle and keeps the job: it runs, and its result is dropped.
     pub fn detach(self) {}
 }
 

@@ -1,4 +1,4 @@
-//! An executor without threads, and with a clock that is moved by hand.
+//! An executor without threads, with a manual clock.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -20,14 +20,13 @@ use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::work::{Context, Ran, Work};
 
-/// Runs each job in the thread that hands it in, before `execute` returns: for tests, and for what must be
-/// deterministic.
+/// Runs each job in the thread that hands it in, before `execute` returns: for tests and other deterministic use.
 ///
-/// A job that is handed in by another runs within it. Delayed jobs run when [`advance`](Self::advance) or
-/// [`drain`](Self::drain) moves the clock past their time, in the order of their times and, at one time, in
-/// that of their acceptance. Of the settings, `max_queue` bounds the delayed jobs, and a job too many is
-/// refused whatever `when_full` says: nobody would make room. Priorities decide nothing here: nothing waits
-/// beside something else. Dropped, it drops the jobs that are delayed still, and their handles tell so.
+/// A job that another job hands in runs within that job. Delayed jobs run when [`advance`](Self::advance) or
+/// [`drain`](Self::drain) moves the clock past their time, in the order of their times; jobs of one time run in the
+/// order of their acceptance. Of the settings, `max_queue` bounds the delayed jobs. A job beyond the bound is refused
+/// whatever `when_full` is, because no other thread would make room. Priorities have no effect, because jobs never wait
+/// beside each other. Dropping the executor drops the delayed jobs, and their handles report that.
 pub struct InlineExecutor(Arc<InlineRunner>);
 
 struct InlineRunner {
@@ -37,7 +36,7 @@ struct InlineRunner {
 }
 
 struct InlineState {
-    /// Where the clock stands.
+    /// The manual clock's time.
     now: Instant,
     jobs: BTreeMap<Key, Job>,
     next: u64,
@@ -70,8 +69,8 @@ impl InlineExecutor {
         }))
     }
 
-    /// Moves the clock and runs here what becomes due, also what that hands in; gives the number of delayed
-    /// jobs run. While a job runs, the clock shows its time.
+    /// Moves the clock and runs the jobs that become due, also those that they hand in; returns the number of delayed
+    /// jobs run. While a job runs, the clock shows the job's time.
     pub fn advance(&self, by: Duration) -> usize {
         let until = due(self.0.state.lock().now, by);
         let count = self.0.run_delayed(Some(until));
@@ -80,8 +79,8 @@ impl InlineExecutor {
         count
     }
 
-    /// Moves the clock until no job is delayed; gives the number of jobs run. Does not return if jobs hand in
-    /// delayed jobs for ever.
+    /// Moves the clock until no job is delayed; returns the number of jobs run. Does not return if jobs hand in delayed
+    /// jobs for ever.
     pub fn drain(&self) -> usize {
         self.0.run_delayed(None)
     }
@@ -168,7 +167,8 @@ impl Executor for InlineExecutor {
         self.0.state.lock().closed = true;
     }
 
-    /// Drains: the clock moves as far as it must, so the deadline, which is of another clock, is not asked.
+    /// Drains: the manual clock moves as far as it must, so the deadline, which belongs to the real clock, has no
+    /// effect.
     fn join(&self, _deadline: Option<Instant>) -> ShutdownReport {
         self.shutdown();
         self.drain();

@@ -4,27 +4,27 @@ use std::fmt;
 
 use crate::work::{Plain, Unobserved, Work};
 
-/// How urgent a job is. What the pools promise for each stands in [`Executor`](crate::Executor).
+/// How urgent a job is. [`Executor`](crate::Executor) documents what the pools promise for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Starts when nothing else is queued, and now and then before that.
     Low,
-    /// The rule.
+    /// The default.
     #[default]
     Normal,
-    /// Starts before every queued job of the others.
+    /// Starts before every queued job of other priorities.
     High,
 }
 
-/// Something to run once. Making one takes no allocation if the closure captures two words at most, else one;
-/// one, too, if it has a handle. Handing it in takes no other.
+/// Something to run once. A job takes no allocation if its closure captures two words at most, else one; a job with a
+/// handle takes one. Handing it in allocates nothing more.
 pub struct Job {
     pub(crate) priority: Priority,
     pub(crate) work: Work,
 }
 
 impl Job {
-    /// A job whose result nobody waits for.
+    /// A job without a handle.
     pub fn new(run: impl FnOnce() + Send + 'static) -> Self {
         Self { priority: Priority::Normal, work: Work::new(Plain(run)) }
     }
@@ -41,8 +41,8 @@ impl Job {
         (self.work.label())()
     }
 
-    /// Runs it here and now. A panic ends the job as it would in an executor: a handle gets it; without one it
-    /// has been printed, and that is all.
+    /// Runs the job now, in this thread. A panic ends the job as in an executor: its handle gets the panic; without a
+    /// handle the panic is only printed.
     pub fn run(self) {
         let _ = self.work.run(&Unobserved);
     }

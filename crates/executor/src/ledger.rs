@@ -1,4 +1,4 @@
-//! How many jobs were accepted and how many have ended: what tells a pool that it may go.
+//! How many jobs were accepted and how many have ended: from this a pool knows when it may end.
 //!
 //! Producers outside count in one word that also holds the closed bit, so that a job is accepted or refused,
 //! never something between. Each worker counts for itself what it accepts and ends: no line is shared.
@@ -8,49 +8,49 @@ use ropewalk_sync::atomic::{AtomicU64, Ordering};
 const CLOSED: u64 = 1;
 const ONE: u64 = 2;
 
-/// What one worker has accepted and ended. Written by whoever runs as that worker, read by all.
+/// The jobs that one worker has accepted and ended. Written by the thread that runs as that worker, read by all.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Jobs that this worker's own jobs handed in.
     accepted: AtomicU64,
-    /// Jobs that left a queue through this worker and are over: run, or found cancelled. Release, and Acquire
-    /// with the reader: what a job accepted is counted before the job is over.
+    /// Jobs that this worker took from a queue and ended: run, or found cancelled. Release, and Acquire at the reader:
+    /// the jobs that a job handed in are counted before that job ends.
     ended: AtomicU64,
 }
 
 impl Tally {
-    /// Counts a job that the caller's running job hands in.
+    /// Counts a job that this worker's running job hands in.
     pub(crate) fn accept(&self) {
         self.accepted.store(self.accepted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Counts a job that is over.
+    /// Counts a job that has ended.
     pub(crate) fn end(&self) {
         self.ended.store(self.ended.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 
-/// The intake of one pool. Alone on its cache lines: producers outside write to it with every job, and what
-/// workers read all the time stands around it.
+/// The intake of one pool. It has cache lines to itself: producers outside write to it with every job, and workers
+/// constantly read the data around it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Ledger {
-    /// Jobs accepted from outside, times two, plus the closed bit, which is never taken back.
+    /// Jobs accepted from outside, times two, plus the closed bit, which is never cleared.
     intake: AtomicU64,
     /// Jobs that ended without a worker: delayed ones that were cancelled.
     withdrawn: AtomicU64,
 }
 
-/// The answer to a job from outside.
+/// The result of offering a job from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Intake {
-    /// It counts: it must be put into a queue.
+    /// The job is counted, and must be put into a queue.
     Accepted,
     /// The pool is closed.
     Closed,
-    /// The pool was closed at this moment, and for a moment the count was one too high: the caller makes
-    /// the workers look again.
+    /// The pool was closed at this moment, and the count was briefly one too high: the caller makes the workers check
+    /// again.
     ClosedNow,
 }
 
@@ -85,7 +85,7 @@ impl Ledger {
         self.intake.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Jobs that were accepted and are not over: an upper bound while the pool works, exact when it rests.
+    /// Jobs that were accepted and have not ended: an upper bound while the pool works, exact when it is idle.
     ///
     /// The ends are read first. A count of ends that equals a later count of acceptances proves that at the
     /// moment between nothing was queued and nothing ran (Mattern, "Algorithms for distributed termination
@@ -97,7 +97,7 @@ impl Ledger {
         (inside + self.intake.load(Ordering::Relaxed) / ONE).saturating_sub(ended)
     }
 
-    /// Whether the pool is closed and every job that it accepted is over.
+    /// Whether the pool is closed and every job that it accepted has ended.
     pub(crate) fn settled<'a>(&self, tallies: impl Iterator<Item = &'a Tally> + Clone) -> bool {
         self.closed() && self.open(tallies) == 0
     }

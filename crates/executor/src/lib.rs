@@ -4,14 +4,14 @@
 //! | executor | for |
 //! |---|---|
 //! | [`FixedExecutor`] | jobs that compute: N workers |
-//! | [`DynamicExecutor`] | jobs that block: as many workers as it takes |
-//! | [`InlineExecutor`] | tests: no thread, and a clock moved by hand |
+//! | [`DynamicExecutor`] | jobs that block: a number of workers that grows |
+//! | [`InlineExecutor`] | tests: no threads, and a manual clock |
 //! | [`Serial`] | jobs that must not overlap: one after another, on any of the above |
 //!
 //! All share one trait, [`Executor`], and its generic half, [`Submit`]. [`background()`] is the process's own
-//! `DynamicExecutor`. States, protocols and their proofs stand in this crate's `README.md`.
+//! `DynamicExecutor`. This crate's `README.md` has the states, the protocols and their proofs.
 
-// The models drive the protocols without the pools, and use less of them.
+// The models drive the protocols without the pools, and do not use every function.
 #![cfg_attr(loom, allow(dead_code))]
 
 #[cfg(not(loom))]

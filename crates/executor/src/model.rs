@@ -14,15 +14,14 @@ use crate::sleep::Sleep;
 pub enum Jobs {
     /// Nothing.
     Plain,
-    /// The first that a worker runs hands in another.
+    /// The first job that each worker runs hands in another.
     HandIn,
-    /// Each waits until two have started: for a second worker, if it is the first. The worker ends with it, so
-    /// that no shutdown need come, which would wake all.
+    /// Each job waits until two have started, so it needs a second worker. A worker ends with its job, so that the
+    /// model needs no shutdown, which would wake all.
     Meet,
 }
 
-/// A pool whose queue is a count of jobs, kept with Relaxed only: what order there is comes from the
-/// protocols.
+/// A pool whose queue is a count of jobs, kept with Relaxed only: all order comes from the protocols.
 pub struct Pool {
     queued: AtomicU32,
     ran: AtomicU32,
@@ -34,7 +33,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Takes places for so many workers, which are counted as searchers already.
+    /// A pool with places for this many workers, which count as searchers already.
     pub fn new(workers: usize, max_queue: Option<usize>) -> Self {
         let sleep = Sleep::new(1);
         (0..workers).for_each(|_| sleep.add_searcher());
@@ -95,7 +94,7 @@ impl Pool {
         self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |queued| queued.checked_sub(1)).is_ok()
     }
 
-    /// The life of a worker, as `Worker::work` lives it: until the pool is closed and everything has run.
+    /// A worker's loop, like `Worker::work`: until the pool is closed and everything has run.
     pub fn work(&self, at: usize, jobs: Jobs) {
         let mut first = true;
         let seat = Seat::of_searcher();
@@ -127,11 +126,11 @@ impl Pool {
                 first = false;
                 self.tallies[at].end();
             }
-            // A searcher looks again before it sleeps, in the real thing; here its next look is that in `sleep`.
+            // A real searcher checks again before it sleeps; here the next check is the one in `sleep`.
             let _ = seat.search(&self.sleep);
             let _ = seat.sleep(&self.sleep, None, || self.has_work() || self.settled());
             if self.settled() {
-                // Read by a change, which sees the latest value: a settled pool has nothing queued.
+                // Read by a read-modify-write, which sees the latest value: a settled pool has nothing queued.
                 assert_eq!(self.queued.fetch_add(0, Ordering::Relaxed), 0, "settled too early");
                 self.sleep.wake_all();
                 leave_search();

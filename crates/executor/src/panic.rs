@@ -1,11 +1,11 @@
-//! What becomes of a job's panic.
+//! How a job's panic is contained and reported.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What `panic!` was given, as it comes out of `catch_unwind`.
+/// A panic's payload, as `catch_unwind` returns it.
 pub type Payload = Box<dyn Any + Send + 'static>;
 
 /// A panic that a job ended with.
@@ -15,7 +15,7 @@ pub struct PanicReport<'a> {
     pub executor: &'a str,
     /// The type of the job's closure: its module and function.
     pub job: &'static str,
-    /// What `panic!` was given, if it was text.
+    /// The panic's message, if it is text.
     pub message: Option<&'a str>,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for PanicReport<'_> {
 /// Called by the thread that ran the job, for every panic. A panic of the hook itself is contained and counted.
 pub type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
-/// The text that `panic!` was given.
+/// The panic's message, if it is text.
 pub(crate) fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
     payload
         .downcast_ref::<&'static str>()
@@ -37,8 +37,8 @@ pub(crate) fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
 }
 
-/// Runs what must not unwind into a worker: true if it did not panic. A payload whose drop panics, too, is
-/// leaked: there is nothing else that could be done with it.
+/// Runs code that must not unwind into a worker; returns whether it did not panic. A payload whose drop panics, too, is
+/// leaked.
 pub(crate) fn contain(act: impl FnOnce()) -> bool {
     let Err(payload) = catch_unwind(AssertUnwindSafe(act)) else { return true };
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {

@@ -1,4 +1,4 @@
-//! The engine of both pools: queues, workers, timer, and the ways in and out.
+//! The engine of both pools: queues, workers, timer, submission and shutdown.
 
 pub(crate) mod current;
 mod queues;
@@ -33,12 +33,12 @@ use slot::Slot;
 use timer::Timer;
 use worker::Worker;
 
-/// How many workers, and for how long.
+/// The number of workers, and how long idle ones live.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) min: usize,
     pub(crate) max: usize,
-    /// A worker beyond `min` that has slept so long ends.
+    /// A worker beyond `min` ends after it has slept this long.
     pub(crate) keep_alive: Duration,
     /// Whether a worker that joins a job runs others meanwhile.
     pub(crate) helps: bool,
@@ -58,7 +58,7 @@ pub(crate) struct WorkerPool {
     gate: Option<Gate>,
     timer: Timer,
     roster: Roster,
-    /// For those who wait for the last worker's end.
+    /// Notified at the last worker's end.
     ended: Event,
     hook_panics: AtomicU64,
 }
@@ -96,7 +96,7 @@ impl WorkerPool {
         Ok(core)
     }
 
-    /// What tells this pool from others that live.
+    /// An identity of this pool among all live pools.
     fn home(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -122,7 +122,7 @@ impl WorkerPool {
         self.queues.any() || self.used().iter().any(Slot::has_work)
     }
 
-    /// Whether there is work that is not in this slot's deque, which its worker can look at for less.
+    /// Whether there is work outside of this slot's deque, which its worker checks more cheaply itself.
     fn has_work_beside(&self, at: usize) -> bool {
         self.queues.any()
             || self.used().iter().enumerate().any(|(other, slot)| other != at && slot.has_work())
@@ -141,7 +141,7 @@ impl WorkerPool {
         })
     }
 
-    /// Makes sure that a job may come in, and counts it.
+    /// Checks that a job may be accepted, and counts it.
     fn admit(&self, worker: Option<&Worker>) -> Result<(), Reason> {
         if self.forked() {
             return Err(Reason::Forked);
@@ -152,8 +152,8 @@ impl WorkerPool {
             self.wait_for_room(gate, worker)?;
         }
         let intake = match worker {
-            // The worker does not end before its job, and its job not before it has handed this one in: the
-            // pool cannot settle between the look and the count.
+            // The worker does not end before its job, and the job not before it has handed this one in: so the pool
+            // cannot settle between the check and the count.
             Some(_) if self.ledger.closed() => Intake::Closed,
             Some(worker) => {
                 worker.slot().tally.accept();
@@ -209,8 +209,7 @@ impl WorkerPool {
         }
     }
 
-    /// Adds a worker, if there may be one more. One that cannot be started is counted and not missed: there
-    /// are others, which come to the job later.
+    /// Adds a worker, if the pool may have one more. A failed start is only counted: other workers run the job later.
     fn grow(&self) {
         if self.roster.live() < self.size.max
             && let Some(me) = self.me.upgrade()
@@ -239,7 +238,7 @@ impl WorkerPool {
     }
 
     pub(crate) fn shutdown(&self) {
-        // A forked child has no threads to tell, and its locks may be taken for ever.
+        // A forked child has no threads to notify, and its locks may be taken for ever.
         if self.forked() || self.ledger.closed() {
             return;
         }
@@ -263,7 +262,7 @@ impl WorkerPool {
         self.report()
     }
 
-    /// A worker has ended.
+    /// Accounts for a worker that has ended.
     fn bury(&self) {
         self.ended.notify();
         self.timer.poke();
@@ -279,7 +278,7 @@ impl WorkerPool {
             })
             .collect();
         let delayed = self.timer.len();
-        // The gate knows exactly; the ledger's sums are taken one after another, and jobs move meanwhile.
+        // The gate's count is exact; the ledger's sums are taken one after another, and jobs move meanwhile.
         let waiting = self.gate.as_ref().map_or_else(
             || {
                 usize::try_from(self.ledger.open(self.tallies()))
@@ -329,7 +328,7 @@ impl Keeper for WorkerPool {
         }
         self.ledger.withdraw();
         if self.ledger.closed() {
-            // It may have been the last that the workers waited for.
+            // It may have been the last job that the workers waited for.
             self.sleep.wake_all();
             self.timer.poke();
         }

@@ -4,17 +4,17 @@ use std::fmt;
 
 use crate::job::Job;
 
-/// Why an executor takes a job no more.
+/// Why an executor refuses a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It was shut down.
+    /// The executor was shut down.
     Closed,
-    /// Its queue is full, and it was made to refuse rather than to wait.
+    /// The queue is full, and the executor is configured to refuse rather than to wait.
     Full,
-    /// It was made before a fork, and this is the child: its threads do not exist here.
+    /// The executor was made before a fork, and this is the child: its threads do not exist here.
     Forked,
-    /// The thread that keeps the time could not be started.
+    /// The timer thread could not be started.
     NoThread,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A job that was refused: it is here, unrun.
+/// A refused job, which has not run.
 pub struct Rejected {
     /// Why.
     pub reason: Reason,

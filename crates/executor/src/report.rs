@@ -1,13 +1,13 @@
-//! What is left of an executor that was told to end.
+//! What remains of an executor that was shut down.
 
 use std::fmt;
 
-/// A job that runs.
+/// A running job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningJob {
     /// The thread that runs it.
     pub worker: String,
-    /// The type of its closure: its module and function.
+    /// The type of the job's closure: its module and function.
     pub job: &'static str,
 }
 
@@ -24,7 +24,7 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// Whether everything accepted is over.
+    /// Whether all accepted jobs have ended.
     pub fn is_complete(&self) -> bool {
         self.running.is_empty() && self.queued == 0 && self.delayed == 0
     }

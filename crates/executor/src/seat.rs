@@ -15,7 +15,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// For the calling thread, which whoever started it has counted as a searcher.
+    /// A seat for the calling thread, which its starter has counted as a searcher.
     pub(crate) fn of_searcher() -> Self {
         Self { parker: Parker::current(), searching: Cell::new(true) }
     }
@@ -32,7 +32,7 @@ impl Seat {
         self.searching.get()
     }
 
-    /// Ceases to be a searcher. True if it was the last: then the worker notifies for work that is left.
+    /// Ceases to be a searcher. True if it was the last: then the worker notifies for remaining work.
     #[must_use]
     pub(crate) fn leave_search(&self, sleep: &Sleep) -> bool {
         self.searching.replace(false) && sleep.end_search()

@@ -1,4 +1,4 @@
-//! Jobs one after another, on threads that do other things in between.
+//! A serial queue: jobs run one after another, on threads that do other work in between.
 
 use std::any::type_name;
 use std::collections::VecDeque;
@@ -19,17 +19,17 @@ use crate::report::{RunningJob, ShutdownReport};
 use crate::statistics::{Statistics, WorkerStatistics};
 use crate::work::{Context, Ran, Runnable, Unobserved, Work};
 
-/// After so many jobs the queue goes to the back of its executor's.
+/// After this many jobs the queue goes to the back of its executor's queue.
 const JOBS_A_TURN: usize = 64;
 
 /// Runs its jobs one after another, in the order in which they were accepted, on another executor; holds no
 /// thread while it has none. Known elsewhere as a strand, or a serial queue.
 ///
-/// Priorities count for nothing here. A delayed job takes its place when it is due; one that is refused, or
-/// taken back, comes back as a job that takes its place in this queue when it is run. Jobs that join a job of
-/// the same queue wait for ever: it comes after them. Dropped, it lets its jobs run.
+/// Priorities have no effect. A delayed job takes its place when it is due; a delayed job that is refused or withdrawn
+/// comes back as a job that takes its place in this queue when it is run. A job that joins a later job of the same
+/// queue waits for ever. Dropping the queue does not stop its jobs.
 ///
-/// The jobs count as the executor's only by turns of up to 64; each panic is reported to its hook.
+/// The executor counts turns of up to 64 jobs, not single jobs; each panic is reported to its hook.
 ///
 /// # Examples
 ///
@@ -54,7 +54,7 @@ pub struct Serial(Arc<SerialQueue>);
 struct SerialQueue {
     executor: Arc<dyn Executor>,
     state: Mutex<SerialState>,
-    /// For those who wait until nothing is left.
+    /// Notified when nothing is left.
     rest: Event,
 }
 
@@ -64,9 +64,9 @@ struct SerialState {
     next: u64,
     /// The thread whose turn it is, and what it runs.
     turn: Option<(Thread, &'static str)>,
-    /// SerialState that the executor is known to have accepted, and turns that have begun. While more are accepted
-    /// than begun, one is to come. A turn may begin before its acceptance is noted; then one too many is
-    /// handed in later, which finds nothing to do.
+    /// The turns that the executor is known to have accepted, and the turns that have begun. While more are accepted
+    /// than begun, one is to come. A turn may begin before its acceptance is recorded; then one too many is handed in
+    /// later, which finds nothing to do.
     accepted: u64,
     begun: u64,
     delayed: usize,
@@ -88,7 +88,7 @@ struct Waiting {
 }
 
 impl Serial {
-    /// A queue on this executor.
+    /// A serial queue on this executor.
     pub fn new(executor: Arc<dyn Executor>) -> Self {
         Self(Arc::new(SerialQueue {
             executor,
@@ -99,7 +99,7 @@ impl Serial {
 }
 
 impl SerialQueue {
-    /// Hands in a turn; what comes back is why not.
+    /// Hands in a turn.
     fn ask_for_turn(self: &Arc<Self>) -> Result<(), Reason> {
         let turn = Work::new(Turn(Arc::clone(self)));
         self.executor.execute(Job { priority: Priority::Normal, work: turn }).map_err(|it| it.reason)?;
@@ -107,7 +107,7 @@ impl SerialQueue {
         Ok(())
     }
 
-    /// Queues a job; its number, and whether a turn must be asked for.
+    /// Queues a job; returns its number, and whether a turn must be requested.
     fn push(&self, mut state: MutexGuard<'_, SerialState>, work: Work) -> (u64, bool) {
         let number = state.next;
         state.next += 1;
@@ -115,7 +115,7 @@ impl SerialQueue {
         (number, state.turn.is_none() && state.accepted <= state.begun)
     }
 
-    /// Runs up to so many jobs, if it is nobody else's turn; true if there are more.
+    /// Runs up to `limit` jobs, unless another thread has the turn; returns whether there are more.
     fn take_turn(&self, context: &dyn Context, limit: usize) -> bool {
         let mut state = self.state.lock();
         if state.turn.is_some() {
@@ -147,7 +147,7 @@ impl Runnable for Turn {
     fn run(self, context: &dyn Context) -> Ran {
         self.0.state.lock().begun += 1;
         while self.0.take_turn(context, JOBS_A_TURN) {
-            // What was accepted must run; an executor that is closed gives no other turn than this.
+            // Accepted jobs must run, and a closed executor gives no turn but this one.
             if self.0.ask_for_turn().is_ok() {
                 break;
             }
@@ -194,7 +194,7 @@ impl Executor for Serial {
         let Err(reason) = self.0.ask_for_turn() else { return Ok(()) };
         let mut state = self.0.state.lock();
         let at = state.jobs.iter().position(|(other, _)| *other == number);
-        // If it is gone, another thread's turn has run it: accepted after all.
+        // If the job is not in the queue, another thread's turn has run it, so it was accepted.
         match at.and_then(|at| state.jobs.remove(at)) {
             Some((_, work)) => Err(Rejected { reason, job: Job { priority, work } }),
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Which workers sleep, which search, and who wakes whom. States, protocol and proof: `README.md`.
+//! Which workers sleep, which search, and which thread wakes them. States, protocol and proof: `README.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn searchers(counts: u32) -> u32 {
     counts >> 16
 }
 
-/// What a producer's look for helpers found.
+/// The result of a producer's search for helpers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
@@ -30,19 +30,20 @@ pub(crate) enum Notified {
     AllBusy,
 }
 
-/// How a sleep went; whoever comes back from one is a searcher.
+/// How a sleep ended; a worker that returns from one is a searcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Slept {
-    /// There was something to do, so it did not sleep.
+    /// There was something to do, so the worker did not sleep.
     NotAtAll,
-    /// Somebody woke it.
+    /// Another thread woke the worker.
     Woken,
-    /// Nobody did: the time was up, or it woke by itself.
+    /// The time was up, or the wake-up was spurious.
     ByItself,
 }
 
-/// The sleepers and searchers of one pool. Alone on its cache lines: producers read it with every job.
+/// The sleeping and searching workers of one pool. It has cache lines to itself, because producers read it with every
+/// job.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Sleep {
@@ -50,10 +51,9 @@ pub(crate) struct Sleep {
     /// lock, so that it never differs from the list's length when the lock is free; both in one word, so that
     /// a producer needs one load.
     counts: AtomicU32,
-    /// The parkers of the workers that sleep; the last one to park, whose cache is the warmest, is the first to be
-    /// woken.
+    /// The parkers of the sleeping workers; the last one to park, whose cache is the warmest, is woken first.
     parked: Mutex<Vec<Arc<Parker>>>,
-    /// No more than so many search of their own accord: the others' cores are wanted for work.
+    /// At most this many workers search without a notification: the other cores are needed for work.
     search_limit: u32,
 }
 
@@ -63,7 +63,7 @@ impl Sleep {
         Self { counts: AtomicU32::new(0), parked: Mutex::new(Vec::new()), search_limit }
     }
 
-    /// Sees to it that somebody finds the work that the caller has just put into a queue.
+    /// Makes sure that a worker finds the work that the caller has just put into a queue.
     #[inline]
     pub(crate) fn notify(&self) -> Notified {
         fence(Ordering::SeqCst);
@@ -87,8 +87,8 @@ impl Sleep {
         Notified::Woken
     }
 
-    /// Wakes all, as searchers. Needs no fence: whoever lies down after this takes the lock after this, and
-    /// looks then.
+    /// Wakes all, as searchers. Needs no fence: a worker that goes to sleep after this takes the lock after this, and
+    /// checks then.
     pub(crate) fn wake_all(&self) {
         let mut parked = self.parked.lock();
         let woken = std::mem::take(&mut *parked);
@@ -109,12 +109,12 @@ impl Sleep {
             .is_ok()
     }
 
-    /// Counts a searcher that is on its way: a worker whose thread is being started.
+    /// Counts a worker whose thread is being started as a searcher.
     pub(crate) fn add_searcher(&self) {
         self.counts.fetch_add(SEARCHER, Ordering::Relaxed);
     }
 
-    /// The caller searches no more. If it was the last one, it must look for work that is left and
+    /// The caller searches no more. If it was the last one, it must look for remaining work and
     /// [`notify`](Self::notify) for it: producers have relied on it.
     #[must_use]
     pub(crate) fn end_search(&self) -> bool {
@@ -123,8 +123,8 @@ impl Sleep {
         searchers(before) == 1
     }
 
-    /// Lies down unless `ready` once this is known to all; comes back as a searcher. `searching` tells whether
-    /// the caller came as one.
+    /// Announces a sleep, and sleeps unless `ready`; the caller returns as a searcher. `searching` says whether it came
+    /// as one.
     pub(crate) fn sleep(
         &self,
         parker: &Arc<Parker>,
@@ -142,8 +142,8 @@ impl Sleep {
         if !is_ready {
             parker.park(timeout);
         }
-        // Every sleep ends under the lock: whether one was woken is asked there, not of the parker's token,
-        // which may be an older one.
+        // Every sleep ends under the lock: the list decides whether the worker was woken, not the parker's token, which
+        // may be from an older wake-up.
         let mut parked = self.parked.lock();
         let found = parked.iter().rposition(|other| Arc::ptr_eq(other, parker));
         if let Some(at) = found {
@@ -157,12 +157,12 @@ impl Sleep {
         }
     }
 
-    /// How many sleep now.
+    /// How many workers sleep now.
     pub(crate) fn sleeping(&self) -> usize {
         sleepers(self.counts.load(Ordering::Relaxed)) as usize
     }
 
-    /// How many search now.
+    /// How many workers search now.
     pub(crate) fn searching(&self) -> usize {
         searchers(self.counts.load(Ordering::Relaxed)) as usize
     }
@@ -183,7 +183,7 @@ mod tests {
             let sleep = Sleep::new(limit);
             let searching = (0..4).filter(|_| sleep.try_search()).count();
             assert_eq!((searching, counts(&sleep)), (most, (0, most)));
-            // The last one to end it looks after what producers have left to it.
+            // The last searcher takes care of the work that producers have left to it.
             let last: Vec<_> = (0..most).map(|_| sleep.end_search()).collect();
             assert_eq!(last.iter().filter(|last| **last).count(), 1);
             assert!(last[most - 1]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_learns_who_will_come() {
+    fn a_producer_learns_whether_a_worker_will_come() {
         let sleep = Sleep::new(1);
         assert_eq!(sleep.notify(), Notified::AllBusy);
         sleep.add_searcher();
@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_by_itself_and_who_is_woken() {
+    fn a_wake_up_differs_from_a_timeout() {
         let (sleep, parker) = (Sleep::new(1), Arc::new(Parker::new()));
         let slept = sleep.sleep(&parker, false, Some(Duration::from_millis(1)), || false);
         assert_eq!((slept, counts(&sleep)), (Slept::ByItself, (0, 1)));
         assert!(sleep.end_search());
         for all in [false, true] {
-            // Woken between its look and its sleep: the token is there before it lies down.
+            // A wake-up between the check and the sleep: the token is there before the worker parks.
             let slept = sleep.sleep(&parker, false, None, || {
                 if all {
                     sleep.wake_all();

@@ -1,6 +1,6 @@
-//! What an executor has done, in numbers.
+//! The counters of an executor.
 
-/// What one worker has done. A worker that retires hands its place, and its numbers, to the next.
+/// The counters of one worker. A worker that retires leaves its slot and its counters to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStatistics {
@@ -14,21 +14,20 @@ pub struct WorkerStatistics {
     pub panicked: u64,
 }
 
-/// What an executor has done and has before it. Each number was right at some moment of the call, not all at
-/// the same.
+/// The counters of an executor. Each number was correct at some moment of the call, not all at the same one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Every worker's place that was ever used.
+    /// Every worker slot that was ever used.
     pub workers: Vec<WorkerStatistics>,
-    /// Worker threads that live.
+    /// Live worker threads.
     pub live: usize,
     /// Workers that sleep.
     pub sleeping: usize,
     /// Jobs that run.
     pub running: usize,
-    /// Jobs that wait for a worker, cancelled ones included. Exact for a bounded queue; for an unbounded one at
-    /// work it may be some too many, by what came in during the call.
+    /// Jobs that wait for a worker, cancelled ones included. Exact for a bounded queue; for a busy unbounded one it may
+    /// be too high by the jobs that arrived during the call.
     pub queued: usize,
     /// Jobs that wait for their time.
     pub delayed: usize,

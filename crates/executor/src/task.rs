@@ -1,4 +1,4 @@
-//! A job with a result: who runs it, who ends it, who gets the result.
+//! A job with a result: which thread runs it, ends it, and gets the result.
 //!
 //! ```text
 //!              claim                       settle                  take
@@ -6,9 +6,9 @@
 //!            (to run, to cancel, to give up)    (result, panic, cancelled, dropped)
 //! ```
 //!
-//! Each arrow but `settle` is a compare-and-swap, so one thread makes it; whoever made it has the cell until
-//! the next. `settle` is the claimant's store. The queue holds its half of the task until it comes to it, also
-//! when it was run or cancelled meanwhile.
+//! Each arrow but `settle` is a compare-and-swap, so one thread makes it, and that thread owns the cell until the next
+//! step. `settle` is the claimant's store. The queue holds its half of the task until a worker comes to it, even if the
+//! task was run or cancelled meanwhile.
 
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,12 +31,12 @@ const NOWHERE: usize = 0;
 pub(crate) struct Task<F, T> {
     /// See above. Release with `settle`, Acquire with `take`: the result is written before it is seen.
     state: AtomicU32,
-    /// The pool whose workers may run it when they join it, by its address; or `NOWHERE`. Written by whoever
-    /// queues it. Only compared, so Relaxed.
+    /// The pool whose workers may run the task when they join it, by its address; or `NOWHERE`. Written by the thread
+    /// that queues it. Only compared, so Relaxed.
     home: AtomicUsize,
-    /// For those who wait for the end, or for leave to run it.
+    /// Notified at the task's end, and when a joiner may run it.
     news: Event,
-    /// Belongs to whoever made the last step of the state.
+    /// Owned by the thread that made the last step of the state.
     stage: TurnCell<Stage<F, T>>,
 }
 
@@ -46,21 +46,21 @@ enum Stage<F, T> {
     Empty,
 }
 
-/// The queue's half: dropped unrun, it tells the handle.
+/// The queue's half: if it is dropped without running, the handle reports that.
 pub(crate) struct Tracked<F, T>(pub(crate) Arc<Task<F, T>>);
 
 /// The handle's half.
 pub(crate) trait Outcome<T>: Send + Sync {
     fn is_over(&self) -> bool;
-    /// Whether a worker of the pool `home` that joins it may run it.
+    /// Whether a worker of the pool `home` that joins the task may run it.
     fn may_run_at(&self, home: usize) -> bool;
-    /// Runs it here, if nobody has begun to.
+    /// Runs the task here, if no thread has begun to.
     fn run(&self, context: &dyn Context) -> Ran;
     fn label(&self) -> Label;
     fn news(&self) -> &Event;
-    /// Ends it unstarted; false if it has started.
+    /// Cancels the task; false if it has started.
     fn cancel(&self) -> bool;
-    /// The result, once, when it is over.
+    /// The result, once, when the task has ended.
     fn take(&self) -> Option<Result<T, JobError>>;
 }
 
@@ -82,8 +82,8 @@ impl<F, T> Task<F, T> {
         if !self.step(WAITING, RUNNING) {
             return None;
         }
-        // SAFETY: this thread made the step out of WAITING, the only one that leads there; before it nobody
-        // but the maker has touched the cell, and the maker has handed the task over since.
+        // SAFETY: this thread made the only step out of WAITING; before that only the maker touched the cell, and the
+        // maker has handed the task over since.
         match unsafe { self.stage.with(|stage| std::mem::replace(stage, Stage::Empty)) } {
             Stage::Unrun(run) => Some(run),
             Stage::Over(_) | Stage::Empty => None,
@@ -101,7 +101,7 @@ impl<F, T> Task<F, T> {
     fn give_up(&self, why: JobError) -> bool {
         let Some(run) = self.claim() else { return false };
         self.settle(Err(why));
-        // Last: what the closure captured may panic when it is dropped.
+        // Last: the closure's captures may panic when they are dropped.
         drop(run);
         true
     }
@@ -121,8 +121,7 @@ where
     }
 
     fn bind(&self, home: usize) {
-        // Only a task that was held back can have somebody wait for this news; a new one's handle is not yet
-        // given out.
+        // Only a delayed task can have a thread that waits for this; a new task's handle is not given out yet.
         self.0.home.store(home, Ordering::Relaxed);
         self.0.news.notify();
     }

@@ -1,15 +1,14 @@
-//! Waiting for a job: by looking, by running it, by running others, by sleeping.
+//! Waiting for a job: by spinning, by running it, by running others, by sleeping.
 
 use std::time::Instant;
 
 use crate::task::Outcome;
 
-/// A thread that waits for a result looks for it no longer, because the worker that is to bring it may stand in line
-/// for this very core.
+/// The longest time that a thread spins for a result: the worker that computes it may be waiting for this very core.
 #[cfg(not(loom))]
 const PATIENT_FOR: std::time::Duration = std::time::Duration::from_micros(10);
 
-/// Waits for a task's end, at most until the deadline; true if it is over.
+/// Waits for a task's end, at most until the deadline; returns whether it has ended.
 #[cfg(not(loom))]
 pub(crate) fn for_task<T>(task: &(impl Outcome<T> + ?Sized), deadline: Option<Instant>) -> bool {
     use std::cell::RefCell;

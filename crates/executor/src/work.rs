@@ -1,8 +1,8 @@
-//! What lies in the queues: something to run once, in three words, whatever it is.
+//! A queue's entry: anything that runs once, in three words.
 //!
-//! Most closures that are handed to an executor capture a pointer or two. Boxed, each would be allocated by one
-//! thread and freed by another, which is what allocators are worst at: it took over half of the time of an empty
-//! job. So what fits into two words lies there itself, and only what does not is boxed.
+//! Most closures that are handed to an executor capture a pointer or two. Boxed, each would be allocated by one thread
+//! and freed by another, which is what allocators are worst at: it took over half of the time of an empty job. So a
+//! closure that fits into two words is stored in the entry, and only a larger one is boxed.
 
 use std::any::{Any, type_name};
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -11,42 +11,42 @@ use std::ptr;
 
 use crate::panic::contain;
 
-/// How a job went.
+/// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Ran {
-    /// To its end.
+    /// It ran to its end.
     Done,
-    /// Into a panic, which the context has been told.
+    /// It panicked; the context has got the report.
     Panicked,
-    /// Not at all: it was cancelled, or a thread that joined it has run it.
+    /// It did not run here: it was cancelled, or a thread that joined it has run it.
     Skipped,
 }
 
-/// The thread that runs a job, as the job's wrapping sees it.
+/// The thread that runs a job, as the job's wrapper sees it.
 pub(crate) trait Context {
     /// Reports a panic. Does not panic itself.
     fn panicked(&self, job: &'static str, payload: &(dyn Any + Send));
 }
 
-/// For a job that no executor runs.
+/// The context of a job that no executor runs.
 pub(crate) struct Unobserved;
 
 impl Context for Unobserved {
     fn panicked(&self, _job: &'static str, _payload: &(dyn Any + Send)) {}
 }
 
-/// A job's name, as a function: one word, which a worker can show to others by one store.
+/// A job's name, as a function: one word, which a worker can publish by one store.
 pub(crate) type Label = fn() -> &'static str;
 
-/// Something that runs once; dropped, it never will.
+/// Something that runs once, or never if it is dropped.
 pub(crate) trait Runnable: Send + 'static {
     fn run(self, context: &dyn Context) -> Ran;
 
-    /// Its name in reports.
+    /// The job's name in reports.
     fn name() -> &'static str;
 
-    /// It is about to be queued on the pool with this identity.
+    /// Called before the job is queued on the pool with this identity.
     fn bind(&self, home: usize);
 }
 
@@ -54,13 +54,13 @@ type Content = [MaybeUninit<usize>; 2];
 
 /// A [`Runnable`] of any type.
 pub(crate) struct Work {
-    /// A valid value of the type that `table` was made for, which is owned by this.
+    /// A valid value of the type that `table` was made for; this owns it.
     content: Content,
     table: &'static Table,
 }
 
-/// What can be done with the content of one type. Each pointer is to the content of a `Work` with this table;
-/// `run` and `drop` move the value out of it.
+/// The operations on the content of one type. Each pointer is to the content of a `Work` with this table; `run` and
+/// `drop` move the value out of it.
 struct Table {
     run: unsafe fn(*mut Content, &dyn Context) -> Ran,
     drop: unsafe fn(*mut Content),
@@ -72,7 +72,7 @@ struct TableOf<R>(R);
 
 impl<R: Runnable> TableOf<R> {
     const TABLE: Table = Table {
-        // SAFETY: the caller's content is a value of `R`, which is read once: it is not used again.
+        // SAFETY: the caller's content is a value of `R`; it is read once and not used again.
         run: |content, context| unsafe { content.cast::<R>().read() }.run(context),
         // SAFETY: as above.
         drop: |content| unsafe { ptr::drop_in_place(content.cast::<R>()) },
@@ -84,7 +84,7 @@ impl<R: Runnable> TableOf<R> {
     const FITS: bool = size_of::<R>() <= size_of::<Content>() && align_of::<R>() <= align_of::<Content>();
 }
 
-// SAFETY: it owns a value of a type that is `Send`, for `Runnable` is, and nothing else but a static.
+// SAFETY: it owns a value whose type is `Send`, because `Runnable` requires it, and otherwise only refers to a static.
 unsafe impl Send for Work {}
 
 impl Work {
@@ -107,13 +107,13 @@ impl Work {
         unsafe { (this.table.run)(&raw mut this.content, context) }
     }
 
-    /// The function that gives its name.
+    /// The function that returns the job's name.
     pub(crate) fn label(&self) -> Label {
         self.table.name
     }
 
-    /// Says that it is about to be queued on the pool with this identity, and may from now on be run by a
-    /// worker of that pool that joins it.
+    /// Announces that the job is about to be queued on the pool with this identity: from now on a worker of that pool
+    /// that joins the job may run it.
     pub(crate) fn bind(&self, home: usize) {
         // SAFETY: the content is valid and of the table's type.
         unsafe { (self.table.bind)(&raw const self.content, home) }
@@ -127,7 +127,7 @@ impl Drop for Work {
     }
 }
 
-/// What does not fit, behind a pointer.
+/// A larger job, behind a pointer.
 impl<R: Runnable> Runnable for Box<R> {
     fn run(self, context: &dyn Context) -> Ran {
         (*self).run(context)
@@ -142,7 +142,7 @@ impl<R: Runnable> Runnable for Box<R> {
     }
 }
 
-/// A closure whose result nobody waits for.
+/// A closure without a handle.
 pub(crate) struct Plain<F>(pub(crate) F);
 
 impl<F: FnOnce() + Send + 'static> Runnable for Plain<F> {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(size_of::<Option<Work>>(), 3 * size_of::<usize>());
     }
 
-    /// Small, large, overaligned and empty closures, run and dropped; Miri sees to the rest.
+    /// Small, large, overaligned and empty closures, run and dropped; Miri checks their memory accesses.
     #[test]
     fn what_is_captured_is_dropped_once_whether_it_is_run_or_not() {
         #[repr(align(64))]

@@ -1,4 +1,4 @@
-//! What executors say of themselves: numbers, names and texts; and what is left when they are gone.
+//! The counters, names and texts of executors, and what remains when they are gone.
 
 #![cfg(not(loom))]
 
@@ -13,7 +13,7 @@ use ropewalk_executor::{
     Reason, Serial, Submit, background,
 };
 use ropewalk_sync::Mutex;
-use waiting::{Door, counting, eventually, fixed, soon};
+use waiting::{Latch, counting, eventually, fixed, soon};
 
 fn dynamic(config: Config) -> DynamicExecutor {
     let bounds = Bounds { min: 1, max: 3, keep_alive: waiting::LONG };
@@ -46,21 +46,21 @@ fn reasons_and_errors_say_what_happened() {
 
 #[test]
 fn a_panic_s_report_says_where_it_was() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&reported);
     let hook: PanicHook = Arc::new(move |report| noted.lock().push(report.to_string()));
-    let inline = InlineExecutor::new(Config { on_panic: Some(hook), ..Config::named("told") });
+    let inline = InlineExecutor::new(Config { on_panic: Some(hook), ..Config::named("reported") });
     inline.execute(Job::new(|| panic!("words"))).expect("open");
     inline.execute(Job::new(|| std::panic::panic_any(5))).expect("open");
-    let told = told.lock();
+    let reported = reported.lock();
     let name = "account::a_panic_s_report_says_where_it_was::{{closure}}";
-    assert_eq!(told[0], format!("a job of told panicked ({name}): words"));
-    assert_eq!(told[1], format!("a job of told panicked ({name})"));
+    assert_eq!(reported[0], format!("a job of reported panicked ({name}): words"));
+    assert_eq!(reported[1], format!("a job of reported panicked ({name})"));
 }
 
 #[test]
 fn numbers_of_a_pool_at_rest_are_exact() {
-    let door = Door::default();
+    let latch = Latch::default();
     for pool in [Arc::new(fixed(3)) as Arc<dyn Executor>, Arc::new(dynamic(Config::named("d")))] {
         for _ in 0..10 {
             pool.submit(|| {}).expect("open").join().expect("ran");
@@ -72,20 +72,20 @@ fn numbers_of_a_pool_at_rest_are_exact() {
         assert_eq!((statistics.running, statistics.queued, statistics.delayed), (0, 0, 0));
         assert_eq!((statistics.hook_panics, statistics.failed_starts), (0, 0));
         assert!(statistics.live >= 1 && statistics.workers.len() == statistics.live);
-        // A sleep is counted when it is over.
+        // A sleep is counted when it ends.
         assert!(pool.join(soon()).is_complete());
         let statistics = pool.statistics();
         assert!(statistics.workers.iter().all(|worker| worker.parked > 0), "{statistics:?}");
         assert_eq!((statistics.live, statistics.sleeping), (0, 0));
     }
     let pool = fixed(1);
-    door.hold(&pool);
+    latch.hold(&pool);
     let handles: Vec<_> = (0..5).map(|_| pool.submit(|| {}).expect("open")).collect();
     let statistics = pool.statistics();
     assert_eq!((statistics.running, statistics.queued, statistics.sleeping), (1, 5, 0));
     assert!(handles[0].cancel());
     assert_eq!(pool.statistics().queued, 5, "a cancelled job counts until a worker comes to it");
-    door.open();
+    latch.open();
     assert!(pool.join(soon()).is_complete());
     assert_eq!(pool.statistics().executed(), 5);
 }
@@ -155,10 +155,10 @@ fn a_delay_beyond_all_clocks_is_a_hundred_years() {
 
 #[test]
 fn a_serial_queue_counts_its_own_jobs() {
-    let (pool, door) = (Arc::new(fixed(2)), Door::default());
+    let (pool, latch) = (Arc::new(fixed(2)), Latch::default());
     let queue = Serial::new(Arc::clone(&pool) as Arc<dyn Executor>);
     assert_eq!(queue.statistics().running, 0);
-    door.hold(&queue);
+    latch.hold(&queue);
     queue.submit(|| panic!("one")).expect("open").detach();
     let cancelled = queue.submit(|| {}).expect("open");
     assert!(cancelled.cancel());
@@ -167,14 +167,14 @@ fn a_serial_queue_counts_its_own_jobs() {
     assert_eq!((statistics.running, statistics.queued, statistics.delayed), (1, 2, 1));
     assert!(!queue.is_current());
     assert_eq!(pool.statistics().running, 1);
-    // Taken back, it is the caller's; it leaves the queue when it is run or dropped.
+    // A withdrawn job is the caller's; it leaves the queue when it is run or dropped.
     drop(token.cancel());
-    door.open();
+    latch.open();
     assert!(queue.join(soon()).is_complete());
     let statistics = queue.statistics();
     assert_eq!((statistics.executed(), statistics.panicked()), (2, 1));
     assert_eq!((statistics.running, statistics.queued, statistics.delayed), (0, 0, 0));
-    // All of it was one turn or two of the executor's, which counts each when it is over.
+    // All of it was one or two turns of the executor, which counts each when it ends.
     assert!(pool.join(soon()).is_complete());
     assert!((1..=3).contains(&pool.statistics().executed()), "{:?}", pool.statistics());
 }
@@ -189,7 +189,7 @@ fn a_dropped_pool_ends_its_threads() {
     for make in made {
         let hook: PanicHook = Arc::new(|_| {});
         let pool = make(Config { on_panic: Some(Arc::clone(&hook)), ..Config::named("dropped") });
-        // With a timer thread, too, which has nothing left to wait for.
+        // There is also a timer thread, which has nothing left to wait for.
         let token = pool.execute_after(Duration::from_secs(3600), Job::new(|| {})).expect("open");
         assert!(token.cancel().is_some());
         assert!(Arc::strong_count(&hook) > 1);

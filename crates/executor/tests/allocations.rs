@@ -1,6 +1,6 @@
 //! At most one allocation a job: counted.
 
-// Under Miri the jobs would have to be so few that the bounds say nothing; what is run here is run by the other tests.
+// Under Miri the jobs would have to be so few that the bounds would mean nothing; other tests run the same code.
 #![cfg(not(any(loom, miri)))]
 
 mod waiting;
@@ -15,16 +15,16 @@ struct Counting;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: it is the system's allocator, and a count.
+// SAFETY: forwards every call to the system's allocator, and counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the allocator's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the allocator's contract.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const JOBS: usize = 10_000;
-/// A block of the shared queue holds 63 jobs; deques double, and their old buffers go by and by.
+/// A block of the shared queue holds 63 jobs; deques double, and their old buffers are freed later.
 const QUEUES: usize = JOBS / 63 + 200;
 
 fn allocations(act: impl FnOnce()) -> usize {
@@ -42,7 +42,7 @@ fn allocations(act: impl FnOnce()) -> usize {
     COUNT.load(Ordering::Relaxed) - before
 }
 
-/// One test: the count is the process's.
+/// One test, because the count is of the whole process.
 #[test]
 fn a_small_job_takes_no_allocation_and_any_other_one() {
     let pool = fixed(1);

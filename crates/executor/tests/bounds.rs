@@ -11,7 +11,7 @@ use std::time::Duration;
 use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Submit, WhenFull,
 };
-use waiting::{Door, counting, eventually, soon};
+use waiting::{Latch, counting, eventually, soon};
 
 fn bounded(workers: usize, max_queue: usize, when_full: WhenFull) -> FixedExecutor {
     let config = Config { max_queue: Some(max_queue), when_full, ..Config::named("bounded") };
@@ -20,15 +20,15 @@ fn bounded(workers: usize, max_queue: usize, when_full: WhenFull) -> FixedExecut
 
 #[test]
 fn a_full_queue_refuses_and_has_room_again() {
-    let (pool, door) = (bounded(1, 3, WhenFull::Reject), Door::default());
-    door.hold(&pool);
+    let (pool, latch) = (bounded(1, 3, WhenFull::Reject), Latch::default());
+    latch.hold(&pool);
     let accepted: Vec<_> = (0..3).map(|number| pool.submit(move || number).expect("room")).collect();
     let (job, handle) = Job::with_handle(|| 7);
     let rejected = pool.execute(job).expect_err("full");
     assert_eq!(rejected.reason, Reason::Full);
     let late = pool.execute_after(Duration::ZERO, Job::new(|| {})).expect_err("full");
     assert_eq!(late.reason, Reason::Full);
-    door.open();
+    latch.open();
     for (number, handle) in accepted.into_iter().enumerate() {
         assert_eq!(handle.join().expect("ran"), number);
     }
@@ -67,18 +67,18 @@ fn blocked_producers_lose_nothing_and_the_bound_holds() {
 }
 
 #[test]
-fn a_producer_that_waits_for_room_hears_of_the_shutdown() {
-    let (pool, door) = (bounded(1, 1, WhenFull::Block), Door::default());
-    door.hold(&pool);
+fn a_producer_that_waits_for_room_notices_the_shutdown() {
+    let (pool, latch) = (bounded(1, 1, WhenFull::Block), Latch::default());
+    latch.hold(&pool);
     pool.execute(Job::new(|| {})).expect("room");
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| pool.execute(Job::new(|| {})));
-        // It may be before or in its wait: it hears of it in either case.
+        // The thread may be before or in its wait: it notices the shutdown in either case.
         pool.shutdown();
         let rejected = blocked.join().expect("no panic").expect_err("closed");
         assert_eq!(rejected.reason, Reason::Closed);
     });
-    door.open();
+    latch.open();
     assert!(pool.join(soon()).is_complete());
 }
 
@@ -100,16 +100,16 @@ fn a_worker_that_finds_its_own_queue_full_runs_it() {
 fn a_dynamic_pool_grows_to_its_bound_and_shrinks_again() {
     let bounds = Bounds { min: 1, max: 4, keep_alive: Duration::from_millis(1) };
     let pool = DynamicExecutor::new(bounds, Config::named("grows")).expect("threads");
-    let door = Door::default();
+    let latch = Latch::default();
     for blocked in 1..=4 {
-        let door = door.clone();
-        pool.execute(Job::new(move || door.pass())).expect("open");
+        let latch = latch.clone();
+        pool.execute(Job::new(move || latch.pass())).expect("open");
         eventually("each job that blocks has a worker", || pool.statistics().running == blocked);
     }
     let fifth = pool.submit(|| 5).expect("open");
     assert_eq!((pool.statistics().live, pool.statistics().queued), (4, 1));
     assert!(!fifth.is_over());
-    door.open();
+    latch.open();
     assert_eq!(fifth.join().expect("ran"), 5);
     eventually("those beyond the least retire", || pool.statistics().live == 1);
     assert_eq!(pool.submit(|| 6).expect("open").join().expect("ran"), 6);

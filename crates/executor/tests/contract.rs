@@ -15,7 +15,7 @@ use ropewalk_executor::{
 use ropewalk_sync::Mutex;
 use waiting::{counting, eventually, fixed, soon};
 
-/// Moves time on, for executors whose clock does not go by itself.
+/// Advances the time, for executors with a manual clock.
 type Clock = Box<dyn Fn()>;
 type Made = (&'static str, Arc<dyn Executor>, Clock);
 
@@ -155,7 +155,7 @@ fn shutdown_waits_for_what_is_delayed() {
 }
 
 #[test]
-fn a_detached_job_runs_and_its_panicking_result_harms_nobody() {
+fn a_detached_job_runs_and_its_panicking_result_ends_nothing() {
     struct Grenade;
     impl Drop for Grenade {
         fn drop(&mut self) {

@@ -1,6 +1,6 @@
-//! What a forked child finds: no threads of its parent's, and a background of its own.
+//! A forked child has none of its parent's threads, and a background pool of its own.
 //!
-//! One test a binary: no other thread of the harness may hold a lock that the child wants.
+//! One test in this binary: no other thread of the harness may hold a lock that the child needs.
 
 #![cfg(not(any(loom, miri)))] // Miri knows no fork.
 
@@ -40,7 +40,7 @@ fn a_child_has_its_own_background_and_refuses_its_parents_pools() {
             pool.execute(Job::new(|| {})).expect_err("forked").reason,
             pool.execute_after(Duration::ZERO, Job::new(|| {})).expect_err("forked").reason,
         ];
-        // The child may ask for the end, look at the numbers, and drop it; nothing of that waits.
+        // The child may shut the pool down, read its counters, and drop it; none of these waits.
         let left = pool.join(None);
         let shown = left.delayed == 1 && pool.statistics().delayed == 1;
         drop(pool);

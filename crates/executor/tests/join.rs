@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ropewalk_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Submit};
-use waiting::{Door, LONG, fixed, soon};
+use waiting::{LONG, Latch, fixed, soon};
 
 fn dynamic(max: usize) -> Arc<dyn Executor> {
     let bounds = Bounds { min: 1, max, keep_alive: LONG };
@@ -66,13 +66,13 @@ fn joins_within_joins_do_not_use_up_the_stack() {
 fn a_fixed_worker_that_waits_runs_what_it_waits_for_indirectly() {
     let pool = Arc::new(fixed(2));
     let (inner, (send, receive)) = (Arc::clone(&pool), mpsc::channel());
-    // The first job runs on one worker and waits for a message; the joiner has the other one, and only there
-    // can the job run that sends it.
+    // The first job runs on one worker and waits for a message; the joiner has the other worker, and the job that sends
+    // the message can run only there.
     let outer = move || {
         let started = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&started);
+        let begun = Arc::clone(&started);
         let first = inner.submit(move || {
-            told.store(true, Ordering::Release);
+            begun.store(true, Ordering::Release);
             receive.recv_timeout(LONG)
         });
         let first = first.expect("open");
@@ -87,14 +87,14 @@ fn a_fixed_worker_that_waits_runs_what_it_waits_for_indirectly() {
 #[test]
 fn waiting_ends_at_the_deadline_and_the_handle_stays() {
     for pool in small() {
-        let door = Door::default();
-        let inner = door.clone();
+        let latch = Latch::default();
+        let inner = latch.clone();
         let handle = pool.submit(move || inner.pass()).expect("open");
         assert!(!handle.wait_timeout(Duration::from_millis(1)));
         let handle = handle.join_until(Some(Instant::now())).expect_err("it runs");
         let handle = handle.try_join().expect_err("it runs");
         assert!(!handle.is_over());
-        door.open();
+        latch.open();
         assert!(handle.wait_until(soon()) && handle.is_over());
         handle.try_join().expect("it is over").expect("ran");
     }
@@ -102,8 +102,8 @@ fn waiting_ends_at_the_deadline_and_the_handle_stays() {
 
 #[test]
 fn a_worker_s_wait_ends_at_the_deadline_too() {
-    let (pool, door) = (Arc::new(fixed(2)), Door::default());
-    door.hold(&*pool);
+    let (pool, latch) = (Arc::new(fixed(2)), Latch::default());
+    latch.hold(&*pool);
     let inner = Arc::clone(&pool);
     let late = pool.submit_after(Duration::from_secs(3600), || 7).expect("open");
     let wait = move || {
@@ -111,17 +111,17 @@ fn a_worker_s_wait_ends_at_the_deadline_too() {
         (over, late.cancel())
     };
     assert_eq!(inner.submit(wait).expect("open").join().expect("ran"), (false, true));
-    door.open();
+    latch.open();
 }
 
 #[test]
 fn many_threads_may_wait_for_one_job() {
-    let (pool, door) = (fixed(1), Door::default());
-    let inner = door.clone();
+    let (pool, latch) = (fixed(1), Latch::default());
+    let inner = latch.clone();
     let handle = pool.submit(move || inner.pass()).expect("open");
     std::thread::scope(|scope| {
         let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| handle.wait_until(soon()))).collect();
-        door.open();
+        latch.open();
         assert!(waiters.into_iter().all(|waiter| waiter.join().expect("no panic")));
     });
     handle.join().expect("ran");
@@ -129,17 +129,17 @@ fn many_threads_may_wait_for_one_job() {
 
 #[test]
 fn a_job_that_has_started_cannot_be_cancelled() {
-    let (pool, door) = (fixed(1), Door::default());
-    let inner = door.clone();
+    let (pool, latch) = (fixed(1), Latch::default());
+    let inner = latch.clone();
     let running = pool.submit(move || inner.pass()).expect("open");
     let kept = Arc::new(());
     let captured = Arc::clone(&kept);
     let queued = pool.submit(move || drop(captured)).expect("open");
-    waiting::eventually("it runs", || door.waiting() == 1);
+    waiting::eventually("it runs", || latch.waiting() == 1);
     assert!(!running.cancel());
     assert!(queued.cancel());
     assert_eq!(Arc::strong_count(&kept), 1, "what it captured is dropped at once");
-    door.open();
+    latch.open();
     running.join().expect("ran");
     assert!(pool.join(soon()).is_complete());
     assert_eq!(pool.statistics().executed(), 1);

@@ -1,4 +1,4 @@
-//! A job's end against those who wait for it, cancel it or drop it, on every schedule that loom finds.
+//! A job's end against threads that wait for it, cancel it or drop it, on every schedule that loom finds.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-executor --release --test 'loom*'`
 
@@ -56,7 +56,7 @@ fn a_dropped_job_tells_whoever_waits() {
 }
 
 #[test]
-fn all_who_wait_are_told() {
+fn all_waiting_threads_get_the_end() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {

@@ -58,7 +58,7 @@ fn two_workers_miss_no_job_and_no_shutdown() {
     });
 }
 
-/// A worker that runs a job wakes another for the next one: not to do so would lose no job, but a core.
+/// A worker that runs a job wakes another for the next one: otherwise no job would be lost, but a core would stay idle.
 #[test]
 fn two_jobs_that_wait_for_each_other_get_a_worker_each() {
     bounded(2, || {

@@ -1,4 +1,4 @@
-//! Which job is next.
+//! The order in which jobs start.
 
 #![cfg(not(loom))]
 
@@ -9,24 +9,24 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use ropewalk_executor::{Executor, Job, Priority};
 use ropewalk_sync::Mutex;
-use waiting::{Door, eventually, fixed, soon};
+use waiting::{Latch, eventually, fixed, soon};
 
-/// The starts that one worker makes of jobs queued in this order, as their places in it.
+/// The order in which one worker starts jobs queued in this order, as indices.
 fn starts(priorities: &[Priority]) -> Vec<usize> {
-    let (pool, door, seen) = (fixed(1), Door::default(), Arc::new(Mutex::new(Vec::new())));
-    door.hold(&pool);
+    let (pool, latch, seen) = (fixed(1), Latch::default(), Arc::new(Mutex::new(Vec::new())));
+    latch.hold(&pool);
     for (at, priority) in priorities.iter().enumerate() {
         let seen = Arc::clone(&seen);
         pool.execute(Job::new(move || seen.lock().push(at)).priority(*priority)).expect("open");
     }
-    door.open();
+    latch.open();
     assert!(pool.join(soon()).is_complete());
     let seen = seen.lock().clone();
     assert_eq!(seen.len(), priorities.len());
     seen
 }
 
-/// More than sixty, for the low ones to come early.
+/// More than sixty, so that low jobs start early.
 const MOST: usize = if cfg!(miri) { 90 } else { 400 };
 
 fn priority() -> impl Strategy<Value = Priority> {
@@ -47,7 +47,7 @@ proptest! {
         // Without the low ones, which may come early: by priority.
         let others: Vec<_> = started.iter().map(|at| priorities[*at]).filter(|it| *it > Priority::Low).collect();
         prop_assert!(others.is_sorted_by(|one, next| one >= next));
-        // A low job starts early only after sixty others, and then it does. The job behind the door was one.
+        // A low job starts early only after sixty others, and then it does. The job that holds the worker was one.
         let (mut since, mut others_left) = (1, others.len());
         let mut low_left = priorities.len() - others.len();
         for at in started {
@@ -64,8 +64,8 @@ proptest! {
 
 #[test]
 fn a_high_job_overtakes_what_is_queued_already() {
-    let (pool, door, seen) = (Arc::new(fixed(1)), Door::default(), Arc::new(Mutex::new(Vec::new())));
-    door.hold(&*pool);
+    let (pool, latch, seen) = (Arc::new(fixed(1)), Latch::default(), Arc::new(Mutex::new(Vec::new())));
+    latch.hold(&*pool);
     for at in 0..100 {
         let (inner, seen) = (Arc::clone(&pool), Arc::clone(&seen));
         let run = move || {
@@ -78,7 +78,7 @@ fn a_high_job_overtakes_what_is_queued_already() {
         };
         pool.execute(Job::new(run)).expect("open");
     }
-    door.open();
+    latch.open();
     // A pool that is shut down refuses its own jobs' jobs, too.
     eventually("all have run", || seen.lock().len() == 101);
     let seen = seen.lock();

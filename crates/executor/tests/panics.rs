@@ -1,4 +1,4 @@
-//! Panics of jobs, and of the hook that is told of them.
+//! Panics of jobs, and of the hook that is called for them.
 
 #![cfg(not(loom))]
 
@@ -12,21 +12,21 @@ use ropewalk_executor::{
 use ropewalk_sync::Mutex;
 use waiting::{eventually, soon};
 
-type Told = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
+type Reported = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
 
-fn listening() -> (Told, Config) {
-    let told = Told::default();
+fn listening() -> (Reported, Config) {
+    let reported = Reported::default();
     let hook: PanicHook = {
-        let told = Arc::clone(&told);
+        let reported = Arc::clone(&reported);
         Arc::new(move |report| {
-            told.lock().push((
+            reported.lock().push((
                 report.executor.to_owned(),
                 report.job.to_owned(),
                 report.message.map(str::to_owned),
             ));
         })
     };
-    (told, Config { on_panic: Some(hook), ..Config::named("told") })
+    (reported, Config { on_panic: Some(hook), ..Config::named("reported") })
 }
 
 fn all(config: &Config) -> Vec<Arc<dyn Executor>> {
@@ -41,27 +41,29 @@ fn all(config: &Config) -> Vec<Arc<dyn Executor>> {
 }
 
 #[test]
-fn the_hook_is_told_of_every_panic() {
-    let (told, config) = listening();
+fn the_hook_is_called_for_every_panic() {
+    let (reported, config) = listening();
     for executor in all(&config) {
-        told.lock().clear();
+        reported.lock().clear();
         executor.execute(Job::new(|| panic!("literal"))).expect("open");
-        // A second thread may be at the next job before the hook has heard of this one.
-        eventually("the first is told", || told.lock().len() == 1);
+        // A second thread may run the next job before the hook was called for this one.
+        eventually("the first report", || reported.lock().len() == 1);
         executor.submit(|| panic!("number {}", 5)).expect("open").join().expect_err("it panicked");
         executor.submit(|| std::panic::panic_any(5)).expect("open").join().expect_err("it panicked");
-        eventually("three are told", || told.lock().len() == 3);
-        let told = told.lock();
-        let messages: Vec<_> = told.iter().map(|(_, _, message)| message.as_deref()).collect();
+        eventually("three reports", || reported.lock().len() == 3);
+        let reported = reported.lock();
+        let messages: Vec<_> = reported.iter().map(|(_, _, message)| message.as_deref()).collect();
         assert_eq!(messages, [Some("literal"), Some("number 5"), None]);
-        assert!(told.iter().all(|(name, job, _)| name == "told" && job.contains("the_hook_is_told")));
+        assert!(
+            reported.iter().all(|(name, job, _)| name == "reported" && job.contains("the_hook_is_called"))
+        );
         assert!(executor.join(soon()).is_complete());
         assert_eq!(executor.statistics().panicked(), 3);
     }
 }
 
 #[test]
-fn a_hook_that_panics_harms_nobody() {
+fn a_hook_that_panics_is_counted_and_ends_nothing() {
     let hook: PanicHook = Arc::new(|_| panic!("the hook, too"));
     let config = Config { on_panic: Some(hook), ..Config::named("faulty hook") };
     let pool = FixedExecutor::new(1, config).expect("threads");
@@ -76,7 +78,7 @@ fn a_hook_that_panics_harms_nobody() {
 }
 
 #[test]
-fn a_payload_whose_drop_panics_harms_nobody() {
+fn a_payload_whose_drop_panics_ends_nothing() {
     struct Grenade;
     impl Drop for Grenade {
         fn drop(&mut self) {

@@ -11,7 +11,7 @@ use ropewalk_executor::{
     Bounds, Config, DynamicExecutor, Executor, FixedExecutor, Job, Reason, Serial, Submit, WhenFull,
 };
 use ropewalk_sync::Mutex;
-use waiting::{Door, counting, fixed, soon};
+use waiting::{Latch, counting, fixed, soon};
 
 fn serial(pool: &Arc<FixedExecutor>) -> Serial {
     Serial::new(Arc::clone(pool) as Arc<dyn Executor>)
@@ -55,15 +55,15 @@ fn an_idle_queue_holds_no_thread_and_a_busy_one_holds_one() {
     for queue in &queues {
         queue.submit(|| ()).expect("open").join().expect("ran");
     }
-    let door = Door::default();
-    door.hold(&queues[0]);
+    let latch = Latch::default();
+    latch.hold(&queues[0]);
     queues[0].execute(Job::new(|| {})).expect("open");
     // The other worker serves all the others.
     for queue in &queues[1..] {
         queue.submit(|| ()).expect("open").join().expect("ran");
     }
     assert_eq!(queues[0].statistics().queued, 1);
-    door.open();
+    latch.open();
     assert!(queues[0].join(soon()).is_complete());
 }
 
@@ -71,12 +71,12 @@ fn an_idle_queue_holds_no_thread_and_a_busy_one_holds_one() {
 fn a_refused_turn_gives_the_job_back_and_the_queue_goes_on_later() {
     let config = Config { max_queue: Some(1), when_full: WhenFull::Reject, ..Config::named("full") };
     let pool = Arc::new(FixedExecutor::new(1, config).expect("threads"));
-    let (queue, door, ran) = (serial(&pool), Door::default(), Arc::new(AtomicUsize::new(0)));
-    door.hold(&*pool);
+    let (queue, latch, ran) = (serial(&pool), Latch::default(), Arc::new(AtomicUsize::new(0)));
+    latch.hold(&*pool);
     pool.execute(Job::new(counting(&ran))).expect("room for one");
     let rejected = queue.execute(Job::new(counting(&ran))).expect_err("no room");
     assert_eq!((rejected.reason, queue.statistics().queued), (Reason::Full, 0));
-    door.open();
+    latch.open();
     waiting::eventually("there is room", || pool.statistics().queued == 0);
     queue.execute(rejected.job).expect("room");
     assert!(queue.join(soon()).is_complete());
@@ -105,8 +105,8 @@ fn a_queue_that_is_dropped_runs_its_jobs_and_one_on_a_queue_keeps_both_orders() 
 #[test]
 fn a_worker_that_joins_a_queued_job_does_not_run_it_out_of_turn() {
     let pool = Arc::new(fixed(2));
-    let (queue, door, seen) = (serial(&pool), Door::default(), Arc::new(Mutex::new(Vec::new())));
-    door.hold(&queue);
+    let (queue, latch, seen) = (serial(&pool), Latch::default(), Arc::new(Mutex::new(Vec::new())));
+    latch.hold(&queue);
     let note = |number: u32| {
         let seen = Arc::clone(&seen);
         move || seen.lock().push(number)
@@ -118,7 +118,7 @@ fn a_worker_that_joins_a_queued_job_does_not_run_it_out_of_turn() {
         pool.statistics().running == 2 || pool.statistics().sleeping > 0
     });
     assert!(seen.lock().is_empty());
-    door.open();
+    latch.open();
     joiner.join().expect("ran").expect("ran");
     assert_eq!(*seen.lock(), [1, 2]);
 }

@@ -1,4 +1,4 @@
-//! The clock that timers go by.
+//! The monotonic clock, which all timers use.
 //!
 //! Source: clock_gettime(2).
 

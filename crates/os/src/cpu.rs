@@ -11,7 +11,7 @@ pub fn usable_cores() -> usize {
 
 /// Cores that are switched on, whoever may use them; 1 at least.
 pub fn online_cores() -> usize {
-    // SAFETY: asks for a number.
+    // SAFETY: the call takes a number and touches no memory of ours.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(online).unwrap_or(1).max(1)
 }
@@ -25,8 +25,8 @@ fn quota() -> Option<usize> {
 
 /// The quota that `/proc/self/cgroup` and `/proc/self/mountinfo` lead to, in a tree of files.
 ///
-/// A container may see its own group at the mount's root instead of at the path that `cgroup` names, so both places are
-/// looked at.
+/// A container may see its own group at the mount's root instead of at the path that `cgroup` names, so this looks at
+/// both places.
 fn quota_under(tree: &Path, groups: &str, mounts: &str) -> Option<usize> {
     let read = |mount: &str, path: &str, name: &str| {
         let mount = tree.join(mount.trim_start_matches('/'));
@@ -85,7 +85,7 @@ mod tests {
         assert!(usable_cores() >= 1 && online_cores() >= 1);
     }
 
-    /// A tree of files in a folder of its own, gone with it.
+    /// A folder of its own with a tree of files; dropping it removes them.
     struct Tree(PathBuf);
 
     impl Tree {

@@ -10,20 +10,20 @@ use std::time::Duration;
 
 use crate::check;
 
-/// What to wait for; errors and hang-ups are told without being asked for.
+/// What to wait for; the kernel always reports errors and hang-ups, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest(u32);
 
 impl Interest {
-    /// That it can be read, or is closed by its peer.
+    /// The descriptor can be read, or its peer has closed it.
     pub const READ: Self = Self(libc::EPOLLIN as u32 | libc::EPOLLRDHUP as u32);
-    /// That its peer has closed it, and nothing else.
+    /// The peer has closed the descriptor, and nothing else.
     pub const END: Self = Self(libc::EPOLLRDHUP as u32);
-    /// That it can be written.
+    /// The descriptor can be written.
     pub const WRITE: Self = Self(libc::EPOLLOUT as u32);
-    /// Told once for each change, not as long as it lasts.
+    /// The kernel reports each change once, and not for as long as the state lasts.
     pub const EDGE: Self = Self(libc::EPOLLET as u32);
-    /// Told once, and not again before it is [modified](Epoll::modify).
+    /// The kernel reports the descriptor once, and not again before it is [modified](Epoll::modify).
     pub const ONCE: Self = Self(libc::EPOLLONESHOT as u32);
 }
 
@@ -38,23 +38,23 @@ impl BitOr for Interest {
 /// One ready descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What it was added with.
+    /// The token that the descriptor was added with.
     pub token: u64,
     bits: u32,
 }
 
 impl Event {
-    /// A read would not block: there are bytes, an end, or an error to be told.
+    /// A read would not block: there are bytes, an end, or an error to report.
     pub fn is_readable(self) -> bool {
         self.bits & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0
     }
 
-    /// A write would not block: there is room, or an error to be told.
+    /// A write would not block: there is room, or an error to report.
     pub fn is_writable(self) -> bool {
         self.bits & (libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0
     }
 
-    /// The peer will send no more: what is read must be read to its end.
+    /// The peer will send no more: read to the end.
     pub fn is_at_end(self) -> bool {
         self.bits & (libc::EPOLLRDHUP | libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0
     }
@@ -69,13 +69,13 @@ pub enum Woken {
     BySignal,
 }
 
-/// A set of descriptors. Level-triggered, where [`Interest::EDGE`] does not say otherwise.
+/// A set of descriptors. Level-triggered, unless [`Interest::EDGE`] is set.
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
 const BATCH: usize = 256;
 
-/// The kernel, or what contains us, refuses `epoll_pwait2`.
+/// Whether the kernel or a sandbox refuses `epoll_pwait2`.
 static COARSE: AtomicBool = AtomicBool::new(false);
 
 impl Epoll {
@@ -98,7 +98,7 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
     }
 
-    /// Changes what is waited for, and looks again whether it is there already.
+    /// Changes what is waited for, and checks again whether it is ready already.
     ///
     /// # Errors
     ///
@@ -129,12 +129,12 @@ impl Epoll {
             .map(drop)
     }
 
-    /// Waits, and fills `events` with what is ready; empty when the time is up or a signal came. It never returns
-    /// before the time is up for another reason, and by nanoseconds rather than milliseconds after it.
+    /// Waits, and fills `events` with what is ready; empty when the time is up or a signal came. It never returns early
+    /// for another reason, and it returns nanoseconds rather than milliseconds late.
     ///
     /// # Errors
     ///
-    /// None that a live set has.
+    /// None for a live set.
     pub fn wait(&self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<Woken> {
         events.clear();
         let mut ready = [const { std::mem::MaybeUninit::<libc::epoll_event>::uninit() }; BATCH];
@@ -204,7 +204,7 @@ mod tests {
     use crate::eventfd::EventFd;
 
     #[test]
-    fn what_is_ready_is_told_until_it_is_removed() {
+    fn a_ready_descriptor_is_reported_until_it_is_removed() {
         let (epoll, event) = (Epoll::new().expect("a set"), EventFd::new().expect("a descriptor"));
         epoll.add(event.as_fd(), 7, Interest::READ).expect("added");
         assert!(epoll.add(event.as_fd(), 8, Interest::READ).is_err());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_is_told_once() {
+    fn an_edge_is_reported_once() {
         let (epoll, event) = (Epoll::new().expect("a set"), EventFd::new().expect("a descriptor"));
         epoll.add(event.as_fd(), 1, Interest::READ | Interest::EDGE).expect("added");
         event.signal();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_in_a_set_is_told_once_for_each_time_that_it_is_asked() {
+    fn a_set_in_a_set_is_reported_once_for_each_wait() {
         let (outer, inner) = (Epoll::new().expect("a set"), Epoll::new().expect("a set"));
         let event = EventFd::new().expect("a descriptor");
         inner.add(event.as_fd(), 1, Interest::READ).expect("added");

@@ -12,7 +12,7 @@ use crate::{check, retry};
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// A fresh one, not signalled.
+    /// A new event descriptor, not signalled.
     ///
     /// # Errors
     ///
@@ -25,12 +25,12 @@ impl EventFd {
         }
     }
 
-    /// Wraps one that came from another process.
+    /// Wraps an event descriptor that came from another process.
     pub fn from_owned(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Makes it readable. A counter that is full is readable already, so a refusal means nothing.
+    /// Makes the descriptor readable. A full counter refuses the write, but it is readable already.
     pub fn signal(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: eight readable bytes, as an eventfd wants.
@@ -39,7 +39,7 @@ impl EventFd {
         });
     }
 
-    /// Makes it unreadable; gives how often it was signalled.
+    /// Makes the descriptor unreadable, and returns how often it was signalled.
     pub fn drain(&self) -> u64 {
         let mut count = [0; 8];
         // SAFETY: eight writable bytes, as an eventfd wants.

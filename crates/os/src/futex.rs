@@ -1,4 +1,4 @@
-//! Sleeping on a word, and waking who sleeps there.
+//! Sleeping on a word, and waking the threads that sleep there.
 //!
 //! Source: futex(2).
 
@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Who may sleep on a word.
+/// The threads that may sleep on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Threads of this process.
@@ -20,9 +20,9 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Wait {
-    /// Somebody woke it, or it woke by itself, which the kernel may do.
+    /// Another thread woke the sleeper, or it woke spuriously, which the kernel permits.
     Woken,
-    /// The word was not the expected one.
+    /// The word did not have the expected value.
     Changed,
     /// The time is up.
     TimedOut,
@@ -58,7 +58,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: S
     }
 }
 
-/// Wakes up to `count` sleepers; gives how many there were.
+/// Wakes up to `count` waiting threads; returns how many it woke.
 pub fn wake(word: &AtomicU32, count: u32, scope: Scope) -> usize {
     let count = i32::try_from(count).unwrap_or(i32::MAX);
     // SAFETY: the word is a live atomic; the kernel only uses its address.

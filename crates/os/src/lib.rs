@@ -22,7 +22,7 @@ pub mod stream;
 
 use std::io;
 
-/// The result of a call that says -1 for failure.
+/// The result of a call that returns -1 for failure.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

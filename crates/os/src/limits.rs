@@ -1,4 +1,4 @@
-//! The limits of this process: how many there are of what the kernel counts, and which one a refusal came from.
+//! The limits of this process, how much of each is used, and which limit caused a refusal.
 //!
 //! Source: getrlimit(2), cgroups(7).
 
@@ -17,9 +17,9 @@ pub fn open_files() -> Option<u64> {
     soft(libc::RLIMIT_NOFILE)
 }
 
-/// Descriptors that this process has open, if `/proc` tells.
+/// The number of descriptors that this process has open, if `/proc` is readable.
 pub fn open_now() -> Option<u64> {
-    // One of them is that of the directory itself.
+    // One of the entries is the descriptor of the directory itself.
     fs::read_dir("/proc/self/fd").ok().map(|entries| (entries.count() as u64).saturating_sub(1))
 }
 

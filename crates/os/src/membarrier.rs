@@ -1,4 +1,4 @@
-//! A memory barrier on every thread of the process at once, so that those who read often need none of their own.
+//! A memory barrier on every thread of the process at once, so that frequent readers need no barrier of their own.
 //!
 //! Source: membarrier(2).
 
@@ -15,11 +15,11 @@ fn call(command: libc::c_int) -> io::Result<()> {
     check(result as libc::c_int).map(|_| ())
 }
 
-/// Says that this process is going to use [`everywhere`].
+/// Registers this process for [`everywhere`].
 ///
 /// # Errors
 ///
-/// When the kernel does not have it, or a sandbox forbids it.
+/// If the kernel lacks the call, or a sandbox forbids it.
 pub fn register() -> io::Result<()> {
     call(REGISTER_PRIVATE_EXPEDITED)
 }

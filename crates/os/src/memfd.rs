@@ -1,4 +1,4 @@
-//! Anonymous files in memory: they go with their last descriptor and mapping.
+//! Anonymous files in memory: a file is freed with its last descriptor and mapping.
 //!
 //! Source: memfd_create(2), fcntl(2) on seals.
 
@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::{check, memory, retry};
 
-/// Makes a memfd of `size` zero bytes, with the memory set aside at once, so that a full machine answers here
-/// and not with SIGBUS later. `seal_size`: nobody can shrink or grow it afterwards.
+/// Makes a memfd of `size` zero bytes, and allocates the memory at once, so that a full machine causes an error here
+/// and no SIGBUS later. With `seal_size` no process can shrink or grow the file afterwards.
 ///
 /// # Errors
 ///
@@ -25,10 +25,11 @@ pub fn create(name: &CStr, size: u64, seal_size: bool) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// From this size on, it is asked first whether there is room.
+/// From this size on, [`create`] first asks the kernel whether there is room.
 const LARGE: u64 = 16 << 20;
 
-/// The kernel gives a memfd whatever it asks for, until it has to kill somebody: so ask before a large one.
+/// The kernel grants a memfd any size, and kills processes when memory runs out later. So check for room before making
+/// a large one.
 fn check_room(size: u64) -> io::Result<()> {
     if size >= LARGE && size > memory::available() {
         return Err(io::Error::new(
@@ -65,8 +66,8 @@ fn create_empty(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedFd> {
     }
 }
 
-/// The descriptor as a file of std's, which is not closed with it; a copy would fail where descriptors have
-/// run out.
+/// The descriptor as a `std::fs::File` that does not close it. Duplicating the descriptor would fail when the process
+/// is out of descriptors.
 fn file(fd: BorrowedFd<'_>) -> ManuallyDrop<File> {
     // SAFETY: the descriptor is open for as long as the borrow, which outlives every use below, and
     // ManuallyDrop keeps the file from closing it.
@@ -79,8 +80,8 @@ fn seal(fd: &OwnedFd) -> io::Result<()> {
     unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals)) }.map(drop)
 }
 
-/// A memfd of `size` bytes whose memory is not set aside yet: for content that is written whole, in order,
-/// with [`write_at`], which reports a full machine itself.
+/// A memfd of `size` bytes whose memory is not allocated yet: for content that is written whole and in order with
+/// [`write_at`], which itself reports a full machine.
 ///
 /// # Errors
 ///
@@ -95,7 +96,7 @@ pub fn create_sparse(name: &CStr, size: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Sets memory aside for whatever part of the file has none yet.
+/// Allocates memory for the parts of the file that have none yet.
 ///
 /// # Errors
 ///
@@ -106,7 +107,7 @@ pub fn set_aside(fd: BorrowedFd<'_>) -> io::Result<()> {
     retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })).map(drop)
 }
 
-/// Sets memory aside for a range, for whatever part of it has none yet.
+/// Allocates memory for the parts of a range that have none yet.
 ///
 /// # Errors
 ///
@@ -118,7 +119,7 @@ pub fn set_range_aside(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Resu
     retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, offset, length) })).map(drop)
 }
 
-/// Gives the pages that lie wholly inside a range back; they read as zeros then. The size stays.
+/// Frees the pages that lie wholly inside a range; they read as zeros then. The size stays.
 ///
 /// # Errors
 ///
@@ -189,9 +190,9 @@ pub fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(file(fd).metadata()?.len())
 }
 
-/// Whether nobody can shrink it: only then is a mapping of it safe from SIGBUS.
+/// Whether a seal forbids shrinking the file: only then is a mapping of it safe from SIGBUS.
 pub fn is_size_sealed(fd: BorrowedFd<'_>) -> bool {
-    // SAFETY: a plain call on a borrowed descriptor; one that knows no seals answers -1.
+    // SAFETY: a plain call on a borrowed descriptor; a file without seals gives -1.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
     seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }

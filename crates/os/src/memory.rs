@@ -1,4 +1,4 @@
-//! How much memory there is, and who has it.
+//! How much memory there is, and how much of it a process uses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn kib(text: &str, key: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The machine's memory in bytes, or the control group's limit if that is less; 0 if it cannot be told.
+/// The machine's memory in bytes, or the control group's limit if that is less; 0 if unknown.
 pub fn total() -> u64 {
     let machine =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib(&text, "MemTotal:")).unwrap_or(0);
@@ -23,7 +23,7 @@ pub fn group_limit() -> Option<u64> {
     group_path()?.ancestors().filter_map(|group| number(&group.join("memory.max"))).min()
 }
 
-/// Where the control group of this process is; its root in a container that does not show the rest.
+/// The directory of this process's control group, or the mount's root in a container that does not show the rest.
 fn group_path() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -35,14 +35,13 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Bytes that could be had now without pushing anybody out, within the control group's limit; `u64::MAX` if
-/// it cannot be told.
+/// Bytes that can be allocated now without swapping, within the control group's limit; `u64::MAX` if unknown.
 pub fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| kib(&text, "MemAvailable:"));
     machine.unwrap_or(u64::MAX).min(group_room().unwrap_or(u64::MAX))
 }
 
-/// What the control group (version 2) leaves, its reclaimable cache counted as free.
+/// The room that the control group (version 2) leaves, with its reclaimable cache counted as free.
 fn group_room() -> Option<u64> {
     let room_of = |group: &Path| {
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
@@ -57,7 +56,7 @@ fn group_room() -> Option<u64> {
     group_path()?.ancestors().filter_map(room_of).min()
 }
 
-/// Bytes that a process shares with nobody; 0 if it cannot be told.
+/// Bytes of a process that no other process shares; 0 if unknown.
 pub fn private_bytes(pid: i32) -> u64 {
     let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else { return 0 };
     kib(&text, "Private_Clean:").unwrap_or(0) + kib(&text, "Private_Dirty:").unwrap_or(0)

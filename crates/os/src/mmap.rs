@@ -10,15 +10,15 @@ use crate::{check, retry};
 const PAGE: usize = 4096;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-/// How much is asked for at a time, at most. It begins with one page, for the first may show that they are slow to
-/// come: those that a virtual machine has never touched take fifty times as long.
+/// The most bytes that [`Mapping::make_huge`] asks for at a time. It begins with one page, because that may be slow
+/// already: pages that a virtual machine has never touched take fifty times as long.
 const STEP: usize = 8 * HUGE;
-/// What 512 small pages take, about.
+/// About the time that 512 small pages take.
 const SLOWEST: Duration = Duration::from_millis(1);
-/// How long it may wait besides, for every core of a busy machine to hand in its lists of pages.
+/// The additional time that it may wait until every core of a busy machine has handed in its lists of pages.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// What a mapping may be used for.
+/// The permitted access to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Reading only.
@@ -34,15 +34,14 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is memory that is not tied to a thread; what is done with its pointer is its users'
-// proof.
+// SAFETY: a mapping is not tied to a thread; users of its pointer prove their own accesses.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; the methods of a shared reference only hand out the pointer and the length.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of a descriptor, shared. The caller sees to it that the file is that long
-    /// and stays so.
+    /// Maps the first `len` bytes of a descriptor, shared. The caller guarantees that the file is that long and stays
+    /// so.
     ///
     /// # Errors
     ///
@@ -68,13 +67,14 @@ impl Mapping {
         }
     }
 
-    /// Maps at a multiple of the size of a huge page: elsewhere the kernel could not enter one into the page table.
+    /// Maps at a multiple of the size of a huge page: elsewhere the kernel cannot enter a huge page into the page
+    /// table.
     fn map_aligned(fd: BorrowedFd<'_>, len: usize, access: libc::c_int) -> Option<Self> {
         let len_mapped = len.checked_next_multiple_of(PAGE)?;
         let room = len_mapped.checked_add(HUGE)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: the kernel picks an unused range. What is mapped into it, and what is given back of it, lies within
-        // it, and nobody else knows of it yet.
+        // SAFETY: the kernel picks an unused range. The calls below map and unmap within that range only, and no other
+        // code knows its address yet.
         unsafe {
             let start = libc::mmap(ptr::null_mut(), room, libc::PROT_NONE, flags, -1, 0);
             if start == libc::MAP_FAILED {
@@ -98,8 +98,8 @@ impl Mapping {
         }
     }
 
-    /// Maps `len` bytes from `offset` on, a multiple of the page size, so that nobody else sees what is written. The
-    /// caller sees to it that the file is that long and stays so.
+    /// Maps `len` bytes from `offset` on, a multiple of the page size, so that no other process sees what is written.
+    /// The caller guarantees that the file is that long and stays so.
     ///
     /// # Errors
     ///
@@ -137,19 +137,19 @@ impl Mapping {
 }
 
 impl Mapping {
-    /// Enters the first `len` bytes into the page table at once, for writing: a fraction of the price of a
-    /// fault for each page.
+    /// Enters the first `len` bytes into the page table at once, for writing: this costs a fraction of a page fault for
+    /// each page.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` on kernels before 5.14, which cannot; then the faults come one by one.
+    /// `InvalidInput` on kernels before 5.14, which lack the call; there each page faults at its first use.
     pub fn populate(&self, len: usize) -> io::Result<()> {
         const MADV_POPULATE_WRITE: libc::c_int = 23;
         self.advise(len, MADV_POPULATE_WRITE)
     }
 
-    /// Has memory for a range, page by page, and enters it into the page table: whoever writes to it then meets no
-    /// fault, and no signal for want of memory.
+    /// Allocates a range page by page, and enters it into the page table: a later write causes no fault, and no signal
+    /// because memory ran out.
     ///
     /// # Errors
     ///
@@ -174,14 +174,14 @@ impl Mapping {
         self.advise(len, MADV_POPULATE_READ)
     }
 
-    /// Takes huge pages for whatever part of the mapping they fill whole, and has the kernel zero them: a fraction of
-    /// the price of small ones, here and in every process that maps the same memory. It ends early where that takes
-    /// longer than small pages would, because the kernel has to move others out of the way first. Whoever needs to
-    /// know that the memory is there sets the rest aside afterwards.
+    /// Takes huge pages for the parts of the mapping that they fill whole, and has the kernel zero them. This costs a
+    /// fraction of the same memory in small pages, here and in every process that maps it. The call ends early if it
+    /// takes longer than small pages would, because the kernel must move other pages first. A caller that needs all the
+    /// memory allocated allocates the rest afterwards.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` on kernels before 6.1, which cannot, and where the machine has forbidden it; `OutOfMemory` or
+    /// `InvalidInput` on kernels before 6.1, which lack the call, and where the machine forbids it; `OutOfMemory` or
     /// `WouldBlock` when there are no huge pages.
     pub fn make_huge(&self) -> io::Result<()> {
         const MADV_POPULATE_WRITE: libc::c_int = 23;
@@ -192,7 +192,7 @@ impl Mapping {
         while at < whole {
             let bytes = step.min(whole - at);
             for page in (at..at + bytes).step_by(HUGE) {
-                // The kernel looks for a page table, which memory without any page has not.
+                // The kernel looks for a page table, and memory without any page has none.
                 self.advise_at(page, PAGE, MADV_POPULATE_WRITE)?;
             }
             self.advise_at(at, bytes, MADV_COLLAPSE)?;
@@ -209,7 +209,7 @@ impl Mapping {
         self.advise_at(0, len.min(self.len), advice)
     }
 
-    /// The range lies in the mapping.
+    /// Advises the kernel about a range, which lies in the mapping.
     fn advise_at(&self, at: usize, len: usize, advice: libc::c_int) -> io::Result<()> {
         debug_assert!(at + len <= self.len.next_multiple_of(PAGE));
         // SAFETY: the range lies in our own mapping, and no advice that is given here changes its contents.
@@ -237,7 +237,7 @@ mod tests {
         let fd = memfd::create_sparse(c"test", LEN as u64).expect("a memfd");
         let one = Mapping::map(fd.as_fd(), LEN, Protection::ReadWrite).expect("mapped");
         assert_eq!(one.as_ptr().align_offset(HUGE), 0);
-        // The kernel may have none to give, or not know how.
+        // The kernel may have no huge pages free, or lack the call.
         let _ = one.make_huge();
         let two = Mapping::map(fd.as_fd(), LEN, Protection::Read).expect("mapped");
         for at in (0..LEN).step_by(PAGE / 2) {
@@ -263,7 +263,7 @@ mod tests {
             assert_eq!(two.as_ptr().add(77).read(), 5);
         }
         assert!(Mapping::map(fd.as_fd(), 0, Protection::Read).is_err());
-        // Either it works, or the kernel says that it does not know how.
+        // Either the call works, or the kernel reports that it lacks it.
         let populated = one.populate(usize::MAX).map_err(|error| error.kind());
         assert!(matches!(populated, Ok(()) | Err(io::ErrorKind::InvalidInput)), "{populated:?}");
         let part = one.populate_range(5, one.len() - 5).map_err(|error| error.kind());

@@ -1,8 +1,7 @@
 //! Connections between hosts and between processes: listening, connecting, accepting, and what can be asked
 //! of a socket.
 //!
-//! Everything made here is a stream, does not block and is closed on exec. The bytes themselves are
-//! [`stream`]'s.
+//! Everything made here is a stream, does not block and is closed on exec. [`stream`] sends and receives the bytes.
 //!
 //! Source: socket(7), ip(7), ipv6(7), tcp(7), unix(7), accept4(2), getifaddrs(3).
 //!
@@ -31,7 +30,7 @@ fn make(family: libc::c_int) -> io::Result<OwnedFd> {
 }
 
 fn bind(fd: &OwnedFd, address: &Raw) -> io::Result<()> {
-    // SAFETY: a live address, as long as said.
+    // SAFETY: a live address with its length.
     check(unsafe { libc::bind(fd.as_raw_fd(), address.pointer(), address.length()) }).map(drop)
 }
 
@@ -40,10 +39,10 @@ fn listen(fd: &OwnedFd, backlog: i32) -> io::Result<()> {
     check(unsafe { libc::listen(fd.as_raw_fd(), backlog) }).map(drop)
 }
 
-/// Whether it is connected already. A non-blocking connect is never interrupted, so there is nothing to
-/// retry.
+/// Connects; returns whether the socket is connected already. A non-blocking connect is never interrupted, so there is
+/// nothing to retry.
 fn connect(fd: &OwnedFd, address: &Raw) -> io::Result<bool> {
-    // SAFETY: a live address, as long as said.
+    // SAFETY: a live address with its length.
     match check(unsafe { libc::connect(fd.as_raw_fd(), address.pointer(), address.length()) }) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(false),
@@ -51,13 +50,13 @@ fn connect(fd: &OwnedFd, address: &Raw) -> io::Result<bool> {
     }
 }
 
-/// Listens on an address, which may be one that was just let go; port 0 is any free one.
+/// Listens on an address, which may have been released a moment ago; port 0 means any free port.
 ///
 /// `[::]` on a host without IPv6 is `0.0.0.0`.
 ///
 /// # Errors
 ///
-/// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`; what an option was refused with.
+/// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied`; the kernel's error if it refuses an option.
 pub fn listen_tcp(address: SocketAddr, backlog: i32, options: &TcpOptions) -> io::Result<OwnedFd> {
     let (fd, address) = match make(address::family(address)) {
         Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) && address.ip().is_unspecified() => {
@@ -73,13 +72,14 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, options: &TcpOptions) -> io
     Ok(fd)
 }
 
-/// Begins to connect, from `source` if there is one; also tells whether the connection stands already.
+/// Begins to connect, from `source` if there is one; also returns whether the connection is established already.
 ///
-/// If it does not, the descriptor becomes writable when it does or has failed, and [`take_error`] says which.
+/// If it is not, the descriptor becomes writable once connecting has succeeded or failed, and [`take_error`] reports
+/// which.
 ///
 /// # Errors
 ///
-/// What the connection, the source or an option was refused with at once.
+/// The kernel's error if it refuses the connection, the source or an option at once.
 pub fn connect_tcp(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -96,12 +96,11 @@ pub fn connect_tcp(
     Ok((fd, connected))
 }
 
-/// Listens on a name of this host. A path is made by this, and stays when the socket is closed.
+/// Listens on a name of this host. If the name is a path, this makes the file, which stays when the socket is closed.
 ///
 /// # Errors
 ///
-/// `AddrInUse` if the name is taken, `InvalidInput` if it is too long or empty; what the path was refused
-/// with.
+/// `AddrInUse` if the name is taken, `InvalidInput` if it is too long or empty; the kernel's error for the path.
 pub fn listen_unix(name: &UnixName, backlog: i32) -> io::Result<OwnedFd> {
     let address = Raw::unix(name)?;
     let fd = make(libc::AF_UNIX)?;
@@ -114,8 +113,8 @@ pub fn listen_unix(name: &UnixName, backlog: i32) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 ///
-/// `NotFound` or `ConnectionRefused` if nobody listens, `WouldBlock` if too many wait already: that is a
-/// refusal, no descriptor will tell when to try again.
+/// `NotFound` or `ConnectionRefused` if nobody listens, `WouldBlock` if too many connections wait already: that is a
+/// refusal, and no descriptor becomes ready when a retry would succeed.
 pub fn connect_unix(name: &UnixName) -> io::Result<OwnedFd> {
     let address = Raw::unix(name)?;
     let fd = make(libc::AF_UNIX)?;
@@ -123,13 +122,13 @@ pub fn connect_unix(name: &UnixName) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Another name of a socket that the program has made and that listens already; its own stays the program's.
+/// A duplicate of a descriptor that the program has made and that listens already; the original stays the program's.
 ///
 /// # Errors
 ///
-/// The system's answer for what is no open socket.
+/// The system's error if the number is no open socket.
 pub fn listener_of(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel checks the number; what it gives is fresh, and owned by nobody else.
+    // SAFETY: the kernel checks the number; the result is a fresh descriptor that nobody else owns.
     let listener = unsafe { OwnedFd::from_raw_fd(check(libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3))?) };
     // SAFETY: a number; the kernel checks it.
     let flags = check(unsafe { libc::fcntl(listener.as_raw_fd(), libc::F_GETFL) })?;
@@ -139,22 +138,22 @@ pub fn listener_of(number: RawFd) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// The next connection; `None` if there is none, or if it was gone before it was taken.
+/// The next connection; `None` if there is none, or if it ended before it was accepted.
 ///
 /// # Errors
 ///
-/// When the process or the system is out of descriptors or memory: the connection waits on, and so does the
-/// readiness of the listener.
+/// If the process or the system is out of descriptors or memory: the connection stays in the queue, and the listener
+/// stays ready.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let got = retry(|| {
-        // SAFETY: the address is not asked for; the kernel checks the number.
+        // SAFETY: a null address asks for none; the kernel checks the number.
         check(unsafe {
             libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
         })
     });
     match got {
-        // SAFETY: fresh, and owned by nobody else.
+        // SAFETY: the descriptor is fresh and owned by nobody else.
         Ok(raw) => Ok(Some(unsafe { OwnedFd::from_raw_fd(raw) })),
         Err(error) => match error.raw_os_error() {
             // accept(2): errors of the new connection are not errors of the listener.

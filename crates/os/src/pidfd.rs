@@ -1,4 +1,4 @@
-//! Processes by descriptor: no number can be reused under one's hands.
+//! Processes by descriptor: unlike a process id, a descriptor is never reused for another process.
 //!
 //! Source: pidfd_open(2), pidfd_send_signal(2).
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::check;
 
-/// One descriptor, what is waited for, and what is there: the bits of `POLLIN` and its siblings.
+/// One descriptor, the events to wait for, and the events found: the bits of `POLLIN` and its siblings.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Polled(libc::pollfd);
@@ -19,16 +19,16 @@ pub const READ: i16 = libc::POLLIN;
 pub const WRITE: i16 = libc::POLLOUT;
 /// It has urgent data.
 pub const PRIORITY: i16 = libc::POLLPRI;
-/// It has an error, or is hung up, or is no descriptor. Told without being asked for.
+/// It has an error, or is hung up, or is no descriptor. Always reported.
 pub const ERROR: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
 
 impl Polled {
-    /// Waits for these.
+    /// A descriptor and the events to wait for.
     pub fn new(fd: RawFd, events: i16) -> Self {
         Self(libc::pollfd { fd, events, revents: 0 })
     }
 
-    /// What is there.
+    /// The events found.
     pub fn found(self) -> i16 {
         self.0.revents
     }
@@ -45,7 +45,8 @@ pub fn poll(all: &mut [Polled], timeout: Option<Duration>) -> io::Result<usize> 
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: as many structures as said, which have the layout of a `pollfd`; the time is live, and there is no mask.
+    // SAFETY: a live slice with its length, whose items have the layout of a `pollfd`; the time is live, and there is
+    // no mask.
     let got = check(unsafe {
         libc::ppoll(all.as_mut_ptr().cast(), all.len() as libc::nfds_t, time, std::ptr::null())
     })?;

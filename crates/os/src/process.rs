@@ -14,7 +14,7 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How often this process's line has forked since the first call: a child differs from its parent.
+/// How many forks lie between the process that made the first call and this one: a child differs from its parent.
 ///
 /// Cheaper than `getpid`, which is a system call.
 pub fn fork_generation() -> u64 {
@@ -26,10 +26,10 @@ pub fn fork_generation() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Has `before` called in the thread that forks, and `after` in the same thread once it has: there, and in the child.
-/// For good; call it once for each pair.
+/// Registers `before` to run in the thread that forks, and `after` to run in that thread after the fork, in the parent
+/// and in the child. A registration is permanent; call this once for each pair.
 pub fn at_fork(before: extern "C" fn(), after: extern "C" fn()) {
-    // SAFETY: functions that live for ever. What they may do is the caller's affair, as it is pthread_atfork's.
+    // SAFETY: functions live for ever. The caller answers for what they do, as with pthread_atfork.
     unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
 }
 
@@ -37,13 +37,13 @@ pub fn at_fork(before: extern "C" fn(), after: extern "C" fn()) {
 ///
 /// # Safety
 ///
-/// The copy has this thread only, so nothing that another one holds may be needed in it.
+/// The copy has this thread only, so it must not need anything that another thread holds.
 ///
 /// # Errors
 ///
 /// When there is no room for another process.
 pub unsafe fn fork() -> io::Result<i32> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     check(unsafe { libc::fork() })
 }
 
@@ -53,14 +53,14 @@ pub fn current_pid() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// The id of the process that made this one, or of whoever took its place.
+/// The id of this process's parent, or of the process that adopted it.
 pub fn parent_pid() -> i32 {
     // SAFETY: a plain call that cannot fail.
     unsafe { libc::getppid() }
 }
 
-/// When a process that runs was started, in the kernel's ticks since boot; `None` for one that has ended, reaped or
-/// not. Process ids come again, but no two processes have both in common.
+/// When a running process was started, in the kernel's ticks since boot; `None` for one that has ended, reaped or not.
+/// The kernel reuses process ids, but no two processes share both id and start time.
 pub fn birth(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name may hold anything, also parentheses and spaces: the fields begin after the last parenthesis.
@@ -73,8 +73,8 @@ pub fn birth(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: it
-/// may be dead already.
+/// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: the parent may
+/// be dead already.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ pub fn set_parent_death_signal(signal: i32) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }).map(drop)
 }
 
-/// Puts this process into a group of its own, so that a terminal's Ctrl-C goes past it.
+/// Puts this process into a group of its own, so that a terminal's Ctrl-C does not reach it.
 ///
 /// # Errors
 ///
@@ -95,8 +95,8 @@ pub fn new_process_group() -> io::Result<()> {
     check(unsafe { libc::setpgid(0, 0) }).map(drop)
 }
 
-/// A child that has ended: its id, and whether a signal ended it. `Ok(None)` when none has. It is not collected, so its
-/// number stays its own.
+/// A child that has ended: its id, and whether a signal ended it. `Ok(None)` when none has. The child is not collected,
+/// so its id is not reused.
 ///
 /// # Errors
 ///
@@ -153,7 +153,7 @@ pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, limit) > 0 }
 }
 
-/// Leaves at once, without destructors or exit handlers.
+/// Exits at once, without destructors or exit handlers.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }

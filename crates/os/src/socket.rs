@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::{check, retry};
 
-/// Descriptors that one packet can carry; the kernel's own limit is 253.
+/// The most descriptors that one packet can carry; the kernel's own limit is 253.
 pub const MOST_FDS: usize = 220;
 const CONTROL: usize = 1024;
 
@@ -79,7 +79,7 @@ pub fn send(fd: BorrowedFd<'_>, parts: &[&[u8]], fds: &[BorrowedFd<'_>], blockin
 pub struct Received {
     /// Its length; 0 at the end of the connection.
     pub bytes: usize,
-    /// Descriptors came with it that this process could not take: it has as many open as it may.
+    /// The packet carried descriptors that this process could not take, because it is at its limit of descriptors.
     pub cut_off: bool,
 }
 
@@ -87,8 +87,8 @@ pub struct Received {
 ///
 /// # Errors
 ///
-/// `WouldBlock` if it may not block and there is nothing; `InvalidData` for a packet that is longer than the buffer,
-/// of which nothing is left to be read. A stream keeps what does not fit.
+/// `WouldBlock` if it may not block and there is nothing; `InvalidData` for a packet that is longer than the buffer;
+/// the rest of the packet is lost. A stream keeps what does not fit.
 pub fn recv(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -98,7 +98,7 @@ pub fn recv(
     recv_packet(fd, buffer, fds, blocking).map(|received| received.bytes)
 }
 
-/// As [`recv`], and tells whether the kernel had to leave descriptors out.
+/// As [`recv`]; also reports whether the kernel had to leave descriptors out.
 ///
 /// # Errors
 ///
@@ -121,7 +121,8 @@ pub fn recv_packet(
     // SAFETY: as above.
     let got =
         retry(|| unsafe { check(libc::recvmsg(fd.as_raw_fd(), &raw mut header, flags) as libc::c_int) })?;
-    // A packet is cut to the buffer, and the kernel says so; its descriptors are taken all the same, to be closed.
+    // The kernel cuts a packet to the buffer and sets a flag. Its descriptors are taken all the same, so that they can
+    // be closed.
     let too_long = header.msg_flags & libc::MSG_TRUNC != 0;
     // SAFETY: the kernel has filled the control buffer; the macros walk it within msg_controllen, and every
     // descriptor in it is fresh and owned by nobody else.
@@ -145,7 +146,7 @@ pub fn recv_packet(
             "a packet is longer than any that is expected",
         ));
     }
-    // The buffer has room for as many as one packet can carry, so this is the limit of descriptors.
+    // The buffer has room for as many as one packet can carry, so the cause is the process's limit of descriptors.
     let cut_off = header.msg_flags & libc::MSG_CTRUNC != 0;
     Ok(Received { bytes: usize::try_from(got).unwrap_or(0), cut_off })
 }

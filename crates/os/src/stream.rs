@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::retry;
 
-/// So many pieces one call of [`send_vectored`] takes; the kernel's own limit is 1,024.
+/// The most pieces that one call of [`send_vectored`] takes; the kernel's own limit is 1,024.
 pub const MOST_PIECES: usize = 256;
 
 fn count(result: isize) -> io::Result<usize> {
@@ -18,13 +18,13 @@ fn count(result: isize) -> io::Result<usize> {
 ///
 /// # Errors
 ///
-/// `WouldBlock` if there is nothing; what the connection died of.
+/// `WouldBlock` if there is nothing; the error that ended the connection.
 ///
 /// # Safety
 ///
 /// `length` bytes at `buffer` may be written.
 pub unsafe fn recv(fd: BorrowedFd<'_>, buffer: *mut u8, length: usize) -> io::Result<usize> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps this function's contract.
     retry(|| count(unsafe { libc::recv(fd.as_raw_fd(), buffer.cast(), length, libc::MSG_DONTWAIT) }))
 }
 
@@ -32,10 +32,10 @@ pub unsafe fn recv(fd: BorrowedFd<'_>, buffer: *mut u8, length: usize) -> io::Re
 ///
 /// # Errors
 ///
-/// `WouldBlock` if there is no room; what the connection died of.
+/// `WouldBlock` if there is no room; the error that ended the connection.
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: live bytes, as many as said.
+    // SAFETY: live bytes with their length.
     retry(|| count(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) }))
 }
 
@@ -58,7 +58,8 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<u
     })
 }
 
-/// Whether it is a stream of bytes, of which a receive that got less than it asked for has left nothing.
+/// Whether the descriptor is a stream of bytes: there, a receive that got less than it asked for has emptied the
+/// buffer.
 pub fn is_stream(fd: BorrowedFd<'_>) -> bool {
     let mut kind: libc::c_int = 0;
     let mut size = size_of::<libc::c_int>() as libc::socklen_t;
@@ -79,7 +80,7 @@ pub fn is_stream(fd: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 ///
-/// `NotConnected` if there is none any more.
+/// `NotConnected` if the connection has ended.
 pub fn shut_down_sending(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a number; the kernel checks it.
     crate::check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) }).map(drop)

@@ -1,4 +1,4 @@
-//! Connections on this host: made, refused, asked about.
+//! Connections on this host are made, refused and queried.
 
 use std::fs;
 use std::io::{self, IoSlice};
@@ -17,7 +17,7 @@ fn local(fd: &OwnedFd) -> SocketAddr {
     }
 }
 
-/// Polls until there is something; nothing here should take long, and nothing may take for ever.
+/// Polls until there is a value, up to a generous deadline.
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -112,15 +112,15 @@ fn descriptors_are_closed_on_exec() {
     let a = connected(local(&listener), None, &options).expect("a connection");
     let b = accepted(&listener);
     for fd in [&listener, &a, &b] {
-        let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).expect("its flags");
-        let flags = told.lines().find_map(|line| line.strip_prefix("flags:")).expect("flags").trim();
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).expect("its flags");
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("flags").trim();
         let flags = u32::from_str_radix(flags, 8).expect("octal");
         assert_eq!(flags & 0o2_004_000, 0o2_004_000, "O_CLOEXEC and O_NONBLOCK in {flags:o}");
     }
 }
 
 #[test]
-fn nobody_listens_there() {
+fn a_connection_without_listener_is_refused() {
     // An address of its own, so that no other test gets the port.
     let listener =
         net::listen_tcp(any(Ipv4Addr::new(127, 0, 0, 3)), 1, &TcpOptions::default()).expect("a listener");

@@ -1,7 +1,7 @@
 //! A queue that any thread may push to and one thread empties.
 //!
-//! A stack that is taken as a whole and turned round, so that there is no ABA problem and no node is ever read by two
-//! threads. Nodes bring their own link: a push allocates nothing and is one compare-and-swap.
+//! A stack that is taken as a whole and reversed, so there is no ABA problem and no two threads read a node. Nodes
+//! bring their own link: a push allocates nothing and is one compare-and-swap.
 //!
 //! Source: R. K. Treiber, "Systems Programming: Coping with Parallelism", IBM RJ 5118, 1986.
 
@@ -10,13 +10,13 @@ use std::ptr::{self, NonNull};
 
 use ropewalk_sync::atomic::{AtomicPtr, Ordering};
 
-/// The place in a node that holds it in a queue. Written by the thread that pushes the node, before others can see
-/// it; afterwards by the thread that has taken it.
+/// A node's link to the next one in a queue. Written by the thread that pushes the node, before others can see it;
+/// afterwards by the thread that has taken it.
 #[derive(Debug)]
 pub struct Link<T>(AtomicPtr<T>);
 
 impl<T> Link<T> {
-    /// In no queue.
+    /// A link of a node in no queue.
     pub fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
@@ -28,11 +28,11 @@ impl<T> Default for Link<T> {
     }
 }
 
-/// What has a link.
+/// A node that has a link.
 ///
 /// # Safety
 ///
-/// `link` gives the same link of a node each time.
+/// `link` returns the same link of a node each time.
 pub unsafe trait Linked {
     /// The node's link.
     ///
@@ -47,7 +47,8 @@ pub unsafe trait Linked {
 /// See the module.
 #[derive(Debug)]
 pub struct Injector<T: Linked> {
-    /// The node pushed last, or null. `Release` by whoever pushes hands its node over; `Acquire` by whoever takes.
+    /// The node pushed last, or null. `Release` by the thread that pushes publishes its node to the `Acquire` of the
+    /// thread that takes.
     head: AtomicPtr<T>,
 }
 
@@ -57,13 +58,13 @@ impl<T: Linked> Injector<T> {
         Self { head: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Hands a node over. The caller makes sure that the taker is awake, see [`Wake`](crate::Wake).
+    /// Pushes a node. The caller wakes the taker, see [`Wake`](crate::Wake).
     ///
     /// # Safety
     ///
-    /// The node is live until it is taken, in no queue, and nobody touches its link meanwhile.
+    /// The node is in no queue, stays live until it is taken, and no other code touches its link meanwhile.
     pub unsafe fn push(&self, node: NonNull<T>) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller guarantees that the node is live.
         let link = unsafe { T::link(node) };
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -75,27 +76,27 @@ impl<T: Linked> Injector<T> {
         }
     }
 
-    /// Whether there was nothing to take a moment ago.
+    /// Whether the queue was empty a moment ago.
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// What waits to be taken, newest first, and stays there.
+    /// The waiting nodes, newest first; they stay in the queue.
     ///
     /// # Safety
     ///
-    /// Nobody takes while the nodes are looked at.
+    /// No thread takes nodes while the iterator is used.
     pub unsafe fn nodes(&self) -> impl Iterator<Item = NonNull<T>> {
         let mut next = self.head.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             let node = NonNull::new(next)?;
-            // SAFETY: the node was pushed and nobody takes it, so it is live, and its link is not written.
+            // SAFETY: the node was pushed and no thread takes it, so it is live, and its link is not written.
             next = unsafe { T::link(node) }.0.load(Ordering::Relaxed);
             Some(node)
         })
     }
 
-    /// Takes everything, in the order in which it was pushed.
+    /// Takes all nodes, in the order in which they were pushed.
     pub fn take(&self) -> Chain<T> {
         let mut rest = if self.is_empty() {
             ptr::null_mut()
@@ -104,7 +105,8 @@ impl<T: Linked> Injector<T> {
         };
         let mut turned = ptr::null_mut();
         while let Some(node) = NonNull::new(rest) {
-            // SAFETY: the node was pushed, is live by the promise of `push`, and is ours alone since the swap.
+            // SAFETY: the node was pushed, is live by the contract of `push`, and belongs to this thread alone since
+            // the swap.
             let link = unsafe { T::link(node) };
             rest = link.0.load(Ordering::Relaxed);
             link.0.store(turned, Ordering::Relaxed);
@@ -120,7 +122,7 @@ impl<T: Linked> Default for Injector<T> {
     }
 }
 
-/// Nodes that were taken, oldest first. A node's link is free again when it has come out.
+/// Nodes that were taken, oldest first. A node's link may be reused once the iterator has returned the node.
 #[derive(Debug)]
 pub struct Chain<T: Linked> {
     next: *mut T,
@@ -132,7 +134,7 @@ impl<T: Linked> Iterator for Chain<T> {
 
     fn next(&mut self) -> Option<NonNull<T>> {
         let node = NonNull::new(self.next)?;
-        // SAFETY: as of `take`; it is let go only below.
+        // SAFETY: as in `take`; the node is released only below.
         self.next = unsafe { T::link(node) }.0.load(Ordering::Relaxed);
         Some(node)
     }

@@ -1,6 +1,6 @@
-//! What an event loop stands on, without anything that is called back: readiness of descriptors, timers, calls from
-//! other threads, and the pace at which a busy loop looks at them. How they fit together, and why no call is lost,
-//! stands in the crate's `README.md`.
+//! The base of an event loop, without callbacks: readiness of descriptors, timers, calls from other threads, and the
+//! pace at which a busy loop checks them. The crate's `README.md` explains how they fit together, and why no call is
+//! lost.
 
 mod injector;
 mod pace;

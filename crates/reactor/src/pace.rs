@@ -1,13 +1,13 @@
-//! How often a loop that has work looks at the clock and at its descriptors.
+//! How often a loop that has work reads the clock and polls its descriptors.
 //!
-//! Both cost as much as several callbacks, and a loop that is busy would pay for them in every turn. So a few turns go
-//! by without: as long as turns are short, and never so many that a descriptor or a timer would notice.
+//! Both cost as much as several callbacks, and a busy loop would pay for them in every turn. So it skips them in a few
+//! turns while turns are short, and never in so many that a descriptor or a timer waits noticeably.
 
-/// Turns between two looks at the clock, while turns are short.
+/// Turns between two readings of the clock, while turns are short.
 const STRIDE: u32 = 4;
 /// A turn is short up to this many nanoseconds.
 const SHORT: u64 = 5_000;
-/// Descriptors wait for a busy loop this long, in nanoseconds, and a stride of turns more.
+/// Descriptors wait at most this long for a busy loop, in nanoseconds, plus a stride of turns.
 const PATIENCE: u64 = 50_000;
 
 /// The pace of one loop. Times are nanoseconds of any clock that does not go back.
@@ -20,18 +20,18 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Before the first turn: looks and polls at once.
+    /// A pace before the first turn: it reads the clock and polls at once.
     pub fn new() -> Self {
         Self { turns: 0, stride: 1, looked: 0, polled: 0 }
     }
 
-    /// Counts a turn; whether the clock is to be looked at in this one.
+    /// Counts a turn; returns whether to read the clock in this one.
     pub fn is_look_due(&mut self) -> bool {
         self.turns += 1;
         self.turns >= self.stride
     }
 
-    /// The clock says `now`; whether the descriptors are to be looked at, if there is other work.
+    /// The clock was read as `now`; returns whether to poll the descriptors even though there is other work.
     pub fn looked(&mut self, now: u64) -> bool {
         let each = now.saturating_sub(self.looked) / u64::from(self.turns.max(1));
         self.stride = if each <= SHORT { STRIDE } else { 1 };
@@ -40,12 +40,12 @@ impl Pace {
         now.saturating_sub(self.polled) >= PATIENCE
     }
 
-    /// The descriptors have been looked at.
+    /// The descriptors were polled.
     pub fn polled(&mut self) {
         self.polled = self.looked;
     }
 
-    /// The loop has slept, and what was last seen of the clock is old.
+    /// The loop has slept, so the last reading of the clock is old.
     pub fn slept(&mut self) {
         self.stride = 1;
     }
@@ -61,7 +61,7 @@ impl Default for Pace {
 mod tests {
     use super::*;
 
-    /// Runs turns of so many nanoseconds each; gives the most time between polls, and how many looks there were.
+    /// Runs turns of `each` nanoseconds; returns the longest time between polls, and the number of readings.
     fn run(pace: &mut Pace, clock: &mut u64, turns: u32, each: u64) -> (u64, u32) {
         let (mut last, mut longest, mut looks) = (*clock, 0, 0);
         for _ in 0..turns {

@@ -9,7 +9,7 @@ use ropewalk_os::epoll::{Epoll, Event, Interest, Woken};
 use crate::wake::Wake;
 
 /// A descriptor as it was when it was added: the number may have been closed and given to another file since, and
-/// what is told of the old one must not reach the new one.
+/// events of the old file must not reach the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The descriptor's number.
@@ -18,7 +18,7 @@ pub struct Token {
     pub generation: u32,
 }
 
-/// What the wake-up is known by; no descriptor has this number.
+/// The token of the wake-up; no descriptor has this number.
 const WAKE: u64 = u64::MAX;
 
 impl Token {
@@ -27,12 +27,12 @@ impl Token {
     }
 
     fn unpack(packed: u64) -> Self {
-        // Both casts take the half that they are meant to take.
+        // Each cast keeps exactly the half that it should.
         Self { fd: (packed as u32).cast_signed(), generation: (packed >> 32) as u32 }
     }
 }
 
-/// See the module. Used by one thread at a time; other threads have its [`Wake`] only.
+/// See the module. One thread at a time uses it; other threads only use its [`Wake`].
 #[derive(Debug)]
 pub struct Reactor {
     set: Epoll,
@@ -51,7 +51,7 @@ impl Reactor {
         Ok(Self { set, wake })
     }
 
-    /// What wakes it.
+    /// The handle that wakes the reactor.
     pub fn wake(&self) -> &Wake {
         &self.wake
     }
@@ -60,7 +60,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// When it is there already, or cannot be waited for.
+    /// If the descriptor is in the set already, or cannot be waited for.
     pub fn add(&self, token: Token, interest: Interest) -> io::Result<()> {
         self.set.add(borrow(token.fd)?, token.pack(), interest)
     }
@@ -69,7 +69,7 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// When it is not there, or no more.
+    /// If the descriptor is not in the set.
     pub fn modify(&self, token: Token, interest: Interest) -> io::Result<()> {
         self.set.modify(borrow(token.fd)?, token.pack(), interest)
     }
@@ -78,26 +78,26 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// When it is not there, or no more: closing a file removes it.
+    /// If the descriptor is not in the set: closing a file removes it.
     pub fn remove(&self, fd: RawFd) -> io::Result<()> {
         self.set.remove(borrow(fd)?)
     }
 
-    /// Looks what is ready, without waiting.
+    /// Polls for ready descriptors, without waiting.
     ///
     /// # Errors
     ///
-    /// None that a live set has.
+    /// None for a live set.
     pub fn look(&self, events: &mut Vec<Event>) -> io::Result<Woken> {
         self.set.wait(events, Some(Duration::ZERO))
     }
 
-    /// Waits until something is ready, somebody [calls](Wake::call), a signal comes, or the time is up; does not
-    /// wait if `has_work` once others must see that it is going to.
+    /// Waits until a descriptor is ready, a thread [calls](Wake::call), a signal comes, or the time is up. Does not
+    /// wait if `has_work` returns true after the sleep was announced.
     ///
     /// # Errors
     ///
-    /// None that a live set has.
+    /// None for a live set.
     pub fn wait(
         &self,
         events: &mut Vec<Event>,
@@ -112,18 +112,18 @@ impl Reactor {
         woken
     }
 
-    /// What an event tells of, unless it is the wake-up.
+    /// The token of an event, unless it is the wake-up.
     pub fn token(event: Event) -> Option<Token> {
         if event.token == WAKE { None } else { Some(Token::unpack(event.token)) }
     }
 }
 
-/// A number as the kernel takes it, which checks that it is open.
+/// Borrows a number for the kernel, which checks that it is open.
 fn borrow<'a>(fd: RawFd) -> io::Result<BorrowedFd<'a>> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(9)); // EBADF
     }
-    // SAFETY: not -1; it goes to epoll_ctl only, which refuses a number that is not open.
+    // SAFETY: the number is not -1, and goes to epoll_ctl only, which refuses a number that is not open.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -141,12 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_wakes_it_and_a_descriptor_is_told_with_its_token() {
+    fn a_call_wakes_it_and_a_descriptor_is_reported_with_its_token() {
         let reactor = Reactor::new().expect("made");
         let mut events = Vec::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // It may not sleep yet; a call to one that is awake is for nothing, so it is repeated.
+                // The loop may not sleep yet, and a call to a loop that is awake has no effect, so the call is
+                // repeated.
                 for _ in 0..1_000 {
                     reactor.wake().call();
                     std::thread::sleep(Duration::from_millis(1));

@@ -1,12 +1,12 @@
 //! Timers: a heap with four children to a node, ordered by time and then by age.
 //!
-//! A cancelled timer stays where it is and is counted; when the cancelled ones are most of the heap it is rebuilt
+//! A cancelled timer stays where it is and is counted; when cancelled timers are most of the heap, it is rebuilt
 //! without them. So scheduling and cancelling cost O(1) for timers that are scheduled in order of their time, as
-//! timeouts are, and the heap is never more than twice as large as what is in it, and a constant.
+//! timeouts are, and the heap is never more than twice as large as its live part, plus a constant.
 //!
 //! A hierarchical wheel was not taken: it rounds times, and timers here are exact and fire in their order.
 
-/// Cancelled timers are left alone up to this many.
+/// Up to this many cancelled timers stay in the heap.
 const FEW: usize = 128;
 const CHILDREN: usize = 4;
 
@@ -34,22 +34,22 @@ pub struct Timers<T> {
 }
 
 impl<T: Copy> Timers<T> {
-    /// None.
+    /// No timers.
     pub fn new() -> Self {
         Self { heap: Vec::new(), next_age: 0, cancelled: 0 }
     }
 
-    /// How many there are, the cancelled ones among them.
+    /// The number of timers, cancelled ones included.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no timers.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    /// Adds one. A time that is not a number is taken for long past.
+    /// Adds a timer. A time that is not a number counts as long past.
     pub fn push(&mut self, when: f64, item: T) {
         let when = if when.is_nan() { f64::NEG_INFINITY } else { when };
         let entry = Entry { when, age: self.next_age, item };
@@ -59,17 +59,17 @@ impl<T: Copy> Timers<T> {
         self.rise(at);
     }
 
-    /// The time of the next one.
+    /// The time of the next timer.
     pub fn next(&self) -> Option<f64> {
         self.heap.first().map(|entry| entry.when)
     }
 
-    /// The next one, cancelled or not.
+    /// The next timer's item, cancelled or not.
     pub fn first(&self) -> Option<T> {
         self.heap.first().map(|entry| entry.item)
     }
 
-    /// Takes the next one out if its time is `now` or before. The caller tells the cancelled ones by
+    /// Takes the next timer out if its time is `now` or before. If it was cancelled, the caller reports that by
     /// [`took_cancelled`](Self::took_cancelled).
     pub fn pop_due(&mut self, now: f64) -> Option<T> {
         if self.next()? > now {
@@ -78,7 +78,7 @@ impl<T: Copy> Timers<T> {
         self.pop()
     }
 
-    /// Takes the next one out.
+    /// Takes the next timer out.
     pub fn pop(&mut self) -> Option<T> {
         let first = self.heap.first()?.item;
         let last = self.heap.pop()?;
@@ -89,18 +89,18 @@ impl<T: Copy> Timers<T> {
         Some(first)
     }
 
-    /// Counts one that was cancelled; whether it is time for [`sweep`](Self::sweep).
+    /// Counts a cancelled timer; returns whether it is time for [`sweep`](Self::sweep).
     pub fn note_cancelled(&mut self) -> bool {
         self.cancelled += 1;
         self.cancelled > FEW && self.cancelled > self.heap.len() / 2
     }
 
-    /// Says that what was taken out had been cancelled.
+    /// Reports that a timer that was taken out had been cancelled.
     pub fn took_cancelled(&mut self) {
         self.cancelled = self.cancelled.saturating_sub(1);
     }
 
-    /// Removes all that `is_cancelled`, and gives them.
+    /// Removes all timers for which `is_cancelled`, and returns them.
     pub fn sweep(&mut self, mut is_cancelled: impl FnMut(T) -> bool) -> Vec<T> {
         let mut gone = Vec::with_capacity(self.cancelled);
         self.heap.retain(|entry| {
@@ -117,12 +117,12 @@ impl<T: Copy> Timers<T> {
         gone
     }
 
-    /// All of them, in no order.
+    /// All timers, in no order.
     pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
         self.heap.iter().map(|entry| entry.item)
     }
 
-    /// Takes all of them out, in no order.
+    /// Takes all timers out, in no order.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
         self.cancelled = 0;
         self.heap.drain(..).map(|entry| entry.item)

@@ -6,27 +6,27 @@ use std::os::fd::{AsFd, BorrowedFd};
 use ropewalk_os::eventfd::EventFd;
 use ropewalk_sync::atomic::{AtomicU32, Ordering, fence};
 
-/// It runs, and looks at what came before it sleeps.
+/// The loop runs, and checks for new work before it sleeps.
 const AWAKE: u32 = 0;
-/// It sleeps, or is about to.
+/// The loop sleeps, or is about to.
 const PARKED: u32 = 1;
-/// It sleeps, and somebody has written to its eventfd.
+/// The loop sleeps, and a caller has written to its eventfd.
 const CALLED: u32 = 2;
 
-/// The state of a loop's thread, as those who have something for it must know it.
+/// Whether a loop's thread sleeps, for threads that have work for it.
 ///
-/// The loop announces its sleep and then looks for work; the others leave work and then look for a sleeper. With a
-/// sequentially consistent fence between the two steps on both sides, at least one sees the other.
+/// The loop announces its sleep and then checks for work; a caller leaves work and then checks for a sleeping loop.
+/// With a sequentially consistent fence between the two steps on both sides, at least one sees the other.
 #[derive(Debug)]
 pub struct Wake {
     /// `AWAKE`, `PARKED` or `CALLED`. The loop writes the first two, a caller turns `PARKED` into `CALLED`.
     state: AtomicU32,
-    /// Watched for edges, so that it is never read: each write is one.
+    /// Edge-triggered, so it is never read: each write is an edge.
     event: EventFd,
 }
 
 impl Wake {
-    /// An awake one.
+    /// The state of a loop that is awake.
     ///
     /// # Errors
     ///
@@ -35,22 +35,22 @@ impl Wake {
         Ok(Self { state: AtomicU32::new(AWAKE), event: EventFd::new()? })
     }
 
-    /// Wakes the loop if it sleeps; the caller has left its work where the loop finds it.
+    /// Wakes the loop if it sleeps. The caller has left its work where the loop finds it.
     pub fn call(&self) {
         if self.claim() {
             self.event.signal();
         }
     }
 
-    /// Whether this caller is the one that has to write.
+    /// Whether this caller must write.
     pub(crate) fn claim(&self) -> bool {
-        // Between the work that was left and the state that is read: see the type.
+        // Between leaving the work and reading the state: see the type.
         fence(Ordering::SeqCst);
         self.state.load(Ordering::Relaxed) == PARKED
             && self.state.compare_exchange(PARKED, CALLED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Announces a sleep; false if there is work after all, and then there is none.
+    /// Announces a sleep; false, and no sleep, if there is work after all.
     pub(crate) fn park(&self, has_work: impl FnOnce() -> bool) -> bool {
         self.state.store(PARKED, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -84,10 +84,10 @@ mod loom_tests {
 
     struct Node(Link<Node>, u32);
 
-    // SAFETY: the field of the node.
+    // SAFETY: always the same field of the node.
     unsafe impl Linked for Node {
         unsafe fn link<'a>(node: NonNull<Self>) -> &'a Link<Self> {
-            // SAFETY: the caller's.
+            // SAFETY: the caller guarantees that the node is live.
             unsafe { &node.as_ref().0 }
         }
     }
@@ -116,11 +116,11 @@ mod loom_tests {
     }
 
     fn taken(shared: &Shared) -> Vec<u32> {
-        // SAFETY: each node comes out once.
+        // SAFETY: each node comes out of the queue once.
         shared.queue.take().map(|node| unsafe { Box::from_raw(node.as_ptr()).1 }).collect()
     }
 
-    /// A loop that goes to sleep sees the work before, or is written to.
+    /// A loop that goes to sleep sees the work before that, or a caller writes to its eventfd.
     #[test]
     fn no_sleeper_is_forgotten() {
         loom::model(|| {
@@ -140,7 +140,7 @@ mod loom_tests {
         });
     }
 
-    /// A burst writes once for each sleep, and every node of it arrives, each sender's in its order.
+    /// A burst writes once for each sleep, and every node arrives, each sender's in its order.
     #[test]
     fn a_burst_writes_once() {
         loom::model(|| {

@@ -1,8 +1,8 @@
-//! The two halves of an asymmetric barrier: the light one for readers, who are many, the heavy one for writers.
+//! The two halves of an asymmetric barrier: a light one for readers, which are many, and a heavy one for writers.
 //!
-//! Between a store and a load before and behind a light barrier in one thread, and a store and a load before and
-//! behind a heavy one in another, at least one of the loads sees the other's store: as with two `SeqCst` fences, which
-//! is what they are where the kernel has no `membarrier`, and under loom.
+//! One thread stores, passes a light barrier, and loads; another stores, passes a heavy barrier, and loads. Then at
+//! least one of the loads sees the other thread's store, as with two `SeqCst` fences. Where the kernel has no
+//! `membarrier`, and under loom, both halves are such fences.
 
 #[cfg(any(loom, miri))]
 pub use fences::{heavy, is_asymmetric, light};
@@ -19,16 +19,16 @@ mod kernel {
     const ASYMMETRIC: u8 = 1;
     const SYMMETRIC: u8 = 2;
 
-    /// One of the above; goes from the first to one of the others once, before the first reader reads. Relaxed: a
-    /// reader that has learnt its mode has it from a call of `mode` of its own.
+    /// One of the constants above. It changes from the first to one of the others once, before the first reader reads.
+    /// Relaxed, because every reader calls `is_asymmetric` itself.
     static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-    /// Whether this process has the asymmetric barrier. Every thread asks before it reads for the first time.
+    /// Whether this process has the asymmetric barrier. Every thread calls this before its first read.
     pub fn is_asymmetric() -> bool {
         learn(&MODE, || membarrier::register().is_ok())
     }
 
-    /// What a mode says, found out if nobody has.
+    /// Whether the mode is asymmetric; registers the process if no thread has done so.
     fn learn(mode: &AtomicU8, register: impl FnOnce() -> bool) -> bool {
         let known = mode.load(Ordering::Relaxed);
         if known != UNKNOWN {
@@ -41,7 +41,7 @@ mod kernel {
         }
     }
 
-    /// The reader's half; `asymmetric` is what `is_asymmetric` said.
+    /// The reader's half; `asymmetric` is the result of `is_asymmetric`.
     #[inline]
     pub fn light(asymmetric: bool) {
         if asymmetric {
@@ -51,8 +51,9 @@ mod kernel {
         }
     }
 
-    /// The writer's half; whether there was one. Where there is the asymmetric barrier at first and then no more,
-    /// because a sandbox was put up meanwhile, readers cannot be made to pass it: then nothing may be freed any more.
+    /// The writer's half; returns whether every reader has passed a barrier. If a sandbox takes the asymmetric barrier
+    /// away after readers have begun to rely on it, readers can no longer be made to pass one: then nothing may be
+    /// freed any more.
     #[must_use]
     pub fn heavy() -> bool {
         fence(Ordering::SeqCst);
@@ -76,7 +77,7 @@ mod kernel {
                 let mode = AtomicU8::new(UNKNOWN);
                 assert_eq!(learn(&mode, || found), found);
                 assert_eq!(learn(&mode, || unreachable!("it is known")), found);
-                // Another thread has found something else meanwhile, and all go by that.
+                // Another thread has found another mode meanwhile, and all threads use that one.
                 let mode = AtomicU8::new(UNKNOWN);
                 let late = learn(&mode, || {
                     mode.store(other, Ordering::Relaxed);
@@ -108,7 +109,7 @@ mod kernel {
 mod fences {
     use crate::atomic::{Ordering, fence};
 
-    /// There is none.
+    /// Loom has no asymmetric barrier.
     #[cfg_attr(mutants, mutants::skip)]
     pub fn is_asymmetric() -> bool {
         false

@@ -1,12 +1,12 @@
-//! Cells: one that has a cache line to itself, and one whose users take turns by a protocol of their own.
+//! Cells: one with a cache line to itself, and one whose users take turns by a protocol of their own.
 
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
 
-/// What has a cache line to itself, so that two threads that write to neighbours do not slow each other. The layout is
-/// C's, for shared memory.
+/// A value with a cache line to itself, so that two threads that write to neighbours do not slow each other. The layout
+/// is C's, for shared memory.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct CacheLine<T>(pub T);
@@ -14,8 +14,8 @@ pub struct CacheLine<T>(pub T);
 /// A cell whose users prove among themselves that they take turns; loom checks the proof.
 pub struct TurnCell<T>(UnsafeCell<T>);
 
-// SAFETY: a reference to the content exists only inside `with`, whose callers take turns; so a turn may be another
-// thread's, which asks that the content may be sent there, and no more.
+// SAFETY: a reference to the content exists only inside `with`, whose callers take turns. A turn may belong to another
+// thread, which requires `T: Send` and no more.
 unsafe impl<T: Send> Sync for TurnCell<T> {}
 
 impl<T> TurnCell<T> {
@@ -24,7 +24,7 @@ impl<T> TurnCell<T> {
         Self(UnsafeCell::new(value))
     }
 
-    /// Gives `act` the content.
+    /// Calls `act` with the content.
     ///
     /// # Safety
     ///
@@ -32,12 +32,12 @@ impl<T> TurnCell<T> {
     #[inline]
     pub unsafe fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(not(loom))]
-        // SAFETY: the caller's turn, so that this is the only reference.
+        // SAFETY: it is the caller's turn, so this is the only reference.
         let content = unsafe { &mut *self.0.get() };
         #[cfg(not(loom))]
         return act(content);
         #[cfg(loom)]
-        // SAFETY: the same; loom fails the model if it is not so.
+        // SAFETY: as above; loom fails the model if callers do not take turns.
         self.0.with_mut(|content| act(unsafe { &mut *content }))
     }
 }

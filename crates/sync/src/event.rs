@@ -1,9 +1,9 @@
 //! Something that threads wait for: a job's end, room in a queue, the end of the last worker.
 //!
-//! The event itself holds no condition. A waiter lists itself, looks at its condition once more, and sleeps; a notifier
-//! makes the condition true, then looks for waiters. Each side has a SeqCst fence between its write and its look, so at
-//! least one of them sees the other: no wake-up is lost, and a notifier that nobody waits for pays for one fence and
-//! one load.
+//! The event itself holds no condition. A waiter lists itself, looks at its condition once more, and sleeps; a
+//! notifying thread makes the condition true, then looks for waiters. Each side has a SeqCst fence between its write
+//! and its look, so at least one of them sees the other: no wake-up is lost, and a notification without waiters costs
+//! one fence and one load.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,12 +14,12 @@ use crate::{Mutex, Parker};
 /// The threads that wait for one thing.
 #[derive(Debug)]
 pub struct Event {
-    /// How many are listed. Written under the lock, read without: the fences order it, see above.
+    /// The number of listed waiters. Written under the lock, read without it; the fences order the two, see above.
     waiting: AtomicU32,
     listed: Mutex<Listed>,
 }
 
-/// One waiter is the rule, and costs no allocation.
+/// The list of waiters. Most events have one, which costs no allocation.
 #[derive(Debug, Default)]
 struct Listed {
     first: Option<Arc<Parker>>,
@@ -33,7 +33,7 @@ impl Listed {
 }
 
 impl Event {
-    /// One that nobody waits for.
+    /// An event without waiters.
     pub fn new() -> Self {
         Self { waiting: AtomicU32::new(0), listed: Mutex::new(Listed::default()) }
     }
@@ -51,7 +51,7 @@ impl Event {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes a waiter off the list, if it is there still.
+    /// Removes a waiter from the list, if it is still listed.
     pub fn unlisten(&self, waiter: &Arc<Parker>) {
         let mut listed = self.listed.lock();
         if listed.first.as_ref().is_some_and(|first| Arc::ptr_eq(first, waiter)) {
@@ -62,7 +62,7 @@ impl Event {
         self.waiting.store(listed.len(), Ordering::Relaxed);
     }
 
-    /// Wakes all who are listed. The caller has made their condition true.
+    /// Wakes all listed waiters. The caller has made their condition true.
     #[inline]
     pub fn notify(&self) {
         fence(Ordering::SeqCst);
@@ -82,7 +82,7 @@ impl Event {
         }
     }
 
-    /// Sleeps until `ready`; false if the deadline passed before. Does not spin: that is the caller's.
+    /// Sleeps until `ready`; false if the deadline passed first. Does not spin: the caller does, if it pays.
     pub fn wait(&self, deadline: Option<Instant>, ready: impl Fn() -> bool) -> bool {
         let parker = Parker::current();
         loop {
@@ -134,7 +134,7 @@ mod tests {
         event.listen(&waiters[0]);
         event.notify();
         assert_eq!(listed(), 0);
-        // Those that were listed have a token each, and do not sleep.
+        // Each listed waiter has a token, so it does not sleep.
         waiters[2].park(None);
         waiters[0].park(None);
     }

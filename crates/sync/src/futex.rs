@@ -41,11 +41,11 @@ impl sealed::Sealed for Shared {
 impl Scope for Private {}
 impl Scope for Shared {}
 
-/// An atomic word that threads can sleep on while it has a certain value. It has the size of its word, so that it can
-/// be laid over shared memory.
+/// An atomic word that threads can sleep on while it has a certain value. It has the size of its word, so it can be
+/// mapped onto shared memory.
 ///
-/// What the word's values mean is its user's. Whoever changes it wakes the sleepers; a sleeper looks again, whatever
-/// has woken it.
+/// The user defines what the values mean. A thread that changes the word wakes the waiting threads; a woken thread
+/// checks the word again, whatever has woken it.
 #[repr(transparent)]
 #[cfg(not(loom))]
 pub struct Futex<S = Private> {
@@ -66,13 +66,13 @@ impl<S: Scope> Futex<S> {
         os::wait(&self.word, value, timeout, S::SCOPE)
     }
 
-    /// Wakes one that sleeps here, if any does.
+    /// Wakes one thread that sleeps here, if there is one.
     #[cold]
     pub fn wake_one(&self) {
         os::wake(&self.word, 1, S::SCOPE);
     }
 
-    /// Wakes all that sleep here.
+    /// Wakes all threads that sleep here.
     #[cold]
     pub fn wake_all(&self) {
         os::wake(&self.word, u32::MAX >> 1, S::SCOPE);
@@ -102,7 +102,7 @@ impl<S: Scope> Futex<S> {
         }
     }
 
-    /// Sleeps while the word has this value: without the timeout, which would hide a lost wake-up.
+    /// Sleeps while the word has this value. The model ignores the timeout, which would hide a lost wake-up.
     pub fn wait_while(&self, value: u32, _timeout: Option<Duration>) -> Wait {
         let kernel = self.kernel.lock().expect("no panic under it");
         if self.word.load(Ordering::Relaxed) != value {
@@ -112,13 +112,13 @@ impl<S: Scope> Futex<S> {
         Wait::Woken
     }
 
-    /// Wakes one that sleeps here, if any does.
+    /// Wakes one thread that sleeps here, if there is one.
     pub fn wake_one(&self) {
         let _kernel = self.kernel.lock().expect("no panic under it");
         self.sleepers.notify_one();
     }
 
-    /// Wakes all that sleep here.
+    /// Wakes all threads that sleep here.
     pub fn wake_all(&self) {
         let _kernel = self.kernel.lock().expect("no panic under it");
         self.sleepers.notify_all();
@@ -140,32 +140,33 @@ impl<S> fmt::Debug for Futex<S> {
     }
 }
 
-/// One thread's announcement that it sleeps: 1 while it does or is about to, else 0.
+/// One thread's announcement that it sleeps: 1 while the thread sleeps or is about to, else 0.
 ///
-/// The sleeper announces its sleep and then looks for what it waits for; a waker provides that and then looks at the
-/// flag. A SeqCst fence stands between the two steps on both sides, so at least one of them sees the other. In shared
-/// memory a peer that writes something else costs a wake-up too many or too few, which sleepers survive by timeouts.
+/// The thread announces its sleep and then checks for what it waits for; a waker provides that and then reads the flag.
+/// A SeqCst fence stands between the two steps on both sides, so at least one of them sees the other. In shared memory
+/// a hostile peer can write any value and so cause a wake-up too many or too few; threads that sleep there use
+/// timeouts.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct SleepFlag<S = Private>(Futex<S>);
 
 impl<S: Scope> SleepFlag<S> {
-    /// Of a thread that is awake.
+    /// The flag of a thread that is awake.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self(Futex::new(0))
     }
 
-    /// Of a thread that is awake.
+    /// The flag of a thread that is awake.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self(Futex::new(0))
     }
 
-    /// Announces a sleep, and sleeps until it is woken unless `ready` by then; may return early.
+    /// Announces a sleep, and sleeps until woken unless `ready` holds by then; may return early.
     pub fn sleep_unless(&self, ready: impl FnOnce() -> bool, timeout: Option<Duration>) {
-        // A swap comes after a waker's last one in the word's modification order: a plain store would do as well, but
-        // loom does not know that nothing comes between a swap and the store that it read.
+        // This swap comes after a waker's last swap in the word's modification order. A plain store would do as well,
+        // but loom does not know that nothing comes between a swap and the store that the swap read.
         self.0.swap(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !ready() {
@@ -174,13 +175,13 @@ impl<S: Scope> SleepFlag<S> {
         self.lower();
     }
 
-    /// Takes the flag down: its thread is awake, or is not there any more.
+    /// Clears the flag: its thread is awake, or has ended.
     pub fn lower(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Wakes the sleeper, if the flag says that there is one; one load when it does not. The caller has issued a SeqCst
-    /// fence since it provided what the sleeper waits for.
+    /// Wakes the thread if the flag says that it sleeps; costs one load if not. The caller has issued a SeqCst fence
+    /// since it provided what the thread waits for.
     #[inline]
     pub fn wake_if_asleep(&self) -> bool {
         if self.0.load(Ordering::Relaxed) == 0 || self.0.swap(0, Ordering::AcqRel) == 0 {

@@ -3,12 +3,12 @@
 //! | primitive | what it is |
 //! |---|---|
 //! | [`atomic`], [`Arc`], [`TurnCell`] | the seam: the standard library's, and loom's under `--cfg loom` |
-//! | [`CacheLine`] | what has a cache line to itself |
+//! | [`CacheLine`] | a value with a cache line to itself |
 //! | [`Mutex`], [`Condvar`] | the one mutex; it does not poison |
 //! | [`barrier`] | the asymmetric barrier: readers pay nothing, writers a system call |
 //! | [`futex::Futex`], [`futex::SleepFlag`] | a word that threads sleep on, of one process or of several |
 //! | [`Parker`], [`Event`] | one thread's sleep; the threads that wait for one condition |
-//! | [`spin::AdaptiveSpin`], [`spin::SpinScore`] | how long, and whether, to look before sleeping |
+//! | [`spin::AdaptiveSpin`], [`spin::SpinScore`] | how long, and whether, to spin before sleeping |
 //! | [`PerProcess`] | a static that a forked child makes anew |
 //!
 //! A crate that has a loom model takes its atomics, locks and cells from here, and names `loom` itself as

@@ -1,12 +1,12 @@
 //! The mutex and the condition variable of all crates.
 //!
-//! They are the standard library's without poison. A panic is reported where it happens: as an exception in Python, or
-//! as the error of a task. What a mutex guards is whole at every point where its holder can panic, so a second report,
-//! to whoever locks next, would only spread the first. Poison is dropped here and nowhere else.
+//! They are the standard library's, without poison. A panic is reported where it happens: as an exception in Python, or
+//! as the error of a task. Guarded data is whole at every point where its holder can panic, so a second report to the
+//! next thread that locks would only spread the first. Poison is dropped here and nowhere else.
 //!
-//! `parking_lot` would not poison either. It keeps its waiters in a table of the whole process, under locks that a
-//! forked child can find taken for ever by a thread that it does not have. These have all their state in their own
-//! words, so [`PerProcess`](crate::PerProcess) gives a child fresh ones.
+//! `parking_lot` would not poison either. But it keeps its waiters in one table for the process, under locks that a
+//! forked child can find taken for ever by a thread that does not exist in the child. These mutexes have all their
+//! state in their own words, so [`PerProcess`](crate::PerProcess) gives a child fresh ones.
 
 #![allow(clippy::disallowed_types, reason = "the one place that may name the standard library's locks")]
 
@@ -25,25 +25,25 @@ pub use imp::MutexGuard;
 pub struct Mutex<T>(imp::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// An unlocked one.
+    /// An unlocked mutex.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Self(imp::Mutex::new(value))
     }
 
-    /// An unlocked one.
+    /// An unlocked mutex.
     #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self(imp::Mutex::new(value))
     }
 
-    /// Locks; waits while another thread has it.
+    /// Locks; waits while another thread holds the mutex.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks unless another thread has it.
+    /// Locks unless another thread holds the mutex.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -53,7 +53,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// The content; the borrow says that nobody else has it.
+    /// The content; the exclusive borrow proves that no other thread holds the mutex.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,13 +69,13 @@ impl<T> Mutex<T> {
 pub struct Condvar(imp::Condvar);
 
 impl Condvar {
-    /// One that nobody waits on.
+    /// A condition variable without waiters.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self(imp::Condvar::new())
     }
 
-    /// One that nobody waits on.
+    /// A condition variable without waiters.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self(imp::Condvar::new())
@@ -86,7 +86,7 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`wait`](Self::wait), for no longer than this; true says that the time was up.
+    /// As [`wait`](Self::wait), for at most this long; also returns whether the time was up.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -96,13 +96,13 @@ impl Condvar {
         (guard, result.timed_out())
     }
 
-    /// Wakes one that waits, if any does.
+    /// Wakes one waiting thread, if there is one.
     #[inline]
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiting threads.
     #[inline]
     pub fn notify_all(&self) {
         self.0.notify_all();

@@ -1,7 +1,7 @@
-//! One thread's sleep: it lasts until somebody leaves a token.
+//! One thread's sleep: it lasts until another thread leaves a token.
 //!
-//! `std::thread::park` would do, but for its token, which belongs to the thread: a job that parks for reasons of its
-//! own must not lose a token to us.
+//! `std::thread::park` will not do, because its token belongs to the thread: a job that parks for reasons of its own
+//! must not lose a token to us.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +13,26 @@ const EMPTY: u32 = 0;
 const TOKEN: u32 = 1;
 const PARKED: u32 = u32::MAX;
 
-/// Where one thread sleeps, and others leave a token for it.
+/// Where one thread sleeps and other threads leave a token for it.
 #[derive(Debug)]
 pub struct Parker {
-    /// `EMPTY`, `TOKEN`, or `PARKED` while the owner sleeps or is about to. Release with the token, Acquire with its
-    /// taking: what was done before a wake-up is seen after it.
+    /// `EMPTY`, `TOKEN`, or `PARKED` while the owner sleeps or is about to. Leaving a token is Release and taking it is
+    /// Acquire: the woken thread sees what was done before the wake-up.
     word: Futex,
 }
 
 impl Parker {
-    /// One without a token.
+    /// A parker without a token.
     pub fn new() -> Self {
         Self { word: Futex::new(EMPTY) }
     }
 
-    /// The calling thread's own.
+    /// The calling thread's own parker.
     pub fn current() -> Arc<Self> {
         #[cfg(not(loom))]
         {
             thread_local!(static CURRENT: Arc<Parker> = Arc::new(Parker::new()));
-            // A thread that is being torn down has lost its own; a new one serves as well.
+            // A thread that is being torn down has lost its own parker; a new one serves as well.
             CURRENT.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Self::new()))
         }
         #[cfg(loom)]

@@ -1,8 +1,8 @@
 //! Statics that a forked child makes anew.
 //!
-//! In a child of `fork` only one thread is left, and whatever lock another held stays taken for ever; and what the
-//! parent owns must not be given out by two processes. So a child does not touch its parent's value but makes its own.
-//! The old one is never freed: the parent's references to it are valid in the child, too.
+//! In a child of `fork` only one thread is left, so a lock that another thread held stays taken for ever; and two
+//! processes must not hand out what the parent owns. So a child does not touch its parent's value but makes its own.
+//! The old value is never freed, so the parent's references to it stay valid in the child.
 
 use std::convert::Infallible;
 use std::ptr;
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ropewalk_os::process;
 
-/// A value of each process, made at its first use there.
+/// A value that each process makes at its first use.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
-    /// Null, or from `Box::into_raw`: the fork generation that it was made in, and the value. Replaced by whoever
-    /// finds it missing or inherited; Release and Acquire carry the value's contents.
+    /// Null, or from `Box::into_raw`: the fork generation that it was made in, and the value. Replaced by the thread
+    /// that finds it missing or inherited; Release and Acquire publish the value's contents.
     current: AtomicPtr<(u64, T)>,
 }
 
@@ -31,7 +31,7 @@ impl<T: Sync> PerProcess<T> {
     }
 
     /// The value of this process, made by the first thread that asks. Threads that ask at the same time may each make
-    /// one; all get the same, and the others are dropped.
+    /// one; all get the same value, and the others are dropped.
     #[inline]
     pub fn get(&self, make: impl FnOnce() -> T) -> &'static T {
         match self.get_or_try(|| Ok::<T, Infallible>(make())) {
@@ -39,11 +39,11 @@ impl<T: Sync> PerProcess<T> {
         }
     }
 
-    /// As [`get`](Self::get) with a value whose making may fail; the next call tries again.
+    /// As [`get`](Self::get), for a value whose construction may fail; the next call tries again.
     ///
     /// # Errors
     ///
-    /// What `make` gives.
+    /// The error of `make`.
     pub fn get_or_try<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
         let generation = process::fork_generation();
         let found = match self.of(generation) {
@@ -52,11 +52,11 @@ impl<T: Sync> PerProcess<T> {
         };
         let fresh = Box::into_raw(Box::new((generation, make()?)));
         match self.current.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: it is published now, and never freed.
+            // SAFETY: the value is published now, and never freed.
             Ok(_) => Ok(unsafe { &(*fresh).1 }),
             Err(other) => {
-                // SAFETY: ours was not published, so it is ours to free. Another thread of this process has published
-                // `other`, which is not null and never freed.
+                // SAFETY: `fresh` was not published, so this thread owns and frees it. Another thread of this process
+                // has published `other`, which is not null and never freed.
                 unsafe {
                     drop(Box::from_raw(fresh));
                     Ok(&(*other).1)
@@ -65,10 +65,10 @@ impl<T: Sync> PerProcess<T> {
         }
     }
 
-    /// The value of this generation, or what stands in its place.
+    /// The value of this generation, or the pointer that stands in its place.
     fn of(&self, generation: u64) -> Result<&'static T, *mut (u64, T)> {
         let found = self.current.load(Ordering::Acquire);
-        // SAFETY: it is null or was published by `get_or_try`, and what was published is neither freed nor changed.
+        // SAFETY: the pointer is null or was published by `get_or_try`; a published value is neither freed nor changed.
         match unsafe { found.as_ref() } {
             Some((made_in, value)) if *made_in == generation => Ok(value),
             _ => Err(found),

@@ -1,8 +1,8 @@
-//! How long to look before sleeping, and whether to look at all.
+//! How long to spin before sleeping, and whether to spin at all.
 //!
-//! Waking a core costs tens of microseconds, looking again costs nothing but the core. So a waiter looks for a moment
-//! first. [`AdaptiveSpin`] belongs to one waiter and learns for how long looking pays; [`SpinScore`] belongs to all
-//! waiters of one thing, whose looks have a fixed length, and learns whether looking pays.
+//! Waking a core costs tens of microseconds; checking again costs nothing but the core. So a waiter spins for a moment
+//! first. [`AdaptiveSpin`] belongs to one waiter and learns for how long spinning pays. [`SpinScore`] belongs to all
+//! waiters of one thing, which spin for a fixed time, and learns whether spinning pays.
 //!
 //! Source: the idea is that of adaptive mutexes; Karlin, Li, Manasse, Owicki, "Empirical studies of competitive
 //! spinning for a shared-memory multiprocessor" (SOSP 1991).
@@ -16,16 +16,16 @@ pub use score::SpinScore;
 
 const LEAST: Duration = Duration::from_micros(2);
 const MOST: Duration = Duration::from_micros(50);
-/// After so many failures in a row one full try is made: what did not pay before may pay now.
+/// After this many failures in a row the next spin has its full length: what did not pay before may pay now.
 const PROBE_EVERY: u32 = 8;
-/// Looks between two glances at the clock.
+/// Checks between two readings of the clock.
 const LOOKS: u32 = 16;
 
-/// Looks before it is assumed that the thread that is waited for has lost its core.
+/// Checks after which [`until`] assumes that the other thread has lost its core.
 const PROMPT: u32 = 64;
 
-/// Looks until `ready`, which takes another thread a few instructions. If it takes longer, that thread has lost its
-/// core, and the caller offers its own between two looks.
+/// Spins until `ready`, which another thread makes true within a few instructions. If it takes longer, that thread has
+/// lost its core, and the caller yields its own between two checks.
 #[inline]
 pub fn until(mut ready: impl FnMut() -> bool) {
     let mut looks = 0;
@@ -39,20 +39,20 @@ pub fn until(mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Cores that this process may use, asked once: the answer is read from files.
+/// Cores that this process may use. The number is read once, because it comes from files.
 #[inline]
 pub fn usable_cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(ropewalk_os::cpu::usable_cores)
 }
 
-/// Whether what a waiter waits for can be done on another core meanwhile.
+/// Whether another core can do the work that a waiter waits for.
 #[inline]
 pub fn has_other_cores() -> bool {
     usable_cores() > 1
 }
 
-/// A waiter's memory of how long looking has paid.
+/// A waiter's memory of how long spinning has paid.
 #[derive(Debug)]
 pub struct AdaptiveSpin {
     most: Duration,
@@ -67,23 +67,24 @@ impl Default for AdaptiveSpin {
 }
 
 impl AdaptiveSpin {
-    /// Looks for 50 µs at most, which is about what it costs to be woken.
+    /// Spins for 50 µs at most, which is about the cost of a wake-up.
     pub const fn new() -> Self {
         Self::up_to(MOST)
     }
 
-    /// Looks for this long at most. Starts out patient.
+    /// Spins for this long at most. The first spin has its full length.
     pub const fn up_to(most: Duration) -> Self {
         Self { most, budget: most, failures: 0 }
     }
 
-    /// How long the next try may take.
+    /// How long the next spin may take.
     fn patience(&self) -> Duration {
         let probe = self.failures > 0 && self.failures.is_multiple_of(PROBE_EVERY);
         if probe { self.most } else { self.budget }
     }
 
-    /// It became ready. The clock is read only where there is something to learn: this time is in every round trip.
+    /// Learns from a success. It reads the clock only where there is something to learn, because this time is part of
+    /// every round trip.
     fn paid(&mut self, start: Instant) {
         self.failures = 0;
         if self.budget < self.most {
@@ -91,8 +92,8 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Looks until `ready`, at most for what has paid lately and only while `may_spin`; true if it became ready. It
-    /// does not yield: on a busy machine its core would be away for milliseconds.
+    /// Spins until `ready`, at most for as long as has paid lately, and only while `may_spin`; returns whether it
+    /// became ready. It does not yield: on a busy machine it would lose its core for milliseconds.
     pub fn spin(&mut self, may_spin: impl Fn() -> bool, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;
@@ -111,7 +112,7 @@ impl AdaptiveSpin {
                 }
             }
             if !may_spin() {
-                // The core was wanted; that says nothing about how long looking would have taken.
+                // Other work needs the core; that says nothing about how long spinning would have taken.
                 return false;
             }
             if start.elapsed() > budget {

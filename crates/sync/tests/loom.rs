@@ -19,7 +19,7 @@ fn a_token_ends_a_sleep_and_carries_what_was_written() {
         let written = Arc::new(TurnCell::new(0));
         let (waker, cell) = (Arc::clone(&parker), Arc::clone(&written));
         let thread = thread::spawn(move || {
-            // SAFETY: the owner looks only after it has taken the token, which is left after this.
+            // SAFETY: the owner reads only after it has taken the token, which this thread leaves after the write.
             unsafe { cell.with(|number| *number = 7) };
             waker.unpark();
         });
@@ -42,14 +42,14 @@ fn two_tokens_end_a_sleep_each_or_are_one() {
         for waker in wakers {
             waker.join().expect("no panic");
         }
-        // Whatever the second token has become, the next one is not lost.
+        // Whether or not the second token was merged with the first, the next one is not lost.
         parker.unpark();
         parker.park(None);
     });
 }
 
 #[test]
-fn an_event_wakes_all_who_wait() {
+fn an_event_wakes_all_waiting_threads() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {

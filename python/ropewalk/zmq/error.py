@@ -78,7 +78,7 @@ class ContextTerminated(ZMQError):
 
 
 class Again(ZMQError):
-    """The operation would have to wait, and may not, or has waited long enough: `EAGAIN`."""
+    """The operation would have to wait but may not, or its timeout has passed: `EAGAIN`."""
 
     code = "RW-ZMQ-AGAIN"
     remedy = "Try again later, poll the socket first, or raise `SNDTIMEO` or `RCVTIMEO`."

@@ -10,7 +10,7 @@ use super::{Worker, WorkerPool};
 
 thread_local!(static CURRENT: RefCell<Option<Rc<Worker>>> = const { RefCell::new(None) });
 
-/// The worker that the calling thread is, of whatever pool.
+/// The worker that the calling thread is, of any pool.
 pub(crate) fn worker() -> Option<Rc<Worker>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
@@ -30,8 +30,8 @@ pub(super) fn be(worker: &Rc<Worker>, act: impl FnOnce()) {
     CURRENT.set(None);
 }
 
-/// Waits for an event whose notifier makes `ready` true; false if the deadline passed before. A worker that may runs
-/// other jobs meanwhile.
+/// Waits for an event until `ready`; false if the deadline passed before. A worker that may do so runs other jobs
+/// meanwhile.
 pub(crate) fn wait_for(event: &Event, deadline: Option<Instant>, ready: &dyn Fn() -> bool) -> bool {
     match worker() {
         Some(worker) if worker.helps() => worker.help_until(event, deadline, ready),

@@ -23,7 +23,7 @@ pub(super) fn steal(mut attempt: impl FnMut() -> Steal<Work>) -> Option<Work> {
 }
 
 fn take(queue: &Injector<Work>) -> Option<Work> {
-    // Two loads, where an attempt to steal would fence.
+    // The check is two loads; an attempt to steal would cost a fence.
     if queue.is_empty() { None } else { steal(|| queue.steal()) }
 }
 

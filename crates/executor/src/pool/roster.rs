@@ -1,4 +1,4 @@
-//! Who works: threads come, retire and end.
+//! The roster of workers: their threads start, retire and end.
 
 use std::io;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::WorkerPool;
 use super::worker::Worker;
 
 pub(super) struct Roster {
-    /// Workers that live. Changed under the lock, read without by those who can do with an older number.
+    /// Live workers. Changed under the lock; read without it where an older number will do.
     live: AtomicUsize,
-    /// Slots that have ever had a worker: the first so many. Release after the slot is set up.
+    /// The number of slots that have ever had a worker; they are the first ones. Release after the slot is set up.
     used: AtomicUsize,
     failed_starts: AtomicU64,
     places: Mutex<Places>,
@@ -24,8 +24,8 @@ struct Places {
     free: Vec<usize>,
     /// By slot.
     threads: Vec<Option<JoinHandle<()>>>,
-    /// A worker has ended with its pool: everything is over. A producer whose job was run before it came to
-    /// look for helpers would start one for nothing.
+    /// A worker has ended with its pool: all jobs have ended. Without this flag, a producer whose job ran before it
+    /// looked for helpers would start a worker needlessly.
     over: bool,
 }
 
@@ -51,7 +51,7 @@ impl Roster {
         self.failed_starts.load(Ordering::Relaxed)
     }
 
-    /// Starts a worker, unless there are enough or one is on its way that will do.
+    /// Starts a worker, unless there are enough or one is being started already.
     pub(super) fn add(&self, core: &Arc<WorkerPool>) -> io::Result<()> {
         let mut places = self.places.lock();
         let live = self.live.load(Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl Roster {
         }
     }
 
-    /// Lets the worker of a slot go if there are more than the pool must have.
+    /// Retires the worker of a slot if the pool has more than its minimum.
     pub(super) fn retire(&self, core: &WorkerPool, at: usize) -> bool {
         let mut places = self.places.lock();
         let live = self.live.load(Ordering::Relaxed);

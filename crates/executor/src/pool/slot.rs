@@ -1,4 +1,4 @@
-//! A worker's place in its pool: what others may see of it. It outlives the worker.
+//! A worker's slot in its pool: the data that other threads may read. The slot outlives the worker.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::ledger::Tally;
 use crate::statistics::WorkerStatistics;
 use crate::work::{Label, Work};
 
-/// Alone on its cache lines: its worker writes to it with every job.
+/// It has cache lines to itself, because its worker writes to it with every job.
 #[repr(align(128))]
 pub(super) struct Slot {
     pub(super) tally: Tally,
@@ -23,11 +23,11 @@ pub(super) struct Slot {
     label: AtomicPtr<()>,
     /// Made with the first worker.
     stealer: OnceLock<Stealer<Work>>,
-    /// The deque, while no worker has it.
+    /// The deque, while no worker owns it.
     deque: Mutex<Option<Deque<Work>>>,
 }
 
-/// Written by one worker, read by anybody.
+/// A counter that one worker writes and any thread reads.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -76,7 +76,7 @@ impl Slot {
         self.stealer().is_some_and(|stealer| !stealer.is_empty())
     }
 
-    /// Shows what runs; gives what was shown before.
+    /// Publishes the running job's label; returns the previous one.
     pub(super) fn show(&self, label: Option<Label>) -> Option<Label> {
         let before = self.shown();
         let shown = label.map_or(std::ptr::null_mut(), |label| label as *mut ());
@@ -86,7 +86,7 @@ impl Slot {
 
     fn shown(&self) -> Option<Label> {
         let shown = self.label.load(Ordering::Relaxed);
-        // SAFETY: it is null, which `None` of a function pointer is, too, or `show` made it of a `Label`.
+        // SAFETY: the pointer is null, which is `None` of a function pointer, or `show` made it of a `Label`.
         unsafe { std::mem::transmute::<*mut (), Option<Label>>(shown) }
     }
 

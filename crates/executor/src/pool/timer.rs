@@ -1,4 +1,4 @@
-//! The thread that keeps the time: it hands delayed jobs in when they are due, and never before.
+//! The timer thread: it hands delayed jobs in when they are due, and never before.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ pub(super) struct Timer {
     state: Mutex<Schedule>,
     /// The first job has changed, or the pool has been closed.
     changed: Condvar,
-    /// Jobs kept, for those who only want the number: a forked child must not lock.
+    /// The number of delayed jobs, readable without the lock: a forked child must not lock.
     len: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ impl Timer {
         Self { state: Mutex::new(state), changed: Condvar::new(), len: AtomicUsize::new(0) }
     }
 
-    /// Starts the thread, if that has not been done: most pools never need it.
+    /// Starts the thread if it does not run: most pools never need it.
     pub(super) fn start(&self, core: &Arc<WorkerPool>) -> io::Result<()> {
         let mut state = self.state.lock();
         if !state.started {
@@ -71,9 +71,9 @@ impl Timer {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Makes the thread look again.
+    /// Makes the thread check again.
     pub(super) fn poke(&self) {
-        // Under the lock: between its look and its sleep the thread has it.
+        // Under the lock: the thread holds it between its check and its sleep.
         let _state = self.state.lock();
         self.changed.notify_one();
     }

@@ -1,4 +1,4 @@
-//! A worker: which job is next, how it is run, and what is done when there is none.
+//! A worker: how it chooses and runs its next job, and what it does when there is none.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -19,19 +19,19 @@ use crate::sleep::Slept;
 use crate::task::Outcome;
 use crate::work::{Context, Label, Ran, Work};
 
-/// A worker that has started so many jobs of other priorities looks at the low ones first.
+/// After this many jobs of other priorities a worker checks the low ones first.
 const LOW_AFTER: u32 = 60;
-/// On every so many looks a worker fetches from outside before it looks at its own deque. A prime, so that it
-/// does not fall into step with jobs that come in rounds.
+/// Once in this many searches a worker fetches from outside before it checks its own deque. A prime, so that it does
+/// not fall into step with jobs that come in rounds.
 const FETCH_EVERY: u32 = 61;
 
-/// A worker looks for its next job no longer before it sleeps. In this time a caller that has got one result may come
-/// with its next job.
+/// The longest time that a worker spins for its next job before it sleeps. In this time a caller that has got one
+/// result may hand in its next job.
 const PATIENT_FOR: Duration = Duration::from_micros(50);
 
-/// Joins within joins in which a worker runs other jobs. Beyond that it blocks: each takes its part of the stack.
+/// The nested joins in which a worker runs other jobs. Beyond that it blocks, because each takes its part of the stack.
 const HELP_DEPTH: u32 = 64;
-/// On every so many looks a searcher looks at other workers' deques, too.
+/// Once in this many checks a searcher checks other workers' deques, too.
 const ROB_EVERY: u32 = 8;
 
 pub(crate) struct Worker {
@@ -41,10 +41,10 @@ pub(crate) struct Worker {
     seat: Seat,
     looks: Cell<u32>,
     since_low: Cell<u32>,
-    /// Whom it robbed last.
+    /// The slot that the worker stole from last.
     victim: Cell<usize>,
     patience: RefCell<AdaptiveSpin>,
-    /// Joins within joins.
+    /// Nested joins.
     depth: Cell<u32>,
 }
 
@@ -56,7 +56,7 @@ enum Rest {
 }
 
 impl Worker {
-    /// A worker's life. It is counted as a searcher by whoever starts it.
+    /// A worker's life. The thread that starts it has counted it as a searcher.
     pub(super) fn main(core: Arc<WorkerPool>, at: usize) {
         let deque = core.slots[at].move_in();
         let worker = Rc::new(Self {
@@ -73,7 +73,7 @@ impl Worker {
         let mut retired = false;
         current::be(&worker, || retired = worker.work());
         worker.leave_search();
-        // Nobody has another reference: those that `current` gives out end with the jobs.
+        // There is no other reference: those that `current` gives out end with the jobs.
         let Some(Self { core, deque, .. }) = Rc::into_inner(worker) else { return };
         core.slots[at].move_out(deque);
         if retired {
@@ -84,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// Works until there is no more to do; true if it retired before its pool ended.
+    /// Works until there is no more to do; returns whether it retired before its pool ended.
     fn work(&self) -> bool {
         loop {
             while let Some(work) = self.next() {
@@ -139,7 +139,7 @@ impl Worker {
         self.deque.pop().or_else(|| self.core.queues.normal(&self.deque)).or_else(|| self.rob())
     }
 
-    /// Takes half of another worker's deque, beginning with whom that worked last time.
+    /// Steals half of another worker's deque, beginning with the last victim.
     fn rob(&self) -> Option<Work> {
         let slots = self.core.used();
         let from = self.victim.get();
@@ -171,12 +171,12 @@ impl Worker {
         self.slot().tally.end();
     }
 
-    /// Shows, contains and counts the run of a job.
+    /// Publishes, contains and counts the run of a job.
     fn observed(&self, label: Label, run: impl FnOnce() -> Ran) {
         let slot = self.slot();
         let before = slot.show(Some(label));
         let mut ran = Ran::Done;
-        // Jobs contain their own panics; this is for what they drop: results that nobody takes, and captures.
+        // Jobs contain their own panics; this is for the destructors of captures and of results that nothing takes.
         let whole = contain(|| ran = run());
         slot.show(before);
         if ran != Ran::Skipped {
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Ceases to be a searcher; if it was the last, sees to what producers have left to it.
+    /// Ceases to be a searcher; the last one takes care of the jobs that producers have left to it.
     fn leave_search(&self) {
         if self.seat.leave_search(&self.core.sleep)
             && (!self.deque.is_empty() || self.core.has_work_beside(self.at))
@@ -196,7 +196,7 @@ impl Worker {
         }
     }
 
-    /// Looks for a while, then sleeps.
+    /// Spins for a while, then sleeps.
     fn rest(&self) -> Rest {
         let core = &*self.core;
         if !core.ledger.closed()
@@ -219,8 +219,8 @@ impl Worker {
         Rest::LookAgain
     }
 
-    /// Looks for a job until there is one, or `ready`, or patience ends. Most looks are at the shared queues
-    /// only: those at another worker's deque cost a fence each.
+    /// Spins for a job until there is one, or `ready`, or the spin's time ends. Most checks are of the shared queues
+    /// only: a check of another worker's deque costs a fence.
     fn look_out(&self, ready: impl Fn() -> bool) -> Option<Work> {
         let (mut found, mut looks) = (None, 0_u32);
         self.patience.borrow_mut().spin(has_other_cores, || {
@@ -241,8 +241,8 @@ impl Worker {
         slept
     }
 
-    /// Runs other jobs until `ready`, and sleeps when there are none; false if the deadline passed before.
-    /// Whoever makes `ready` true notifies the event.
+    /// Runs other jobs until `ready`, and sleeps when there are none; false if the deadline passed before. The thread
+    /// that makes `ready` true notifies the event.
     pub(crate) fn help_until(
         &self,
         event: &Event,
@@ -273,12 +273,12 @@ impl Worker {
         }
     }
 
-    /// Whether it runs other jobs while it waits.
+    /// Whether the worker runs other jobs while it waits.
     pub(crate) fn helps(&self) -> bool {
         self.core.size.helps
     }
 
-    /// Waits for a task: runs it if it may, else helps, else blocks.
+    /// Waits for a task: runs it if it may, else runs others if it may, else blocks.
     pub(crate) fn wait_for_task<T>(
         &self,
         task: &(impl Outcome<T> + ?Sized),

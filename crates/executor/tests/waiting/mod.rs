@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ropewalk_executor::{Config, Executor, FixedExecutor, Submit};
 use ropewalk_sync::{Condvar, Mutex};
 
-/// Longer than anything here takes on a machine that does other things, too.
+/// Longer than anything here takes, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// Looks until it holds.
@@ -29,7 +29,7 @@ pub(crate) fn fixed(workers: usize) -> FixedExecutor {
     FixedExecutor::new(workers, Config::named("test")).expect("threads")
 }
 
-/// What adds one when it is run.
+/// A closure that adds one when it runs.
 pub(crate) fn counting(count: &Arc<AtomicUsize>) -> impl FnOnce() + Send + use<> {
     let count = Arc::clone(count);
     move || {
@@ -37,11 +37,11 @@ pub(crate) fn counting(count: &Arc<AtomicUsize>) -> impl FnOnce() + Send + use<>
     }
 }
 
-/// A door that jobs wait behind.
+/// A latch that jobs wait for.
 #[derive(Clone, Default)]
-pub(crate) struct Door(Arc<(Mutex<(bool, usize)>, Condvar)>);
+pub(crate) struct Latch(Arc<(Mutex<(bool, usize)>, Condvar)>);
 
-impl Door {
+impl Latch {
     /// Waits until it is open.
     pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
@@ -63,11 +63,11 @@ impl Door {
     }
 }
 
-impl Door {
-    /// Makes one worker of the executor wait behind it, and returns when it does.
+impl Latch {
+    /// Makes one worker of the executor wait for it, and returns when it does.
     pub(crate) fn hold(&self, executor: &(impl Executor + ?Sized)) {
-        let (door, before) = (self.clone(), self.waiting());
-        executor.submit(move || door.pass()).expect("accepted").detach();
+        let (latch, before) = (self.clone(), self.waiting());
+        executor.submit(move || latch.pass()).expect("accepted").detach();
         eventually("the worker waits", || self.waiting() > before);
     }
 }

@@ -15,7 +15,7 @@ use crate::check;
 pub enum UnixName {
     /// A file.
     Path(PathBuf),
-    /// A name that is no file, and ends with its last user.
+    /// A name that is no file, and that disappears with its last socket.
     Abstract(Vec<u8>),
 }
 
@@ -24,14 +24,14 @@ impl UnixName {
     pub const MOST: usize = size_of::<libc::sockaddr_un>() - offset_of!(libc::sockaddr_un, sun_path) - 1;
 }
 
-/// Where an end of a connection is.
+/// The address of one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// On a network.
     Inet(SocketAddr),
     /// Within this host.
     Unix(UnixName),
-    /// Within this host, and without a name, as most that connect are.
+    /// Within this host and without a name, as most connecting sockets are.
     Unnamed,
 }
 
@@ -56,8 +56,7 @@ impl Raw {
 
     fn of<T>(value: T) -> Self {
         const { assert!(size_of::<T>() <= size_of::<libc::sockaddr_storage>()) };
-        // SAFETY: zeros are an address of no family; there is room for the value, and its alignment is no
-        // more than that of the storage, which is made for any address.
+        // SAFETY: zeros are an address of no family; the storage has room and alignment for any address.
         unsafe {
             let mut storage: libc::sockaddr_storage = zeroed();
             (&raw mut storage).cast::<T>().write(value);
@@ -84,7 +83,7 @@ impl Raw {
             *to = from as libc::c_char;
         }
         let mut made = Self::of(raw);
-        // An abstract name is as long as is said; a path ends with a zero too.
+        // An abstract name has the given length; a path also ends with a zero byte.
         made.length = offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1;
         Ok(made)
     }
@@ -117,9 +116,9 @@ impl From<SocketAddr> for Raw {
 
 /// # Safety
 ///
-/// At `pointer` is an address of the family it says, as long as that family's.
+/// `pointer` is to an address of the family that its header names, with the length of that family.
 unsafe fn inet(pointer: *const libc::sockaddr) -> Option<SocketAddr> {
-    // SAFETY: the caller's; each branch reads what its family has.
+    // SAFETY: the caller guarantees the family; each branch reads the fields of its own family.
     unsafe {
         match libc::c_int::from((*pointer).sa_family) {
             libc::AF_INET => {
@@ -150,7 +149,7 @@ fn ask(
         check(call(fd.as_raw_fd(), (&raw mut storage).cast(), &raw mut length))?;
         storage
     };
-    // SAFETY: the kernel has written an address of the family it says.
+    // SAFETY: the kernel has written an address and its family.
     if let Some(address) = unsafe { inet((&raw const storage).cast()) } {
         return Ok(Address::Inet(address));
     }
@@ -175,7 +174,7 @@ fn ask(
 ///
 /// # Errors
 ///
-/// For what is no socket, or one of another family.
+/// If the descriptor is no socket, or a socket of another family.
 pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<Address> {
     ask(fd, libc::getsockname)
 }
@@ -193,14 +192,14 @@ fn no_device() -> io::Error {
     io::Error::from_raw_os_error(libc::ENODEV)
 }
 
-/// The number of an interface, which is the scope of addresses that hold on its link only.
+/// The number of an interface, which is the scope of link-local addresses.
 ///
 /// # Errors
 ///
 /// `ENODEV` if there is no such interface.
 pub fn interface_index(name: &str) -> io::Result<u32> {
     let name = CString::new(name).map_err(|_| no_device())?;
-    // SAFETY: a string with its zero.
+    // SAFETY: a C string that ends with a zero byte.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
         0 => Err(no_device()),
         index => Ok(index),
@@ -215,13 +214,13 @@ pub fn interface_index(name: &str) -> io::Result<u32> {
 /// `ENODEV` if there is no such interface or it has no such address.
 pub fn interface_address(name: &str, ipv6: bool) -> io::Result<SocketAddr> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: room for the list's head, which is freed below.
+    // SAFETY: a live pointer for the list's head; the list is freed below.
     check(unsafe { libc::getifaddrs(&raw mut list) })?;
     let (mut four, mut six) = (None, None);
     let mut at = list;
     while !at.is_null() {
-        // SAFETY: a link of the list, which lives until it is freed; its name is a string, its address null
-        // or as long as its family says.
+        // SAFETY: a node of the list, which lives until `freeifaddrs`; its name is a C string, its address null or as
+        // long as its family requires.
         unsafe {
             let link = &*at;
             at = link.ifa_next;
@@ -235,7 +234,7 @@ pub fn interface_address(name: &str, ipv6: bool) -> io::Result<SocketAddr> {
             }
         }
     }
-    // SAFETY: what getifaddrs made, once.
+    // SAFETY: the list that getifaddrs made, freed once.
     unsafe { libc::freeifaddrs(list) };
     six.or(four).ok_or_else(no_device)
 }

@@ -1,4 +1,4 @@
-//! What a socket is told, and what it tells of its peer.
+//! The options of a socket, and what it reports about its peer.
 
 use std::io;
 use std::mem::size_of;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::check;
 
-/// How TCP sockets are made; `None` leaves the system's.
+/// The options of TCP sockets; `None` keeps the system's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
     /// An IPv6 socket speaks IPv4 too.
@@ -35,7 +35,7 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// What must be set before an address is bound or connected.
+    /// Sets the options that must precede `bind` and `connect`.
     pub(super) fn prepare(&self, fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
         if ipv6 {
             set(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, libc::c_int::from(!self.dual_stack))?;
@@ -52,15 +52,14 @@ impl TcpOptions {
         set_buffers(fd, self.send_buffer, self.receive_buffer)
     }
 
-    /// What a connection is set to; a connected socket has it already, an accepted one needs it.
+    /// Sets the options of a connection; a socket that connected has them already, an accepted one needs them.
     ///
-    /// It sends small packets at once. Of the rest, what a connection inherits from its listener is not
-    /// repeated, except the type of service and the priority, which it may take from its first packet
-    /// instead.
+    /// The connection sends small packets at once. Options that it inherits from its listener are not set again, except
+    /// the type of service and the priority, which the kernel may take from the first packet instead.
     ///
     /// # Errors
     ///
-    /// What an option was refused with.
+    /// The kernel's error if it refuses an option.
     pub fn tune(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         set_nodelay(fd, true)?;
         set_keepalive(
@@ -83,7 +82,7 @@ impl TcpOptions {
     }
 }
 
-/// Who is at the other end of a connection within this host.
+/// The process at the other end of a connection within this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The process that connected, or listened.
@@ -95,7 +94,7 @@ pub struct Credentials {
 }
 
 fn set_bytes(fd: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: live bytes, as many as said; the kernel checks the numbers.
+    // SAFETY: live bytes with their length; the kernel checks the numbers.
     check(unsafe {
         libc::setsockopt(fd.as_raw_fd(), level, option, value.as_ptr().cast(), value.len() as libc::socklen_t)
     })
@@ -106,7 +105,7 @@ fn set(fd: BorrowedFd<'_>, level: i32, option: i32, value: libc::c_int) -> io::R
     set_bytes(fd, level, option, &value.to_ne_bytes())
 }
 
-/// A number for the kernel, which knows no larger ones.
+/// A number as the kernel takes it; larger ones become its largest.
 fn number(value: u32) -> libc::c_int {
     libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX)
 }
@@ -119,7 +118,7 @@ pub(super) fn set_reuse_address(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// For what is not TCP.
+/// If the socket is not TCP.
 pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, libc::c_int::from(on))
 }
@@ -131,7 +130,7 @@ pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// For a number that the kernel refuses: 0, or too large.
+/// If the kernel refuses a number: 0, or one that is too large.
 pub fn set_keepalive(
     fd: BorrowedFd<'_>,
     on: Option<bool>,
@@ -157,7 +156,7 @@ pub fn set_keepalive(
 ///
 /// # Errors
 ///
-/// For what is neither.
+/// If the socket is neither.
 pub fn set_tos(fd: BorrowedFd<'_>, tos: u32) -> io::Result<()> {
     set(fd, libc::IPPROTO_IP, libc::IP_TOS, number(tos))?;
     match set(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, number(tos)) {
@@ -167,7 +166,7 @@ pub fn set_tos(fd: BorrowedFd<'_>, tos: u32) -> io::Result<()> {
     }
 }
 
-/// The priority of packets; above 6 it is a privilege.
+/// The priority of packets; above 6 it needs a privilege.
 ///
 /// # Errors
 ///
@@ -176,11 +175,11 @@ pub fn set_priority(fd: BorrowedFd<'_>, priority: u32) -> io::Result<()> {
     set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, number(priority))
 }
 
-/// The kernel's buffers, in bytes; it doubles what it is told, and has a limit.
+/// The kernel's buffers, in bytes; the kernel doubles the number, and has a limit.
 ///
 /// # Errors
 ///
-/// For what is not a socket.
+/// If the descriptor is not a socket.
 pub fn set_buffers(fd: BorrowedFd<'_>, send: Option<u32>, receive: Option<u32>) -> io::Result<()> {
     if let Some(bytes) = send {
         set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, number(bytes))?;
@@ -195,26 +194,26 @@ pub fn set_buffers(fd: BorrowedFd<'_>, send: Option<u32>, receive: Option<u32>) 
 ///
 /// # Errors
 ///
-/// For an unknown one; `PermissionDenied` where it is a privilege.
+/// For an unknown interface; `PermissionDenied` where this needs a privilege.
 pub fn bind_to_device(fd: BorrowedFd<'_>, device: &[u8]) -> io::Result<()> {
     set_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device)
 }
 
-/// How long sent data may stay unacknowledged until the connection is given up; zero is the system's choice.
+/// How long sent data may stay unacknowledged until the connection is given up; zero means the system's default.
 ///
 /// # Errors
 ///
-/// For what is not TCP.
+/// If the socket is not TCP.
 pub fn set_user_timeout(fd: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
     let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
     set(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, number(millis))
 }
 
-/// What happened to a connection since this was asked last: how a connect ended, for one.
+/// The connection's error since the last call: how a connect ended, for instance.
 ///
 /// # Errors
 ///
-/// What it died of.
+/// The error that ended the connection.
 pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
     match get::<libc::c_int>(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
         0 => Ok(()),
@@ -222,14 +221,14 @@ pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Whether the peer has ended its side and everything it sent was received. Nothing is taken.
+/// Whether the peer has ended its side and everything it sent was received. This takes no bytes.
 ///
-/// A connection that died of something is not at its end: a receive says what it was.
+/// A connection that an error ended is not at its end: a receive reports the error.
 pub fn is_at_end(fd: BorrowedFd<'_>) -> bool {
     peek(fd) == 0
 }
 
-/// Whether there is something to be received, and not the end. Nothing is taken.
+/// Whether there are bytes to receive; false at the end. This takes no bytes.
 pub fn has_bytes(fd: BorrowedFd<'_>) -> bool {
     peek(fd) == 1
 }
@@ -241,17 +240,17 @@ fn peek(fd: BorrowedFd<'_>) -> isize {
     unsafe { libc::recv(fd.as_raw_fd(), (&raw mut byte).cast(), 1, flags) }
 }
 
-/// Who is at the other end of a connection within this host, as the kernel saw them when it was made.
+/// The process at the other end of a connection within this host, as the kernel saw it when the connection was made.
 ///
 /// # Errors
 ///
-/// For what is no such connection.
+/// If the descriptor is no such connection.
 pub fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Credentials> {
     let peer = get::<libc::ucred>(fd, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(Credentials { process: peer.pid, user: peer.uid, group: peer.gid })
 }
 
-/// Plain numbers that any bytes are a value of.
+/// Plain numbers: any bytes are a valid value.
 trait Plain: Copy {}
 impl Plain for libc::c_int {}
 impl Plain for libc::ucred {}

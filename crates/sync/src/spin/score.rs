@@ -1,34 +1,35 @@
-//! Whether the waiters of one thing look for a while before they sleep: as long as that has paid lately. What did not
-//! pay is tried again now and then, ever more seldom.
+//! Whether the waiters of one thing spin before they sleep: they do as long as it has paid lately. If it did not pay,
+//! it is tried again at growing intervals.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Successes are remembered up to this.
+/// The highest score.
 const MOST: u32 = 8;
-/// It begins with so many.
+/// The first score.
 const FIRST: u32 = 4;
-/// After the first failure in a row it is tried again after so many waits, and after twice as many each time.
+/// After the first failure in a row, spinning is tried again after this many waits, and then after twice as many each
+/// time.
 const FIRST_PAUSE: u32 = 64;
 const LONGEST_PAUSE: u32 = 4096;
 
-/// What the waiters have learnt together. They write it in no order: all of it is only a guess.
+/// What the waiters have learnt together. All fields are heuristics, so Relaxed order is enough.
 #[derive(Debug)]
 pub struct SpinScore {
-    /// How well it went; 0 is not to be done.
+    /// Recent successes; at 0 waiters do not spin.
     score: AtomicU32,
-    /// Waits until it is tried again.
+    /// Waits until spinning is tried again.
     left: AtomicU32,
-    /// The last pause.
+    /// The length of the last pause, in waits.
     pause: AtomicU32,
 }
 
 impl SpinScore {
-    /// Begins in hope.
+    /// A score at which waiters spin.
     pub fn new() -> Self {
         Self { score: AtomicU32::new(FIRST), left: AtomicU32::new(0), pause: AtomicU32::new(FIRST_PAUSE) }
     }
 
-    /// Whether to look for a while now. Asked once for each wait.
+    /// Whether to spin now. Called once for each wait.
     #[inline]
     pub fn is_worth_it(&self) -> bool {
         if self.score.load(Ordering::Relaxed) > 0 {
@@ -39,7 +40,7 @@ impl SpinScore {
         left == 0
     }
 
-    /// It was done, and has found something or not.
+    /// Learns from one spin, which found something or not.
     pub fn learn(&self, has_found: bool) {
         let score = self.score.load(Ordering::Relaxed);
         if has_found {
