@@ -56,7 +56,7 @@ pub(crate) trait Outcome<T>: Send + Sync {
     fn may_run_at(&self, home: usize) -> bool;
     /// Runs the task here, if no thread has begun to.
     fn run(&self, context: &dyn Context) -> Ran;
-    fn label(&self) -> Label;
+    fn label(&self) -> &'static Label;
     fn news(&self) -> &Event;
     /// Cancels the task; false if it has started.
     fn cancel(&self) -> bool;
@@ -161,8 +161,8 @@ where
         ran
     }
 
-    fn label(&self) -> Label {
-        type_name::<F>
+    fn label(&self) -> &'static Label {
+        const { &(type_name::<F> as Label) }
     }
 
     fn news(&self) -> &Event {

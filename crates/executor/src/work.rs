@@ -36,7 +36,7 @@ impl Context for Unobserved {
     fn panicked(&self, _job: &'static str, _payload: &(dyn Any + Send)) {}
 }
 
-/// A job's name, as a function: one word, which a worker can publish by one store.
+/// A job's name, as a function: a type's name is no constant.
 pub(crate) type Label = fn() -> &'static str;
 
 /// Something that runs once, or never if it is dropped.
@@ -108,8 +108,8 @@ impl Work {
     }
 
     /// The function that returns the job's name.
-    pub(crate) fn label(&self) -> Label {
-        self.table.name
+    pub(crate) fn label(&self) -> &'static Label {
+        &self.table.name
     }
 
     /// Announces that the job is about to be queued on the pool with this identity: from now on a worker of that pool

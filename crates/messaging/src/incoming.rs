@@ -7,7 +7,6 @@ mod properties;
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use bytes::{Buf, BytesMut};
@@ -152,17 +151,11 @@ impl Incoming {
             // Grows with what has come, never with what a peer says that it will send.
             target.reserve(want.max(target.len().min(self.lacking)));
         }
-        let room = target.spare_capacity_mut();
-        let asked = room.len().min(want.max(READ));
-        let pointer = room.as_mut_ptr().cast::<u8>();
-        debug_assert!(asked <= room.len() && size_of::<MaybeUninit<u8>>() == 1);
-        // SAFETY: the spare capacity may be written, and is at least as long as asked for.
-        let got = unsafe { wire.recv(pointer, asked)? };
+        let asked = (target.capacity() - target.len()).min(want.max(READ));
+        let got = wire.recv(target, asked)?;
         if got == 0 {
             return Ok(Read::End);
         }
-        // SAFETY: so many bytes were written behind the length.
-        unsafe { target.set_len(target.len() + got) };
         self.lacking = self.lacking.saturating_sub(got);
         if got < asked {
             self.full_reads = self.full_reads.saturating_sub(u8::from(got < asked / 4));

@@ -5,6 +5,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bytes::BufMut;
 use ropewalk_os::{socket, stream};
 use ropewalk_shm::channel::pipe::{Ear, End};
 use ropewalk_shm::channel::ring::Corrupt;
@@ -149,8 +150,7 @@ impl ShmLink {
     /// Takes the wake-ups. A peer that says anything else is as good as gone.
     pub(crate) fn take_wake_ups(&mut self) -> PeerSign {
         let mut said = [0; AT_ONCE];
-        // SAFETY: as many bytes as the buffer has.
-        match unsafe { stream::recv(self.fd.as_fd(), said.as_mut_ptr(), AT_ONCE) } {
+        match stream::recv_buf(self.fd.as_fd(), &mut &mut said[..], AT_ONCE) {
             Ok(0) => self.is_over = true,
             Ok(got) => self.is_over |= said[..got].iter().any(|byte| *byte != WAKE_UP),
             Err(error) => self.is_over |= error.kind() != io::ErrorKind::WouldBlock,
@@ -202,13 +202,8 @@ impl ShmLink {
     }
 
     /// As [`Wire::recv`](crate::wire::Wire::recv).
-    ///
-    /// # Safety
-    ///
-    /// `length` bytes at `target` may be written.
-    pub(crate) unsafe fn recv(&mut self, target: *mut u8, length: usize) -> io::Result<usize> {
-        // SAFETY: the caller's.
-        let got = unsafe { self.end.reader.read(target, length) }.map_err(corrupt)?;
+    pub(crate) fn recv(&mut self, target: &mut impl BufMut, most: usize) -> io::Result<usize> {
+        let got = self.end.reader.read(target, most).map_err(corrupt)?;
         if got > 0 {
             if self.end.reader.rings() {
                 self.wake_peer();

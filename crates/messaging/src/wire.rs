@@ -4,6 +4,7 @@ use std::io;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
+use bytes::BufMut;
 use ropewalk_os::stream;
 
 use crate::shm_link::ShmLink;
@@ -37,21 +38,15 @@ impl Wire<'_> {
         }
     }
 
-    /// Receives at most so many bytes; 0 is the end.
+    /// Appends at most `most` bytes to a buffer, and no more than it has room for; 0 is the end, or a buffer without room.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if there is nothing; what the connection died of.
-    ///
-    /// # Safety
-    ///
-    /// `length` bytes at `target` may be written.
-    pub(crate) unsafe fn recv(&mut self, target: *mut u8, length: usize) -> io::Result<usize> {
+    pub(crate) fn recv(&mut self, target: &mut impl BufMut, most: usize) -> io::Result<usize> {
         match self {
-            // SAFETY: the caller's.
-            Self::Stream(fd) => unsafe { stream::recv(*fd, target, length) },
-            // SAFETY: the caller's.
-            Self::Shm(link) => unsafe { link.recv(target, length) },
+            Self::Stream(fd) => stream::recv_buf(*fd, target, most),
+            Self::Shm(link) => link.recv(target, most),
         }
     }
 

@@ -69,7 +69,8 @@ pub enum Woken {
     BySignal,
 }
 
-/// A set of descriptors. Level-triggered, unless [`Interest::EDGE`] is set.
+/// A set of descriptors. Level-triggered, unless [`Interest::EDGE`] is set. A descriptor may be given as a number: the
+/// kernel refuses one that is not open.
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
@@ -94,7 +95,7 @@ impl Epoll {
     /// # Errors
     ///
     /// When it is in the set already, or cannot be waited for.
-    pub fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+    pub fn add(&self, fd: impl AsRawFd, token: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
     }
 
@@ -103,7 +104,7 @@ impl Epoll {
     /// # Errors
     ///
     /// When it is not in the set.
-    pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+    pub fn modify(&self, fd: impl AsRawFd, token: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
     }
 
@@ -112,14 +113,14 @@ impl Epoll {
     /// # Errors
     ///
     /// When it is not in the set.
-    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn remove(&self, fd: impl AsRawFd) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, Interest(0))
     }
 
     fn control(
         &self,
         operation: libc::c_int,
-        fd: BorrowedFd<'_>,
+        fd: impl AsRawFd,
         token: u64,
         interest: Interest,
     ) -> io::Result<()> {

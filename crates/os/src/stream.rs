@@ -5,6 +5,8 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use bytes::BufMut;
+
 use crate::retry;
 
 /// The most pieces that one call of [`send_vectored`] takes; the kernel's own limit is 1,024.
@@ -26,6 +28,21 @@ fn count(result: isize) -> io::Result<usize> {
 pub unsafe fn recv(fd: BorrowedFd<'_>, buffer: *mut u8, length: usize) -> io::Result<usize> {
     // SAFETY: the caller keeps this function's contract.
     retry(|| count(unsafe { libc::recv(fd.as_raw_fd(), buffer.cast(), length, libc::MSG_DONTWAIT) }))
+}
+
+/// Appends at most `most` bytes to a buffer, and no more than it has room for; 0 is the end, or a buffer without room.
+///
+/// # Errors
+///
+/// As [`recv`].
+pub fn recv_buf(fd: BorrowedFd<'_>, target: &mut impl BufMut, most: usize) -> io::Result<usize> {
+    let room = target.chunk_mut();
+    let length = most.min(room.len());
+    // SAFETY: the room is at least so long, and may be written.
+    let got = unsafe { recv(fd, room.as_mut_ptr(), length)? };
+    // SAFETY: so many bytes of the room were written.
+    unsafe { target.advance_mut(got) };
+    Ok(got)
 }
 
 /// Sends some of these bytes.
@@ -96,10 +113,10 @@ mod tests {
     #[test]
     fn what_is_sent_in_pieces_arrives_in_order_and_nothing_blocks() {
         let (a, b) = UnixStream::pair().expect("a pair");
-        let mut buffer = [0_u8; 16];
-        // SAFETY: as many bytes as the buffer has.
-        let mut take =
-            || unsafe { recv(b.as_fd(), buffer.as_mut_ptr(), 16) }.map(|got| buffer[..got].to_vec());
+        let take = || {
+            let mut taken = Vec::with_capacity(16);
+            recv_buf(b.as_fd(), &mut taken, 16).map(|_| taken)
+        };
         assert_eq!(take().expect_err("nothing yet").kind(), io::ErrorKind::WouldBlock);
         assert_eq!(send_vectored(a.as_fd(), &[IoSlice::new(b"he"), IoSlice::new(b"llo")]).expect("sent"), 5);
         assert_eq!(send(a.as_fd(), b"!").expect("sent"), 1);

@@ -49,11 +49,10 @@ fn connected(address: SocketAddr, source: Option<SocketAddr>, options: &TcpOptio
 }
 
 fn received(fd: &OwnedFd) -> Vec<u8> {
-    let mut buffer = [0_u8; 64];
     until(|| {
-        // SAFETY: as many bytes as the buffer has.
-        match unsafe { stream::recv(fd.as_fd(), buffer.as_mut_ptr(), buffer.len()) } {
-            Ok(got) => Some(buffer[..got].to_vec()),
+        let mut buffer = Vec::with_capacity(64);
+        match stream::recv_buf(fd.as_fd(), &mut buffer, 64) {
+            Ok(_) => Some(buffer),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => panic!("{error}"),
         }
@@ -90,9 +89,7 @@ fn bytes_go_both_ways_over_tcp_and_nothing_blocks() {
     assert_eq!(net::peer_address(b.as_fd()).expect("a peer"), Address::Inet(local(&a)));
     for fd in [&a, &b] {
         assert!(stream::is_stream(fd.as_fd()));
-        let mut byte = 0_u8;
-        // SAFETY: room for one byte.
-        let nothing = unsafe { stream::recv(fd.as_fd(), &raw mut byte, 1) };
+        let nothing = stream::recv_buf(fd.as_fd(), &mut Vec::new(), 1);
         assert_eq!(nothing.expect_err("nothing").kind(), io::ErrorKind::WouldBlock);
     }
     stream::send_vectored(a.as_fd(), &[IoSlice::new(b"he"), IoSlice::new(b"llo")]).expect("sent");

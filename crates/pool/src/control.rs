@@ -13,27 +13,22 @@ use ropewalk_os::eventfd::EventFd;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_shm::channel::attention::{Attention, Wake};
-use ropewalk_sync::CacheLine;
+use ropewalk_shm::memory::Words;
 
 /// Bytes of a control page.
 pub const SIZE: usize = 4096;
 /// The longest that the parent sleeps without a look at the rings of a pool that has tasks, whatever the page says.
 pub const WATCH: Duration = Duration::from_millis(500);
 
-#[repr(C)]
-struct Page {
-    /// How the parent wants to be woken; see there for who writes it.
-    attention: CacheLine<Attention>,
-    /// Lanes that have a task: written by the parent, read by workers that consider to spin.
-    load: CacheLine<AtomicU32>,
-    /// Cores that this pool may count on: written once by the parent.
-    cores: CacheLine<AtomicU32>,
-}
-
 /// One end of a pool's control page.
 #[derive(Debug)]
 pub struct Control {
-    map: Mapping,
+    /// How the parent wants to be woken; see there for who writes it.
+    attention: Words<Attention>,
+    /// Lanes that have a task: written by the parent, read by workers that consider to spin.
+    load: Words<AtomicU32>,
+    /// Cores that this pool may count on: written once by the parent.
+    cores: Words<AtomicU32>,
     /// Rung by workers. It is never read: a worker has the same descriptor, and could let a read block or come to
     /// nothing. Whoever waits for it waits for the edge, which each ring makes.
     event: EventFd,
@@ -52,12 +47,10 @@ impl Control {
     pub fn create(cores: u32) -> Result<(Arc<Self>, OwnedFd)> {
         let fd = memfd::create(c"ropewalk-control", SIZE as u64, true)
             .context("could not make a pool's control page")?;
-        let map =
-            Mapping::map(fd.as_fd(), SIZE, Protection::ReadWrite).context("could not map a control page")?;
         let event = EventFd::new().context("could not make an event descriptor")?;
         let own = EventFd::new().context("could not make an event descriptor")?;
-        let control = Self { map, event, own: Some(own), sleeping: AtomicBool::new(false) };
-        control.page().cores.0.store(cores, Ordering::Relaxed);
+        let control = Self::over(fd.as_fd(), event, Some(own))?;
+        control.cores.store(cores, Ordering::Relaxed);
         Ok((Arc::new(control), fd))
     }
 
@@ -67,20 +60,21 @@ impl Control {
     ///
     /// When the descriptor is not that of a control page.
     pub fn attach(control: OwnedFd, event: OwnedFd) -> Result<Arc<Self>> {
-        let map = Mapping::map(control.as_fd(), SIZE, Protection::ReadWrite)
-            .context("could not map a control page")?;
-        let event = EventFd::from_owned(event);
-        Ok(Arc::new(Self { map, event, own: None, sleeping: AtomicBool::new(false) }))
+        Self::over(control.as_fd(), EventFd::from_owned(event), None).map(Arc::new)
     }
 
-    fn page(&self) -> &Page {
-        // SAFETY: the mapping is SIZE bytes, page-aligned and lives as long as self; Page is smaller, holds nothing but
-        // atomics, and any bit pattern is a valid one.
-        unsafe { &*self.map.as_ptr().cast::<Page>() }
-    }
-
-    fn attention(&self) -> &Attention {
-        &self.page().attention.0
+    /// Each word has a cache line to itself.
+    fn over(page: BorrowedFd<'_>, event: EventFd, own: Option<EventFd>) -> Result<Self> {
+        let map = Mapping::map(page, SIZE, Protection::ReadWrite).context("could not map a control page")?;
+        let map = Arc::new(map);
+        Ok(Self {
+            attention: Words::new(&map, 0)?,
+            load: Words::new(&map, 64)?,
+            cores: Words::new(&map, 128)?,
+            event,
+            own,
+            sleeping: AtomicBool::new(false),
+        })
     }
 
     /// The event descriptor that workers ring: to be watched for edges, and never read.
@@ -110,48 +104,47 @@ impl Control {
     /// Parent: says how it wants to be woken, as a mode of [`ropewalk_shm::channel::attention`]. Look at the rings
     /// once more after this, before sleeping.
     pub fn arm(&self, mode: u32) {
-        self.attention().arm(mode);
+        self.attention.arm(mode);
     }
 
     /// The mode as it stands.
     pub fn mode(&self) -> u32 {
-        self.attention().mode()
+        self.attention.mode()
     }
 
     /// Parent: sleeps until it is woken, with `SLEEPING` armed; true when a signal handler has to run first.
     pub fn sleep(&self, timeout: Option<Duration>) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
-        let interrupted = self.attention().sleep(timeout);
+        let interrupted = self.attention.sleep(timeout);
         self.sleeping.store(false, Ordering::SeqCst);
         interrupted
     }
 
     /// Parent: wakes the thread that sleeps in [`sleep`](Self::sleep), if there is one.
     pub fn wake_sleeper(&self) {
-        self.attention().wake_sleeper(|| self.sleeping.load(Ordering::SeqCst));
+        self.attention.wake_sleeper(|| self.sleeping.load(Ordering::SeqCst));
     }
 
     /// Worker: tells the parent of a result just pushed, if the parent wants to know.
     ///
     /// `hungry`: this worker has nothing left to run; `crowded`: its result ring is over half full.
     pub fn after_push(&self, hungry: impl FnOnce() -> bool, crowded: bool) {
-        if self.attention().after_push(hungry, crowded) == Wake::Event {
+        if self.attention.after_push(hungry, crowded) == Wake::Event {
             self.event.signal();
         }
     }
 
     /// Worker: wakes the parent, whichever way it sleeps.
     pub fn wake_parent(&self) {
-        if self.attention().wake_owner() == Wake::Event {
+        if self.attention.wake_owner() == Wake::Event {
             self.event.signal();
         }
     }
 
     /// Parent: publishes how many lanes have a task.
     pub fn set_load(&self, load: u32) {
-        let word = &self.page().load.0;
-        if word.load(Ordering::Relaxed) != load {
-            word.store(load, Ordering::Relaxed);
+        if self.load.load(Ordering::Relaxed) != load {
+            self.load.store(load, Ordering::Relaxed);
         }
     }
 
@@ -162,8 +155,8 @@ impl Control {
 
     /// The same for a thread beside which so many others are at work that have no lane.
     pub fn may_spin_beside(&self, others: u32) -> bool {
-        let busy = self.page().load.0.load(Ordering::Relaxed).saturating_add(others);
-        busy < self.page().cores.0.load(Ordering::Relaxed)
+        let busy = self.load.load(Ordering::Relaxed).saturating_add(others);
+        busy < self.cores.load(Ordering::Relaxed)
     }
 }
 
@@ -252,7 +245,7 @@ mod tests {
                 std::thread::yield_now();
             }
             if scribbled {
-                worker.page().attention.0.arm(attention::QUIET);
+                worker.attention.arm(attention::QUIET);
             }
             while !sleeper.is_finished() {
                 assert!(std::time::Instant::now() < deadline, "it was never woken");

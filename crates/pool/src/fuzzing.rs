@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_os::{memfd, socket};
-use ropewalk_shm::memory::Arena;
+use ropewalk_shm::memory::{Arena, Words};
 use ropewalk_sync::Mutex;
 
 use crate::backend::processes::ProcessPool;
@@ -45,8 +45,8 @@ pub fn passed(input: &[u8]) {
 struct Hostile {
     id: u64,
     end: Option<WorkerEnd>,
-    lane: Mapping,
-    page: Mapping,
+    lane: Arc<Mapping>,
+    page: Arc<Mapping>,
     socket: OwnedFd,
     started: u64,
 }
@@ -123,7 +123,8 @@ fn fork(engine: &Arc<ProcessPool>, zygote: &OwnedFd) -> Option<Hostile> {
     let Ok(Request::Spawn(id, given)) = read_request(zygote) else { return None };
     let (socket, page, event) = (given.socket, given.control, given.event);
     let lane = given.lanes.into_iter().next()?;
-    let map = |fd: &OwnedFd, size| Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("mapped");
+    let map =
+        |fd: &OwnedFd, size| Arc::new(Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("mapped"));
     let (lane_map, page_map) = (map(&lane, LaneLayout::DEFAULT.size()), map(&page, control::SIZE));
     let control = Control::attach(page, event).expect("a control page");
     let end = WorkerEnd::attach(lane, control).ok();
@@ -169,11 +170,8 @@ fn submit(
     engine.submit(call, 0, options, true).ok()
 }
 
-fn store(map: &Mapping, word: usize, value: u64) {
-    let words = map.len() / 8;
-    // SAFETY: the mapping is page-aligned and so many words long; all shared memory is accessed by atomics only.
-    let words = unsafe { std::slice::from_raw_parts(map.as_ptr().cast::<AtomicU64>(), words) };
-    if let Some(word) = words.get(word) {
+fn store(map: &Arc<Mapping>, word: usize, value: u64) {
+    if let Ok(word) = Words::<AtomicU64>::new(map, word * 8) {
         word.store(value, Ordering::Relaxed);
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
-use ropewalk_base::{Code, Result, ResultExt, error};
+use ropewalk_base::{Result, ResultExt};
 use ropewalk_os::clock::monotonic_nanos;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_shm::channel::ring::{Consumer, Header, Position, Producer, RingMemory};
+use ropewalk_shm::memory::Words;
 
 use crate::clock;
 use crate::task::Task;
@@ -69,31 +70,20 @@ impl LaneLayout {
 /// Written by the worker, when everything is ready for the call, and read by the parent when it has a reason to
 /// look. It is a hint: the parent bounds what it says, and keeps the first word that it saw.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    map: Arc<Mapping>,
-    offset: usize,
-}
+pub(crate) struct Begun(
+    /// The task's id, and nanoseconds of the monotonic clock. The id is written last, and 0 while they do not belong
+    /// together.
+    Words<[AtomicU64; 2]>,
+);
 
 impl Begun {
     pub(crate) fn new(map: &Arc<Mapping>, layout: LaneLayout) -> Result<Self> {
-        if map.len() < layout.size() {
-            return Err(error!(Code::TooLarge, "a lane does not fit into its memory"));
-        }
-        Ok(Self { map: Arc::clone(map), offset: layout.begun() })
-    }
-
-    /// The task's id, and nanoseconds of the monotonic clock. The id is written last, and 0 while they do not belong
-    /// together.
-    fn words(&self) -> &[AtomicU64; 2] {
-        // SAFETY: `new` has checked that the mapping is as long as the layout, in which 16 bytes from `offset` on
-        // belong to no ring; the offset is a multiple of 8, any bit pattern is a valid atomic, and the mapping lives as
-        // long as self.
-        unsafe { &*self.map.as_ptr().add(self.offset).cast::<[AtomicU64; 2]>() }
+        Words::new(map, layout.begun()).map(Self)
     }
 
     /// Worker: the call of a task begins now.
     pub(crate) fn write(&self, task: u64) {
-        let [id, at] = self.words();
+        let [id, at] = &*self.0;
         id.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         at.store(monotonic_nanos(), Ordering::Relaxed);
@@ -102,7 +92,7 @@ impl Begun {
 
     /// Parent: when the worker says that it began this task.
     pub(crate) fn read(&self, task: u64) -> Option<u64> {
-        let [id, at] = self.words();
+        let [id, at] = &*self.0;
         if id.load(Ordering::Acquire) != task {
             return None;
         }
@@ -118,29 +108,19 @@ impl Begun {
 /// Written by the worker, and read by the parent when the worker is gone. It is a hint: the parent bounds what it says,
 /// and a worker that lies costs, or spares, inputs of its own.
 #[derive(Debug)]
-pub(crate) struct Reached {
-    map: Arc<Mapping>,
-    offset: usize,
-}
+pub(crate) struct Reached(
+    /// The task's id, and how many of its inputs have been begun.
+    Words<[AtomicU64; 2]>,
+);
 
 impl Reached {
     pub(crate) fn new(map: &Arc<Mapping>, layout: LaneLayout) -> Result<Self> {
-        if map.len() < layout.size() {
-            return Err(error!(Code::TooLarge, "a lane does not fit into its memory"));
-        }
-        Ok(Self { map: Arc::clone(map), offset: layout.reached() })
-    }
-
-    /// The task's id, and how many of its inputs have been begun.
-    fn words(&self) -> &[AtomicU64; 2] {
-        // SAFETY: as in `Begun`, whose 16 bytes these precede: the rest of a page of which a ring's head takes up less
-        // than that leaves room for both.
-        unsafe { &*self.map.as_ptr().add(self.offset).cast::<[AtomicU64; 2]>() }
+        Words::new(map, layout.reached()).map(Self)
     }
 
     /// Worker: a batch begins, with none of its inputs.
     pub(crate) fn start(&self, task: u64) {
-        let [id, count] = self.words();
+        let [id, count] = &*self.0;
         id.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         count.store(0, Ordering::Relaxed);
@@ -149,12 +129,12 @@ impl Reached {
 
     /// Worker: so many of the batch's inputs have been begun.
     pub(crate) fn write(&self, inputs: u64) {
-        self.words()[1].store(inputs, Ordering::Release);
+        self.0[1].store(inputs, Ordering::Release);
     }
 
     /// Parent: how many inputs of this task had been begun by a worker that is gone; 0 if it never said so.
     pub(crate) fn read(&self, task: u64) -> u64 {
-        let [id, count] = self.words();
+        let [id, count] = &*self.0;
         if id.load(Ordering::Acquire) == task { count.load(Ordering::Acquire) } else { 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! The set of descriptors that a loop waits for, and its sleep.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use ropewalk_os::epoll::{Epoll, Event, Interest, Woken};
@@ -62,7 +62,7 @@ impl Reactor {
     ///
     /// If the descriptor is in the set already, or cannot be waited for.
     pub fn add(&self, token: Token, interest: Interest) -> io::Result<()> {
-        self.set.add(borrow(token.fd)?, token.pack(), interest)
+        self.set.add(token.fd, token.pack(), interest)
     }
 
     /// Changes what is waited for.
@@ -71,7 +71,7 @@ impl Reactor {
     ///
     /// If the descriptor is not in the set.
     pub fn modify(&self, token: Token, interest: Interest) -> io::Result<()> {
-        self.set.modify(borrow(token.fd)?, token.pack(), interest)
+        self.set.modify(token.fd, token.pack(), interest)
     }
 
     /// Removes a descriptor.
@@ -80,7 +80,7 @@ impl Reactor {
     ///
     /// If the descriptor is not in the set: closing a file removes it.
     pub fn remove(&self, fd: RawFd) -> io::Result<()> {
-        self.set.remove(borrow(fd)?)
+        self.set.remove(fd)
     }
 
     /// Polls for ready descriptors, without waiting.
@@ -116,15 +116,6 @@ impl Reactor {
     pub fn token(event: Event) -> Option<Token> {
         if event.token == WAKE { None } else { Some(Token::unpack(event.token)) }
     }
-}
-
-/// Borrows a number for the kernel, which checks that it is open.
-fn borrow<'a>(fd: RawFd) -> io::Result<BorrowedFd<'a>> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(9)); // EBADF
-    }
-    // SAFETY: the number is not -1, and goes to epoll_ctl only, which refuses a number that is not open.
-    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 #[cfg(all(test, not(loom)))]

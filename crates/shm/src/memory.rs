@@ -6,7 +6,9 @@ mod once;
 mod ranges;
 mod segment;
 mod wide;
+mod words;
 
 pub use arena::{Arena, ArenaConfig, Lease};
 pub use block::Block;
 pub use segment::{HEADER, Segment};
+pub use words::{Atomics, Words};

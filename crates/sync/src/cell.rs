@@ -1,15 +1,45 @@
-//! Cells: one with a cache line to itself, and one whose users take turns by a protocol of their own.
+//! Cells: one with a cache line to itself, one that publishes a static, and one whose users take turns by a protocol of
+//! their own.
 
 #[cfg(loom)]
 use loom::cell::UnsafeCell;
 #[cfg(not(loom))]
 use std::cell::UnsafeCell;
+use std::ptr;
+
+use crate::atomic::{AtomicPtr, Ordering};
 
 /// A value with a cache line to itself, so that two threads that write to neighbours do not slow each other. The layout
 /// is C's, for shared memory.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct CacheLine<T>(pub T);
+
+/// A reference to what lives for ever, or none, that one thread shows to others.
+pub struct AtomicRef<T: 'static>(AtomicPtr<T>);
+
+impl<T: Sync> AtomicRef<T> {
+    /// What is shown.
+    #[inline]
+    pub fn load(&self) -> Option<&'static T> {
+        // SAFETY: it is null, or `store` got it as a reference that never ends.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Shows this.
+    #[inline]
+    pub fn store(&self, shown: Option<&'static T>) {
+        self.0
+            .store(shown.map_or(ptr::null_mut(), |shown| ptr::from_ref(shown).cast_mut()), Ordering::Release);
+    }
+}
+
+impl<T> Default for AtomicRef<T> {
+    /// Shows nothing.
+    fn default() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+}
 
 /// A cell whose users prove among themselves that they take turns; loom checks the proof.
 pub struct TurnCell<T>(UnsafeCell<T>);

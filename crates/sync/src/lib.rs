@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`atomic`], [`Arc`], [`TurnCell`] | the seam: the standard library's, and loom's under `--cfg loom` |
 //! | [`CacheLine`] | a value with a cache line to itself |
+//! | [`AtomicRef`] | a reference to a static, or none |
 //! | [`Mutex`], [`Condvar`] | the one mutex; it does not poison |
 //! | [`barrier`] | the asymmetric barrier: readers pay nothing, writers a system call |
 //! | [`futex::Futex`], [`futex::SleepFlag`] | a word that threads sleep on, of one process or of several |
@@ -32,7 +33,7 @@ pub use loom::sync::Arc;
 #[cfg(not(loom))]
 pub use std::sync::Arc;
 
-pub use cell::{CacheLine, TurnCell};
+pub use cell::{AtomicRef, CacheLine, TurnCell};
 pub use event::Event;
 pub use mutex::{Condvar, Mutex, MutexGuard};
 pub use parker::Parker;

@@ -1,10 +1,10 @@
 //! A worker's slot in its pool: the data that other threads may read. The slot outlives the worker.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_deque::{Stealer, Worker as Deque};
-use ropewalk_sync::Mutex;
+use ropewalk_sync::{AtomicRef, Mutex};
 
 use crate::ledger::Tally;
 use crate::statistics::WorkerStatistics;
@@ -18,9 +18,8 @@ pub(super) struct Slot {
     pub(super) stolen: Counter,
     pub(super) parked: Counter,
     pub(super) panicked: Counter,
-    /// The `Label` of the job that runs, or null. Written by the worker; a function's address carries no other
-    /// data, so Relaxed.
-    label: AtomicPtr<()>,
+    /// Of the running job. Written by the worker.
+    label: AtomicRef<Label>,
     /// Made with the first worker.
     stealer: OnceLock<Stealer<Work>>,
     /// The deque, while no worker owns it.
@@ -49,7 +48,7 @@ impl Slot {
             stolen: Counter::default(),
             parked: Counter::default(),
             panicked: Counter::default(),
-            label: AtomicPtr::new(std::ptr::null_mut()),
+            label: AtomicRef::default(),
             stealer: OnceLock::new(),
             deque: Mutex::new(None),
         }
@@ -76,23 +75,16 @@ impl Slot {
         self.stealer().is_some_and(|stealer| !stealer.is_empty())
     }
 
-    /// Publishes the running job's label; returns the previous one.
-    pub(super) fn show(&self, label: Option<Label>) -> Option<Label> {
-        let before = self.shown();
-        let shown = label.map_or(std::ptr::null_mut(), |label| label as *mut ());
-        self.label.store(shown, Ordering::Relaxed);
+    /// Publishes the label of the running job; returns the previous one.
+    pub(super) fn show(&self, label: Option<&'static Label>) -> Option<&'static Label> {
+        let before = self.label.load();
+        self.label.store(label);
         before
-    }
-
-    fn shown(&self) -> Option<Label> {
-        let shown = self.label.load(Ordering::Relaxed);
-        // SAFETY: the pointer is null, which is `None` of a function pointer, or `show` made it of a `Label`.
-        unsafe { std::mem::transmute::<*mut (), Option<Label>>(shown) }
     }
 
     /// The name of the job that runs.
     pub(super) fn running(&self) -> Option<&'static str> {
-        self.shown().map(|label| label())
+        self.label.load().map(|label| label())
     }
 
     pub(super) fn statistics(&self) -> WorkerStatistics {

@@ -172,7 +172,7 @@ impl Worker {
     }
 
     /// Publishes, contains and counts the run of a job.
-    fn observed(&self, label: Label, run: impl FnOnce() -> Ran) {
+    fn observed(&self, label: &'static Label, run: impl FnOnce() -> Ran) {
         let slot = self.slot();
         let before = slot.show(Some(label));
         let mut ran = Ran::Done;

@@ -162,8 +162,7 @@ impl SocketState {
                 return self.pause(index);
             }
             let Some(mut wire) = conn.link.wire() else { return };
-            // SAFETY: as many bytes as the buffer has.
-            let got = match unsafe { wire.recv(buffer.as_mut_ptr(), READ) } {
+            let got = match wire.recv(&mut &mut buffer[..], READ) {
                 Ok(0) => return self.greeting_failed(index, None),
                 Ok(got) => got,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,

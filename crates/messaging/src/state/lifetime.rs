@@ -204,8 +204,7 @@ fn close_gently(fd: OwnedFd) {
 
 fn discard(fd: BorrowedFd<'_>) {
     let (mut buffer, mut total) = ([0; 16 * 1024], 0);
-    // SAFETY: as many bytes as the buffer has.
-    while let Ok(got @ 1..) = unsafe { stream::recv(fd, buffer.as_mut_ptr(), buffer.len()) } {
+    while let Ok(got @ 1..) = stream::recv_buf(fd, &mut &mut buffer[..], usize::MAX) {
         total += got;
         if total > DISCARD {
             return;

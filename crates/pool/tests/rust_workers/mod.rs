@@ -19,6 +19,7 @@ use ropewalk_pool::{
     Call, Config, Control, Engine, Function, LaneLayout, OnCrash, OnFull, Options, Outcome, Payload, Refused,
     Spawn, Task, WaitFor, Waited, ZygoteCommand, control,
 };
+use ropewalk_shm::memory::Words;
 
 const ZYGOTE: &str = "ROPEWALK_TEST_ZYGOTE";
 
@@ -55,14 +56,14 @@ pub(crate) fn zygote_main() {
     }
 }
 
-fn map(fd: &OwnedFd, size: usize) -> Mapping {
-    Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("mapped")
+fn map(fd: &OwnedFd, size: usize) -> Arc<Mapping> {
+    Arc::new(Mapping::map(fd.as_fd(), size, Protection::ReadWrite).expect("mapped"))
 }
 
 /// What a worker can write to beside its answers.
 pub(crate) struct Hostile {
-    lane: Mapping,
-    control: Mapping,
+    lane: Arc<Mapping>,
+    control: Arc<Mapping>,
     socket: OwnedFd,
 }
 
@@ -73,9 +74,8 @@ impl Hostile {
         let page = if words.next() == Some("control") { &self.control } else { &self.lane };
         let mut number = || words.next().and_then(|word| word.parse::<u64>().ok()).expect("a number");
         let (offset, value) = (number() as usize, number());
-        assert!(offset.is_multiple_of(8) && offset + 8 <= page.len());
-        // SAFETY: an aligned word inside a mapping that lives; the other side reads it as an atomic.
-        unsafe { &*page.as_ptr().add(offset).cast::<AtomicU64>() }.store(value, Ordering::SeqCst);
+        let word = Words::<AtomicU64>::new(page, offset).expect("a word of the page");
+        word.store(value, Ordering::SeqCst);
     }
 
     /// `post HEX COUNT`: sends these bytes over the worker's socket, with so many descriptors, of no segment.

@@ -12,6 +12,9 @@ use std::time::Duration;
 use ropewalk_sync::atomic::{Ordering, fence};
 use ropewalk_sync::futex::{Futex, Shared, Wait};
 
+#[cfg(not(loom))]
+use crate::memory::Atomics;
+
 /// The owner is looking at the rings by itself.
 pub const AWAKE: u32 = 0;
 /// A thread of the owner's sleeps on the word: any record wakes it.
@@ -26,6 +29,10 @@ pub const QUIET: u32 = 8;
 /// See the module. Written by the owner (relaxed, before a fence) and swapped to `AWAKE` by whoever wakes it.
 #[repr(transparent)]
 pub struct Attention(Futex<Shared>);
+
+#[cfg(not(loom))]
+// SAFETY: an atomic integer, and no more.
+unsafe impl Atomics for Attention {}
 
 /// What a producer has to do for the owner to wake up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

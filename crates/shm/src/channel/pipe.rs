@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use bytes::BufMut;
 #[cfg(not(loom))]
 use ropewalk_os::memfd;
 #[cfg(not(loom))]
@@ -24,6 +25,8 @@ use ropewalk_sync::atomic::{AtomicU64, Ordering, fence};
 use ropewalk_sync::loom::cell::UnsafeCell;
 
 use super::ring::Corrupt;
+#[cfg(not(loom))]
+use crate::memory::{Atomics, Words};
 
 /// The capacities that a pipe may have; powers of two.
 pub const CAPACITIES: std::ops::RangeInclusive<usize> = 4096..=16 << 20;
@@ -49,6 +52,10 @@ struct PipeWords {
     stuck: LinePair<AtomicU64>,
 }
 
+#[cfg(not(loom))]
+// SAFETY: atomic integers, and padding that nobody reads.
+unsafe impl Atomics for PipeWords {}
+
 /// What stands for the mapping under the model checker: the words, and a cell for each byte, which is no atomic, so
 /// that loom sees an access that the words' orderings would allow.
 #[cfg(loom)]
@@ -61,10 +68,10 @@ struct Model {
 #[derive(Clone)]
 struct Memory {
     #[cfg(not(loom))]
-    map: Arc<Mapping>,
-    /// Where the words are, and the bytes.
+    words: Words<PipeWords>,
+    /// Where the bytes are, from the start of the mapping.
     #[cfg(not(loom))]
-    places: (usize, usize),
+    start: usize,
     #[cfg(loom)]
     model: Arc<Model>,
     capacity: usize,
@@ -81,9 +88,7 @@ unsafe impl Sync for Model {}
 impl Memory {
     #[inline]
     fn shared(&self) -> &PipeWords {
-        // SAFETY: the place is inside the first page of the mapping, aligned, and lives as long as the mapping, which
-        // is held. All words are atomics, for which any bytes are good.
-        unsafe { &*self.map.as_ptr().add(self.places.0).cast::<PipeWords>() }
+        &self.words
     }
 
     /// Copies bytes in at a position, of which so many are free.
@@ -96,7 +101,7 @@ impl Memory {
         // before the tail has passed them; one that does, against the protocol, is another process and reads what it
         // finds.
         unsafe {
-            let start = self.map.as_ptr().add(self.places.1);
+            let start = self.words.map().as_ptr().add(self.start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(at), first);
             std::ptr::copy_nonoverlapping(bytes.as_ptr().add(first), start, bytes.len() - first);
         }
@@ -116,7 +121,7 @@ impl Memory {
         // meanwhile, against the protocol, is another process, and garbles the copy; nobody looks at anything but the
         // copy, and that only behind the release of the head, over which no load of it can be moved or repeated.
         unsafe {
-            let start = self.map.as_ptr().add(self.places.1);
+            let start = self.words.map().as_ptr().add(self.start);
             std::ptr::copy_nonoverlapping(start.add(at), target, first);
             std::ptr::copy_nonoverlapping(start, target.add(first), length - first);
         }
@@ -202,12 +207,11 @@ impl End {
     #[cfg(not(loom))]
     fn over(fd: BorrowedFd<'_>, capacity: usize, is_maker: bool) -> io::Result<Self> {
         let map = Arc::new(Mapping::map(fd, PAGE + 2 * capacity, Protection::ReadWrite)?);
-        let pipe = |number: usize| Memory {
-            map: Arc::clone(&map),
-            places: (number * size_of::<PipeWords>(), PAGE + number * capacity),
-            capacity,
+        let pipe = |number: usize| {
+            let words = Words::new(&map, number * size_of::<PipeWords>()).map_err(io::Error::other)?;
+            io::Result::Ok(Memory { words, start: PAGE + number * capacity, capacity })
         };
-        let (out, into) = if is_maker { (pipe(0), pipe(1)) } else { (pipe(1), pipe(0)) };
+        let (out, into) = if is_maker { (pipe(0)?, pipe(1)?) } else { (pipe(1)?, pipe(0)?) };
         Ok(Self { writer: Writer::new(out), reader: Reader::new(into) })
     }
 
@@ -364,17 +368,16 @@ impl Reader {
         self.memory.shared().tail.0.load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
     }
 
-    /// Takes at most so many bytes; 0 if there are none. The writer is not rung for: see [`rings`](Self::rings).
+    /// Appends at most `most` bytes to a buffer, and no more than it has room for; 0 if there are none. The writer is
+    /// not rung for: see [`rings`](Self::rings).
     ///
     /// # Errors
     ///
     /// [`Corrupt`] if the writer's position makes no sense.
-    ///
-    /// # Safety
-    ///
-    /// `length` bytes at `target` may be written.
     #[inline]
-    pub unsafe fn read(&mut self, target: *mut u8, length: usize) -> Result<usize, Corrupt> {
+    pub fn read(&mut self, target: &mut impl BufMut, most: usize) -> Result<usize, Corrupt> {
+        let room = target.chunk_mut();
+        let length = most.min(room.len());
         let head = self.head.load(Ordering::Relaxed);
         if self.tail - head < length as u64 {
             let tail = self.memory.shared().tail.0.load(Ordering::Acquire);
@@ -386,8 +389,10 @@ impl Reader {
         }
         let count = length.min((self.tail - head) as usize);
         if count > 0 {
-            // SAFETY: the target is the caller's, and `count` is at most the capacity.
-            unsafe { self.memory.get(head, target, count) };
+            // SAFETY: the room is at least `count` bytes long, and `count` is at most the capacity.
+            unsafe { self.memory.get(head, room.as_mut_ptr(), count) };
+            // SAFETY: so many bytes of the room were written.
+            unsafe { target.advance_mut(count) };
             let head = head + count as u64;
             self.head.store(head, Ordering::Relaxed);
             self.memory.shared().head.0.store(head, Ordering::Release);
@@ -438,10 +443,8 @@ mod tests {
     }
 
     fn take(reader: &mut Reader, most: usize) -> Result<Vec<u8>, Corrupt> {
-        let mut bytes = vec![0; most];
-        // SAFETY: as many bytes as said.
-        let got = unsafe { reader.read(bytes.as_mut_ptr(), most)? };
-        bytes.truncate(got);
+        let mut bytes = Vec::with_capacity(most);
+        reader.read(&mut bytes, most)?;
         Ok(bytes)
     }
 

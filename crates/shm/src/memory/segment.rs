@@ -17,6 +17,7 @@ use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
 use super::arena::Arena;
 use super::wide;
+use super::words::{Atomics, Words};
 
 /// Bytes before the data.
 pub const HEADER: usize = 4096;
@@ -40,12 +41,15 @@ struct Page {
     size: AtomicU64,
 }
 
+// SAFETY: atomic integers.
+unsafe impl Atomics for Page {}
+
 /// The memory of a segment, which outlives the segment when it is kept for the next one.
 #[derive(Debug)]
 pub(crate) struct Store {
     /// None when it was given up for want of numbers: then the memory is mapped, and for this process alone.
     fd: Option<Counted>,
-    header: Mapping,
+    page: Words<Page>,
     data: OnceLock<Mapping>,
     id: u64,
     size: usize,
@@ -82,11 +86,6 @@ impl Store {
         self.fd.is_some()
     }
 
-    fn page(&self) -> &Page {
-        // SAFETY: the header mapping is one page, aligned, alive as long as self; Page is atomics only.
-        unsafe { &*self.header.as_ptr().cast::<Page>() }
-    }
-
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -94,7 +93,7 @@ impl Store {
     /// Makes every handle stale.
     fn raise_generation(&mut self) {
         self.generation += 1;
-        self.page().generation.store(self.generation, Ordering::Release);
+        self.page.generation.store(self.generation, Ordering::Release);
     }
 }
 
@@ -159,10 +158,11 @@ impl Segment {
         let fd = make.context("could not make a segment of shared memory")?;
         let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)
             .context("could not map a segment's header")?;
+        let page = Words::new(&Arc::new(header), 0)?;
         memfd::write_at(fd.as_fd(), &[0; 8], 0).context("could not set a segment's header aside")?;
         let fd = Some(Counted::new(fd));
-        let store = Store { fd, header, data: OnceLock::new(), id: fresh_id(), size, generation: 1 };
-        let page = store.page();
+        let store = Store { fd, page, data: OnceLock::new(), id: fresh_id(), size, generation: 1 };
+        let page = &store.page;
         page.version.store(VERSION, Ordering::Relaxed);
         page.id.store(store.id, Ordering::Relaxed);
         page.generation.store(1, Ordering::Relaxed);
@@ -259,10 +259,11 @@ impl Segment {
         }
         let header = Mapping::map(fd.as_fd(), HEADER, Protection::ReadWrite)
             .context("could not map a segment's header")?;
+        let page = Words::new(&Arc::new(header), 0)?;
         let size = bytes - HEADER;
         let fd = Some(Counted::new(fd));
-        let mut store = Store { fd, header, data: OnceLock::new(), id, size, generation: 0 };
-        let page = store.page();
+        let mut store = Store { fd, page, data: OnceLock::new(), id, size, generation: 0 };
+        let page = &store.page;
         let right = page.magic.load(Ordering::Acquire) == MAGIC
             && page.version.load(Ordering::Relaxed) == VERSION
             && page.id.load(Ordering::Relaxed) == id
@@ -318,7 +319,7 @@ impl Segment {
     /// Its generation now: the owner's own record, or for others what the owner has published.
     pub fn generation(&self) -> u64 {
         let store = self.store();
-        if self.owned { store.generation } else { store.page().generation.load(Ordering::Acquire) }
+        if self.owned { store.generation } else { store.page.generation.load(Ordering::Acquire) }
     }
 
     /// Bytes of data.
