@@ -1,5 +1,7 @@
 //! The error itself: one pointer to a static or to a box.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;

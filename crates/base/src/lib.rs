@@ -4,6 +4,8 @@
 //! pointer and are made only when something fails; [`error!`] with a literal message does not allocate even then,
 //! because it points to a static.
 
+#![deny(unsafe_code)]
+
 pub mod code;
 mod context;
 #[doc(hidden)]

@@ -1,5 +1,7 @@
 //! The Rust bus.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::marker::PhantomData;

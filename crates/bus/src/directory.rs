@@ -5,6 +5,8 @@
 //! twice the size in its place. The old table stays until the directory goes, for readers that are in it: all old ones
 //! together are smaller than the current one.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::any::TypeId;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ptr;

@@ -5,6 +5,8 @@
 //! `README.md` has the protocol: which thread reads what, when a handler is freed, and how subscribing and
 //! unsubscribing affect a delivery.
 
+#![deny(unsafe_code)]
+
 mod backlog;
 #[cfg(not(loom))]
 mod bus;

@@ -248,6 +248,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it forks")]
+    #[expect(unsafe_code, reason = "it forks")]
     fn a_child_finds_no_mailbox_locked() {
         let mailbox = Arc::new(Mailbox::new(100, Overflow::DropOldest, None));
         let over = Arc::new(std::sync::atomic::AtomicBool::new(false));

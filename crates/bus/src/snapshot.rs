@@ -1,5 +1,7 @@
 //! A value that is read often and replaced as a whole: read-copy-update.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::fmt;
 use std::ptr;
 

@@ -15,6 +15,8 @@
 //! A function that takes a `visitproc` runs inside the garbage collector, which accepts no exception. Its body goes to
 //! `ropewalk_capi::entry::run_in_collector`.
 
+#![forbid(unsafe_code)]
+
 use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, Span, TokenStream, TokenTree};
 
 /// Makes an exception of a panic in a function that the interpreter calls. See the crate.

@@ -11,6 +11,7 @@
 //! All share one trait, [`Executor`], and its generic half, [`Submit`]. [`background()`] is the process's own
 //! `DynamicExecutor`. This crate's `README.md` has the states, the protocols and their proofs.
 
+#![deny(unsafe_code)]
 // The models drive the protocols without the pools, and do not use every function.
 #![cfg_attr(loom, allow(dead_code))]
 

@@ -10,6 +10,8 @@
 //! step. `settle` is the claimant's store. The queue holds its half of the task until a worker comes to it, even if the
 //! task was run or cancelled meanwhile.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

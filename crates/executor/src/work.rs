@@ -4,6 +4,8 @@
 //! and freed by another, which is what allocators are worst at: it took over half of the time of an empty job. So a
 //! closure that fits into two words is stored in the entry, and only a larger one is boxed.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::any::{Any, type_name};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};

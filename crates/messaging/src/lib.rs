@@ -18,6 +18,8 @@
 //! # Ok::<(), ropewalk_messaging::Error>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod background;
 mod backoff;
 mod conn;

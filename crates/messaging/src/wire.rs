@@ -38,7 +38,8 @@ impl Wire<'_> {
         }
     }
 
-    /// Appends at most `most` bytes to a buffer, and no more than it has room for; 0 is the end, or a buffer without room.
+    /// Appends at most `most` bytes to a buffer, and no more than it has room for; 0 is the end, or a buffer without
+    /// room.
     ///
     /// # Errors
     ///

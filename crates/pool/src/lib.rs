@@ -3,6 +3,8 @@
 //! Tasks are bytes (for worker processes) or opaque values (for threads of this process). The layer above encodes and
 //! decodes. See `README.md` for the protocol and why nothing is lost.
 
+#![forbid(unsafe_code)]
+
 mod backend;
 mod clock;
 pub mod codec;

@@ -5,6 +5,8 @@
 //!
 //! Source: R. K. Treiber, "Systems Programming: Coping with Parallelism", IBM RJ 5118, 1986.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 

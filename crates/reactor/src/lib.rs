@@ -2,6 +2,8 @@
 //! pace at which a busy loop checks them. The crate's `README.md` explains how they fit together, and why no call is
 //! lost.
 
+#![deny(unsafe_code)]
+
 mod injector;
 mod pace;
 mod reactor;

@@ -72,6 +72,7 @@ impl Wake {
 }
 
 #[cfg(all(test, loom))]
+#[expect(unsafe_code, reason = "a queue of nodes that the test owns")]
 mod loom_tests {
     use std::ptr::NonNull;
 

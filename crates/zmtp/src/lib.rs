@@ -23,6 +23,8 @@
 //!
 //! Source: RFC 37/ZMTP 3.1, 23/ZMTP 3.0, 24/ZMTP-PLAIN, 25/ZMTP-CURVE, 26/CurveZMQ, 27/ZAP, 32/Z85.
 
+#![deny(unsafe_code)]
+
 mod command;
 mod config;
 mod curve;

@@ -2,6 +2,8 @@
 //!
 //! All cryptography of this crate is in here, and none of it is our own.
 
+#![expect(unsafe_code, reason = "argued in README.md")]
+
 use std::sync::Once;
 
 use libsodium_sys as ffi;
