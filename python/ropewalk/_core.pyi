@@ -1,5 +1,6 @@
 """The compiled core, as the parent sees it."""
 
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, final
@@ -55,6 +56,19 @@ def join_apart(streams: list[bytes], counts: list[int], /) -> bytes:
 
 def raise_later(error: BaseException, /) -> None:
     """Has the main thread raise what a signal's handler raised in a finalizer; reports anything else."""
+
+@final
+class Mailbox:
+    """What other threads have for an event loop: delivered there, for one wake-up a burst."""
+
+    def post(self, waiter: Any, tell: Callable[[Any, Any], object] | None, subject: object, /) -> None:
+        """Has the loop call `tell(waiter, subject)`, or resolve `waiter`, a future, if `tell` is None."""
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __bool__(self) -> bool: ...
+    def __len__(self) -> int: ...
+
+def mailbox_of(event_loop: AbstractEventLoop, /) -> Mailbox:
+    """The mailbox of an event loop, which takes what other threads have for it."""
 
 class PoolBase:
     """Submission: the part of a pool that is on the way of every task."""

@@ -190,6 +190,15 @@ pub fn make_type<T>(module: &Object, kind: Type<'_>) -> Result<Object, Raised> {
     make_sized_type(module, kind, size_of::<Layout<T>>() as c_int, None)
 }
 
+/// Makes a heap type that belongs to no module: one that several modules of an interpreter share.
+///
+/// # Errors
+///
+/// An exception is set.
+pub fn make_type_apart<T>(kind: Type<'_>) -> Result<Object, Raised> {
+    assemble(ptr::null_mut(), kind, size_of::<Layout<T>>() as c_int, None)
+}
+
 /// Makes a heap type of objects of so many bytes, on a base other than `object` if one is given.
 ///
 /// # Errors
@@ -197,6 +206,16 @@ pub fn make_type<T>(module: &Object, kind: Type<'_>) -> Result<Object, Raised> {
 /// An exception is set.
 pub fn make_sized_type(
     module: &Object,
+    kind: Type<'_>,
+    size: c_int,
+    base: Option<&Object>,
+) -> Result<Object, Raised> {
+    assemble(module.as_ptr(), kind, size, base)
+}
+
+/// `module` is live, or null for a type that belongs to none.
+fn assemble(
+    module: *mut ffi::PyObject,
     kind: Type<'_>,
     size: c_int,
     base: Option<&Object>,
@@ -228,7 +247,7 @@ pub fn make_sized_type(
     };
     let base = base.map_or(ptr::null_mut(), Object::as_ptr);
     // SAFETY: a complete spec, whose tables outlive the type; a live base class or none.
-    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module.as_ptr(), &raw mut spec, base)) }
+    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module, &raw mut spec, base)) }
 }
 
 /// A method without arguments, or with one.

@@ -1,12 +1,14 @@
-//! Which event loop of ours a thread runs, for those who would post to it or take a shorter way.
+//! Which event loop a thread runs, for those who would wait in it, post to it or take a shorter way.
 //!
-//! It is a fact of the thread, so it is kept by the thread: the loop enters it when it begins to run, and whoever asks
-//! pays for a thread-local word.
+//! asyncio knows ([`running`], [`required`]). Of a loop of ours it is a fact of the thread as well, kept by the thread:
+//! the loop enters it when it begins to run, and whoever asks ([`is_here`]) pays for a thread-local word.
 
 use std::cell::Cell;
 use std::ptr;
 
 use pyo3_ffi as ffi;
+
+use crate::object::{Object, Raised, text};
 
 thread_local! {
     /// Compared and never followed: it may be of an object that is gone.
@@ -30,4 +32,43 @@ pub fn leave(event_loop: *mut ffi::PyObject) {
 #[must_use]
 pub fn is_here(event_loop: *mut ffi::PyObject) -> bool {
     ptr::eq(RUNNING.get(), event_loop)
+}
+
+/// asyncio, if somebody has imported it.
+fn asyncio() -> Result<Option<Object>, Raised> {
+    let name = text("asyncio")?;
+    // SAFETY: a live string; null without an exception where there is no such module.
+    Ok(unsafe { Object::own(ffi::PyImport_GetModule(name.as_ptr())) }.ok())
+}
+
+/// The event loop that this thread runs, if any.
+///
+/// # Errors
+///
+/// An exception is set.
+pub fn running() -> Result<Option<Object>, Raised> {
+    // Without asyncio there is no loop, and this is no reason to import it.
+    let Some(asyncio) = asyncio()? else { return Ok(None) };
+    let Ok(function) = asyncio.attribute(c"_get_running_loop") else {
+        // Another thread is about to import it.
+        // SAFETY: the thread is attached.
+        unsafe { ffi::PyErr_Clear() };
+        return Ok(None);
+    };
+    Ok(Some(function.call(&[])?).filter(|running| !running.is_none()))
+}
+
+/// The event loop that this thread runs.
+///
+/// # Errors
+///
+/// A `RuntimeError` is set if it runs none.
+pub fn required() -> Result<Object, Raised> {
+    match running()? {
+        Some(running) => Ok(running),
+        // SAFETY: a C string. asyncio says it in its own words.
+        None => unsafe { Object::own(ffi::PyImport_ImportModule(c"asyncio".as_ptr()))? }
+            .attribute(c"get_running_loop")?
+            .call(&[]),
+    }
 }

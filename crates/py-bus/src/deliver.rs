@@ -14,11 +14,11 @@ use super::link::Outgoing;
 use super::queue::{Queue, Side};
 use super::registry::{Entry, Target};
 use super::route::{Route, Way};
-use super::waiters::running_loop;
 use ropewalk_base::{Code, error};
 use ropewalk_capi::errors::{raise, raise_text};
 use ropewalk_capi::heap;
 use ropewalk_capi::object::{Kept, Object, Raised, detached};
+use ropewalk_capi::running_loop;
 
 /// What a publisher does where there is no room.
 pub(super) enum Patience {
@@ -354,7 +354,7 @@ pub(super) fn put(
             _ => return Ok(()),
         };
         // A loop must not wait for what only it may be able to change.
-        if running_loop()?.is_some() {
+        if running_loop::running()?.is_some() {
             queue.refuse();
             return Err(raise_text(
                 Code::BusFull,

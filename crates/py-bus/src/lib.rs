@@ -39,7 +39,6 @@ struct ModuleTypes {
     bus: *mut ffi::PyObject,
     subscription: *mut ffi::PyObject,
     waiting: *mut ffi::PyObject,
-    waker: *mut ffi::PyObject,
     route: *mut ffi::PyObject,
 }
 
@@ -54,7 +53,6 @@ pub fn init() -> *mut ffi::PyObject {
 struct Types {
     subscription: *mut ffi::PyTypeObject,
     waiting: *mut ffi::PyTypeObject,
-    waker: *mut ffi::PyTypeObject,
     route: *mut ffi::PyTypeObject,
 }
 
@@ -69,12 +67,10 @@ unsafe impl module::State for ModuleTypes {
     }
 
     fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
-        [&mut self.bus, &mut self.subscription, &mut self.waiting, &mut self.waker, &mut self.route]
-            .into_iter()
+        [&mut self.bus, &mut self.subscription, &mut self.waiting, &mut self.route].into_iter()
     }
 
     fn fill(&mut self, module: &Object) -> Result<(), Raised> {
-        self.waker = waiters::make_type(module)?.into_ptr();
         self.waiting = wait::make_type(module)?.into_ptr();
         self.route = route::make_type(module)?.into_ptr();
         self.subscription = subscription::make_type(module)?.into_ptr();
@@ -95,13 +91,12 @@ unsafe impl module::State for ModuleTypes {
 unsafe fn types(kind: *mut ffi::PyTypeObject) -> Result<Types, Raised> {
     // SAFETY: the module of such a type is ours.
     let state = unsafe { MODULE.state_of_base(kind) }.ok_or(Raised)?;
-    if state.waker.is_null() {
+    if state.waiting.is_null() {
         return Err(fail(c"the interpreter is ending"));
     }
     Ok(Types {
         subscription: state.subscription.cast(),
         waiting: state.waiting.cast(),
-        waker: state.waker.cast(),
         route: state.route.cast(),
     })
 }

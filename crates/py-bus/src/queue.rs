@@ -112,11 +112,12 @@ pub(super) struct Queue {
     pub(super) feed: Option<Feed>,
 }
 
-/// Whom to wake once the guard is dropped.
-#[derive(Default)]
+/// Whom to wake at one end, once the guard is dropped.
 #[must_use]
 pub(super) struct Wake {
-    thread: Option<Side>,
+    side: Side,
+    /// A thread sleeps there.
+    thread: bool,
     loops: Wakers,
 }
 
@@ -134,7 +135,7 @@ impl Content {
             Side::Receivers => (&mut self.receiver_sleeps, &mut self.receivers),
             Side::Publishers => (&mut self.publisher_sleeps, &mut self.publishers),
         };
-        Wake { thread: std::mem::take(sleeps).then_some(side), loops: loops.mark_pending() }
+        Wake { side, thread: std::mem::take(sleeps), loops: loops.mark_pending() }
     }
 
     pub(super) fn loops(&mut self, side: Side) -> &mut Loops {
@@ -185,17 +186,17 @@ impl Queue {
 
     /// Wakes whom a change of the queue concerns. The thread is attached and holds no guard.
     pub(super) fn perform(&self, wake: Wake) {
-        match (wake.thread, &self.feed) {
-            (Some(Side::Receivers), Some(feed)) => feed.mailbox.wake(),
-            (Some(side), _) => {
+        match (wake.side, &self.feed) {
+            _ if !wake.thread => {}
+            (Side::Receivers, Some(feed)) => feed.mailbox.wake(),
+            (side, _) => {
                 let wakeups = self.wakeups(side);
                 // Release: who sees the new number sees the queue as it was when the sleepers' mark was taken.
                 wakeups.fetch_add(1, Ordering::Release);
                 wakeups.wake_all();
             }
-            (None, _) => {}
         }
-        wake.loops.wake();
+        wake.loops.wake(wake.side);
     }
 
     /// Offers a message to the queue.

@@ -104,11 +104,11 @@ impl Waiting {
     }
 
     /// Goes on until there is something to give.
-    fn step(&self, kind: *mut ffi::PyTypeObject, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
+    fn step(&self, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
         if self.ended.get() {
             return Err(fail(c"cannot await the same reception twice"));
         }
-        let result = self.advance(kind, sent);
+        let result = self.advance(sent);
         if !matches!(result, Ok(Step::Yield(_))) {
             self.ended.set(true);
             // An awaitable that is kept for the next reception is to keep nothing alive meanwhile.
@@ -117,7 +117,7 @@ impl Waiting {
         result
     }
 
-    fn advance(&self, kind: *mut ffi::PyTypeObject, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
+    fn advance(&self, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
         if let Some(inner) = self.inner.share() {
             match send(&inner, sent) {
                 Ok(Step::Yield(value)) => return Ok(Step::Yield(value)),
@@ -137,14 +137,12 @@ impl Waiting {
             if let Some(value) = self.look()? {
                 return Ok(Step::Return(value));
             }
-            // SAFETY: the type of this object.
-            let waker = unsafe { super::types(kind) }?.waker;
             if let Some(feed) = &self.queue.feed
                 && self.goal.get() != Goal::Put
             {
                 feed.carrier.start_thread()?;
             }
-            let Some(future) = self.queue.wait_in_loop(self.side(), waker)? else { continue };
+            let Some(future) = self.queue.wait_in_loop(self.side())? else { continue };
             // SAFETY: a live object.
             let inner = unsafe { Object::own(ffi::PyObject_GetIter(future.as_ptr())) };
             self.future.set(future);
@@ -197,8 +195,8 @@ unsafe extern "C" fn am_send(
     result: *mut *mut ffi::PyObject,
 ) -> ffi::PySendResult {
     // SAFETY: an object of the type that this is a slot of.
-    let (waiting, kind) = unsafe { (heap::content::<Waiting>(object), ffi::Py_TYPE(object)) };
-    let (answer, value) = match waiting.step(kind, value) {
+    let waiting = unsafe { heap::content::<Waiting>(object) };
+    let (answer, value) = match waiting.step(value) {
         Ok(Step::Yield(value)) => (ffi::PySendResult::PYGEN_NEXT, value.into_ptr()),
         Ok(Step::Return(value)) => (ffi::PySendResult::PYGEN_RETURN, value.into_ptr()),
         Err(Raised) => (ffi::PySendResult::PYGEN_ERROR, ptr::null_mut()),

@@ -14,7 +14,7 @@ use super::decode;
 const MOST_SAID: usize = 300;
 
 /// What the kit has made, as pyo3 has it.
-fn bound(py: Python<'_>, made: Result<Object, Raised>) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn bound(py: Python<'_>, made: Result<Object, Raised>) -> PyResult<Bound<'_, PyAny>> {
     match made {
         // SAFETY: a reference that we own, and the thread is attached.
         Ok(object) => Ok(unsafe { Bound::from_owned_ptr(py, object.into_ptr()) }),

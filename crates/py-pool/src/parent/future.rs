@@ -286,11 +286,11 @@ impl FutureBase {
 
     /// Calls `fn(future)` when the future is done: in the collector's thread, or at once if it is done already.
     fn add_done_callback(slf: &Bound<'_, Self>, r#fn: Bound<'_, PyAny>) -> PyResult<()> {
-        static BY_MAIL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static BY_MAILBOX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let this = slf.get();
         let cell = this.cell()?;
         let r#fn = if r#fn.is_exact_instance_of::<PyFunction>() && !cell.task.is_done() {
-            BY_MAIL.import(slf.py(), "ropewalk.pool.parent._future", "by_mail")?.call1((r#fn,))?
+            BY_MAILBOX.import(slf.py(), "ropewalk.pool.parent._future", "by_mailbox")?.call1((r#fn,))?
         } else {
             r#fn
         };

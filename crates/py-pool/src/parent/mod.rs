@@ -16,8 +16,9 @@ mod snapshot;
 
 use pyo3::prelude::*;
 use ropewalk_base::Code;
+use ropewalk_capi::mailbox::{self, Mailbox};
 use ropewalk_capi::module::check_main_interpreter;
-use ropewalk_capi::object::Raised;
+use ropewalk_capi::object::{Object, Raised};
 
 /// Cores that this process may use, by affinity and control group.
 #[pyfunction]
@@ -29,6 +30,16 @@ fn usable_cores() -> usize {
 #[pyfunction]
 fn private_bytes(py: Python<'_>, pid: i32) -> u64 {
     py.detach(|| ropewalk_os::memory::private_bytes(pid))
+}
+
+/// The mailbox of an event loop, which takes what other threads have for it.
+#[pyfunction]
+#[pyo3(signature = (event_loop, /))]
+fn mailbox_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: a live object.
+    let mailbox =
+        unsafe { Object::share(event_loop.as_ptr()) }.and_then(|event_loop| Mailbox::of(&event_loop));
+    errors::bound(event_loop.py(), mailbox.map(Mailbox::into_object))
 }
 
 /// Fills `ropewalk._core`; see `ropewalk/_core.pyi`.
@@ -52,6 +63,8 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode::lend_during, m)?)?;
     m.add_function(wrap_pyfunction!(encode::join_apart, m)?)?;
     m.add_function(wrap_pyfunction!(interrupts::raise_later, m)?)?;
+    m.add("Mailbox", errors::bound(m.py(), mailbox::kind())?)?;
+    m.add_function(wrap_pyfunction!(mailbox_of, m)?)?;
     m.add_function(wrap_pyfunction!(usable_cores, m)?)?;
     m.add_function(wrap_pyfunction!(private_bytes, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;

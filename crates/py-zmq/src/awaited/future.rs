@@ -6,14 +6,38 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple, PyType};
 
 use super::is_ordinary;
+use ropewalk_capi::mailbox::{Mailbox, Post};
+use ropewalk_capi::object::{Object, Raised};
+use ropewalk_capi::running_loop;
 
 static FUTURE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static TASK: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// What the kit gives or raises, as pyo3 has it.
+fn taken(py: Python<'_>, made: Result<Object, Raised>) -> PyResult<Bound<'_, PyAny>> {
+    match made {
+        // SAFETY: a reference that we own, and the thread is attached.
+        Ok(object) => Ok(unsafe { Bound::from_owned_ptr(py, object.into_ptr()) }),
+        Err(Raised) => Err(PyErr::fetch(py)),
+    }
+}
 
 /// The loop that this thread runs.
 pub(super) fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    RUNNING.import(py, "asyncio", "get_running_loop")?.call0()
+    taken(py, running_loop::required())
+}
+
+/// Has a loop that this thread runs call something in a later callback.
+pub(super) fn call_next(event_loop: &Bound<'_, PyAny>, function: &Bound<'_, PyAny>) -> PyResult<()> {
+    // SAFETY: live objects.
+    let posted = unsafe { (Object::share(event_loop.as_ptr()), Object::share(function.as_ptr())) };
+    let posted = match posted {
+        (Ok(event_loop), Ok(function)) => {
+            Mailbox::of(&event_loop).map(|mailbox| mailbox.post_here(Post::Call(function, None)))
+        }
+        _ => Err(Raised),
+    };
+    posted.map_err(|Raised| PyErr::fetch(event_loop.py()))
 }
 
 /// A future of the loop that this thread runs.

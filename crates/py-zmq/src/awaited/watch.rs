@@ -490,12 +490,7 @@ impl Watch {
         let event_loop = home.event_loop.bind(py).clone();
         state.is_scheduled = true;
         drop(state);
-        if is_closed(&event_loop)? {
-            slf.get().state().is_scheduled = false;
-            return Ok(());
-        }
-        let look = slf.getattr(intern!(py, "_look"))?;
-        event_loop.call_method1(intern!(py, "call_soon"), (look,)).map(drop)
+        future::call_next(&event_loop, &slf.getattr(intern!(py, "_look"))?)
     }
 
     /// Cancels whoever waits, and leaves the loop.

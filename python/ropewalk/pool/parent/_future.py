@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import logging
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from ropewalk import _core
 from ropewalk.pool.parent._options import FUTURE_METHODS, no_attribute
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 
@@ -215,87 +211,12 @@ def log_callback(future: Future[Any], exception: BaseException) -> None:
     _LOGGER.error("exception calling callback for %r", future, exc_info=exception)
 
 
-class LoopMail:
-    """Wakes an event loop once for a burst of finished futures, not once for each.
-
-    Anything may be posted from any thread; it is told in the loop's own.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
-        #: What to call, and with what: somebody who waits in the loop, and the future that is done. No lock guards it:
-        #: a collection may run at any step, and a finalizer may post.
-        self._box: collections.deque[tuple[Callable[[Any, Any], object], Any, object]] = collections.deque()
-        #: Whether the loop has been woken and has not begun to look.
-        self._rung = False
-
-    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether it is this loop's."""
-        return self._loop() is loop
-
-    def post(self, waiter: Any, tell: Callable[[Any, Any], object] | None = None) -> Callable[[object], None]:
-        """A done-callback that calls ``tell(waiter, future)`` in the loop; without one it resolves `waiter`."""
-        how = _resolve if tell is None else tell
-
-        def deliver(future: object) -> None:
-            self._box.append((how, waiter, future))
-            if not self._rung:
-                self._ring()
-
-        return deliver
-
-    def _ring(self) -> None:
-        loop = self._loop()
-        self._rung = True
-        try:
-            if loop is not None:
-                loop.call_soon_threadsafe(self._empty)
-                return
-        except RuntimeError:  # The loop is closed: nobody waits any more.
-            pass
-        self._box.clear()
-
-    def _empty(self) -> None:
-        # First of all: who still finds it set has posted before what is counted here.
-        self._rung = False
-        try:
-            for _ in range(len(self._box)):
-                tell, waiter, future = self._box.popleft()
-                tell(waiter, future)
-        except BaseException:  # Ctrl-C, say, which ends this call and not those that wait.
-            if self._box:
-                self._ring()
-            raise
-
-
-def _resolve(waiter: asyncio.Future[None], _future: object) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-_mails: weakref.WeakKeyDictionary[Any, LoopMail] = weakref.WeakKeyDictionary()
-#: The one that was asked for last: most programs have one loop.
-_latest: LoopMail | None = None
-
-
-def mail_of(loop: asyncio.AbstractEventLoop) -> LoopMail:
-    """The mail of a loop."""
-    global _latest
-    mail = _latest
-    if mail is None or not mail.is_of(loop):
-        mail = _mails.get(loop)
-        if mail is None:
-            mail = _mails.setdefault(loop, LoopMail(loop))
-        _latest = mail
-    return mail
-
-
 #: The code of asyncio's callback below, and where its closure has what it works on; `None` before it is looked for.
 _carrier: tuple[CodeType | None, tuple[int, ...]] | None = None
 
 
-def by_mail(callback: FunctionType) -> Callable[[Any], object]:
-    """What to call in place of a done-callback: by the loop's mail, if it is asyncio's own, else itself.
+def by_mailbox(callback: FunctionType) -> Callable[[Any], object]:
+    """What to call in place of a done-callback: a post to the loop's mailbox, if it is asyncio's own, else itself.
 
     `asyncio.wrap_future`, and so `run_in_executor`, have a callback that wakes the loop once for each future. Each
     time the collector's thread loses the interpreter to the loop's, which takes longer than the rest of the task.
@@ -313,7 +234,7 @@ def by_mail(callback: FunctionType) -> Callable[[Any], object]:
     set_state, destination, loop = [closure[at].cell_contents for at in places]
     if loop is None:  # It carries the result to a future that belongs to no loop.
         return callback
-    return mail_of(loop).post(destination, set_state)
+    return partial(_core.mailbox_of(loop).post, destination, set_state)
 
 
 def _find_carrier(futures: Any) -> tuple[CodeType | None, tuple[int, ...]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ropewalk import _core
@@ -122,7 +123,8 @@ async def _arrival(waiters: list[asyncio.Future[None]], futures: list[Any], seco
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
     waiters.append(waiter)
-    told = _telling(loop, waiters)
+    # It does not keep the map itself alive.
+    told = partial(_core.mailbox_of(loop).post, waiters, _resolve)
     try:
         for future in futures:
             future.add_done_callback(told)
@@ -133,23 +135,11 @@ async def _arrival(waiters: list[asyncio.Future[None]], futures: list[Any], seco
             waiters.remove(waiter)
 
 
-def _telling(
-    loop: asyncio.AbstractEventLoop, waiters: list[asyncio.Future[None]]
-) -> Callable[[object], None]:
-    """A done-callback that wakes everybody who waits for a map; it does not keep the map itself alive."""
-
-    def wake() -> None:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def tell(_future: object) -> None:
-        try:
-            loop.call_soon_threadsafe(wake)
-        except RuntimeError:  # The loop is closed: nobody waits any more.
-            return
-
-    return tell
+def _resolve(waiters: list[asyncio.Future[None]], _future: object) -> None:
+    """Wakes everybody who waits for a map."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 class MapWithProgress(MapIterator[T_co]):

@@ -11,6 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
@@ -29,7 +30,7 @@ from ropewalk.pool.parent._exit import (
     join,
     start,
 )
-from ropewalk.pool.parent._future import Future, mail_of
+from ropewalk.pool.parent._future import Future
 from ropewalk.pool.parent._map import MapIterator
 from ropewalk.pool.parent._options import (
     Kind,
@@ -266,7 +267,7 @@ class Pool(_core.PoolBase, TaskMethods):
 
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        future.add_done_callback(mail_of(loop).post(waiter))
+        future.add_done_callback(partial(_core.mailbox_of(loop).post, waiter, None))
         return waiter
 
     async def _submit_in_turn(
