@@ -172,7 +172,7 @@ impl Conn {
     pub(crate) fn has_unread(&self) -> bool {
         match &self.link {
             Link::Stream(fd) => net::has_bytes(fd.as_fd()),
-            Link::Shm(link) => link.hears(),
+            Link::Shm(link) => link.has_bytes(),
             Link::None | Link::Offered(_) | Link::Inproc(_) => false,
         }
     }

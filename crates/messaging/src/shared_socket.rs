@@ -17,7 +17,7 @@ use crate::mailbox::Doze;
 use crate::notifier::Notifier;
 use crate::options::Options;
 use crate::registry::Registry;
-use crate::shm_link::hears;
+use crate::shm_link::has_bytes;
 use crate::state::SocketState;
 
 /// A waiter looks this long without sleeping, if that has paid off.
@@ -204,7 +204,7 @@ impl SharedSocket {
                     let looks = if is_near { 500 } else { 16 };
                     let found = (0..looks).any(|_| {
                         std::hint::spin_loop();
-                        self.notifier.has_mail() || hears(&hot)
+                        self.notifier.has_mail() || has_bytes(&hot)
                     });
                     state = self.lock();
                     found

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::BufMut;
 use ropewalk_os::{socket, stream};
-use ropewalk_shm::channel::pipe::{Ear, End};
+use ropewalk_shm::channel::pipe::{End, Probe};
 use ropewalk_shm::channel::ring::Corrupt;
 
 use crate::conn_ref::ConnRef;
@@ -50,13 +50,13 @@ pub(crate) struct ShmLink {
 #[derive(Clone)]
 pub(crate) struct Hot {
     pub(crate) whom: ConnRef,
-    pub(crate) ear: Ear,
+    pub(crate) probe: Probe,
 }
 
 /// Whether one of them has something to be read. Anybody may look, without the socket's lock.
 #[inline]
-pub(crate) fn hears(hot: &[Hot]) -> bool {
-    hot.iter().any(|hot| hot.ear.hears())
+pub(crate) fn has_bytes(hot: &[Hot]) -> bool {
+    hot.iter().any(|hot| hot.probe.has_bytes())
 }
 
 fn corrupt(corrupt: Corrupt) -> io::Error {
@@ -115,8 +115,8 @@ impl ShmLink {
     }
 
     /// For those who look without the socket's lock.
-    pub(crate) fn ear(&self) -> Ear {
-        self.end.reader.ear()
+    pub(crate) fn probe(&self) -> Probe {
+        self.end.reader.probe()
     }
 
     /// Whether the peer has read everything, by its word.
@@ -127,8 +127,8 @@ impl ShmLink {
 
     /// Whether there are bytes to be received.
     #[inline]
-    pub(crate) fn hears(&self) -> bool {
-        self.end.reader.hears()
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.end.reader.has_bytes()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -196,7 +196,7 @@ impl ShmLink {
     /// As [`Wire::finish`](crate::wire::Wire::finish).
     #[inline]
     pub(crate) fn finish(&mut self) {
-        if std::mem::take(&mut self.is_fresh) && self.end.writer.rings() {
+        if std::mem::take(&mut self.is_fresh) && self.end.writer.must_wake_reader() {
             self.wake_peer();
         }
     }
@@ -205,7 +205,7 @@ impl ShmLink {
     pub(crate) fn recv(&mut self, target: &mut impl BufMut, most: usize) -> io::Result<usize> {
         let got = self.end.reader.read(target, most).map_err(corrupt)?;
         if got > 0 {
-            if self.end.reader.rings() {
+            if self.end.reader.must_wake_writer() {
                 self.wake_peer();
             }
             return Ok(got);

@@ -1,5 +1,5 @@
-//! What goes between processes: rings of records, pipes of bytes, the word that wakes a reader, and the switchboard of
-//! one process and many.
+//! Channels between processes: rings of records, pipes of bytes, the word that wakes a reader, and the switchboard
+//! between one process and many.
 
 pub mod attention;
 pub mod pipe;

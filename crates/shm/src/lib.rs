@@ -1,7 +1,7 @@
-//! Shared memory: [`memory`] has segments and who owns what in them, [`channel`] has rings, pipes and switchboards.
+//! Shared memory: [`memory`] has segments and their owners' arena and blocks, [`channel`] has rings, pipes and
+//! switchboards.
 //!
-//! `README.md` beside this crate has the protocol: states, transitions, who writes what, and why nothing is
-//! lost.
+//! This crate's `README.md` has the protocol: states, transitions, the writer of each word, and why nothing is lost.
 
 pub mod channel;
 #[cfg(not(loom))]

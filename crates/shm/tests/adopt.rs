@@ -32,7 +32,7 @@ fn beyond_a_number_an_adopted_segment_has_no_descriptor() {
             assert_eq!(late.copy_out(0, 11).expect("mapped"), b"still there");
             assert_eq!(late.set_aside().expect_err("no descriptor").code(), Code::OutOfDescriptors);
         }
-        // Once they are gone there is room for others.
+        // Once they are gone there is room for more.
     }
 }
 
@@ -46,15 +46,14 @@ fn an_adopted_segment_is_used_again_by_its_new_owner() {
     drop(made);
 
     let adopted = Segment::adopt(fd, id, generation, &arena).expect("sound");
-    // SAFETY: six bytes inside the segment that nobody writes to.
+    // SAFETY: six bytes inside the segment that no thread writes to.
     let bytes = unsafe { std::slice::from_raw_parts(adopted.data().expect("mapped").add(5), 6) };
     assert_eq!(bytes, b"result");
     drop(adopted);
 
     let lease = arena.put_parts(&[&vec![7; 3 << 20]]).expect("room");
     assert_eq!((lease.segment().id(), lease.generation()), (id, generation + 1));
-    // Whoever still has the old handle learns that it is stale; in another process that is by the shared
-    // header.
+    // A holder of the old handle learns that it is stale; another process learns it from the shared header.
     assert!(Segment::lookup(id, generation).is_err());
     drop(lease);
     arena.trim();

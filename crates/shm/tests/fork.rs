@@ -1,4 +1,4 @@
-//! What a forked child does to its parent's segments: nothing.
+//! A forked child does nothing to its parent's segments.
 
 #![cfg(not(loom))]
 
@@ -9,7 +9,7 @@ use ropewalk_shm::memory::{Arena, ArenaConfig, Lease, Segment};
 fn bytes(lease: &Lease) -> Vec<u8> {
     let (offset, length) = lease.ranges()[0];
     let data = lease.segment().data().expect("mapped");
-    // SAFETY: the range lies in the segment, and nobody writes to it meanwhile.
+    // SAFETY: the range lies in the segment, and no thread writes to it meanwhile.
     unsafe { std::slice::from_raw_parts(data.add(offset as usize), length as usize).to_vec() }
 }
 
@@ -17,8 +17,8 @@ fn bytes(lease: &Lease) -> Vec<u8> {
 fn in_child(child: impl FnOnce() -> bool) -> bool {
     // The first call counts from here on.
     ropewalk_os::process::fork_generation();
-    // SAFETY: this test binary has one test, so that no other thread of it can hold a lock that the child
-    // wants but the harness's, which the child does not use: it leaves by _exit, even when `child` panics.
+    // SAFETY: this test binary has one test, so only the harness's thread could hold a lock, and the child uses none of
+    // its locks: it exits by _exit, even when `child` panics.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -43,7 +43,7 @@ fn a_child_neither_returns_nor_reuses_its_parents_memory() {
 
     let fine = in_child(|| {
         let inherited = leases.iter().map(|lease| lease.segment().id()).collect::<Vec<_>>();
-        // What the parent leased, the child drops; what the parent keeps for reuse, the child must not use.
+        // The child drops the parent's leases, and must not use memory that the parent keeps for reuse.
         leases.clear();
         let own = [arena.put_parts(&[&vec![9; 40_000]]), arena.put_parts(&[&vec![9; 3 << 20]])];
         let own = own.map(|lease| lease.expect("room"));

@@ -1,5 +1,5 @@
-//! A peer that writes anything anywhere at any time: an end of ours gives records, nothing, or an error;
-//! never a crash, never a loop without end.
+//! A peer that writes anything anywhere at any time: this process's end gives records, nothing, or an error; never a
+//! crash, never an endless loop.
 
 #![cfg(not(loom))]
 
@@ -17,7 +17,7 @@ use ropewalk_shm::memory::{HEADER, Segment};
 const CAPACITY: usize = 1024;
 const SHARED: usize = 256;
 const WORDS: usize = (SHARED + CAPACITY) / 8;
-/// Where the shared words lie, as the crate's README says.
+/// The offsets of the shared words, as in the crate's README.
 const HEAD: usize = 0;
 const TAIL: usize = 8;
 
@@ -37,7 +37,7 @@ impl Random {
         (self.next() % limit as u64) as usize
     }
 
-    /// Numbers near what a check could get wrong.
+    /// Numbers near the bounds that a check could get wrong.
     fn nasty(&mut self) -> u64 {
         let base =
             [0, 1, 31, 32, 33, 64, 1023, 1024, 1025, 0xFFFF, u64::from(u32::MAX), u64::MAX][self.below(12)];
@@ -64,10 +64,10 @@ fn words(map: &Mapping) -> &[AtomicU64] {
     unsafe { std::slice::from_raw_parts(map.as_ptr().cast::<AtomicU64>(), WORDS) }
 }
 
-/// Reads what there is; gives how many records, or None once the ring is found corrupt.
+/// Reads all records; returns their number, or None once the ring is found corrupt.
 fn read(consumer: &mut Consumer) -> Option<usize> {
     let mut copy = Vec::new();
-    // No ring holds more records than this, whatever its words say.
+    // No ring holds more records than this, whatever its words contain.
     for count in 0..=CAPACITY / 32 {
         match consumer.peek() {
             Ok(Some(header)) => {
@@ -85,7 +85,7 @@ fn read(consumer: &mut Consumer) -> Option<usize> {
             }
         }
     }
-    // A tail that keeps moving can feed us nonsense for ever, one bounded step at a time.
+    // A tail that keeps moving can supply nonsense for ever, one bounded step at a time.
     Some(CAPACITY / 32)
 }
 
@@ -133,7 +133,7 @@ fn a_record_lies_inside_the_ring_to_its_last_byte() {
                 assert!(consumer.peek().expect("sound").is_some());
                 consumer.finish();
             }
-            // What a record of this length needs is there, by the tail; the ring ends before that.
+            // According to the tail a record of this length is complete, but the ring ends before its end.
             let length = CAPACITY - used - 32 + beyond;
             let (words, at) = (words(&map), (SHARED + used) / 8);
             words[at].store(length as u64 | 1 << 32, Ordering::Relaxed);
@@ -281,7 +281,7 @@ fn a_segment_that_could_be_shrunk_is_refused() {
     let segment = Segment::create(8192, true).expect("a segment").publish(None);
     let copy = memfd::create(c"ropewalk-test", 4096 + 8192, false).expect("a memfd");
     let from = Mapping::map(segment.fd().expect("open"), HEADER, Protection::Read).expect("a mapping");
-    // SAFETY: the header page is mapped, and nobody writes to it here.
+    // SAFETY: the header page is mapped, and no thread writes to it here.
     let page = unsafe { std::slice::from_raw_parts(from.as_ptr(), HEADER) };
     memfd::write_at(copy.as_fd(), page, 0).expect("written");
     let id = segment.id();

@@ -32,7 +32,7 @@ fn bounded(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// The next record as the consumer of the real thing takes it: peek, start, check, finish, else sleep.
+/// Takes the next record as the engine's consumer does: peek, start, check, finish, else sleep.
 fn take(consumer: &mut Consumer, spin: &mut AdaptiveSpin) -> u64 {
     loop {
         if let Some(found) = consumer.peek().expect("the producer is sound") {
@@ -138,7 +138,7 @@ fn no_wake_up_is_lost_by_a_producer_that_waits_for_room() {
 #[test]
 fn bytes_are_not_reused_before_they_have_been_read() {
     loom::model(|| {
-        // Four records of 64 bytes fill it; the fifth lies where the first did.
+        // Four records of 64 bytes fill it; the fifth takes the first one's place.
         let (mut producer, mut consumer) = pair(2 * SMALL);
         for id in 1..=4 {
             push(&mut producer, id, &[id as u8; 8]);

@@ -1,5 +1,5 @@
-//! The owner of result rings and their producers on every schedule that loom finds: nobody sleeps for ever. The word is
-//! the real one; the leader and its followers are the steps of the engine in their order.
+//! The owner of result rings and their producers on every schedule that loom finds: no thread sleeps for ever. The word
+//! is the real one; the leader and its followers take the engine's steps in their order.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-shm --release --test loom_attention`
 
@@ -21,7 +21,7 @@ fn push(ring: &mut Producer, id: u64) {
     ring.try_push(header, &[]).expect("there is room");
 }
 
-/// Everything that is there; how many records it was.
+/// Takes all records; returns their number.
 fn drain(rings: &mut [Consumer]) -> usize {
     let mut came = 0;
     for ring in rings {
@@ -61,7 +61,7 @@ fn bounded(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// The steps of a leader between two looks at the rings, as `Engine::lead` has them.
+/// The steps of a leader between two checks of the rings, as in `Engine::lead`.
 fn sleep_unless_ready(attention: &Attention, rings: &mut [Consumer], there: impl Fn() -> bool) -> usize {
     attention.arm(SLEEPING);
     let came = drain(rings);
@@ -73,7 +73,7 @@ fn sleep_unless_ready(attention: &Attention, rings: &mut [Consumer], there: impl
 }
 
 #[test]
-fn a_sleeping_leader_hears_of_every_record() {
+fn a_sleeping_leader_is_woken_for_every_record() {
     bounded(|| {
         let attention = Arc::new(Attention::model());
         let (mut producer, consumer) = ring();
@@ -124,7 +124,7 @@ fn two_workers_and_one_sleep_lose_nothing() {
 fn a_leader_is_woken_by_another_thread_of_the_owner() {
     bounded(|| {
         let attention = Arc::new(Attention::model());
-        // What the engine's lock guards: something that the leader waits for besides records.
+        // The state under the engine's lock: something that the leader waits for besides records.
         let there = Arc::new(Mutex::new(false));
         let (other, known) = (Arc::clone(&attention), Arc::clone(&there));
         let canceller = thread::spawn(move || {
@@ -140,19 +140,19 @@ fn a_leader_is_woken_by_another_thread_of_the_owner() {
     });
 }
 
-/// The supervisor of a resting pool, with `HUNGRY` or `ANY` armed, as `Engine::rest` has it.
+/// The supervisor of a resting pool, with `HUNGRY` or `ANY` armed, as in `Engine::rest`.
 fn supervised(mode: u32) {
     bounded(move || {
         let attention = Arc::new(Attention::model());
         let event = Arc::new(Event::default());
         let (mut producer, consumer) = ring();
-        let (told, bell) = (Arc::clone(&attention), Arc::clone(&event));
+        let (armed, signal) = (Arc::clone(&attention), Arc::clone(&event));
         let worker = thread::spawn(move || {
             for id in 1..=2 {
                 push(&mut producer, id);
                 // After the second it has nothing left to do.
-                if told.after_push(|| id == 2, false) == Wake::Event {
-                    bell.signal();
+                if armed.after_push(|| id == 2, false) == Wake::Event {
+                    signal.signal();
                 }
             }
         });
@@ -171,12 +171,12 @@ fn supervised(mode: u32) {
 }
 
 #[test]
-fn a_supervisor_hears_of_a_worker_that_runs_dry() {
+fn a_supervisor_is_woken_when_a_worker_runs_dry() {
     supervised(HUNGRY);
 }
 
 #[test]
-fn a_supervisor_hears_of_any_record() {
+fn a_supervisor_is_woken_for_any_record() {
     supervised(ANY);
 }
 
@@ -184,7 +184,7 @@ const DONE: u32 = 1;
 const WAITING: u32 = 2;
 const NUDGE: u32 = 4;
 
-/// The word of a task that a follower sleeps on, as `Task` has it, and the kernel's lock around a futex.
+/// The word of a task that a follower sleeps on, as in `Task`, and the kernel's lock around a futex.
 struct Word {
     word: AtomicU32,
     kernel: Mutex<()>,
@@ -231,7 +231,7 @@ impl Word {
     }
 }
 
-/// What the engine's lock guards.
+/// The state under the engine's lock.
 struct Core {
     results: Consumer,
     leader: bool,
@@ -245,7 +245,7 @@ struct Engine {
 }
 
 /// The steps of `Engine::wait`, `lead`, `follow`, `promote` and `rest`, in their order and without their time limits,
-/// so that a waiting thread which nobody wakes is a deadlock.
+/// so that a waiting thread that is never woken is a deadlock.
 impl Engine {
     fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock()

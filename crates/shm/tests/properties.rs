@@ -1,4 +1,4 @@
-//! A ring against a queue that is obviously right.
+//! A ring against a simple reference queue.
 
 #![cfg(not(loom))]
 
@@ -15,7 +15,7 @@ use ropewalk_shm::channel::ring::{Header, Position, PushError, Retract, RingMemo
 enum Step {
     Push(Vec<Vec<u8>>),
     Take,
-    /// Takes back the record that is so many places from the newest.
+    /// Takes back the record at this distance from the newest.
     Retract(usize),
     Peek,
 }
@@ -42,7 +42,7 @@ proptest! {
         let memory = RingMemory::new(Arc::new(map), 0, capacity).expect("it fits");
         memory.initialise();
         let (mut producer, mut consumer) = (memory.clone().producer(), memory.consumer());
-        // What the ring should hold: id, payload, position, whether it was started.
+        // The expected content of the ring: id, payload, position, whether it was started.
         let mut queue: VecDeque<(u64, Vec<u8>, Position, bool)> = VecDeque::new();
         let mut passed: Vec<Position> = Vec::new();
         for (id, step) in steps.into_iter().enumerate() {
@@ -82,7 +82,7 @@ proptest! {
                     let Some(at) = queue.len().checked_sub(back + 1) else { continue };
                     let position = queue[at].2;
                     prop_assert_eq!(producer.retract(position), Retract::Taken);
-                    // A consumer that has peeked at it learns so when it starts.
+                    // A consumer that has peeked at it learns this when it starts.
                     if at == 0 {
                         let _ = consumer.start();
                     }

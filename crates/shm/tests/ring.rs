@@ -1,4 +1,4 @@
-//! What a ring promises to two ends that keep to its protocol.
+//! The promises of a ring to two ends that keep to its protocol.
 
 #![cfg(not(loom))]
 
@@ -151,7 +151,7 @@ fn two_threads_pass_records_in_order_and_sleep_meanwhile() {
 
 #[test]
 fn a_promise_of_room_is_kept_and_a_refusal_is_right() {
-    // SplitMix64, which finds every place in the ring and every padding.
+    // SplitMix64, which reaches every place in the ring and every padding.
     let mut state = 1_u64;
     let mut random = move |below: u64| {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -192,7 +192,7 @@ fn bytes_in_use_are_counted_with_headers_and_padding() {
     assert_eq!((producer.used(), producer.is_empty()), (160, false));
     take(&mut consumer).expect("the first");
     assert_eq!(producer.used(), 64);
-    // 96 bytes are left before the end, of which 32 are not enough for what follows.
+    // 96 bytes are left before the end, and then 32, which are not enough for the next record.
     producer.try_push(header(3), &[b"x"]).expect("room");
     producer.try_push(header(4), &[b"x"]).expect("room, behind the padding");
     assert_eq!(producer.used(), 64 + 64 + 32 + 64);
@@ -236,11 +236,11 @@ fn an_end_that_comes_later_goes_on_where_the_last_one_was() {
 }
 
 #[test]
-fn who_waits_sleeps() {
+fn a_waiting_end_sleeps() {
     let (mut producer, mut consumer) = ring(1024);
     while producer.try_push(header(1), &[&[1; 400]]).is_ok() {}
     let pause = Duration::from_millis(20);
-    // A wait may end early, for a signal say, but not again and again.
+    // A wait may end early, for instance because of a signal, but not again and again.
     let waits = |wait: &mut dyn FnMut() -> bool| {
         let (start, mut count) = (std::time::Instant::now(), 0);
         while start.elapsed() < 3 * pause {

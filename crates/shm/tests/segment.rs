@@ -1,4 +1,4 @@
-//! What a segment does with its memory, its descriptor and its copies.
+//! A segment's memory, descriptor and copies.
 
 #![cfg(not(loom))]
 
@@ -69,7 +69,7 @@ fn a_private_copy_shows_the_part_and_keeps_its_changes() {
     for (offset, length) in [(0, 20_000), (0, 1), (4096, 4096), (5000, 9000), (19_999, 1), (100, 0)] {
         let (map, start) = segment.private_copy(offset, length).expect("inside");
         assert!(start as usize + length as usize <= map.as_ptr() as usize + map.len());
-        // SAFETY: the part lies in the mapping, which nobody else has.
+        // SAFETY: the part lies in the mapping, which no other code has.
         let part = unsafe { std::slice::from_raw_parts_mut(start, length as usize) };
         assert_eq!(part, &all[offset as usize..][..length as usize]);
         part.fill(255);
@@ -78,7 +78,7 @@ fn a_private_copy_shows_the_part_and_keeps_its_changes() {
 }
 
 #[test]
-fn whoever_gives_memory_back_makes_old_handles_stale() {
+fn an_owner_that_reuses_memory_makes_old_handles_stale() {
     let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
     let segment = arena.whole(&[3; 3 << 20]).expect("room");
     let (id, generation) = (segment.id(), segment.generation());

@@ -248,7 +248,9 @@ impl SocketState {
         let Some(conn) = self.conn(index) else { return false };
         match &conn.link {
             Link::Stream(_) if conn.is_ready() && !conn.is_paused => conn.is_readable = true,
-            Link::Shm(link) if link.hears() && conn.is_ready() && !conn.is_paused => conn.is_readable = true,
+            Link::Shm(link) if link.has_bytes() && conn.is_ready() && !conn.is_paused => {
+                conn.is_readable = true
+            }
             Link::Inproc(end) if end.has_news() => {}
             _ => return false,
         }

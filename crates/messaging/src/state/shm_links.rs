@@ -8,7 +8,7 @@ use crate::background::Notice;
 use crate::conn::{Link, Phase};
 use crate::conn_ref::ConnRef;
 use crate::events::Events;
-use crate::shm_link::{Hot, PeerSign, ShmLink, hears};
+use crate::shm_link::{Hot, PeerSign, ShmLink, has_bytes};
 
 /// What comes while links are armed is read so often in a row before others have their turn.
 const ROUNDS: usize = 4;
@@ -34,8 +34,8 @@ impl SocketState {
         if std::mem::replace(&mut link.is_hot, true) {
             return;
         }
-        let ear = link.ear();
-        Arc::make_mut(&mut self.hot).push(Hot { whom, ear });
+        let probe = link.probe();
+        Arc::make_mut(&mut self.hot).push(Hot { whom, probe });
         if !self.is_warm {
             self.is_warm = true;
             let id = self.id();
@@ -56,11 +56,11 @@ impl SocketState {
 
     /// Takes what is in the hot ones. `is_lazy` as in [`handle`](Self::handle).
     pub(super) fn listen_hot(&mut self, is_lazy: bool) {
-        if !hears(&self.hot) {
+        if !has_bytes(&self.hot) {
             return;
         }
         for hot in Arc::clone(&self.hot).iter() {
-            if !hot.ear.hears() {
+            if !hot.probe.has_bytes() {
                 continue;
             }
             match self.known(hot.whom) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use ropewalk_shm::channel::switchboard::{self, Heard, Received};
+use ropewalk_shm::channel::switchboard::{self, HubEvent, Received};
 use ropewalk_shm::memory::Segment;
 
 use ropewalk_capi::entry;
@@ -98,10 +98,10 @@ unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObjec
     }
     let heard = detached(|| {
         let mut heard = VecDeque::new();
-        hub.board.hear(&mut heard)?;
+        hub.board.receive(&mut heard)?;
         if heard.is_empty() && timeout > 0.0 {
             hub.board.wait(seconds(timeout))?;
-            hub.board.hear(&mut heard)?;
+            hub.board.receive(&mut heard)?;
         }
         Ok(heard)
     });
@@ -111,9 +111,9 @@ unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObjec
             let list = Object::own(ffi::PyList_New(0))?;
             for heard in heard {
                 let pair = match heard {
-                    Heard::Joined { port, pid } => ffi::Py_BuildValue(c"(nI)".as_ptr(), port, pid),
-                    Heard::Corrupt { port } => ffi::Py_BuildValue(c"(nO)".as_ptr(), port, ffi::Py_None()),
-                    Heard::Message { port, message } => {
+                    HubEvent::Joined { port, pid } => ffi::Py_BuildValue(c"(nI)".as_ptr(), port, pid),
+                    HubEvent::Corrupt { port } => ffi::Py_BuildValue(c"(nO)".as_ptr(), port, ffi::Py_None()),
+                    HubEvent::Message { port, message } => {
                         let message = Object::bytes(&message)?;
                         ffi::Py_BuildValue(c"(nO)".as_ptr(), port, message.as_ptr())
                     }

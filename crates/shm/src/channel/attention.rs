@@ -1,11 +1,11 @@
-//! What the owner of several result rings wants to be told about, as one word that all their producers read.
+//! How the owner of several result rings wants to be woken, as one word that all their producers read.
 //!
-//! The owner writes the word before it stops looking; a producer reads it after each push. Whoever acts on it swaps it
-//! back to [`AWAKE`], so that one sleep costs one wake-up. Between the owner's write and its last look at the rings,
-//! and between a producer's push and its look at the word, stands a full fence: one of the two sees the other.
+//! The owner writes the word before it stops polling; a producer reads it after each push. A thread that acts on it
+//! swaps it back to [`AWAKE`], so that one sleep costs one wake-up. Between the owner's write and its last check of the
+//! rings, and between a producer's push and its read of the word, stands a full fence: one of the two sees the other.
 //!
 //! A hostile producer can write anything into the word. It can make the owner sleep too long, which the owner bounds by
-//! the time limit of its sleep, or be woken for nothing; no record depends on the word.
+//! the time limit of its sleep, or wake it needlessly; no record depends on the word.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use ropewalk_sync::futex::{Futex, Shared, Wait};
 #[cfg(not(loom))]
 use crate::memory::Atomics;
 
-/// The owner is looking at the rings by itself.
+/// The owner polls the rings.
 pub const AWAKE: u32 = 0;
-/// A thread of the owner's sleeps on the word: any record wakes it.
+/// A thread of the owner sleeps on the word; any record wakes it.
 pub const SLEEPING: u32 = 1;
 /// The owner sleeps on its event descriptor; a producer that has nothing left to do wakes it.
 pub const HUNGRY: u32 = 2;
@@ -26,7 +26,7 @@ pub const ANY: u32 = 4;
 /// The owner sleeps on its event descriptor, and only a ring that fills up wakes it.
 pub const QUIET: u32 = 8;
 
-/// See the module. Written by the owner (relaxed, before a fence) and swapped to `AWAKE` by whoever wakes it.
+/// See the module. Written by the owner (relaxed, before a fence) and swapped to `AWAKE` by the thread that wakes it.
 #[repr(transparent)]
 pub struct Attention(Futex<Shared>);
 
@@ -34,11 +34,11 @@ pub struct Attention(Futex<Shared>);
 // SAFETY: an atomic integer, and no more.
 unsafe impl Atomics for Attention {}
 
-/// What a producer has to do for the owner to wake up.
+/// What a producer must do to wake the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Wake {
-    /// Nothing: the owner is awake, has been woken, or does not want to be.
+    /// Nothing: the owner is awake, has been woken, or asked not to be.
     Nothing,
     /// Signal the owner's event descriptor.
     Event,
@@ -52,12 +52,12 @@ impl Attention {
         Self(Futex::new(AWAKE))
     }
 
-    /// The mode as it stands.
+    /// The current mode.
     pub fn mode(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Owner: says how it wants to be woken. It looks at the rings once more after this, and only then sleeps.
+    /// Owner: announces how it wants to be woken. It checks the rings once more after this, and only then sleeps.
     pub fn arm(&self, mode: u32) {
         if self.0.load(Ordering::Relaxed) != mode {
             self.0.store(mode, Ordering::Relaxed);
@@ -73,8 +73,8 @@ impl Attention {
         self.0.wait_while(SLEEPING, timeout) == Wait::Interrupted
     }
 
-    /// Another thread of the owner's: wakes the one in [`sleep`](Self::sleep). `surely`: somebody is known to be there,
-    /// whatever a producer has made of the word.
+    /// Another thread of the owner: wakes the one in [`sleep`](Self::sleep). `surely` returns whether a thread is known
+    /// to sleep there, whatever a producer has written into the word.
     pub fn wake_sleeper(&self, surely: impl FnOnce() -> bool) {
         let swapped = self.0.compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         if swapped || surely() {
@@ -82,7 +82,7 @@ impl Attention {
         }
     }
 
-    /// Producer: after each push. `hungry`: it has nothing left to do; `crowded`: its ring is over half full.
+    /// Producer: after each push. `hungry`: the producer has nothing left to do; `crowded`: its ring is over half full.
     pub fn after_push(&self, hungry: impl FnOnce() -> bool, crowded: bool) -> Wake {
         fence(Ordering::SeqCst);
         let mode = self.mode();
@@ -154,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_sleeps_until_it_is_woken() {
+    fn a_sleeping_owner_sleeps_until_it_is_woken() {
         for by_producer in [false, true] {
             let word = AtomicU32::new(AWAKE);
             let attention = attention(&word);
-            // Not armed: it returns at once, and for no signal.
+            // Not armed: it returns at once, and not because of a signal.
             assert!(!attention.sleep(None));
             attention.arm(SLEEPING);
             assert!(!attention.sleep(Some(Duration::from_millis(1))), "the time is up");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wakes_a_sleeper_asks_when_the_word_does_not_say() {
+    fn a_wake_up_asks_whether_a_thread_sleeps_if_the_word_does_not_say() {
         let word = AtomicU32::new(QUIET);
         let mut asked = 0;
         attention(&word).wake_sleeper(|| {

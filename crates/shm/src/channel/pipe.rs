@@ -1,12 +1,12 @@
 //! Two streams of bytes between two processes, one each way, in memory that both map.
 //!
-//! A pipe has one writer and one reader. Positions count bytes from the beginning and never come back; a position's
-//! place is its value modulo the capacity. Nothing sleeps here: a reader that is about to sleep [arms](Reader::arm) the
-//! pipe, a writer that finds no room [says so](Writer::is_stuck), and the other side is told to ring, by whatever wakes
-//! its peer. `README.md` has the protocol.
+//! A pipe has one writer and one reader. Positions count bytes from the beginning and never go back; a position's place
+//! is its value modulo the capacity. Nothing sleeps here: a reader that is about to sleep [arms](Reader::arm) the pipe,
+//! a writer that finds no room [announces that](Writer::is_stuck), and the pipe then reports to the other side that it
+//! must wake its peer. The user provides the wake-up. `README.md` has the protocol.
 //!
 //! Neither side trusts the other: each keeps its own position, every number that comes from the shared words is copied
-//! once and checked, and bytes are copied out before anybody looks at them.
+//! once and checked, and bytes are copied out before they are examined.
 //!
 //! Source: the two-index ring is Lamport's ("Proving the correctness of multiprocess programs", 1977); the cached
 //! indices are from FastForward and MCRingBuffer.
@@ -41,23 +41,23 @@ struct LinePair<T>(T);
 /// The words of a pipe.
 #[repr(C)]
 struct PipeWords {
-    /// Bytes written; by the writer (release: they are there), read by the reader (acquire).
+    /// Bytes written. Stored by the writer (release: they are complete), loaded by the reader (acquire).
     tail: LinePair<AtomicU64>,
-    /// Bytes read; by the reader (release: it is done with them), read by the writer (acquire).
+    /// Bytes read. Stored by the reader (release: it has finished with them), loaded by the writer (acquire).
     head: LinePair<AtomicU64>,
-    /// 1: the reader sleeps or is about to, and wants to be rung for. Set by the reader; swapped to 0 by the writer
-    /// that rings.
+    /// 1: the reader sleeps or is about to, and needs a wake-up. Set by the reader; swapped to 0 by the writer that
+    /// wakes it.
     armed: LinePair<AtomicU64>,
-    /// 1: the writer waits for room. Set by the writer; swapped to 0 by the reader that rings.
+    /// 1: the writer waits for room. Set by the writer; swapped to 0 by the reader that wakes it.
     stuck: LinePair<AtomicU64>,
 }
 
 #[cfg(not(loom))]
-// SAFETY: atomic integers, and padding that nobody reads.
+// SAFETY: atomic integers, and padding that no code reads.
 unsafe impl Atomics for PipeWords {}
 
-/// What stands for the mapping under the model checker: the words, and a cell for each byte, which is no atomic, so
-/// that loom sees an access that the words' orderings would allow.
+/// Replaces the mapping under the model checker: the words, and a non-atomic cell for each byte, so that loom reports a
+/// race that the words' orderings would allow.
 #[cfg(loom)]
 struct Model {
     shared: PipeWords,
@@ -69,7 +69,7 @@ struct Model {
 struct Memory {
     #[cfg(not(loom))]
     words: Words<PipeWords>,
-    /// Where the bytes are, from the start of the mapping.
+    /// The offset of the bytes from the start of the mapping.
     #[cfg(not(loom))]
     start: usize,
     #[cfg(loom)]
@@ -91,15 +91,14 @@ impl Memory {
         &self.words
     }
 
-    /// Copies bytes in at a position, of which so many are free.
+    /// Copies bytes in at a position; there is room for them.
     #[inline]
     fn put(&self, position: u64, bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.capacity);
         let at = position as usize & (self.capacity - 1);
         let first = bytes.len().min(self.capacity - at);
-        // SAFETY: both targets lie inside the pipe's bytes, which are `capacity` long. The reader does not look at them
-        // before the tail has passed them; one that does, against the protocol, is another process and reads what it
-        // finds.
+        // SAFETY: both targets lie inside the pipe's bytes, which are `capacity` long. The reader does not read them
+        // before the tail has passed them; one that breaks the protocol is another process, and reads garbled bytes.
         unsafe {
             let start = self.words.map().as_ptr().add(self.start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(at), first);
@@ -117,9 +116,9 @@ impl Memory {
         debug_assert!(length <= self.capacity);
         let at = position as usize & (self.capacity - 1);
         let first = length.min(self.capacity - at);
-        // SAFETY: both sources lie inside the pipe's bytes; the target is the caller's. A writer that changes them
-        // meanwhile, against the protocol, is another process, and garbles the copy; nobody looks at anything but the
-        // copy, and that only behind the release of the head, over which no load of it can be moved or repeated.
+        // SAFETY: both sources lie inside the pipe's bytes; the target is the caller's. A writer that breaks the
+        // protocol and changes them meanwhile is another process, and garbles the copy. Only the copy is examined, and
+        // only after the release of the head, across which no load of the copy can be moved or repeated.
         unsafe {
             let start = self.words.map().as_ptr().add(self.start);
             std::ptr::copy_nonoverlapping(start.add(at), target, first);
@@ -144,7 +143,7 @@ impl Memory {
 
     fn put(&self, position: u64, bytes: &[u8]) {
         for (at, byte) in (position as usize..).zip(bytes) {
-            // SAFETY: loom checks that nobody else has the cell.
+            // SAFETY: loom checks that no other thread has the cell.
             self.model.bytes[at & (self.capacity - 1)].with_mut(|cell| unsafe { *cell = *byte });
         }
     }
@@ -152,7 +151,7 @@ impl Memory {
     unsafe fn get(&self, position: u64, target: *mut u8, length: usize) {
         for at in 0..length {
             let cell = &self.model.bytes[(position as usize + at) & (self.capacity - 1)];
-            // SAFETY: loom checks that nobody writes to the cell; the target is the caller's.
+            // SAFETY: loom checks that no thread writes to the cell; the caller guarantees the target.
             cell.with(|cell| unsafe { *target.add(at) = *cell });
         }
     }
@@ -171,12 +170,12 @@ fn is_capacity(capacity: usize) -> bool {
 }
 
 impl End {
-    /// Makes a pair of pipes of so many bytes each: one end, and the descriptor from which the peer [opens](Self::open)
-    /// the other. The memory is set aside, and cannot be taken away by anybody who has the descriptor.
+    /// Makes a pair of pipes of `capacity` bytes each: returns one end, and the descriptor from which the peer
+    /// [opens](Self::open) the other. The memory is allocated, and no holder of the descriptor can take it away.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a capacity that is none of [`CAPACITIES`]; when descriptors or memory have run out.
+    /// `InvalidInput` for a capacity outside [`CAPACITIES`]; an error when descriptors or memory have run out.
     #[cfg(not(loom))]
     pub fn create(capacity: usize) -> io::Result<(Self, OwnedFd)> {
         use std::os::fd::AsFd;
@@ -187,15 +186,15 @@ impl End {
         Ok((Self::over(fd.as_fd(), capacity, true)?, fd))
     }
 
-    /// The end of whoever was given the descriptor.
+    /// Opens the other end from the descriptor.
     ///
     /// # Errors
     ///
-    /// `InvalidData` for a descriptor that is not what [`create`](Self::create) makes; when memory has run out.
+    /// `InvalidData` for a descriptor that [`create`](Self::create) did not make; an error when memory has run out.
     #[cfg(not(loom))]
     pub fn open(fd: BorrowedFd<'_>, capacity: usize) -> io::Result<Self> {
         let is_good = is_capacity(capacity)
-            // Only a memfd has that seal. Without it, memory that is taken away would be a SIGBUS.
+            // Only a memfd has that seal. Without it a peer could shrink the file, and an access would raise SIGBUS.
             && memfd::is_size_sealed(fd)
             && memfd::size(fd)? == (PAGE + 2 * capacity) as u64;
         if !is_good {
@@ -215,7 +214,7 @@ impl End {
         Ok(Self { writer: Writer::new(out), reader: Reader::new(into) })
     }
 
-    /// There is no memory to be shared under the model checker: see [`model`].
+    /// The model checker has no shared memory: see [`model`].
     ///
     /// # Errors
     ///
@@ -250,7 +249,7 @@ pub fn model(capacity: usize) -> (Writer, Reader) {
 /// The writing side of a pipe.
 pub struct Writer {
     memory: Memory,
-    /// Our own position; the shared one is its copy.
+    /// This end's own position; the shared one is its copy.
     tail: u64,
     /// The reader's position as last seen and checked.
     head: u64,
@@ -261,12 +260,12 @@ impl Writer {
         Self { memory, tail: 0, head: 0 }
     }
 
-    /// Copies as many of these bytes in as there is room for, and shows them to the reader; gives their number. The
-    /// reader is not rung for: see [`rings`](Self::rings).
+    /// Copies in as many of these bytes as there is room for, and publishes them to the reader; returns their number.
+    /// This does not wake the reader: see [`must_wake_reader`](Self::must_wake_reader).
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the reader's position makes no sense.
+    /// [`Corrupt`] if the reader's position is impossible.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
         let mut room = self.memory.capacity - (self.tail - self.head) as usize;
@@ -282,10 +281,10 @@ impl Writer {
         Ok(count)
     }
 
-    /// Asks for the reader's position; gives the bytes that are free.
+    /// Loads the reader's position; returns the number of free bytes.
     fn look(&mut self) -> Result<usize, Corrupt> {
         let head = self.memory.shared().head.0.load(Ordering::Acquire);
-        // The reader only moves forward, and not past what there is.
+        // The reader only moves forward, and not past the tail.
         if head < self.head || head > self.tail {
             return Err(Corrupt);
         }
@@ -293,25 +292,27 @@ impl Writer {
         Ok(self.memory.capacity - (self.tail - head) as usize)
     }
 
-    /// Asked after [`write`](Self::write): whether the reader is to be rung for.
+    /// After [`write`](Self::write): whether the writer must wake the reader.
     #[inline]
-    pub fn rings(&self) -> bool {
-        // Pairs with the fence in Reader::arm: either that sees our bytes or we see that it is armed.
+    pub fn must_wake_reader(&self) -> bool {
+        // Pairs with the fence in Reader::arm: either the reader sees these bytes, or this thread sees that the reader
+        // is armed.
         fence(Ordering::SeqCst);
         let armed = &self.memory.shared().armed.0;
         armed.load(Ordering::Relaxed) != 0 && armed.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// There was no room: says so, and looks once more. If that is true, the reader will ring when half of the pipe is
-    /// free.
+    /// After there was no room: announces that, and checks once more. If this returns true, the reader will wake the
+    /// writer when half of the pipe is free.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the reader's position makes no sense.
+    /// [`Corrupt`] if the reader's position is impossible.
     pub fn is_stuck(&mut self) -> Result<bool, Corrupt> {
         // A swap and no store for loom's sake, as in `SleepFlag::sleep_unless`.
         self.memory.shared().stuck.0.swap(1, Ordering::Relaxed);
-        // Pairs with the fence in Reader::rings: either that sees that we are stuck or we see the room.
+        // Pairs with the fence in Reader::must_wake_writer: either the reader sees that the writer is stuck, or the
+        // writer sees the room.
         fence(Ordering::SeqCst);
         if self.look()? < self.memory.capacity / 2 {
             return Ok(true);
@@ -320,7 +321,7 @@ impl Writer {
         Ok(false)
     }
 
-    /// Whether the reader has everything, by its word.
+    /// Whether the reader has read everything, according to its shared position.
     pub fn is_drained(&self) -> bool {
         self.memory.shared().head.0.load(Ordering::Acquire) == self.tail
     }
@@ -331,23 +332,24 @@ pub struct Reader {
     memory: Memory,
     /// The writer's position as last seen and checked.
     tail: u64,
-    /// Our own position, of which the shared one is a copy, where an [`Ear`] sees it. Written by the reader.
+    /// This end's own position, where a [`Probe`] sees it; the shared one is its copy. Written by the reader.
     head: Arc<AtomicU64>,
 }
 
-/// Sees whether a pipe has something to be read, beside the reader.
+/// Checks whether a pipe has bytes to read, without being the reader.
 #[derive(Clone)]
-pub struct Ear {
+pub struct Probe {
     memory: Memory,
     head: Arc<AtomicU64>,
 }
 
-impl Ear {
-    /// Whether there is something. A writer that breaks the protocol can make this true; then the next
-    /// [`read`](Reader::read) says so.
+impl Probe {
+    /// Whether there are bytes to read. A writer that breaks the protocol can make this true; the next
+    /// [`read`](Reader::read) then reports it.
     #[inline]
-    pub fn hears(&self) -> bool {
-        // Relaxed: the reader reads again. A position that is behind the reader's makes this true once more.
+    pub fn has_bytes(&self) -> bool {
+        // Relaxed: the reader checks again. If this load is older than the reader's position, the result is true once
+        // too often.
         self.memory.shared().tail.0.load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
     }
 }
@@ -357,14 +359,14 @@ impl Reader {
         Self { memory, tail: 0, head: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// For those who look without the right to read.
-    pub fn ear(&self) -> Ear {
-        Ear { memory: self.memory.clone(), head: Arc::clone(&self.head) }
+    /// A probe, for threads that check without the right to read.
+    pub fn probe(&self) -> Probe {
+        Probe { memory: self.memory.clone(), head: Arc::clone(&self.head) }
     }
 
-    /// Whether there is something to be read; see [`Ear::hears`].
+    /// Whether there are bytes to read; see [`Probe::has_bytes`].
     #[inline]
-    pub fn hears(&self) -> bool {
+    pub fn has_bytes(&self) -> bool {
         self.memory.shared().tail.0.load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
     }
 
@@ -373,7 +375,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the writer's position makes no sense.
+    /// [`Corrupt`] if the writer's position is impossible.
     #[inline]
     pub fn read(&mut self, target: &mut impl BufMut, most: usize) -> Result<usize, Corrupt> {
         let room = target.chunk_mut();
@@ -400,30 +402,33 @@ impl Reader {
         Ok(count)
     }
 
-    /// Asked after [`read`](Self::read): whether the writer is to be rung for.
+    /// After [`read`](Self::read): whether the reader must wake the writer.
     #[inline]
-    pub fn rings(&self) -> bool {
-        // Pairs with the fence in Writer::is_stuck: either that sees the room or we see that it is stuck.
+    pub fn must_wake_writer(&self) -> bool {
+        // Pairs with the fence in Writer::is_stuck: either the writer sees the room, or the reader sees that the writer
+        // is stuck.
         fence(Ordering::SeqCst);
         let (shared, half) = (self.memory.shared(), self.memory.capacity as u64 / 2);
         shared.stuck.0.load(Ordering::Relaxed) != 0
-            // Relaxed: what was written since can only make it more than half, and then a later read rings.
+            // Relaxed: bytes written since can only make the pipe more than half full, and then a later read wakes the
+            // writer.
             && shared.tail.0.load(Ordering::Relaxed).wrapping_sub(self.head.load(Ordering::Relaxed)) <= half
             && shared.stuck.0.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Wants to be rung for from now on, and looks once more: true if something is there already, which nobody rings
-    /// for.
+    /// Asks for a wake-up from now on, and checks once more: true if there are bytes already, for which no wake-up
+    /// comes.
     pub fn arm(&self) -> bool {
         let armed = &self.memory.shared().armed.0;
         // A swap and no store for loom's sake, as in `SleepFlag::sleep_unless`.
         armed.swap(1, Ordering::Relaxed);
-        // Pairs with the fence in Writer::rings: either that sees that we are armed or we see its bytes.
+        // Pairs with the fence in Writer::must_wake_reader: either the writer sees that the reader is armed, or the
+        // reader sees the bytes.
         fence(Ordering::SeqCst);
-        if !self.hears() {
+        if !self.has_bytes() {
             return false;
         }
-        // Whoever has taken it meanwhile rings for nothing.
+        // A writer that has swapped it meanwhile causes a needless wake-up.
         armed.store(0, Ordering::Relaxed);
         true
     }
@@ -455,29 +460,29 @@ mod tests {
         for _ in 0..50 {
             assert_eq!(one.writer.write(&sent), Ok(3000));
             assert_eq!(other.writer.write(&sent[..7]), Ok(7));
-            assert!(other.reader.hears() && other.reader.ear().hears());
+            assert!(other.reader.has_bytes() && other.reader.probe().has_bytes());
             assert_eq!(take(&mut other.reader, 4096).as_deref(), Ok(&sent[..]));
             assert_eq!(take(&mut one.reader, 3).as_deref(), Ok(&sent[..3]));
             assert_eq!(take(&mut one.reader, 30).as_deref(), Ok(&sent[3..7]));
-            assert!(!one.reader.hears() && one.writer.is_drained());
+            assert!(!one.reader.has_bytes() && one.writer.is_drained());
         }
     }
 
     #[test]
-    fn who_is_armed_or_stuck_is_rung_for_once() {
+    fn an_armed_or_stuck_end_is_woken_once() {
         let (mut one, mut other) = pair(4096);
         assert!(!other.reader.arm());
         assert_eq!(one.writer.write(b"a"), Ok(1));
-        assert!(one.writer.rings() && !one.writer.rings());
+        assert!(one.writer.must_wake_reader() && !one.writer.must_wake_reader());
         assert!(other.reader.arm(), "something is there already");
         assert_eq!(one.writer.write(&[0; 5000]), Ok(4095));
-        assert!(!one.writer.rings());
+        assert!(!one.writer.must_wake_reader());
         assert_eq!(one.writer.write(b"b"), Ok(0));
         assert_eq!(one.writer.is_stuck(), Ok(true));
         assert_eq!(take(&mut other.reader, 2047).map(|got| got.len()), Ok(2047));
-        assert!(!other.reader.rings(), "more than half of it is full");
+        assert!(!other.reader.must_wake_writer(), "more than half of it is full");
         assert_eq!(take(&mut other.reader, 1).map(|got| got.len()), Ok(1));
-        assert!(other.reader.rings() && !other.reader.rings());
+        assert!(other.reader.must_wake_writer() && !other.reader.must_wake_writer());
         assert_eq!(one.writer.is_stuck(), Ok(false));
     }
 
@@ -492,7 +497,7 @@ mod tests {
             assert_eq!(one.writer.write(&[1; 4096]), Err(Corrupt));
             assert_eq!(one.writer.is_stuck(), Err(Corrupt));
         }
-        // Back to where it was before.
+        // A position behind the earlier one.
         let (mut one, mut other) = pair(4096);
         assert_eq!(one.writer.write(&[1; 100]), Ok(100));
         assert_eq!(take(&mut other.reader, 60).map(|got| got.len()), Ok(60));

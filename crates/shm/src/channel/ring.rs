@@ -4,9 +4,9 @@
 //! never wraps: a padding record fills the end. The header's last word is the record's state, on which the
 //! consumer's *start* and the producer's *retract* compete, so that exactly one of them has the record.
 //!
-//! Neither side trusts the other: each keeps its own position, and every number that comes from the shared
-//! words is copied once and checked. All shared memory is touched through atomics, so that a peer that
-//! scribbles can garble a payload but cause no data race.
+//! Neither side trusts the other: each keeps its own position, and every number that comes from the shared words is
+//! copied once and checked. All shared memory is accessed through atomics, so a peer that scribbles can garble a
+//! payload but cause no data race.
 //!
 //! Source: the two-index ring is Lamport's ("Proving the correctness of multiprocess programs", 1977); the
 //! cached indices are from FastForward and MCRingBuffer.
@@ -42,18 +42,18 @@ const QUEUED: u64 = 1;
 const STARTED: u64 = 2;
 const TAKEN: u64 = 3;
 
-/// What a record says of itself. `len` is the payload's length in bytes; a producer need not fill it in.
+/// A record's header. `len` is the payload's length in bytes; a producer need not fill it in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// What the layer above makes of it; `u16::MAX` is taken.
+    /// Defined by the layer above; `u16::MAX` is reserved.
     pub kind: u16,
-    /// Likewise.
+    /// Defined by the layer above.
     pub flags: u16,
     /// Bytes of payload.
     pub len: u32,
-    /// What the layer above makes of it.
+    /// Defined by the layer above.
     pub id: u64,
-    /// Likewise.
+    /// Defined by the layer above.
     pub aux: u64,
 }
 
@@ -70,8 +70,7 @@ impl Header {
 /// The words of a ring that both sides touch, a cache line each.
 #[repr(C)]
 struct RingWords {
-    /// Bytes consumed; written by the consumer (release: it is done with them), read by the producer
-    /// (acquire).
+    /// Bytes consumed; written by the consumer (release: it has finished with them), read by the producer (acquire).
     head: CacheLine<AtomicU64>,
     /// Bytes produced; written by the producer (release: they are complete), read by the consumer (acquire).
     tail: CacheLine<AtomicU64>,
@@ -81,7 +80,7 @@ struct RingWords {
     full: CacheLine<SleepFlag<Shared>>,
 }
 
-/// The shared numbers make no sense: the peer is faulty or hostile.
+/// The shared numbers are impossible: the peer is faulty or hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
@@ -102,11 +101,11 @@ impl From<Corrupt> for Error {
 /// Why a record could not be pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError {
-    /// There is no room at the moment.
+    /// There is no room now.
     Full,
     /// It will never fit.
     TooLarge,
-    /// The consumer's position makes no sense.
+    /// The consumer's position is impossible.
     Corrupt,
 }
 
@@ -114,7 +113,7 @@ pub enum PushError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u64);
 
-/// What came of an attempt to take a record back.
+/// The result of an attempt to take a record back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Retract {
@@ -124,13 +123,13 @@ pub enum Retract {
     Started,
 }
 
-/// What stands for the mapping under the model checker.
+/// Replaces the mapping under the model checker.
 #[cfg(loom)]
 struct Model {
     shared: RingWords,
     words: Vec<AtomicU64>,
-    /// One for each place of a record: written with the record and read with it, and no atomic, so that loom
-    /// sees an access which the words' relaxed loads and stores would allow.
+    /// A non-atomic cell for each place of a record, written and read with the record, so that loom reports a race that
+    /// the words' relaxed loads and stores would allow.
     places: Vec<UnsafeCell<()>>,
 }
 
@@ -156,7 +155,7 @@ pub struct RingMemory {
     capacity: usize,
 }
 
-/// Whose memory a ring lies in.
+/// The owner of a ring's memory.
 #[cfg(not(loom))]
 #[derive(Clone)]
 enum Owner {
@@ -164,7 +163,7 @@ enum Owner {
     Segment { _held: Arc<Segment> },
 }
 
-// SAFETY: the pointer is into memory that the owner keeps mapped, and that is touched through atomics only.
+// SAFETY: the pointer is into memory that the owner keeps mapped, and that is accessed through atomics only.
 #[cfg(not(loom))]
 unsafe impl Send for RingMemory {}
 // SAFETY: as above.
@@ -178,7 +177,7 @@ impl fmt::Debug for RingMemory {
 }
 
 impl RingMemory {
-    /// Bytes that a ring of this capacity takes.
+    /// The bytes that a ring of this capacity takes.
     pub fn required(capacity: usize) -> usize {
         size_of::<RingWords>() + capacity
     }
@@ -195,11 +194,11 @@ impl RingMemory {
         Self::over(Owner::Mapping { _held: map }, start, len, offset, capacity)
     }
 
-    /// The same over the data of a segment.
+    /// As [`new`](Self::new), over the data of a segment.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new), and when the segment cannot be mapped.
+    /// As [`new`](Self::new), and if the segment cannot be mapped.
     #[cfg(not(loom))]
     pub fn in_segment(segment: Arc<Segment>, offset: usize, capacity: usize) -> Result<Self> {
         let (start, len) = (segment.data()?, usize::try_from(segment.size()).unwrap_or(0));
@@ -263,7 +262,7 @@ impl RingMemory {
         &self.model.words
     }
 
-    /// Empties the ring; before either end exists.
+    /// Empties the ring. Call it before either end exists.
     pub fn initialise(&self) {
         self.shared().head.0.store(0, Ordering::Relaxed);
         self.shared().tail.0.store(0, Ordering::Relaxed);
@@ -272,7 +271,7 @@ impl RingMemory {
         fence(Ordering::Release);
     }
 
-    /// Wakes the consumer if it sleeps, as [`Producer::wake_consumer`], for whoever has neither end.
+    /// Wakes the consumer if it sleeps, as [`Producer::wake_consumer`], for callers that have neither end.
     pub fn wake_consumer(&self) -> bool {
         fence(Ordering::SeqCst);
         self.shared().sleep.0.wake_if_asleep()
@@ -280,7 +279,7 @@ impl RingMemory {
 
     /// The producing end; there must be one only.
     pub fn producer(self) -> Producer {
-        // Aligned by force, because the bounds of every record rest on it; a sound ring is aligned anyway.
+        // Masked, because the bounds of every record depend on the alignment; in a sound ring it is aligned already.
         let tail = self.shared().tail.0.load(Ordering::Relaxed) & !(RECORD_ALIGN as u64 - 1);
         let head = self.shared().head.0.load(Ordering::Acquire);
         Producer { memory: self, tail, head }
@@ -305,14 +304,14 @@ fn record_size(len: usize) -> usize {
 #[derive(Debug)]
 pub struct Producer {
     memory: RingMemory,
-    /// Our own position; the shared one is its copy.
+    /// This end's own position; the shared one is its copy.
     tail: u64,
     /// The consumer's position as last seen and checked.
     head: u64,
 }
 
 impl Producer {
-    /// The longest payload that is taken: two such records fit.
+    /// The longest payload that is accepted: two such records fit.
     pub fn max_record(&self) -> usize {
         self.memory.capacity / 2 - 2 * RECORD_ALIGN
     }
@@ -322,7 +321,7 @@ impl Producer {
         self.memory.capacity
     }
 
-    /// Appends a record whose payload is `parts`, one after the other. The consumer is not woken: see
+    /// Appends a record whose payload is `parts`, one after the other. This does not wake the consumer: see
     /// [`wake_consumer`](Self::wake_consumer).
     ///
     /// # Errors
@@ -363,14 +362,14 @@ impl Producer {
     }
 
     fn has_room(&mut self, size: usize) -> Result<bool, PushError> {
-        // A head that makes no sense, as one may be found at the start, wraps to more than the capacity.
+        // An impossible head, such as one found at the start, wraps to more than the capacity.
         let capacity = self.memory.capacity as u64;
         let fits = |head: u64| self.tail.wrapping_sub(head) <= capacity - size as u64;
         if fits(self.head) {
             return Ok(true);
         }
         let head = self.memory.shared().head.0.load(Ordering::Acquire);
-        // The consumer only moves forward, from record to record, and not past what there is.
+        // The consumer only moves forward, from record to record, and not past the tail.
         let sane = head >= self.head && head <= self.tail && self.tail - head <= capacity;
         if !sane || !head.is_multiple_of(RECORD_ALIGN as u64) {
             return Err(PushError::Corrupt);
@@ -379,9 +378,10 @@ impl Producer {
         Ok(fits(head))
     }
 
-    /// Wakes the consumer if it sleeps; true if it did.
+    /// Wakes the consumer if it sleeps; returns whether it did.
     pub fn wake_consumer(&self) -> bool {
-        // Its fence pairs with the one in Consumer::wait: either that sees our record or we see that it sleeps.
+        // Its fence pairs with the one in Consumer::wait: either the consumer sees this record, or the producer sees
+        // that the consumer sleeps.
         self.memory.wake_consumer()
     }
 
@@ -404,7 +404,7 @@ impl Producer {
         self.has_room(size)
     }
 
-    /// Takes a record back that the consumer has not started.
+    /// Takes back a record that the consumer has not started.
     pub fn retract(&self, position: Position) -> Retract {
         if self.passed(position) {
             return Retract::Started;
@@ -419,7 +419,7 @@ impl Producer {
     /// Whether the consumer has started a record that was not taken back.
     pub fn started(&self, position: Position) -> bool {
         let state = &self.memory.words()[self.memory.at(position.0) + STATE_WORD];
-        // The record is overwritten only after its position was passed, and only by us.
+        // The record is overwritten only after the consumer has passed its position, and only by this producer.
         self.passed(position) || state.load(Ordering::Acquire) != QUEUED
     }
 
@@ -427,24 +427,24 @@ impl Producer {
         self.memory.shared().head.0.load(Ordering::Acquire) > position.0
     }
 
-    /// Whether the consumer has passed everything.
+    /// Whether the consumer has passed all records.
     pub fn is_empty(&self) -> bool {
         self.memory.shared().head.0.load(Ordering::Acquire) == self.tail
     }
 
-    /// Bytes not yet consumed, by the consumer's word: no more than a hint, and no more than the capacity.
+    /// Bytes not yet consumed, according to the consumer's shared position: only a hint, and at most the capacity.
     pub fn used(&self) -> usize {
         let head = self.memory.shared().head.0.load(Ordering::Relaxed);
         usize::try_from(self.tail.saturating_sub(head)).unwrap_or(usize::MAX).min(self.memory.capacity)
     }
 
-    /// Waits until a record with `need` bytes of payload fits, or the time is up; true if it fits, or if the
-    /// consumer's position makes no sense, which the next push tells. May return early.
+    /// Waits until a record with `need` bytes of payload fits, or the time is up. Returns true if it fits, or if the
+    /// consumer's position is impossible, which the next push reports. May return early.
     pub fn wait_space(&mut self, need: usize, timeout: Option<Duration>) -> bool {
         // Padding at the end may take as much again.
         let size = (2 * record_size(need)).min(self.memory.capacity);
-        // Its fence pairs with the one in Consumer::finish: either that sees that we sleep or we see the
-        // room.
+        // Its fence pairs with the one in Consumer::finish: either the consumer sees that the producer sleeps, or the
+        // producer sees the room.
         let memory = self.memory.clone();
         memory.shared().full.0.sleep_unless(|| !matches!(self.has_room(size), Ok(false)), timeout);
         !matches!(self.has_room(size), Ok(false))
@@ -491,28 +491,28 @@ fn write_words(words: &[AtomicU64], parts: &[&[u8]]) {
 #[derive(Debug)]
 pub struct Consumer {
     memory: RingMemory,
-    /// Our own position; the shared one is its copy.
+    /// This end's own position; the shared one is its copy.
     head: u64,
     /// The producer's position as last seen and checked.
     tail: u64,
-    /// The record that `peek` found: its length and size.
+    /// The length and size of the record that `peek` found.
     current: Option<(usize, usize)>,
 }
 
 impl Consumer {
-    /// Whether there is a record, perhaps one that was taken back.
+    /// Whether there is a record, perhaps a retracted one.
     pub fn is_ready(&self) -> bool {
         self.memory.shared().tail.0.load(Ordering::Acquire) != self.head
     }
 
-    /// The next record's header; records taken back and padding are passed over. The record stays until
-    /// [`finish`](Self::finish), and peeking again gives it again.
+    /// The next record's header; retracted records and padding are skipped. The record stays until
+    /// [`finish`](Self::finish), and another peek returns it again.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] when the shared numbers make no sense.
+    /// [`Corrupt`] if the shared numbers are impossible.
     pub fn peek(&mut self) -> Result<Option<Header>, Corrupt> {
-        // Looks at the shared tail once only: a peer that moves it for ever must not keep us here.
+        // Loads the shared tail only once: a peer that moves it for ever must not keep this loop running.
         let mut looked = false;
         loop {
             if self.tail == self.head {
@@ -555,8 +555,8 @@ impl Consumer {
         }
     }
 
-    /// Claims the record that [`peek`](Self::peek) returned; false if the producer has taken it back, and
-    /// then it is passed over.
+    /// Claims the record that [`peek`](Self::peek) returned; false if the producer has retracted it, and then it is
+    /// skipped.
     pub fn start(&mut self) -> bool {
         if self.current.is_none() {
             return false;
@@ -604,12 +604,13 @@ impl Consumer {
         let Some((_, size)) = self.current.take() else { return };
         self.head = self.head.wrapping_add(size as u64);
         self.memory.shared().head.0.store(self.head, Ordering::Release);
-        // Pairs with the fence in Producer::wait_space: either it sees the room or we see that it waits.
+        // Pairs with the fence in Producer::wait_space: either the producer sees the room, or the consumer sees that it
+        // waits.
         fence(Ordering::SeqCst);
         self.memory.shared().full.0.wake_if_asleep();
     }
 
-    /// Waits for a record: looks for a moment, then sleeps. May return early; true if there is one.
+    /// Waits for a record: spins for a moment, then sleeps. May return early; returns whether there is one.
     pub fn wait(
         &mut self,
         spin: &mut AdaptiveSpin,
@@ -619,8 +620,8 @@ impl Consumer {
         if spin.spin(may_spin, || self.is_ready()) {
             return true;
         }
-        // Its fence pairs with the one in Producer::wake_consumer: either that sees that we sleep or we see
-        // the record.
+        // Its fence pairs with the one in Producer::wake_consumer: either the producer sees that the consumer sleeps,
+        // or the consumer sees the record.
         self.memory.shared().sleep.0.sleep_unless(|| self.is_ready(), timeout);
         self.is_ready()
     }

@@ -1,12 +1,12 @@
 //! A switchboard: one hub and many ports, each with a ring up to the hub and one down from it.
 //!
-//! A process that has the segment takes a port by writing its process id into a free slot: the one word that several
-//! processes compete for. From then on each ring has one process at either end, so that a process that dies takes
-//! nothing with it but its own port, which the hub clears when it has read what was left.
+//! A process that has the segment takes a port by writing its process id into a free slot: the only word that several
+//! processes compete for. From then on each ring has one process at either end, so a process that dies affects only its
+//! own port, which the hub clears when it has read the remaining messages.
 //!
-//! The memory of a port's rings is set aside when the port is taken and given back when it is cleared, so that a
-//! switchboard costs what its ports in use cost. Messages are bytes of any length; long ones go in pieces. `README.md`
-//! has the protocol.
+//! The memory of a port's rings is allocated when the port is taken and freed when it is cleared, so a switchboard
+//! costs only the memory of the ports in use. Messages are bytes of any length; long ones are sent in pieces.
+//! `README.md` has the protocol.
 
 use ropewalk_sync::atomic::AtomicU32;
 use ropewalk_sync::futex::{Shared, SleepFlag};
@@ -25,49 +25,51 @@ use ropewalk_base::{Code, Result, error};
 use super::ring::{Consumer, Corrupt, Header, Producer, PushError, RingMemory};
 use crate::memory::Segment;
 
-pub use hub::{Heard, Switchboard};
+pub use hub::{HubEvent, Switchboard};
 pub use port::{Port, Received};
 
 const MAGIC: u32 = 0x5257_5332;
-/// Record kinds: the last piece of a message, and one that others follow.
+/// Record kinds: the last piece of a message, and a piece that others follow.
 const LAST: u16 = 1;
 const MORE: u16 = 2;
-/// Nothing longer is put together: a peer cannot make us take all memory.
+/// The longest message that is assembled, so that a peer cannot make this process take all memory.
 const LONGEST: usize = 1 << 30;
-/// Pieces that are read before whoever reads looks at something else: a peer cannot keep us here.
+/// The most pieces that are read in one call, so that a peer cannot keep the reader here.
 const PIECES: usize = 1024;
-/// A wait for room is looked after this often, for the peer may have died.
+/// A wait for room checks this often whether the peer has died.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Memory is set aside and given back by whole pages.
+/// Memory is allocated and freed by whole pages.
 const PAGE: usize = 4096;
 
 #[repr(C)]
 struct HubWords {
-    /// The shape, written by the hub before anybody else has the segment.
+    /// The shape, written by the hub before any other process has the segment.
     magic: CacheLine<[AtomicU32; 3]>,
     /// The hub sleeps on it; ports wake it.
-    bell: CacheLine<SleepFlag<Shared>>,
+    sleep: CacheLine<SleepFlag<Shared>>,
     /// 1 once the hub sends nothing any more. Written by the hub (release, after its last record), read by ports
-    /// (acquire, before they look at their rings).
+    /// (acquire, before they check their rings).
     closed: CacheLine<AtomicU32>,
 }
 
 /// A port's words.
 #[repr(C, align(64))]
 struct PortWords {
-    /// The process that has the port, 0 for nobody. Taken by the port (compare and exchange from 0), given back by
-    /// the hub, once the process is gone or has left.
+    /// The process that has the port, 0 for none. Set by the port (compare and exchange from 0), cleared by the hub,
+    /// once the process has ended or left.
     pid: AtomicU32,
-    /// What the hub has acknowledged: a number of the port's. Written by the hub (release), read by the port.
+    /// The number that the hub has acknowledged last; the port chooses the numbers. Written by the hub (release), read
+    /// by the port.
     acknowledged: AtomicU32,
-    /// The port sleeps on it while it waits for that.
-    bell: SleepFlag<Shared>,
-    /// 1 once the process sends nothing any more, and reads nothing. Written by the port (release, after its last
-    /// record), read by the hub (acquire, before it looks at the ring).
+    /// The port sleeps on it while it waits for an acknowledgement.
+    sleep: SleepFlag<Shared>,
+    /// 1 once the process sends and reads nothing any more. Written by the port (release, after its last record), read
+    /// by the hub (acquire, before it checks the ring).
     left: AtomicU32,
 }
 
-/// Where things are: the head and the slots, filled up to a page, then the ports' rings, each port's filled up to one.
+/// The layout of the segment: the head and the slots, padded to a page, then the ports' rings, each port's padded to a
+/// page.
 #[derive(Clone)]
 struct Layout {
     segment: Arc<Segment>,
@@ -92,7 +94,7 @@ impl Layout {
 
     fn head(&self) -> Result<&HubWords> {
         let start = self.segment.data()?;
-        // SAFETY: whoever made this layout has checked that the segment is as long as `required` says; its data are
+        // SAFETY: the maker of this layout has checked that the segment is as long as `required` says; its data are
         // page-aligned and live as long as self; HubWords is atomics only.
         Ok(unsafe { &*start.cast::<HubWords>() })
     }
@@ -112,8 +114,8 @@ impl Layout {
         Self::front(self.slots) + at * Self::pair(self.ring)
     }
 
-    /// Sets the memory of a port's rings aside and lays the rings over it: up, then down. Done by both sides, each
-    /// before it touches them, because neither knows whether the other has done it.
+    /// Allocates the memory of a port's rings and makes the rings over it: up, then down. Each side does this before it
+    /// touches them, because neither knows whether the other has done it.
     fn open(&self, at: usize) -> Result<(RingMemory, RingMemory)> {
         self.check(at)?;
         let start = self.start(at);
@@ -122,14 +124,14 @@ impl Layout {
         Ok((ring(start)?, ring(start + RingMemory::required(self.ring))?))
     }
 
-    /// Gives the memory of a port's rings back: two empty rings, when they are opened again.
+    /// Frees the memory of a port's rings, which are empty when they are opened again.
     fn close(&self, at: usize) -> Result<()> {
         self.check(at)?;
         self.segment.give_range_back(self.start(at) as u64, Self::pair(self.ring) as u64)
     }
 }
 
-/// Messages being put together.
+/// Assembles messages from their pieces.
 struct Receiver {
     ring: Consumer,
     parts: Vec<u8>,
@@ -140,14 +142,14 @@ impl Receiver {
         Self { ring, parts: Vec::new() }
     }
 
-    /// The next message, if all of it has come. There may be more to read when there is none yet.
+    /// The next message, if all of it has arrived. There may be more to read even if there is none yet.
     fn next(&mut self) -> Result<Option<Vec<u8>>, Corrupt> {
         for _ in 0..PIECES {
             let Some(header) = self.ring.peek()? else { return Ok(None) };
             if !self.ring.start() {
                 continue;
             }
-            // A piece that others follow has something in it: else pieces could come for ever.
+            // A piece that others follow must not be empty: otherwise pieces could come for ever.
             let empty = header.kind == MORE && header.len == 0;
             if empty || self.parts.len() + header.len as usize > LONGEST {
                 return Err(Corrupt);
@@ -193,14 +195,14 @@ fn offer(ring: &mut Producer, message: &[u8]) -> Result<bool> {
     }
     for (kind, piece) in pieces(ring, message)? {
         if !push(ring, kind, piece)? {
-            // There was room, and only we take any.
+            // There was room, and no other thread takes any.
             return Err(Corrupt.into());
         }
     }
     Ok(true)
 }
 
-/// Sends a message in as many pieces as it takes. `goes_on` is asked while there is no room.
+/// Sends a message in as many pieces as it needs. `goes_on` is called while there is no room.
 fn send(
     ring: &mut Producer,
     message: &[u8],
@@ -218,7 +220,7 @@ fn send(
     Ok(true)
 }
 
-/// Locks unless another thread has it for longer than a moment: that one waits for room.
+/// Locks unless another thread holds the lock for longer than a moment: that thread waits for room.
 fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..64 {
         if let Some(guard) = mutex.try_lock() {

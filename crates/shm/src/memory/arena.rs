@@ -1,7 +1,7 @@
-//! The owner's side of large data: where buffers are put, and memory that is used again.
+//! The owner's side of large data: the placement of buffers, and the reuse of memory.
 //!
-//! Small puts are carved from slabs, larger ones get a segment of their own; a segment that nobody looks into
-//! any more is kept, up to a limit, because warm pages cost a third of fresh ones.
+//! Small puts are carved from slabs, larger ones get a segment of their own. A segment that is no longer used is kept,
+//! up to a limit, because warm pages cost a third of fresh ones.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,15 +21,15 @@ const ALIGN: usize = 64;
 const SLAB: usize = 8 << 20;
 const LARGEST_IN_SLAB: usize = 1 << 20;
 const GRAIN: usize = 64 << 10;
-/// Leases that have a segment of their own at most. Beyond, they are carved from regions, for each segment takes a
+/// The most leases that have a segment of their own. Further ones are carved from regions, because each segment takes a
 /// descriptor here and in every worker that it is passed to.
 const MOST_OWN: usize = 64;
-/// Bytes of a region, whose memory comes and goes with its leases.
+/// Bytes of a region, whose memory is allocated and freed with its leases.
 const REGION: usize = 256 << 20;
 const LARGEST_IN_REGION: usize = 32 << 20;
-/// How long memory is kept that nobody has use for.
+/// How long unused memory is kept.
 const KEEP_FOR: Duration = Duration::from_secs(5);
-/// Segments that are kept at most: each has a descriptor, of which a process often has 1,024.
+/// The most segments that are kept: each has a descriptor, of which a process often has 1,024.
 const MOST_KEPT: usize = 32;
 
 /// Limits of an arena.
@@ -59,7 +59,7 @@ impl Slab {
         Self { segment, free: FreeRanges::new(size), size }
     }
 
-    /// Whether its memory is there only where a lease is.
+    /// Whether only its leases have memory.
     fn is_region(&self) -> bool {
         self.size == REGION
     }
@@ -74,7 +74,7 @@ struct Holdings {
     slabs: HashMap<u64, Slab>,
     kept: Vec<Store>,
     kept_bytes: usize,
-    /// When something was last put, taken or kept.
+    /// The time of the last put, reuse or keeping.
     used: Option<Instant>,
 }
 
@@ -87,24 +87,24 @@ pub struct Arena {
     next_lease: AtomicU64,
     /// Leases that have a segment of their own.
     own: AtomicUsize,
-    /// Told when there is something to be given back after a while. Without anybody who does that nothing is kept.
+    /// Called when there is something to free after a while. Without a caretaker nothing is kept.
     caretaker: OnceLock<fn()>,
     me: Weak<Self>,
-    /// The process that it belongs to. A forked child has a copy of the lists but must not give out the
-    /// memory in them: there every put gets a fresh segment, and nothing is kept.
+    /// The process that it belongs to. A forked child has a copy of the lists but must not hand out the memory in them:
+    /// there every put gets a fresh segment, and nothing is kept.
     fork_generation: u64,
 }
 
-/// Buffers in shared memory, for as long as this lives.
+/// Buffers in shared memory, which live as long as this.
 #[derive(Debug)]
 pub struct Lease {
     id: u64,
     segment: Arc<Segment>,
     ranges: Vec<(u64, u64)>,
     arena: Weak<Arena>,
-    /// What to give back to a slab: offset and size; `None` for a segment of its own.
+    /// The offset and size to return to a slab; `None` for a segment of its own.
     carved: Option<(usize, usize)>,
-    /// Others that are kept for as long as this one.
+    /// Other leases that live at least as long as this one.
     with: Vec<Arc<Self>>,
 }
 
@@ -135,7 +135,7 @@ impl Lease {
         self.with.iter().fold(own, |sum, other| sum.saturating_add(other.size()))
     }
 
-    /// Keeps others for as long as this one lives.
+    /// Keeps other leases for as long as this one lives.
     pub fn keep_with_it(&mut self, others: Vec<Arc<Self>>) {
         self.with = others;
     }
@@ -179,20 +179,20 @@ impl Arena {
         })
     }
 
-    /// The process's own: what one pool has warmed, another can use.
+    /// The process's own arena: one pool can reuse the warm memory of another.
     pub fn global() -> &'static Arc<Self> {
         static GLOBAL: PerProcess<Arc<Arena>> = PerProcess::new();
         GLOBAL.get(|| Self::unattended(ArenaConfig::default()))
     }
 
-    /// Says who gives back what is kept for too long: `remind` is called when there is something to keep an eye
-    /// on, with any lock of the caller's held, and then [`trim_idle`](Self::trim_idle) at the time that
-    /// [`idle_at`](Self::idle_at) says.
+    /// Registers the caretaker, which frees memory that was kept for too long: `remind` is called when there is
+    /// something to free later, with any lock of the caller held. The caretaker then calls
+    /// [`trim_idle`](Self::trim_idle) at the time that [`idle_at`](Self::idle_at) returns.
     pub fn attend(&self, remind: fn()) {
         let _ = self.caretaker.set(remind);
     }
 
-    /// When what is kept will have been of no use for long enough; `None` when nothing is kept.
+    /// When the kept memory will have been unused for long enough; `None` when nothing is kept.
     pub fn idle_at(&self) -> Option<Instant> {
         if !self.is_ours() {
             return None;
@@ -202,14 +202,14 @@ impl Arena {
         holds.then(|| inner.used.map_or_else(Instant::now, |used| used + KEEP_FOR))
     }
 
-    /// Frees what is kept if it has been of no use for long enough.
+    /// Frees the kept memory if it has been unused for long enough.
     pub fn trim_idle(&self, now: Instant) {
         if self.idle_at().is_some_and(|at| at <= now) {
             self.trim();
         }
     }
 
-    /// Whether this is the process that the arena belongs to; if not, even its lock may be taken for ever.
+    /// Whether the arena belongs to this process; if not, even its lock may be taken for ever.
     pub(crate) fn is_ours(&self) -> bool {
         self.fork_generation == process::fork_generation()
     }
@@ -218,7 +218,7 @@ impl Arena {
         &self.latest
     }
 
-    /// Where fresh segments go in the end.
+    /// The arena that fresh segments return to.
     fn home(&self) -> Option<Weak<Self>> {
         self.is_ours().then(|| self.me.clone())
     }
@@ -250,7 +250,7 @@ impl Arena {
         if large && (total > LARGEST_IN_REGION || self.own.load(Ordering::Relaxed) < MOST_OWN) {
             match self.segment_of(parts, &ranges, total) {
                 Ok(segment) => return Ok(self.lease_whole(id, segment, ranges)),
-                // There may be room in a region that is there, and descriptors of memory that is only kept.
+                // An existing region may have room, and memory that is only kept has descriptors to free.
                 Err(error) if error.code() == Code::OutOfDescriptors && total <= LARGEST_IN_REGION => {
                     self.trim()
                 }
@@ -263,7 +263,7 @@ impl Arena {
         let (segment, offset) = match carved {
             Some(carved) => carved,
             None if large => {
-                // A region was refused: the limit of file sizes, or too little memory for one.
+                // The kernel refused a region: the limit of file sizes, or too little memory.
                 let segment = self.segment_of(parts, &ranges, total)?;
                 return Ok(self.lease_whole(id, segment, ranges));
             }
@@ -276,7 +276,7 @@ impl Arena {
         let lease = Lease { id, segment, ranges, arena: self.me.clone(), carved, with: Vec::new() };
         for (part, (at, _)) in parts.iter().zip(&lease.ranges) {
             if large {
-                // By the descriptor, which takes memory page by page and tells when there is none.
+                // Through the descriptor, which allocates memory page by page and reports when there is none.
                 lease.segment.fill(*at, part)?;
             } else {
                 lease.segment.copy_in(*at, part)?;
@@ -285,13 +285,13 @@ impl Arena {
         Ok(lease)
     }
 
-    /// The lease of a segment that has nothing else in it.
+    /// The lease of a segment that holds nothing else.
     fn lease_whole(&self, id: u64, segment: Arc<Segment>, ranges: Vec<(u64, u64)>) -> Lease {
         self.own.fetch_add(1, Ordering::Relaxed);
         Lease { id, segment, ranges, arena: self.me.clone(), carved: None, with: Vec::new() }
     }
 
-    /// A segment of its own with these bytes: warm memory if there is any that fits, else fresh.
+    /// A segment of its own with these bytes, in warm memory if any fits, else in fresh memory.
     ///
     /// # Errors
     ///
@@ -358,9 +358,9 @@ impl Arena {
         Some(store)
     }
 
-    /// Takes the memory of a segment that has ended.
+    /// Keeps the memory of a segment that has ended.
     pub(crate) fn keep(&self, store: Store) {
-        // No put would take a small one: those go into slabs.
+        // No put would use a small one: small puts go into slabs.
         let unfit = store.size() > self.config.keep || store.size() <= LARGEST_IN_SLAB;
         let Some(remind) = self.caretaker.get().filter(|_| !unfit && store.has_descriptor()) else { return };
         let mut inner = self.lock();
@@ -382,7 +382,7 @@ impl Arena {
         }
     }
 
-    /// Frees everything that is kept for later.
+    /// Frees all kept memory.
     pub fn trim(&self) {
         if !self.is_ours() {
             return;
@@ -420,12 +420,12 @@ impl Arena {
         inner.used = Some(Instant::now());
         let Some(slab) = inner.slabs.get_mut(&segment) else { return };
         if slab.is_region() {
-            // While nobody else can be given the range.
+            // While the range cannot be handed out again.
             slab.segment.give_pages_back(offset as u64, size as u64);
         }
         slab.free.give(offset, size);
         let unused = slab.is_unused();
-        // One unused slab is kept for the next put, if there is somebody who frees it in the end.
+        // One unused slab is kept for the next put, if a caretaker frees it in the end.
         let spare = slab.is_region()
             || self.caretaker.get().is_none()
             || inner.slabs.values().filter(|slab| slab.is_unused()).count() > 1;
@@ -447,7 +447,7 @@ mod tests {
 
     fn bytes(lease: &Lease, part: usize) -> Vec<u8> {
         let (offset, length) = lease.ranges()[part];
-        // SAFETY: the range is inside the segment, and nobody writes to it.
+        // SAFETY: the range is inside the segment, and no thread writes to it.
         let slice = unsafe {
             std::slice::from_raw_parts(
                 lease.segment().data().expect("mapped").add(offset as usize),
@@ -578,7 +578,7 @@ mod tests {
         for (n, lease) in leases.iter().enumerate() {
             assert!(bytes(lease, 0).iter().all(|byte| *byte == n as u8), "lease {n}");
         }
-        // A range that is used again holds what was put last.
+        // A reused range holds the bytes that were put last.
         let mut leases = leases;
         let region = leases.last().expect("some").segment().id();
         leases.truncate(MOST_OWN + 20);
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_where_nobody_would_give_it_back() {
+    fn nothing_is_kept_without_a_caretaker() {
         let arena = Arena::unattended(ArenaConfig { keep: 64 << 20 });
         drop(arena.put_parts(&[&vec![1; 3 << 20]]).expect("room"));
         drop(arena.put_parts(&[&vec![1; 3 << 10]]).expect("room"));

@@ -1,8 +1,8 @@
 //! Memory of shared arrays and buffers: small ones side by side in few segments, each larger one in a segment of
 //! its own.
 //!
-//! A block is used again by its owner when its last reference is gone, unless another process may still look into it:
-//! then it is lost for as long as the segment lives, which is until every block in it is gone.
+//! The owner reuses a block's memory when its last reference is gone, unless another process may still read it: then
+//! the memory is lost for as long as the segment lives, which is until every block in it is gone.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use super::segment::Segment;
 const ALIGN: usize = 64;
 /// Larger ones get a segment of their own.
 const LARGEST_ON_SHELF: usize = 1 << 20;
-/// The first board of a shelf; each further one is as large as all before together, up to `LARGEST_BOARD`.
+/// Bytes of a shelf's first board; each further one is as large as all before together, up to `LARGEST_BOARD`.
 const SMALLEST_BOARD: usize = 256 << 10;
 const LARGEST_BOARD: usize = 8 << 20;
-/// A board is this many times as large as the block that it is made for, at least.
+/// A board is at least this many times as large as the block that it is made for.
 const BLOCKS_ON_BOARD: usize = 4;
 
 /// One segment with blocks in it.
@@ -34,9 +34,9 @@ struct Board {
     free: FreeRanges,
     /// Blocks in use.
     used: usize,
-    /// Blocks that are gone here and may be looked into elsewhere.
+    /// Blocks that are gone here but that another process may still read.
     lost: usize,
-    /// Bytes before this one may have been written to; those behind are zero.
+    /// Bytes before this offset may have been written to; those from it on are zero.
     touched: usize,
 }
 
@@ -62,18 +62,18 @@ impl Board {
 #[derive(Debug)]
 struct Shelf {
     boards: Mutex<HashMap<u64, Board>>,
-    /// The process that it belongs to: a forked child leaves its parent's memory alone.
+    /// The process that the shelf belongs to: a forked child leaves its parent's memory alone.
     fork_generation: u64,
 }
 
-/// Where a block lies on a shelf.
+/// A block's place on a shelf.
 #[derive(Debug)]
 struct Place {
     shelf: Weak<Shelf>,
     size: usize,
 }
 
-/// Memory of one shared array or buffer, for as long as this lives.
+/// Memory of one shared array or buffer, which lives as long as this.
 #[derive(Debug)]
 pub struct Block {
     segment: Arc<Segment>,
@@ -136,7 +136,7 @@ impl Shelf {
         }
         let unused = board.used == 0;
         let spoiled = board.lost > 0;
-        // One small board that is whole stays for the next array.
+        // One small unused board stays for the next array.
         let spare = boards.values().any(|other| other.used == 0 && other.segment.id() != segment);
         let small = boards.get(&segment).is_some_and(|board| board.size == SMALLEST_BOARD);
         let dropped = if unused && (spoiled || spare || !small) { boards.remove(&segment) } else { None };
@@ -181,7 +181,7 @@ impl Block {
         Arena::global().whole(bytes).map(Self::whole)
     }
 
-    /// All of a segment of this process's own.
+    /// The whole of a segment that this process owns.
     pub fn whole(segment: Arc<Segment>) -> Arc<Self> {
         Arc::new(Self { segment, offset: 0, place: None, lent_for_good: AtomicBool::new(false) })
     }
@@ -196,7 +196,7 @@ impl Block {
         self.offset as u64
     }
 
-    /// Somebody else may keep looking into it: its memory is not used again for other data.
+    /// Marks the memory as readable by others for good: it is not reused for other data.
     pub fn lend_for_good(&self) {
         self.lent_for_good.store(true, Ordering::Relaxed);
         if self.place.is_none() {
@@ -249,7 +249,7 @@ mod tests {
         assert_ne!(large.segment.id(), id, "it does not fit there");
         drop(large);
         assert_eq!(shelf.lock().keys().copied().collect::<Vec<_>>(), [id]);
-        // Two small ones, of which either may stay.
+        // Two small boards, of which either may stay.
         let blocks: Vec<Block> = (0..=SMALLEST_BOARD / 64).map(|_| shelf.take(64).expect("room")).collect();
         assert_eq!(shelf.lock().len(), 2);
         drop(blocks);
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(next.segment.id(), id);
         assert_ne!(next.offset, offset);
         drop((next, other));
-        // Nothing of ours is in the segment any more: it goes, with what is lost in it.
+        // No block of this process is in the segment any more: the segment is freed, with the lost blocks in it.
         assert!(shelf.lock().is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! The same large buffer, given to several tasks at once, is put once.
 //!
-//! A put of the same bytes from the same place is answered with the lease of the one before, for as long as that lives.
-//! The caller may have written to its memory meanwhile, so the bytes are compared, first a few of them and then all:
-//! that takes a fraction of the time of a copy into fresh memory, and no memory. Nothing of ours writes to a lease's
-//! memory after it was filled.
+//! A put of the same bytes from the same address returns the lease of the earlier put, for as long as that lives. The
+//! caller may have written to its memory meanwhile, so the bytes are compared, first a few of them and then all: that
+//! takes a fraction of the time of a copy into fresh memory, and no memory. No code here writes to a lease's memory
+//! after it was filled.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -16,7 +16,7 @@ use super::wide;
 
 /// Buffers that are remembered.
 const MOST: usize = 16;
-/// Bytes that are compared in each of `PROBES` places before everything is.
+/// Bytes that are compared in each of `PROBES` places before all are compared.
 const PROBE: usize = 64;
 const PROBES: usize = 64;
 
@@ -58,8 +58,8 @@ fn has(lease: &Lease, bytes: &[u8]) -> Result<bool> {
     lease.segment().warm_up_to_read(bytes.len())?;
     lease.segment().check_range(offset, length)?;
     let data = lease.segment().data()?;
-    // SAFETY: the range was checked and lies in the mapping, which lives as long as the lease. Nobody writes to it: it
-    // was filled before the lease was made, and workers see it read-only or through private copies.
+    // SAFETY: the range was checked and lies in the mapping, which lives as long as the lease. No thread writes to it:
+    // it was filled before the lease was made, and workers see it read-only or through private copies.
     let put = unsafe { std::slice::from_raw_parts(data.add(offset as usize), bytes.len()) };
     let step = (bytes.len() / PROBES).max(1);
     let probes = (0..bytes.len()).step_by(step).all(|at| {
@@ -80,7 +80,7 @@ impl Arena {
         if !self.is_ours() {
             return self.put_parts(&[bytes]).map(Arc::new);
         }
-        // A comparison that cannot be made is no failure: the bytes are put anew.
+        // A failed comparison is no error: the bytes are put anew.
         if let Some(lease) = self.latest().find(bytes)
             && has(&lease, bytes).unwrap_or(false)
         {
@@ -104,7 +104,7 @@ mod tests {
         let first = arena.put_once(&bytes).expect("room");
         let again = arena.put_once(&bytes).expect("room");
         assert!(Arc::ptr_eq(&first, &again));
-        // One byte that no probe looks at.
+        // One byte that no probe compares.
         bytes[(3 << 20) - 7000] = 4;
         let other = arena.put_once(&bytes).expect("room");
         assert!(!Arc::ptr_eq(&first, &other));

@@ -1,4 +1,4 @@
-//! Which parts of a segment are free: first fit, and neighbours are merged.
+//! The free parts of a segment: first fit, and neighbours are merged.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl FreeRanges {
         Some(offset)
     }
 
-    /// Gives a range back that was taken.
+    /// Returns a range that was taken.
     pub(crate) fn give(&mut self, offset: usize, size: usize) {
         let (mut start, mut end) = (offset, offset + size);
         if let Some((before, length)) = self.0.range(..offset).next_back().map(|(o, l)| (*o, *l))

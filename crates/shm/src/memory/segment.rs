@@ -1,8 +1,7 @@
 //! Segments: memfds that carry large data, mapped once in each process.
 //!
-//! The first page is a header (magic, version, id, generation, size), the data follow. The size is sealed, so
-//! that no peer can make a mapping fault; the generation is the owner's, and a handle with an older one is
-//! stale.
+//! The first page is a header (magic, version, id, generation, size), the data follow. The size is sealed, so that no
+//! peer can make a mapping fault. The owner raises the generation; a handle with an older one is stale.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,19 +22,18 @@ use super::words::{Atomics, Words};
 pub const HEADER: usize = 4096;
 const MAGIC: u64 = 0x524F_5045_5741_4C4B;
 const VERSION: u64 = 1;
-/// Bytes from which on a segment is asked to be of huge pages.
+/// The size from which on a segment asks for huge pages.
 const WORTH_HUGE: usize = 8 << 20;
 
-/// The header. Its owner writes it, and reads of it nothing back; who attaches checks it once, and later
-/// reads only the generation. Atomics, for which any bytes are valid: a peer that scribbles here makes a
-/// handle stale and no data race.
+/// The header. The owner writes it and never reads it back; a process that attaches checks it once, and later reads
+/// only the generation. All fields are atomics, for which any bytes are valid: a peer that scribbles here makes a
+/// handle stale but causes no data race.
 #[repr(C)]
 struct Page {
     magic: AtomicU64,
     version: AtomicU64,
     id: AtomicU64,
-    /// Raised by the owner (release) before the memory goes to another use; loaded (acquire) before the data
-    /// are looked at.
+    /// Raised by the owner (release) before the memory goes to another use; loaded (acquire) before the data are read.
     generation: AtomicU64,
     /// Bytes of data.
     size: AtomicU64,
@@ -44,10 +42,11 @@ struct Page {
 // SAFETY: atomic integers.
 unsafe impl Atomics for Page {}
 
-/// The memory of a segment, which outlives the segment when it is kept for the next one.
+/// The memory of a segment, which outlives the segment if it is kept for the next one.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// None when it was given up for want of numbers: then the memory is mapped, and for this process alone.
+    /// `None` if the descriptor was closed to save descriptors: then the memory is mapped, and only this process uses
+    /// it.
     fd: Option<Counted>,
     page: Words<Page>,
     data: OnceLock<Mapping>,
@@ -59,8 +58,8 @@ pub(crate) struct Store {
 
 /// Descriptors of segments that this process has open.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
-/// Of segments that others have made: beyond so many, those that come later are mapped and their descriptors closed.
-/// A process often has 1,024 descriptors for everything, and a program may keep thousands of results.
+/// The most descriptors of segments that other processes have made: later segments are mapped and their descriptors
+/// closed. A process often has 1,024 descriptors for everything, and a program may keep thousands of results.
 const MOST_OPEN: usize = 64;
 
 /// A descriptor that is counted.
@@ -81,7 +80,7 @@ impl Drop for Counted {
 }
 
 impl Store {
-    /// Whether it can be passed to another process.
+    /// Whether the memory can be passed to another process.
     pub(crate) fn has_descriptor(&self) -> bool {
         self.fd.is_some()
     }
@@ -97,16 +96,16 @@ impl Store {
     }
 }
 
-/// One segment. When the last reference goes, its memory goes back to the arena it came from, or is freed.
+/// One segment. With its last reference its memory returns to the arena that it came from, or is freed.
 pub struct Segment {
     store: Option<Store>,
-    /// Whether this process decides over the generation, and hence does not ask the shared page for it.
+    /// Whether this process owns the generation, and hence does not read it from the shared page.
     owned: bool,
-    /// The process that made or mapped it: a forked child of it leaves its memory alone.
+    /// The process that made or mapped the segment: a forked child leaves the memory alone.
     fork_generation: u64,
-    /// Where its memory goes in the end, if this process owns it.
+    /// The arena that its memory returns to, if this process owns it.
     arena: Option<Weak<Arena>>,
-    /// Somebody may look into it for longer than this process knows: it is not used again.
+    /// Another process may read the memory for longer than this process knows: it is not reused.
     lent_for_good: AtomicBool,
 }
 
@@ -116,7 +115,7 @@ impl fmt::Debug for Segment {
     }
 }
 
-/// Segments of this process by id: the same segment is mapped once, and a handle finds it.
+/// Segments of this process by id: each segment is mapped once, and a handle finds it.
 static REGISTRY: PerProcess<Mutex<HashMap<u64, Weak<Segment>>>> = PerProcess::new();
 
 fn registry() -> MutexGuard<'static, HashMap<u64, Weak<Segment>>> {
@@ -130,16 +129,15 @@ fn register(segment: &Arc<Segment>) {
 fn fresh_id() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     static COUNT: AtomicU64 = AtomicU64::new(1);
-    // RandomState's keys differ in each thread, the count in each call; forked children are told apart by
-    // their pid.
+    // RandomState's keys differ in each thread, the count in each call, and the pid in each forked child.
     let pid = ropewalk_os::process::current_pid();
     let seed = (COUNT.fetch_add(1, Ordering::Relaxed), pid, std::time::Instant::now());
     RandomState::new().hash_one(seed) | 1
 }
 
 impl Segment {
-    /// Makes a segment of `size` bytes. With `zeroed` the memory is set aside at once; without, the caller
-    /// writes all of it by [`fill`](Self::fill) before anything else.
+    /// Makes a segment of `size` bytes. With `zeroed` the memory is allocated at once; without, the caller first writes
+    /// all of it with [`fill`](Self::fill).
     ///
     /// # Errors
     ///
@@ -176,19 +174,19 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Has a large segment without memory made of huge pages, as far as the kernel has any at hand: they are there
-    /// sooner than small ones, and every process maps and reads them faster. For a segment that is filled whole.
+    /// Takes huge pages for a large segment without memory, as far as the kernel has any ready: they are allocated
+    /// faster than small ones, and every process maps and reads them faster. For a segment that is filled whole.
     pub fn make_huge(&self) {
         if self.store().size >= WORTH_HUGE
             && self.data().is_ok()
             && let Some(map) = self.store().data.get()
         {
-            // What the kernel has not is made of small pages.
+            // The rest becomes small pages.
             let _ = map.make_huge();
         }
     }
 
-    /// Makes the segment findable by its id, and gives it back to `arena` in the end, if there is one.
+    /// Registers the segment under its id; in the end its memory returns to `arena`, if there is one.
     pub fn publish(mut self, arena: Option<Weak<Arena>>) -> Arc<Self> {
         self.arena = arena;
         let segment = Arc::new(self);
@@ -211,14 +209,14 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::SharedMemoryCorrupt` when it is not the segment that was announced or its size is not sealed,
-    /// `Code::StaleHandle` for another generation.
+    /// `Code::SharedMemoryCorrupt` if it is not the announced segment or its size is not sealed, `Code::StaleHandle`
+    /// for another generation.
     pub fn attach(fd: OwnedFd, id: u64, generation: u64) -> Result<Arc<Self>> {
         Self::attach_as(fd, id, Some(generation), None)
     }
 
-    /// As [`attach`](Self::attach), whatever the generation is by now: for a descriptor that may have waited while the
-    /// memory went to another use. Each handle's own generation is [checked](Self::check) when it is used.
+    /// As [`attach`](Self::attach), for any generation: the descriptor may have waited while the memory was reused.
+    /// Each handle's own generation is [checked](Self::check) when it is used.
     ///
     /// # Errors
     ///
@@ -227,9 +225,8 @@ impl Segment {
         Self::attach_as(fd, id, None, None)
     }
 
-    /// As [`attach`](Self::attach), for a segment that its maker gives away: this process becomes its owner,
-    /// and its memory goes to `arena` in the end. The maker lets go of it as soon as it has passed the
-    /// descriptor.
+    /// As [`attach`](Self::attach), for a segment that its maker gives away: this process becomes its owner, and its
+    /// memory returns to `arena` in the end. The maker drops the segment as soon as it has passed the descriptor.
     ///
     /// # Errors
     ///
@@ -291,7 +288,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// `Code::StaleHandle` when it has another generation.
+    /// `Code::StaleHandle` if it has another generation.
     pub fn lookup(id: u64, generation: u64) -> Result<Option<Arc<Self>>> {
         let found = registry().get(&id).and_then(Weak::upgrade);
         match found {
@@ -306,7 +303,7 @@ impl Segment {
     fn store(&self) -> &Store {
         match &self.store {
             Some(store) => store,
-            // Only `drop` takes the store out, and nobody can call this afterwards.
+            // Only `drop` takes the store out, and this cannot be called afterwards.
             None => unreachable!("a segment without memory"),
         }
     }
@@ -316,7 +313,7 @@ impl Segment {
         self.store().id
     }
 
-    /// Its generation now: the owner's own record, or for others what the owner has published.
+    /// The current generation: the owner's own record, or for other processes the one that the owner has published.
     pub fn generation(&self) -> u64 {
         let store = self.store();
         if self.owned { store.generation } else { store.page.generation.load(Ordering::Acquire) }
@@ -327,8 +324,8 @@ impl Segment {
         self.store().size as u64
     }
 
-    /// Its descriptor, to be passed on; `None` for one that was taken over when there were too many: its memory is this
-    /// process's alone, and is copied if another is to have it.
+    /// The descriptor, to be passed on; `None` if the segment was taken over when there were too many descriptors: then
+    /// only this process uses the memory, and sends a copy to others.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.store().fd.as_ref().map(|fd| fd.0.as_fd())
     }
@@ -339,7 +336,7 @@ impl Segment {
         })
     }
 
-    /// Whether a handle of this generation is good.
+    /// Checks a handle's generation.
     ///
     /// # Errors
     ///
@@ -351,7 +348,7 @@ impl Segment {
         Err(stale())
     }
 
-    /// Whether `length` bytes from `offset` lie inside the data.
+    /// Checks that `length` bytes from `offset` lie inside the data.
     ///
     /// # Errors
     ///
@@ -363,7 +360,7 @@ impl Segment {
         Err(error!(Code::SharedMemoryCorrupt, "a handle points outside its segment"))
     }
 
-    /// Where the data start: 4096-byte aligned, `size` bytes, mapped at the first call.
+    /// A pointer to the data: 4096-byte aligned, `size` bytes, mapped at the first call.
     ///
     /// # Errors
     ///
@@ -380,8 +377,8 @@ impl Segment {
         Ok(unsafe { store.data.get_or_init(|| map).as_ptr().add(HEADER) })
     }
 
-    /// A mapping of part of the data that can be written to and that nobody else sees: what is written is copied, page
-    /// by page. Gives the mapping and where the part starts in it.
+    /// A private writable mapping of part of the data: written pages are copied, and no other process sees the writes.
+    /// Returns the mapping and a pointer to the part in it.
     ///
     /// # Errors
     ///
@@ -397,9 +394,9 @@ impl Segment {
         Ok((map, at))
     }
 
-    /// Maps the first `length` bytes of the data for writing, if no byte is mapped yet: for memory that has
-    /// pages, this and a copy together take two thirds of the time of a write through the descriptor, and
-    /// half of that of a copy that faults on each page.
+    /// Maps the first `length` bytes of the data for writing, if no byte is mapped yet: for memory that has pages, this
+    /// and a copy together take two thirds of the time of a write through the descriptor, and half the time of a copy
+    /// that faults on each page.
     ///
     /// # Errors
     ///
@@ -408,7 +405,7 @@ impl Segment {
         if self.store().data.get().is_none() {
             self.data()?;
             if let Some(map) = self.store().data.get() {
-                // An older kernel cannot; then each page faults.
+                // Older kernels lack the call; then each page faults.
                 let _ = map.populate(HEADER + length);
             }
         }
@@ -441,14 +438,14 @@ impl Segment {
         memfd::write_at(self.open_fd()?, bytes, HEADER as u64 + offset).context("could not fill a segment")
     }
 
-    /// Writes many bytes at an offset by several threads, into memory that may have no pages yet. False if that is not
-    /// to be had, or memory is short: [`fill`](Self::fill) says why.
+    /// Writes many bytes at an offset with several threads, into memory that may have no pages yet. False if the kernel
+    /// lacks the call or memory is short: [`fill`](Self::fill) reports the reason.
     ///
     /// # Errors
     ///
     /// `Code::SharedMemoryCorrupt` outside the segment.
     pub(crate) fn fill_wide(&self, offset: u64, bytes: &[u8]) -> Result<bool> {
-        /// What is had and filled at a time, so that it is still in the cache.
+        /// The bytes that are allocated and filled at a time, so that they stay in the cache.
         const STEP: usize = 1 << 20;
         self.check_range(offset, bytes.len() as u64)?;
         if bytes.len() < wide::WORTH || self.data().is_err() {
@@ -462,8 +459,8 @@ impl Segment {
                 if map.populate_range(first + at, piece.len()).is_err() {
                     return false;
                 }
-                // SAFETY: the range was checked and lies in the mapping, its memory is there, and its size is sealed.
-                // The parts do not overlap, and nobody else has been told of this segment.
+                // SAFETY: the range was checked and lies in the mapping, its memory is allocated, and its size is
+                // sealed. The parts do not overlap, and no other code knows this segment yet.
                 unsafe {
                     let target = map.as_ptr().add(first + at);
                     std::ptr::copy_nonoverlapping(piece.as_ptr(), target, piece.len());
@@ -473,7 +470,7 @@ impl Segment {
         }))
     }
 
-    /// Sets memory aside for what [`fill`](Self::fill) has not reached.
+    /// Allocates memory for the parts that [`fill`](Self::fill) has not written.
     ///
     /// # Errors
     ///
@@ -482,15 +479,16 @@ impl Segment {
         memfd::set_aside(self.open_fd()?).context("could not set a segment's memory aside")
     }
 
-    /// Gives the pages of a range back to the machine; [`fill`](Self::fill) takes new ones.
+    /// Frees the pages of a range; [`fill`](Self::fill) takes new ones.
     pub(crate) fn give_pages_back(&self, offset: u64, length: u64) {
         if let Some(fd) = self.fd() {
-            // Memory that cannot be given back is used again all the same.
+            // Memory that cannot be freed is reused all the same.
             let _ = memfd::give_back(fd, HEADER as u64 + offset, length);
         }
     }
 
-    /// Sets memory aside for a range of the data; by its owner in any case, by others while they have the descriptor.
+    /// Allocates memory for a range of the data. The owner can always do this, other processes while they have the
+    /// descriptor.
     ///
     /// # Errors
     ///
@@ -502,7 +500,7 @@ impl Segment {
             .context("could not set part of a segment aside")
     }
 
-    /// Gives the memory of a range of the data back, for every process: it reads as zeros from here on.
+    /// Frees the memory of a range of the data, for every process: it then reads as zeros.
     ///
     /// # Errors
     ///
@@ -521,9 +519,8 @@ impl Segment {
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         let data = self.data()?;
-        // SAFETY: the range was checked, the memory is set aside and its size sealed. Others may read it
-        // meanwhile only if they were given a handle before it was filled, and then see what any shared array
-        // shows.
+        // SAFETY: the range was checked, the memory is allocated and its size sealed. Other processes read it meanwhile
+        // only if they got a handle before it was filled, and then see what any shared array shows.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.add(offset as usize), bytes.len()) };
         Ok(())
     }
@@ -550,13 +547,13 @@ impl Segment {
         self.check_range(offset, length)?;
         let data = self.data()?;
         let mut copy = vec![0; length as usize];
-        // SAFETY: the range was checked, the memory is set aside and its size sealed. A peer that still writes
-        // to it garbles what it sent, and nothing else.
+        // SAFETY: the range was checked, the memory is allocated and its size sealed. A peer that still writes to it
+        // garbles only its own data.
         unsafe { std::ptr::copy_nonoverlapping(data.add(offset as usize), copy.as_mut_ptr(), copy.len()) };
         Ok(copy)
     }
 
-    /// Somebody else may keep looking into it: its memory is not used again for other data.
+    /// Marks the memory as readable by others for good: it is not reused for other data.
     pub fn lend_for_good(&self) {
         self.lent_for_good.store(true, Ordering::Relaxed);
     }
@@ -570,7 +567,7 @@ impl Drop for Segment {
     fn drop(&mut self) {
         let Some(mut store) = self.store.take() else { return };
         if self.fork_generation != process::fork_generation() {
-            // A copy in a forked child: the memory is the parent's to use again.
+            // A copy in a forked child: only the parent may reuse the memory.
             return;
         }
         {
@@ -607,7 +604,7 @@ mod tests {
         drop((segment, again));
         assert!(Segment::lookup(id, 1).expect("nothing").is_none());
         let attached = Segment::attach(fd, id, 1).expect("attached");
-        // SAFETY: five bytes inside the segment that nobody writes to.
+        // SAFETY: five bytes inside the segment that no thread writes to.
         let bytes = unsafe { std::slice::from_raw_parts(attached.data().expect("mapped").add(100), 5) };
         assert_eq!(bytes, b"hello");
     }

@@ -1,19 +1,19 @@
-//! Work on a large range by several threads: memory that is touched for the first time takes a core longer to get than
-//! to fill, and two arrays are read no faster by one core than it can read.
+//! Work on a large range by several threads: one core takes longer to allocate fresh memory than to fill it, and one
+//! core cannot read two arrays at the memory's full speed.
 
 use std::ops::Range;
 use std::thread::Builder;
 
 use ropewalk_os::cpu::usable_cores;
 
-/// Below this a thread takes longer to start than it saves.
+/// Below this size starting a thread costs more than it saves.
 pub(crate) const WORTH: usize = 16 << 20;
-/// What each thread has at least.
+/// The least bytes for each thread.
 const LEAST: usize = 8 << 20;
-/// More threads than that wait for the memory.
+/// More threads than this only wait for the memory.
 const MOST: usize = 4;
 
-/// Calls `work` for parts that make up `0..length`, in this thread and in others; says whether it was true of all.
+/// Calls `work` for parts that make up `0..length`, in this thread and in others; returns whether it was true for all.
 pub(crate) fn all(length: usize, work: impl Fn(Range<usize>) -> bool + Sync) -> bool {
     let threads = if length < WORTH { 1 } else { usable_cores().min(MOST).min(length / LEAST) };
     let step = length.div_ceil(threads.max(1)).next_multiple_of(LEAST);
@@ -32,7 +32,7 @@ pub(crate) fn all(length: usize, work: impl Fn(Range<usize>) -> bool + Sync) -> 
         for (number, helper) in others {
             good &= match helper {
                 Ok(helper) => helper.join().unwrap_or(false),
-                // No thread is to be had.
+                // The system refuses a thread.
                 Err(_) => work(part(number)),
             };
         }

@@ -15,33 +15,33 @@ use super::{Layout, MAGIC, Receiver, lock_soon, offer, send};
 use crate::channel::ring::{Corrupt, Producer, RingMemory};
 use crate::memory::Segment;
 
-/// Messages that are heard from one port before the next is looked at.
+/// The most messages that are read from one port before the next.
 const TURN: usize = 64;
 /// How long to wait for memory.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// The hub's ends of a port's rings, for as long as the port is taken.
 ///
-/// Whoever has an `Arc` of this may keep it for longer than that. So the ends are inside the locks, and `clear` takes
+/// A holder of an `Arc` of this may keep it for longer than that. So the ends are inside the locks, and `clear` takes
 /// them out before the port's memory goes to another process: a ring never has two producers or two consumers here.
 struct Ends {
     pid: u32,
-    /// When the process was started: its number may come again.
+    /// The process's start time, because its id may be reused.
     birth: Option<u64>,
     up: Mutex<Option<Receiver>>,
     down: Mutex<Option<Producer>>,
-    /// The ring down, to wake its consumer by.
-    bell: RingMemory,
-    /// Its memory made no sense: nothing more is read from it. Relaxed: nothing depends on when others see it.
+    /// The ring down, used to wake its consumer.
+    down_ring: RingMemory,
+    /// The port's memory was corrupt: nothing more is read from it. Relaxed: nothing depends on when others see it.
     corrupt: AtomicBool,
-    /// Nothing is read from it until it is resumed. Relaxed, as above.
+    /// Nothing is read from the port until it is resumed. Relaxed, as above.
     paused: AtomicBool,
-    /// It is being cleared: nobody waits for room in it any more. Relaxed, as above.
+    /// The port is being cleared: no thread waits for room in it any more. Relaxed, as above.
     closing: AtomicBool,
 }
 
 impl Ends {
-    fn is_heard(&self) -> bool {
+    fn is_readable(&self) -> bool {
         !self.corrupt.load(Ordering::Relaxed) && !self.paused.load(Ordering::Relaxed)
     }
 
@@ -54,7 +54,7 @@ impl Ends {
     }
 }
 
-/// The hub: made by one process, for those that it gives the segment to.
+/// The hub: made by one process, for the processes that it gives the segment to.
 pub struct Switchboard {
     layout: Layout,
     lines: Mutex<Vec<Option<Arc<Ends>>>>,
@@ -67,9 +67,9 @@ impl fmt::Debug for Switchboard {
     }
 }
 
-/// What the hub hears.
+/// An event that the hub receives.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum HubEvent {
     /// A process took a port.
     Joined {
         /// The port.
@@ -81,10 +81,10 @@ pub enum Heard {
     Message {
         /// The port.
         port: usize,
-        /// Its bytes.
+        /// The message's bytes.
         message: Vec<u8>,
     },
-    /// A port's memory makes no sense; nothing more is heard from it.
+    /// A port's memory is corrupt; nothing more is received from it.
     Corrupt {
         /// The port.
         port: usize,
@@ -92,12 +92,12 @@ pub enum Heard {
 }
 
 impl Switchboard {
-    /// Bytes that a switchboard of so many ports spans, with rings of `ring` bytes: a power of two.
+    /// The bytes that a switchboard of `slots` ports spans, with rings of `ring` bytes, a power of two.
     pub fn required(slots: usize, ring: usize) -> usize {
         Layout::required(slots, ring)
     }
 
-    /// Makes a segment, of which only the first pages have memory yet, and the hub over it.
+    /// Makes a segment, of which only the first pages are allocated yet, and the hub over it.
     ///
     /// # Errors
     ///
@@ -144,14 +144,14 @@ impl Switchboard {
         self.lines.lock().get(port).cloned().flatten()
     }
 
-    /// A port that was taken since the last look, if its memory can be had.
+    /// The ends of a port that was taken since the last call, if its memory can be allocated.
     fn join(&self, port: usize, pid: u32) -> Result<Arc<Ends>> {
         let (up, down) = self.layout.open(port)?;
         let line = Arc::new(Ends {
             pid,
             birth: process::birth(pid),
             up: Mutex::new(Some(Receiver::new(up.consumer()))),
-            bell: down.clone(),
+            down_ring: down.clone(),
             down: Mutex::new(Some(down.producer())),
             corrupt: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -161,12 +161,12 @@ impl Switchboard {
         Ok(line)
     }
 
-    /// Everything that has been said since the last call. By one thread at a time.
+    /// Receives everything that arrived since the last call. One thread at a time calls it.
     ///
     /// # Errors
     ///
     /// In a forked child, or when the segment cannot be mapped.
-    pub fn hear(&self, heard: &mut VecDeque<Heard>) -> Result<()> {
+    pub fn receive(&self, events: &mut VecDeque<HubEvent>) -> Result<()> {
         self.check()?;
         for port in 0..self.layout.slots {
             let line = match self.line(port) {
@@ -178,27 +178,27 @@ impl Switchboard {
                         continue;
                     }
                     let Ok(line) = self.join(port, pid) else {
-                        // There is no memory for its rings at the moment. It is tried again, and not too often.
+                        // There is no memory for its rings now. The next call tries again, after a pause.
                         std::thread::sleep(RETRY);
                         continue;
                     };
-                    heard.push_back(Heard::Joined { port, pid });
+                    events.push_back(HubEvent::Joined { port, pid });
                     line
                 }
             };
-            if !line.is_heard() {
+            if !line.is_readable() {
                 continue;
             }
             let mut up = line.up.lock();
             let Some(up) = up.as_mut() else { continue };
-            // Bounded, so that one port that never rests does not keep the others from being heard.
+            // Bounded, so that one busy port does not keep the others waiting.
             for _ in 0..TURN {
                 match up.next() {
-                    Ok(Some(message)) => heard.push_back(Heard::Message { port, message }),
+                    Ok(Some(message)) => events.push_back(HubEvent::Message { port, message }),
                     Ok(None) => break,
                     Err(Corrupt) => {
                         line.corrupt.store(true, Ordering::Relaxed);
-                        heard.push_back(Heard::Corrupt { port });
+                        events.push_back(HubEvent::Corrupt { port });
                         break;
                     }
                 }
@@ -211,7 +211,9 @@ impl Switchboard {
         for port in 0..self.layout.slots {
             let slot = self.layout.slot(port)?;
             let fresh = match self.line(port) {
-                Some(line) => line.is_heard() && (line.is_ready() || slot.left.load(Ordering::Acquire) != 0),
+                Some(line) => {
+                    line.is_readable() && (line.is_ready() || slot.left.load(Ordering::Acquire) != 0)
+                }
                 None => slot.pid.load(Ordering::Acquire) != 0,
             };
             if fresh {
@@ -221,8 +223,8 @@ impl Switchboard {
         Ok(false)
     }
 
-    /// Sleeps until there is something to hear, a port was left, somebody calls [`wake`](Self::wake), or the time is
-    /// up. One thread at a time.
+    /// Sleeps until there is something to receive, a port was left, another thread calls [`wake`](Self::wake), or the
+    /// time is up. One thread at a time calls it.
     ///
     /// # Errors
     ///
@@ -234,8 +236,9 @@ impl Switchboard {
             looked = self.anything();
             !matches!(looked, Ok(false))
         };
-        // Its fence pairs with the one in Port::ring_bell: either that sees that we sleep or we see what it did.
-        self.layout.head()?.bell.0.sleep_unless(is_there, Some(timeout));
+        // Its fence pairs with the one in Port::wake_hub: either the port sees that the hub sleeps, or the hub sees
+        // what the port did.
+        self.layout.head()?.sleep.0.sleep_unless(is_there, Some(timeout));
         looked.map(drop)
     }
 
@@ -246,19 +249,19 @@ impl Switchboard {
     /// When the segment cannot be mapped.
     pub fn wake(&self) -> Result<()> {
         fence(Ordering::SeqCst);
-        self.layout.head()?.bell.0.wake_if_asleep();
+        self.layout.head()?.sleep.0.wake_if_asleep();
         Ok(())
     }
 
-    /// Reads nothing from a port, or reads from it again: how whoever publishes there is held up. Whoever resumes calls
-    /// [`wake`](Self::wake).
+    /// Pauses a port, so that nothing is read from it, or resumes it. This holds up the process that publishes there.
+    /// After resuming, call [`wake`](Self::wake).
     pub fn pause(&self, port: usize, paused: bool) {
         if let Some(line) = self.line(port) {
             line.paused.store(paused, Ordering::Relaxed);
         }
     }
 
-    /// Ports whose process has ended or left, and of which everything was heard: to be cleared.
+    /// Ports to be cleared: their process has ended or left, and everything of theirs was received.
     ///
     /// # Errors
     ///
@@ -268,7 +271,7 @@ impl Switchboard {
         let mut gone = Vec::new();
         for port in 0..self.layout.slots {
             let Some(line) = self.line(port) else { continue };
-            // First whether anything more can come, then whether there is anything.
+            // First check whether anything more can come, then whether there is anything.
             let is_over = self.layout.slot(port)?.left.load(Ordering::Acquire) != 0 || !line.is_alive();
             if is_over
                 && !line.paused.load(Ordering::Relaxed)
@@ -280,11 +283,12 @@ impl Switchboard {
         Ok(gone)
     }
 
-    /// Sends a message to a port if there is room for all of it, and nobody waits for room there; whether it went.
+    /// Sends a message to a port if there is room for all of it, and no thread waits for room there; returns whether it
+    /// was sent.
     ///
     /// # Errors
     ///
-    /// When the message is too long, the port's memory makes no sense, or in a forked child.
+    /// If the message is too long, the port's memory is corrupt, or in a forked child.
     pub fn offer(&self, port: usize, message: &[u8]) -> Result<bool> {
         self.check()?;
         let Some(line) = self.line(port) else { return Ok(false) };
@@ -297,8 +301,8 @@ impl Switchboard {
         Ok(went)
     }
 
-    /// Sends a message to a port, waiting for room for as long as the port's process lives and has not left, and
-    /// `goes_on` says so; false if it was not sent to its end.
+    /// Sends a message to a port, waiting for room while the port's process lives, has not left, and `goes_on` returns
+    /// true; false if the message was not sent to its end.
     ///
     /// # Errors
     ///
@@ -318,7 +322,7 @@ impl Switchboard {
         })
     }
 
-    /// Tells a port that what it numbered so has been dealt with.
+    /// Acknowledges the port's message of this number.
     ///
     /// # Errors
     ///
@@ -327,11 +331,11 @@ impl Switchboard {
         let slot = self.layout.slot(port)?;
         slot.acknowledged.store(number, Ordering::Release);
         fence(Ordering::SeqCst);
-        slot.bell.wake_if_asleep();
+        slot.sleep.wake_if_asleep();
         Ok(())
     }
 
-    /// Says that nothing more is sent: the ports read what there is, and end.
+    /// Announces that nothing more is sent: the ports read the remaining messages, and end.
     ///
     /// # Errors
     ///
@@ -341,7 +345,7 @@ impl Switchboard {
         self.layout.head()?.closed.0.store(1, Ordering::Release);
         let lines: Vec<_> = self.lines.lock().iter().flatten().cloned().collect();
         for line in lines {
-            line.bell.wake_consumer();
+            line.down_ring.wake_consumer();
         }
         Ok(())
     }
@@ -351,12 +355,12 @@ impl Switchboard {
         Arc::strong_count(&self.layout.segment) > 1 + others
     }
 
-    /// The process behind a port, if there is one.
+    /// The process that has a port, if there is one.
     pub fn pid(&self, port: usize) -> Option<u32> {
         self.line(port).map(|line| line.pid)
     }
 
-    /// Clears a port whose process is gone, once everything was heard of it, for the next one to take.
+    /// Clears a port whose process is gone, once everything of it was received, for the next process to take.
     ///
     /// # Errors
     ///
@@ -366,13 +370,13 @@ impl Switchboard {
         let line = self.lines.lock().get_mut(port).and_then(Option::take);
         let Some(line) = line else { return Ok(()) };
         line.closing.store(true, Ordering::Relaxed);
-        // A thread that found the line before it was taken out is done with it, or finds nothing here.
+        // A thread that found the line before it was taken out has finished with it, or finds no ends in the locks.
         drop((line.up.lock().take(), line.down.lock().take()));
         self.layout.close(port)?;
         let slot = self.layout.slot(port)?;
         slot.acknowledged.store(0, Ordering::Relaxed);
         slot.left.store(0, Ordering::Relaxed);
-        slot.bell.lower();
+        slot.sleep.lower();
         slot.pid.store(0, Ordering::Release);
         Ok(())
     }

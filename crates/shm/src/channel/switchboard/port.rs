@@ -1,4 +1,4 @@
-//! A port: the far end.
+//! A port: the far end of a switchboard.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use super::{HubWords, Layout, MAGIC, PATIENCE, Receiver, lock_soon, offer, send}
 use crate::channel::ring::{Producer, RingMemory};
 use crate::memory::Segment;
 
-/// Whoever finds every port taken looks again this often: the hub clears those whose processes are gone.
+/// The interval of retries while every port is taken: the hub clears ports whose processes are gone.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What came of a wait for a message.
+/// The result of a wait for a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// One came.
+    /// A message.
     Message(Vec<u8>),
-    /// None came in time, or somebody called [`Port::wake`].
+    /// No message came in time, or another thread called [`Port::wake`].
     Nothing,
-    /// The hub sends no more, and everything was received.
+    /// The hub sends no more, and every message was received.
     Ended,
 }
 
-/// A port: the far end of a switchboard, one for each process. Left when it is dropped.
+/// A port: the far end of a switchboard, one for each process. Dropping it leaves the switchboard.
 pub struct Port {
     layout: Layout,
     pub(super) at: usize,
     up: Mutex<Producer>,
     down: Mutex<Receiver>,
-    /// The ring down, to wake its consumer by.
-    bell: RingMemory,
+    /// The ring down, used to wake its consumer.
+    down_ring: RingMemory,
     forks: u64,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    /// Takes a free port. When none is, waits for one to be cleared for as long as `patience`.
+    /// Takes a free port. If there is none, waits up to `patience` for one to be cleared.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Port {
         let layout = Layout { segment, slots: 0, ring: 0 };
         let shape = &layout.head()?.magic.0;
         let [magic, slots, ring] = [0, 1, 2].map(|at: usize| shape[at].load(Ordering::Acquire) as usize);
-        // Checked before it is multiplied: the numbers are another process's.
+        // Checked before they are multiplied, because another process wrote the numbers.
         let sane = magic == MAGIC as usize
             && (1..=1 << 16).contains(&slots)
             && (128..=1 << 30).contains(&ring)
@@ -85,17 +85,17 @@ impl Port {
                     slots
                 ));
             }
-            Self::ring_bell(&layout)?;
+            Self::wake_hub(&layout)?;
             std::thread::sleep(RETRY);
         }
     }
 
     fn open(layout: Layout, at: usize) -> Result<Self> {
         let opened = layout.open(at).inspect_err(|_| {
-            // The hub gives it back, for it may have seen that it was taken.
+            // The hub clears it, because the hub may have seen already that it was taken.
             if let Ok(slot) = layout.slot(at) {
                 slot.left.store(1, Ordering::Release);
-                let _ = Self::ring_bell(&layout);
+                let _ = Self::wake_hub(&layout);
             }
         });
         let (up, down) = opened?;
@@ -103,11 +103,11 @@ impl Port {
             layout,
             at,
             up: Mutex::new(up.producer()),
-            bell: down.clone(),
+            down_ring: down.clone(),
             down: Mutex::new(Receiver::new(down.consumer())),
             forks: process::fork_generation(),
         };
-        Self::ring_bell(&port.layout)?;
+        Self::wake_hub(&port.layout)?;
         Ok(port)
     }
 
@@ -119,32 +119,32 @@ impl Port {
         }
     }
 
-    fn ring_bell(layout: &Layout) -> Result<()> {
+    fn wake_hub(layout: &Layout) -> Result<()> {
         // Pairs with the fence in Switchboard::wait.
         fence(Ordering::SeqCst);
-        layout.head()?.bell.0.wake_if_asleep();
+        layout.head()?.sleep.0.wake_if_asleep();
         Ok(())
     }
 
-    /// Sends a message to the hub if there is room for all of it, and nobody waits for room; whether it went. What went
-    /// arrives, also if the process ends at once.
+    /// Sends a message to the hub if there is room for all of it, and no thread waits for room; returns whether it was
+    /// sent. A sent message arrives even if the process ends at once.
     ///
     /// # Errors
     ///
-    /// When the message is too long, the memory makes no sense, or in a forked child.
+    /// If the message is too long, the memory is corrupt, or in a forked child.
     pub fn offer(&self, message: &[u8]) -> Result<bool> {
         self.check()?;
         let Some(mut up) = lock_soon(&self.up) else { return Ok(false) };
         let went = offer(&mut up, message)?;
         drop(up);
         if went {
-            Self::ring_bell(&self.layout)?;
+            Self::wake_hub(&self.layout)?;
         }
         Ok(went)
     }
 
-    /// Sends a message to the hub, waiting for room for as long as the hub listens and `goes_on` says so; false if it
-    /// was not sent to its end.
+    /// Sends a message to the hub, waiting for room while the hub listens and `goes_on` returns true; false if the
+    /// message was not sent to its end.
     ///
     /// # Errors
     ///
@@ -154,23 +154,23 @@ impl Port {
         let head = self.layout.head()?;
         let wake = |_: &Producer| {
             fence(Ordering::SeqCst);
-            head.bell.0.wake_if_asleep();
+            head.sleep.0.wake_if_asleep();
         };
         send(&mut self.up.lock(), message, wake, || head.closed.0.load(Ordering::Relaxed) == 0 && goes_on())
     }
 
-    /// The next message from the hub, waited for. By one thread at a time.
+    /// Waits for the next message from the hub. One thread at a time calls it.
     ///
     /// # Errors
     ///
-    /// When the memory makes no sense, or in a forked child.
+    /// If the memory is corrupt, or in a forked child.
     pub fn receive(&self, timeout: Duration) -> Result<Received> {
         self.check()?;
         let closed = &self.layout.head()?.closed.0;
         let mut down = self.down.lock();
         let mut waited = false;
         loop {
-            // First whether anything more can come, then whether there is anything.
+            // First check whether anything more can come, then whether there is anything.
             let is_closed = closed.load(Ordering::Acquire) != 0;
             if let Some(message) = down.next()? {
                 return Ok(Received::Message(message));
@@ -186,24 +186,24 @@ impl Port {
         }
     }
 
-    /// Wakes the thread that receives.
+    /// Wakes the receiving thread.
     pub fn wake(&self) {
-        self.bell.wake_consumer();
+        self.down_ring.wake_consumer();
     }
 
-    /// Waits until the hub has acknowledged a number, or the time is up; true if it has.
+    /// Waits until the hub has acknowledged a number, or the time is up; returns whether it has.
     ///
     /// # Errors
     ///
     /// When the segment cannot be mapped.
     pub fn wait_acknowledged(&self, number: u32, timeout: Duration) -> Result<bool> {
         let slot = self.layout.slot(self.at)?;
-        // Numbers go round: ahead is what is less than half the circle away.
+        // Numbers wrap: a number is ahead if it is less than half the range away.
         let reached = || slot.acknowledged.load(Ordering::Acquire).wrapping_sub(number) < u32::MAX / 2;
         let end = Instant::now() + timeout;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            slot.bell.sleep_unless(|| reached() || left.is_zero(), Some(left.min(PATIENCE)));
+            slot.sleep.sleep_unless(|| reached() || left.is_zero(), Some(left.min(PATIENCE)));
             if reached() || left.is_zero() {
                 return Ok(reached());
             }
@@ -212,14 +212,15 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Tells the hub that this was all. Nothing of the port is touched any more: it may be another process's at once.
+    /// Tells the hub that the port is left. Afterwards nothing of the port is touched: another process may take it at
+    /// once.
     fn drop(&mut self) {
         if self.check().is_err() {
             return;
         }
         if let Ok(slot) = self.layout.slot(self.at) {
             slot.left.store(1, Ordering::Release);
-            let _ = Self::ring_bell(&self.layout);
+            let _ = Self::wake_hub(&self.layout);
         }
     }
 }

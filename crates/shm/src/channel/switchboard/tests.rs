@@ -16,10 +16,10 @@ fn layout(segment: &Arc<Segment>, slots: usize) -> Layout {
     Layout { segment: Arc::clone(segment), slots, ring: 1024 }
 }
 
-fn hear(board: &Switchboard) -> Vec<Heard> {
-    let mut heard = VecDeque::new();
-    board.hear(&mut heard).expect("the hub is ours");
-    heard.into()
+fn receive(board: &Switchboard) -> Vec<HubEvent> {
+    let mut events = VecDeque::new();
+    board.receive(&mut events).expect("the hub is ours");
+    events.into()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn messages_go_both_ways_in_order_and_in_pieces() {
     let (segment, board) = hub(2, 1024);
     let port = Port::take(segment, NOW).expect("a free port");
     let pid = u32::try_from(process::current_pid()).expect("a process id");
-    assert_eq!(hear(&board), [Heard::Joined { port: 0, pid }]);
+    assert_eq!(receive(&board), [HubEvent::Joined { port: 0, pid }]);
     let long: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -35,13 +35,13 @@ fn messages_go_both_ways_in_order_and_in_pieces() {
                 assert!(port.send(message, || true).expect("sent"));
             }
         });
-        let mut heard = Vec::new();
-        while heard.len() < 3 {
+        let mut events = Vec::new();
+        while events.len() < 3 {
             board.wait(Duration::from_millis(100)).expect("the hub is ours");
-            heard.extend(hear(&board));
+            events.extend(receive(&board));
         }
-        let message = |message: &[u8]| Heard::Message { port: 0, message: message.to_vec() };
-        assert_eq!(heard, [message(b"short"), message(&[]), message(&long)]);
+        let message = |message: &[u8]| HubEvent::Message { port: 0, message: message.to_vec() };
+        assert_eq!(events, [message(b"short"), message(&[]), message(&long)]);
         sender.join().expect("no panic");
         let sender = scope.spawn(|| assert!(board.send(0, &long, || true).expect("sent")));
         let mut received = None;
@@ -63,19 +63,19 @@ fn a_port_is_taken_once_and_can_be_cleared() {
     let first = Port::take(Arc::clone(&segment), NOW).expect("a free port");
     assert_eq!(Port::take(Arc::clone(&segment), NOW).expect_err("taken").code(), Code::OutOfPorts);
     first.send(b"left behind", || true).expect("sent");
-    assert_eq!(hear(&board).len(), 2);
+    assert_eq!(receive(&board).len(), 2);
     board.clear(0).expect("the hub is ours");
     drop(first);
     let second = Port::take(segment, NOW).expect("free again");
-    assert!(matches!(hear(&board)[..], [Heard::Joined { .. }]));
+    assert!(matches!(receive(&board)[..], [HubEvent::Joined { .. }]));
     assert!(second.receive(NOW).expect("sound") == Received::Nothing);
 }
 
 #[test]
-fn a_full_ring_waits_for_as_long_as_it_is_told() {
+fn a_sender_waits_for_room_until_its_callback_refuses() {
     let (segment, board) = hub(1, 1024);
     let port = Port::take(segment, NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     let mut asked = 0;
     let sent = port.send(&[7; 5000], || {
         asked += 1;
@@ -97,20 +97,20 @@ fn an_acknowledgement_is_waited_for() {
 }
 
 #[test]
-fn there_is_something_to_hear_of_until_it_was_heard() {
+fn the_hub_does_not_sleep_before_it_has_received_everything() {
     let (segment, board) = hub(2, 1024);
     let anything = || board.anything().expect("mapped");
     assert!(!anything());
     let port = Port::take(segment, NOW).expect("a free port");
     assert!(anything(), "somebody came");
-    hear(&board);
+    receive(&board);
     assert!(!anything());
     assert!(port.offer(b"word").expect("sound"));
     assert!(anything());
     board.pause(0, true);
-    assert!(!anything(), "nothing that is heard now");
+    assert!(!anything(), "nothing to read now");
     board.pause(0, false);
-    hear(&board);
+    receive(&board);
     assert!(!anything());
     drop(port);
     assert!(anything(), "it has left");
@@ -124,12 +124,12 @@ fn what_comes_ends_a_wait_and_what_came_makes_none() {
     let long = Duration::from_secs(60);
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     let port = Port::take(segment, NOW).expect("a free port");
-    // Each of these waits is over though nobody speaks during it.
+    // Each of these waits ends although no port sends during it.
     board.wait(long).expect("the hub is ours");
-    hear(&board);
+    receive(&board);
     assert!(port.send(b"word", || true).expect("sent"));
     board.wait(long).expect("the hub is ours");
-    hear(&board);
+    receive(&board);
     let other = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -145,10 +145,10 @@ fn what_comes_ends_a_wait_and_what_came_makes_none() {
 }
 
 #[test]
-fn a_sender_gives_up_when_the_port_leaves_and_when_it_is_told() {
+fn a_sender_gives_up_when_the_port_leaves_or_its_callback_refuses() {
     let (segment, board) = hub(1, 1024);
     let port = Port::take(segment, NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     assert!(board.send(0, b"fits", || false).expect("sound"), "nobody has to be asked");
     assert!(!board.send(0, &[7; 5000], || false).expect("sound"));
     drop(port);
@@ -182,7 +182,7 @@ fn a_hostile_segment_is_refused() {
     assert_eq!(Port::take(Arc::clone(&segment), NOW).expect_err("zeros").code(), Code::SharedMemoryCorrupt);
     let head = segment.data().expect("mapped").cast::<u32>();
     for (slots, ring) in [(0, 1024), (u32::MAX, 1024), (1, u32::MAX), (1 << 16, 1 << 30), (4, 4096)] {
-        // SAFETY: the first words of a mapped segment that nobody else has.
+        // SAFETY: the first words of a mapped segment that no other thread has.
         unsafe {
             head.write(MAGIC);
             head.add(1).write(slots);
@@ -194,23 +194,23 @@ fn a_hostile_segment_is_refused() {
 }
 
 #[test]
-fn a_port_that_scribbles_is_told_and_harms_no_other() {
+fn a_port_that_scribbles_is_reported_and_no_other_is_affected() {
     let (segment, board) = hub(2, 1024);
     let _one = Port::take(Arc::clone(&segment), NOW).expect("a free port");
     let two = Port::take(Arc::clone(&segment), NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     two.send(b"sound", || true).expect("sent");
     let (up, _) = layout(&segment, 2).open(0).expect("it fits");
     let mut rogue = up.producer();
     for _ in 0..20 {
         let _ = rogue.try_push(Header { kind: 77, ..Header::default() }, &[b"no such kind"]);
     }
-    let heard = hear(&board);
-    assert!(heard.contains(&Heard::Corrupt { port: 0 }), "{heard:?}");
-    assert!(heard.contains(&Heard::Message { port: 1, message: b"sound".to_vec() }), "{heard:?}");
+    let events = receive(&board);
+    assert!(events.contains(&HubEvent::Corrupt { port: 0 }), "{events:?}");
+    assert!(events.contains(&HubEvent::Message { port: 1, message: b"sound".to_vec() }), "{events:?}");
     board.clear(0).expect("the hub is ours");
     two.send(b"still", || true).expect("sent");
-    assert_eq!(hear(&board), [Heard::Message { port: 1, message: b"still".to_vec() }]);
+    assert_eq!(receive(&board), [HubEvent::Message { port: 1, message: b"still".to_vec() }]);
 }
 
 /// Bytes of memory that a segment has.
@@ -231,12 +231,12 @@ fn memory_is_that_of_the_ports_in_use() {
     for _ in 0..3 {
         let ports: Vec<_> =
             (0..4).map(|_| Port::take(Arc::clone(&segment), NOW).expect("a free port")).collect();
-        assert_eq!(hear(&board).len(), 4);
+        assert_eq!(receive(&board).len(), 4);
         assert!(memory(&segment) <= idle + 4 * 140 * 1024, "{} bytes for four", memory(&segment));
         for port in ports {
             assert!(port.offer(&[7; 60_000]).expect("sound"));
         }
-        assert_eq!(hear(&board).len(), 4, "what was said before they left");
+        assert_eq!(receive(&board).len(), 4, "messages sent before they left");
         let gone = board.gone().expect("the hub is ours");
         assert_eq!(gone, [0, 1, 2, 3]);
         gone.into_iter().for_each(|port| board.clear(port).expect("the hub is ours"));
@@ -245,22 +245,22 @@ fn memory_is_that_of_the_ports_in_use() {
 }
 
 #[test]
-fn what_was_said_before_leaving_is_heard_and_then_the_port_is_gone() {
+fn messages_sent_before_leaving_arrive_and_then_the_port_is_gone() {
     let (segment, board) = hub(1, 1 << 14);
     let port = Port::take(Arc::clone(&segment), NOW).expect("a free port");
     for number in 0..200_u32 {
         assert!(port.offer(&number.to_le_bytes()).expect("sound"), "there is room");
     }
     drop(port);
-    let mut heard = hear(&board);
-    assert!(board.gone().expect("ours").is_empty(), "more was said than is heard at once");
+    let mut events = receive(&board);
+    assert!(board.gone().expect("ours").is_empty(), "more messages than one call returns");
     while board.gone().expect("ours").is_empty() {
-        heard.extend(hear(&board));
+        events.extend(receive(&board));
     }
-    let numbers: Vec<u32> = heard
+    let numbers: Vec<u32> = events
         .iter()
-        .filter_map(|heard| match heard {
-            Heard::Message { message, .. } => Some(u32::from_le_bytes(message[..].try_into().ok()?)),
+        .filter_map(|event| match event {
+            HubEvent::Message { message, .. } => Some(u32::from_le_bytes(message[..].try_into().ok()?)),
             _ => None,
         })
         .collect();
@@ -268,10 +268,10 @@ fn what_was_said_before_leaving_is_heard_and_then_the_port_is_gone() {
 }
 
 #[test]
-fn who_finds_every_port_taken_waits_for_one_to_be_cleared() {
+fn taking_a_port_waits_for_one_to_be_cleared() {
     let (segment, board) = hub(1, 1024);
     let first = Port::take(Arc::clone(&segment), NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     std::thread::scope(|scope| {
         let second = scope.spawn(|| Port::take(segment, Duration::from_secs(60)));
         drop(first);
@@ -287,8 +287,8 @@ fn who_finds_every_port_taken_waits_for_one_to_be_cleared() {
 
 #[test]
 fn a_port_that_is_cleared_meanwhile_is_sent_nothing() {
-    // Threads that send to a port while it is cleared and taken again must not reach its new owner by the old ends, nor
-    // spoil the ring that the new ends use.
+    // Threads that send to a port while it is cleared and taken again must not reach its new owner through the old
+    // ends, nor spoil the ring that the new ends use.
     let (segment, board) = hub(1, 1024);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -302,7 +302,7 @@ fn a_port_that_is_cleared_meanwhile_is_sent_nothing() {
         for round in 0..300 {
             let port = Port::take(Arc::clone(&segment), Duration::from_secs(60)).expect("a free port");
             while board.pid(0).is_none() {
-                hear(&board);
+                receive(&board);
             }
             for _ in 0..20 {
                 match port.receive(NOW).unwrap_or_else(|error| panic!("round {round}: {error}")) {
@@ -321,36 +321,36 @@ fn a_port_that_is_cleared_meanwhile_is_sent_nothing() {
 fn what_has_no_room_is_not_sent_in_part() {
     let (segment, board) = hub(1, 1024);
     let port = Port::take(segment, NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     assert!(!port.offer(&[7; 5000]).expect("sound"));
     assert!(!board.offer(0, &[7; 5000]).expect("sound"));
     assert!(!board.offer(1, b"nobody").expect("sound"));
-    assert!(hear(&board).is_empty());
+    assert!(receive(&board).is_empty());
     assert_eq!(port.receive(NOW).expect("sound"), Received::Nothing);
     let mut sent = 0;
     while port.offer(&[sent; 100]).expect("sound") {
         sent += 1;
     }
     assert!(sent == 6, "a ring of 1024 bytes holds six records of 160");
-    assert_eq!(hear(&board).len(), usize::from(sent));
+    assert_eq!(receive(&board).len(), usize::from(sent));
     assert!(port.offer(&[9; 800]).expect("sound"), "two pieces");
-    assert_eq!(hear(&board), [Heard::Message { port: 0, message: vec![9; 800] }]);
+    assert_eq!(receive(&board), [HubEvent::Message { port: 0, message: vec![9; 800] }]);
 }
 
 #[test]
-fn a_port_that_is_paused_is_neither_heard_nor_gone() {
+fn a_paused_port_is_neither_read_nor_gone() {
     let (segment, board) = hub(2, 1024);
     let one = Port::take(Arc::clone(&segment), NOW).expect("a free port");
     let two = Port::take(segment, NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     board.pause(0, true);
     one.offer(b"later").expect("sound");
     two.offer(b"now").expect("sound");
     drop(one);
-    assert_eq!(hear(&board), [Heard::Message { port: 1, message: b"now".to_vec() }]);
+    assert_eq!(receive(&board), [HubEvent::Message { port: 1, message: b"now".to_vec() }]);
     assert!(board.gone().expect("ours").is_empty());
     board.pause(0, false);
-    assert_eq!(hear(&board), [Heard::Message { port: 0, message: b"later".to_vec() }]);
+    assert_eq!(receive(&board), [HubEvent::Message { port: 0, message: b"later".to_vec() }]);
     assert_eq!(board.gone().expect("ours"), [0]);
 }
 
@@ -358,7 +358,7 @@ fn a_port_that_is_paused_is_neither_heard_nor_gone() {
 fn closing_ends_a_port_once_it_has_received_everything() {
     let (segment, board) = hub(1, 1024);
     let port = Port::take(segment, NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     assert!(board.offer(0, b"last").expect("sound"));
     board.close().expect("ours");
     assert_eq!(port.receive(NOW).expect("sound"), Received::Message(b"last".to_vec()));
@@ -370,17 +370,17 @@ fn closing_ends_a_port_once_it_has_received_everything() {
 fn a_process_that_has_ended_is_gone() {
     let (segment, board) = hub(2, 1024);
     let _port = Port::take(Arc::clone(&segment), NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     assert!(board.gone().expect("ours").is_empty());
     let mut child = std::process::Command::new("true").spawn().expect("a process");
     let slot = layout(&segment, 2);
     slot.slot(1).expect("there is").pid.store(child.id(), Ordering::Release);
-    assert_eq!(hear(&board), [Heard::Joined { port: 1, pid: child.id() }]);
+    assert_eq!(receive(&board), [HubEvent::Joined { port: 1, pid: child.id() }]);
     child.wait().expect("it ends");
     assert_eq!(board.gone().expect("ours"), [1]);
 }
 
-/// Every word of the shared memory that a port's process can write, scribbled over with this.
+/// Overwrites every word of the shared memory that a port's process can write.
 fn scribble(segment: &Segment, skip: &[usize], mut value: impl FnMut() -> u32) {
     let words = usize::try_from(segment.size()).expect("small") / 4;
     let start = segment.data().expect("mapped").cast::<AtomicU32>();
@@ -391,7 +391,7 @@ fn scribble(segment: &Segment, skip: &[usize], mut value: impl FnMut() -> u32) {
 }
 
 #[test]
-fn hostile_words_hang_nobody() {
+fn hostile_words_hang_no_thread() {
     let mut seed = 0x9E37_79B9_u32;
     let mut random = move || {
         seed ^= seed << 13;
@@ -403,7 +403,7 @@ fn hostile_words_hang_nobody() {
         let (segment, board) = hub(3, 1024);
         let sound = Port::take(Arc::clone(&segment), NOW).expect("a free port");
         let rogue = Port::take(Arc::clone(&segment), NOW).expect("a free port");
-        hear(&board);
+        receive(&board);
         sound.offer(b"before").expect("sound");
         match round % 4 {
             0 => scribble(&segment, &[], || 0),
@@ -411,9 +411,9 @@ fn hostile_words_hang_nobody() {
             2 => scribble(&segment, &[], || u32::MAX),
             _ => scribble(&segment, &[], &mut random),
         }
-        // Whatever comes of these, it comes, and is an error at worst.
+        // Each of these calls returns, with an error at worst.
         for _ in 0..2 {
-            hear(&board);
+            receive(&board);
             board.wait(Duration::from_millis(1)).expect("mapped");
             for port in 0..3 {
                 let _ = board.offer(port, &[1; 100]);
@@ -437,8 +437,8 @@ fn hostile_words_hang_nobody() {
 fn pieces_without_end_are_refused() {
     let (segment, board) = hub(1, 1024);
     let _port = Port::take(Arc::clone(&segment), NOW).expect("a free port");
-    hear(&board);
+    receive(&board);
     let (up, _) = layout(&segment, 1).open(0).expect("it fits");
     up.producer().try_push(Header { kind: MORE, ..Header::default() }, &[]).expect("room");
-    assert_eq!(hear(&board), [Heard::Corrupt { port: 0 }]);
+    assert_eq!(receive(&board), [HubEvent::Corrupt { port: 0 }]);
 }
