@@ -1,4 +1,4 @@
-"""Checks of arguments: each gives the value, or raises an error that names the argument and what it may be."""
+"""Checks of arguments: each returns the value, or raises an error that names the argument and the values it accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def checked_seconds(name: str, value: object, also: str = "") -> float:
 
 
 def checked_wait(name: str, value: object) -> float | None:
-    """Seconds for which the caller waits: as the standard library takes them, negative ones too."""
+    """Checks the seconds for which a caller waits; negative numbers are accepted, as in the standard library."""
     if value is None:
         return None
     try:

@@ -1,10 +1,10 @@
 """Every exception that Ropewalk raises, each with a stable `code` and a `remedy`; messaging's are in `ropewalk.zmq`.
 
 The table is `crates/base/src/table.rs`: `make generate` writes the head of each class from it (its bases, its
-docstring, `code`, `remedy` and `_numbers`), and a test holds that. What a class does beside it is written here.
+docstring, `code`, `remedy` and `_numbers`), and a test checks that they agree. The rest of a class is written here.
 
-An error that comes from a worker is raised as itself, with a `RemoteTraceback` as its cause. The classes here are for
-what the runtime itself has to say.
+An exception that a task raises in a worker arrives as itself, with a `RemoteTraceback` as its cause. The classes here
+are for errors of the runtime itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ropewalk._imported import when_imported
 if TYPE_CHECKING:
     from concurrent.futures.process import BrokenProcessPool
 else:
-    # Its base stands in for it until the program imports its module, which brings multiprocessing: see the end.
+    # Its base class stands in until the program imports the class's module, which imports multiprocessing: see
+    # `_be_broken_process_pools`.
     from concurrent.futures import BrokenExecutor as BrokenProcessPool
 
 
@@ -314,31 +315,32 @@ class RemoteError(RopewalkError):
 
 
 def failed(kind: type[_Kind], what: str) -> _Kind:
-    """An exception that says what failed, and what to try: its class's remedy."""
+    """Makes an exception whose text says what failed and ends with the remedy of its class."""
     return kind(f"{what}. {kind.remedy}")
 
 
 def of_system(what: str, error: OSError) -> SystemCallFailed:
-    """The exception for a call of the system that failed in Python: the same class as if it had failed in Rust."""
+    """Makes the exception for a system call that failed in Python: the same class as if it had failed in Rust."""
     kind = _BY_NUMBER.get(error.errno or 0, SystemCallFailed)
     return kind(f"{what}: {error.strerror or error}. {kind.remedy}", error.errno)
 
 
 def is_of_shutdown(error: RuntimeError) -> bool:
-    """Whether a thread did not start because the interpreter is ending, which is no limit.
+    """Whether a thread did not start because the interpreter is ending, and not because of a limit.
 
-    From Python 3.12 on it starts none once it waits for those that are left, and that is before it says that it ends.
+    From Python 3.12 on the interpreter starts no thread once it joins the remaining ones, and `sys.is_finalizing`
+    becomes true only after that.
     """
     return sys.is_finalizing() or "interpreter shutdown" in str(error)
 
 
 def of_thread(name: str, error: RuntimeError) -> OutOfProcesses:
-    """The exception for a thread that did not start: Python says of it only that it cannot."""
+    """Makes the exception for a thread that did not start; Python's own does not name the reason."""
     return failed(OutOfProcesses, f"could not start the thread {name}: {error}")
 
 
 class RemoteTraceback(Exception):
-    """The traceback of a worker's exception, as text: the cause of what the future raises."""
+    """The traceback of a worker's exception, as text: the cause of the exception that the future raises."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -411,7 +413,7 @@ class InvalidTopic(RopewalkError, ValueError):
     remedy = "Write segments between dots. In patterns, `*` stands for one segment and `**` for any number of segments."
 
 
-#: The limits by the system's numbers for them. The first class in the table keeps a number that two have.
+#: Classes by the system's error numbers. Where two classes have a number, the first in the table keeps it.
 _BY_NUMBER: dict[int, type[SystemCallFailed]] = {
     number: each
     for each in reversed(list(globals().values()))
@@ -421,9 +423,10 @@ _BY_NUMBER: dict[int, type[SystemCallFailed]] = {
 
 
 def _be_broken_process_pools(process: Any) -> None:
-    """Makes two classes, and so all below them, what handlers of the standard library's pool catch.
+    """Makes `BrokenProcessPool` a base of `PoolBroken` and `DecodeError`, so that handlers of it catch them.
 
-    Importing its module takes longer than starting a worker, and no handler can name the class before that.
+    It runs when the program imports the standard library's module. Importing that takes longer than starting a worker,
+    and no handler can name `BrokenProcessPool` before.
     """
     for kind in (PoolBroken, DecodeError):
         kind.__bases__ = (kind.__bases__[0], process.BrokenProcessPool)

@@ -1,4 +1,7 @@
-"""What is done to a module once the program imports it, which would cost too much to do for nothing."""
+"""Work on a module of another library that is put off until the program imports that module.
+
+Importing the module for this work alone would cost too much.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 
 class _Awaiting:
-    """A finder that finds one module, as its path has it, and is called back when that module has run."""
+    """A finder for one module: it delegates to the path finder, and calls `then` when the module has been executed."""
 
     def __init__(self, name: str, then: Callable[[Any], None]) -> None:
         self.name = name
@@ -27,7 +30,7 @@ class _Awaiting:
 
         def exec_module(module: ModuleType) -> None:
             run(module)
-            # Not sooner: a spec may be asked for by somebody who imports nothing, or the module may fail.
+            # Not sooner: a caller may ask for a spec and import nothing, or the module may fail.
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 self._then(module)
@@ -37,7 +40,10 @@ class _Awaiting:
 
 
 def when_imported(name: str, then: Callable[[Any], None]) -> None:
-    """Calls `then` with a module: now if it is loaded, else when it is, in place of what was to be called before."""
+    """Calls `then` with a module: now if it is loaded, else when it is imported.
+
+    A later call for the same module replaces the `then` of an earlier one.
+    """
     loaded = sys.modules.get(name)
     sys.meta_path[:] = [one for one in sys.meta_path if not (isinstance(one, _Awaiting) and one.name == name)]
     if loaded is None:

@@ -14,7 +14,7 @@ def _open(name: str) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None:
         return known
-    # The file is found without importing `_core`, which is for the parent alone.
+    # The file is looked for without importing `_core`, because only the parent may import that.
     home = dirname(__file__)
     for suffix in EXTENSION_SUFFIXES:
         path = join(home, f"_core{suffix}")
@@ -46,7 +46,8 @@ else:
     worker = _open("ropewalk._worker")
 
     def __getattr__(name: str) -> ModuleType:
-        # A worker pays for none that it does not use; the loop needs asyncio, and messaging the main interpreter.
+        # Opened at first use: a worker does not pay for modules that it does not use, the loop's module needs asyncio,
+        # and messaging's needs the main interpreter.
         if name in ("bus", "loop", "results", "zmq"):
             return _open(f"ropewalk._{name}")
         raise AttributeError(name)

@@ -1,1 +1,1 @@
-"""The event bus, in one process and in several."""
+"""The message bus, in one process and between processes."""

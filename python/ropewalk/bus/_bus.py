@@ -1,6 +1,6 @@
 """Signals: publish and subscribe between threads, event loops and worker processes.
 
-The compiled part is in `ropewalk._bus`; here are the arguments' checks, asynchronous handlers and statistics.
+The compiled part is in `ropewalk._bus`. This module checks arguments, runs asynchronous handlers and makes statistics.
 """
 
 from __future__ import annotations
@@ -33,24 +33,23 @@ Overflow = Literal["block", "drop_oldest", "drop_newest", "error"]
 
 _OVERFLOWS = ("block", "drop_oldest", "drop_newest", "error")
 
-#: How many messages may wait in a subscription, unless it is said.
+#: How many messages may wait in a subscription by default.
 DEFAULT_CAPACITY = 10_000
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
 def subscription_statistics(subscription: Subscription[Any]) -> SubscriptionStatistics:
-    """What `Subscription.statistics` gives."""
+    """Makes the record that `Subscription.statistics` returns; the compiled class calls this."""
     from ropewalk.bus._statistics import SubscriptionStatistics
 
     return SubscriptionStatistics(*subscription._counters())
 
 
 def _dispatch(handlers: list[Callable[[Any], object]], message: object, bus: Bus, topic: str) -> None:
-    """Calls many handlers.
+    """Calls many handlers; after one that raises, it goes on with the next.
 
-    It is written here because a call from Python to Python costs half of one from C. The iterator goes on behind the
-    handler that raised.
+    It is written in Python because a call from Python to Python costs half as much as a call from C.
     """
     rest = iter(handlers)
     handler: Any = None
@@ -65,7 +64,7 @@ def _dispatch(handlers: list[Callable[[Any], object]], message: object, bus: Bus
 
 
 def _nothing(_message: object) -> None:
-    """Takes the place of a handler that was taken away while a message was on its way."""
+    """Replaces a handler that was removed while a message was being delivered."""
 
 
 def _log_failure(error: BaseException, handler: object, topic: str) -> None:
@@ -78,16 +77,17 @@ class Bus(_compiled.Bus):
     A topic is a string of segments that are separated by dots: ``"orders.new.eu"``. A pattern may have ``*`` for
     exactly one segment and ``**`` for any number of them, none included: ``"orders.*"``, ``"orders.**"``.
 
-    Messages are any objects; they are passed on as they are. Handlers (`on`) are called in the thread that publishes.
-    Subscriptions (`subscribe`) are queues, from which other threads and coroutines receive. By default nothing is ever
-    lost: a publisher waits for a subscription without room.
+    A message is any object; the bus passes it on as it is. The thread that publishes calls the handlers (`on`).
+    Subscriptions (`subscribe`) are queues, from which other threads and coroutines receive. By default no message is
+    lost: a publisher waits for a subscription that has no room.
 
-    Given to a pool's task as an argument, a bus arrives in the worker process as its end of the same bus: what one
-    process publishes, listeners in all of them get, as copies.
+    Given to a pool's task as an argument, a bus arrives in the worker process as that process's end of the same bus.
+    Listeners in other processes receive copies of the messages.
 
-    `on_error` is called with the exception, the handler (or filter) and the topic for whatever a handler raises;
-    without it that is logged to the logger ``ropewalk.bus``. The other handlers are called all the same. `max_depth` is
-    how deep handlers may publish to handlers.
+    Args:
+        on_error: called with the exception, the handler (or filter) and the topic when a handler raises. By default
+            the bus logs the exception to the logger ``ropewalk.bus``. The other handlers are called in either case.
+        max_depth: how many levels deep handlers may publish to handlers, 1 to 1000.
 
     >>> import ropewalk
     >>> bus = ropewalk.Bus()
@@ -101,9 +101,9 @@ class Bus(_compiled.Bus):
 
     __slots__ = ("__weakref__", "_link_end", "_tasks")
 
-    #: Asynchronous handlers: by their subscriptions, the function and the task that runs it.
+    #: Asynchronous handlers: for the subscription of each, the function and the task that runs it.
     _tasks: dict[Subscription[Any], tuple[Callable[..., Any], Task[None]]]
-    #: What connects it with other processes, if anything does.
+    #: The link to other processes, if the bus has one.
     _link_end: Hub | Uplink | None
 
     def __new__(
@@ -155,16 +155,19 @@ class Bus(_compiled.Bus):
         priority: int = 0,
         topics: bool = False,
     ) -> Subscription[Any]:
-        """Listens to the topics that match `pattern` with a queue of its own.
+        """Makes a subscription: a queue of the messages whose topics match `pattern`.
 
-        At most `capacity` messages wait. For one more, `overflow` says: ``"block"`` has the publisher wait;
-        ``"drop_oldest"`` and ``"drop_newest"`` drop one, which the receiver is told by `Lagged`; ``"error"`` raises
-        `BusFull` in the publisher, once everybody else has got the message.
+        The subscription ends when it or the bus is closed, and when nothing refers to it any more.
 
-        `where` is called with each message, in the publisher's thread; a false answer keeps it away. Those of a greater
-        `priority` are served first. With ``topics=True`` what is received are pairs ``(topic, message)``.
-
-        The subscription ends when it is closed, when the bus is, and when nothing refers to it any more.
+        Args:
+            pattern: the topics; see the class.
+            capacity: how many messages may wait.
+            overflow: what happens to one more. ``"block"`` makes the publisher wait; ``"drop_oldest"`` and
+                ``"drop_newest"`` drop one, and the receiver gets a `Lagged`; ``"error"`` raises `BusFull` in the
+                publisher, after every other listener has got the message.
+            where: called with each message, in the publisher's thread; a false answer keeps the message out.
+            priority: listeners of a greater priority are served first.
+            topics: receive pairs ``(topic, message)``.
 
         Raises:
             InvalidTopic: `pattern` is malformed.
@@ -187,16 +190,15 @@ class Bus(_compiled.Bus):
         capacity: int = DEFAULT_CAPACITY,
         overflow: Overflow = "block",
     ) -> Callable[[_Handler], _Handler]:
-        """Has a function called for each message of the topics that match `pattern`.
+        """Returns a decorator that adds a handler for the topics that match `pattern`.
 
-        To be used as ``bus.on("orders.*")(handler)`` or as a decorator.
+        Use it as ``bus.on("orders.*")(handler)`` or with ``@``.
 
-        A plain function is called in the publisher's thread, before `publish` returns. A coroutine function runs in the
-        event loop in which `on` was called, one message after another, from a queue with this `capacity` and
-        `overflow`; in a thread without a running loop it cannot be added.
+        The publisher's thread calls a plain function before `publish` returns. A coroutine function runs in the event
+        loop in which `on` was called, one message after another, from a queue with this `capacity` and `overflow`.
 
-        The handler stays until `off` takes it away. `where`, `priority` and `topics` are those of `subscribe`; with
-        ``topics=True`` it is called with the topic and the message.
+        The handler stays until `off` removes it. `where`, `priority` and `topics` are those of `subscribe`; with
+        ``topics=True`` the handler is called with the topic and the message.
 
         Raises:
             InvalidTopic: `pattern` is malformed.
@@ -218,17 +220,17 @@ class Bus(_compiled.Bus):
         return add
 
     def off(self, handler: Callable[..., Any]) -> int:
-        """Takes a handler away from every pattern that it was given; how many those were.
+        """Removes a handler from every pattern that it was added for, and returns how many those were.
 
-        Once it returns, the handler is not called any more by this thread, also not for a message that is on its way;
-        in other threads a call that has begun is not waited for. An asynchronous handler finishes the call that it is
-        in, and gets none of the messages that wait.
+        After that this thread does not call the handler, not even for a message that it is delivering. `off` does not
+        wait for a call that has begun in another thread. An asynchronous handler finishes the call that runs, and gets
+        none of the messages that wait.
         """
         gone = sum(self._off(number) for number, known in self._handlers() if known == handler)
         self._listening_changed()
         for subscription, (known, task) in list(self._tasks.items()):
             if known == handler and not subscription.closed:
-                # A call under way goes on: a handler may take itself away and finish its work.
+                # A call that runs goes on: a handler may remove itself and finish its work.
                 subscription.close()
                 _discard(subscription)
                 if task.get_loop().is_closed():
@@ -274,12 +276,12 @@ class Bus(_compiled.Bus):
                 except asyncio.CancelledError as error:
                     if this is None or this.cancelling():
                         raise
-                    # Not this task was cancelled, but something that the handler waited for.
+                    # This task was not cancelled, but something that the handler waited for was.
                     self._report(error, handler, topic)
                 except Exception as error:
                     self._report(error, handler, topic)
 
-        # The bus holds the task: a loop alone would let it be collected.
+        # The bus refers to the task, because a loop does so only weakly.
         task = loop.create_task(serve())
         self._tasks[subscription] = (handler, task)
         task.add_done_callback(lambda _: self._end_task(subscription))
@@ -290,26 +292,30 @@ class Bus(_compiled.Bus):
         self._listening_changed()
 
     def _listening_changed(self, wait: bool = False) -> None:
-        """Tells the link that somebody listens, or listens no more; perhaps waits until the other side knows."""
+        """Tells the link that the patterns have changed; with `wait`, returns when the hub has acknowledged them."""
         link = self._link_end
         if link is not None:
             link.changed(wait)
 
     def publish_nowait(self, topic: str, message: object) -> None:
-        """Publishes as `publish` does, but waits for no subscription: one without room makes it raise `BusFull`.
+        """Publishes as `publish` does, but never waits.
 
-        Everybody else has got the message then.
+        Raises:
+            BusFull: a subscription has no room; every other listener has got the message.
+            BusClosed: the bus was closed.
+            InvalidTopic: `topic` is malformed.
         """
         self.publish(topic, message, 0)
 
     async def publish_async(self, topic: str, message: object) -> None:
-        """Publishes, and waits without stopping the event loop for subscriptions that have no room.
+        """Publishes, and awaits room in full subscriptions without blocking the event loop.
 
-        Everybody who has room is served at once.
+        Listeners that have room get the message at once.
 
         Raises:
-            BusFull: a subscription has no room, and its overflow is ``"error"``; everybody else has got the message.
-            BusClosed: the bus was closed, perhaps while this waited.
+            BusFull: a subscription has no room, and its overflow is ``"error"``; every other listener has got the
+                message.
+            BusClosed: the bus was closed, before or during the wait.
             InvalidTopic: `topic` is malformed.
         """
         full, refused = self._begin(topic, message)
@@ -319,7 +325,7 @@ class Bus(_compiled.Bus):
             raise failed(BusFull, 'a subscription has no room, and its overflow is "error"')
 
     def close(self) -> None:
-        """Ends every subscription, once what is in it was received; publishing raises `BusClosed` from here on."""
+        """Closes the bus: publishing raises `BusClosed`, and each subscription ends when it has been read to its end."""
         self._close()
         link = self._link_end
         if link is not None:
@@ -327,7 +333,7 @@ class Bus(_compiled.Bus):
             self._link_end = None
 
     def statistics(self) -> BusStatistics:
-        """The counters, as they are now."""
+        """Returns a snapshot of the counters."""
         from ropewalk.bus._statistics import BusStatistics
 
         return BusStatistics(*self._counters())
@@ -364,7 +370,7 @@ def _make_closed() -> Bus:
 
 
 def _discard(subscription: Subscription[Any]) -> None:
-    """Takes out what waits in a subscription that is closed."""
+    """Drops the messages that wait in a closed subscription."""
     while True:
         try:
             subscription.recv_many(sys.maxsize)

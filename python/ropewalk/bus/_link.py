@@ -1,18 +1,21 @@
-"""A bus in more than one process: the link between the one that made it and a pool's workers.
+"""A bus in several processes: the links between the process that made it and a pool's workers.
 
-A bus that is sent to a worker arrives as the worker's own `Bus`, linked to the first. The process that made it is the
-hub: it owns a segment of shared memory with a pair of rings for each worker (`crates/shm`, `switchboard`). What a
-worker publishes goes to its own listeners at once and up to the hub, always; the hub publishes it to its listeners and
-passes it on to the other workers. A worker tells the hub what its listeners want, and gets nothing else; the hub
-acknowledges, so that `subscribe` in a worker returns when nothing published after it can be missed.
+A bus that is sent to a worker arrives as the worker's own `Bus`, linked to the first. The process that made the bus is
+the hub: it owns a segment of shared memory with a pair of rings for each worker (`crates/shm`, `switchboard`). A worker
+delivers its messages to its own listeners at once, and always sends them to the hub. The hub delivers them to its own
+listeners and forwards them to the other workers. A worker sends the hub the patterns of its listeners, and receives
+only messages that match them. The hub acknowledges the patterns: when `subscribe` returns in a worker, the worker
+misses no message that is published later.
 
-Each ring has a `_Line`. A publisher encodes its message and writes it to the lines of those who want it there and
-then, so that it arrives even if the process ends at once. Where a ring is full, the message waits in the queue of the
-line, which a thread of its own empties. A queue that is full treats a message as the process at the other end asked for
-it, so one that receives nothing holds up only whoever publishes what it must not miss.
+Each ring has a `_Line`. The publisher's thread encodes a message and writes it to the rings of the processes that want
+it, before `publish` returns, so that the message arrives even if the process ends at once. If a ring is full, the
+message waits in the queue of the line, and a thread of the line sends it later. If that queue is full too, the line
+applies the overflow policy that the other process subscribed with. So a process that receives nothing delays only
+publishers of messages that it must not miss.
 
-A link does not keep its bus. A worker's end goes when nothing there refers to it any more, unless handlers wait for
-messages; the hub's goes when, besides, no worker has a port and no task on its way carries the bus.
+A link does not keep its bus alive. A worker's end is closed when nothing in the worker refers to the bus and it has no
+handlers. The hub is closed when nothing in its process refers to the bus, no worker has a port, and no submitted task
+carries the bus.
 
 Rings hold bytes, so messages between processes are pickled, by plain pickle or else by cloudpickle.
 """
@@ -40,41 +43,41 @@ if TYPE_CHECKING:
     from ropewalk._worker import Port, SharedBuffer, Switchboard
     from ropewalk.bus._bus import Bus
 
-#: Workers that may share one bus, and bytes of each ring.
+#: Workers that may share one bus, and the bytes of each ring.
 _PORTS = 256
 _RING = 64 * 1024
-#: Messages that may wait for the thread of a line.
+#: Messages that may wait in the queue of a line.
 _CAPACITY = 10_000
-#: How often the hub looks for workers that are gone, and for its own end.
-_TICK = 0.2
-#: How often a worker looks for its end; it is woken for whatever else there is.
-_LOOK = 1.0
-#: How long a worker waits for the hub to know what it listens to.
-_SETTLE = 30.0
-_FAREWELL = 5.0
-#: How long a worker waits for a port while every one is taken; the hub frees those of workers that are gone.
-_PATIENCE = 5.0
+#: Seconds between the hub's looks for workers that have ended, and for its own end.
+_SWEEP_INTERVAL = 0.2
+#: Seconds after which a worker's receiver looks whether the bus is gone; a wake-up reports everything else.
+_RECEIVE_INTERVAL = 1.0
+#: Seconds for which a worker waits until the hub acknowledges its patterns.
+_ACKNOWLEDGE_TIMEOUT = 30.0
+_CLOSE_TIMEOUT = 5.0
+#: Seconds for which a worker waits for a free port; the hub frees the ports of workers that have ended.
+_PORT_TIMEOUT = 5.0
 
-#: What a worker says: patterns that it listens to, or a message; and what the hub says: a message, or how many messages
-#: of which topics were dropped.
+#: The first byte of a record. A worker sends patterns that it listens to, or a message; both sides send messages, and
+#: how many messages of which topics they dropped.
 _PATTERNS = b"p"
 _MESSAGE = b"m"
 _LOST = b"l"
 
-#: The numbers of the overflow policies, the one that loses least first: of the patterns that match a topic, a process
-#: is served by the first.
+#: The numbers of the overflow policies, and their order, the one that loses least first. If several patterns of a
+#: process match a topic, the first in this order decides.
 _BLOCK, _DROP_OLDEST, _DROP_NEWEST, _ERROR = range(4)
-_STRICT = {_BLOCK: 0, _ERROR: 1, _DROP_OLDEST: 2, _DROP_NEWEST: 3}
+_LOSS_ORDER = {_BLOCK: 0, _ERROR: 1, _DROP_OLDEST: 2, _DROP_NEWEST: 3}
 
 _Pairs = tuple[tuple[str, int], ...]
 
 
-def _strictest_first(pairs: Iterable[tuple[str, int]]) -> _Pairs:
-    return tuple(sorted(set(pairs), key=lambda pair: (_STRICT[pair[1]], pair[0])))
+def _least_loss_first(pairs: Iterable[tuple[str, int]]) -> _Pairs:
+    return tuple(sorted(set(pairs), key=lambda pair: (_LOSS_ORDER[pair[1]], pair[0])))
 
 
 def _reporter(bus: weakref.ref[Bus]) -> Callable[[BaseException, str], None]:
-    """A function that reports to a bus without keeping it."""
+    """Makes a function that reports errors to a bus, and does not keep the bus alive."""
 
     def report(error: BaseException, topic: str) -> None:
         there = bus()
@@ -85,7 +88,7 @@ def _reporter(bus: weakref.ref[Bus]) -> Callable[[BaseException, str], None]:
 
 
 class _Line:
-    """What is written to one ring: by publishers where there is room, else by a thread, in the order it came."""
+    """The writing end of one ring: publishers write while it has room, else a thread writes, in the order of arrival."""
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class _Line:
                 if is_of_shutdown(error):
                     raise
                 raise BusError(
-                    f"could not start the thread that sends what a bus has no room for: {error}. Raise the limit of "
+                    f"could not start the thread that sends a bus's queued messages: {error}. Raise the limit of "
                     "threads and processes (`ulimit -u`, or the container's), or end some."
                 ) from error
         return False
@@ -145,60 +148,60 @@ class _Line:
             self._send(_LOST + pickle.dumps(lost))
 
     def join(self, deadline: float) -> None:
-        """Waits until what waits in the queue is sent, once the link is closed."""
+        """Waits, after the link was closed, until the queued messages are sent."""
         thread = self._threads.get("drain")
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(deadline - time.monotonic(), 0.0))
 
 
 class Hub:
-    """The end of the process that made the bus."""
+    """The link's end in the process that made the bus."""
 
     def __init__(self, bus: Bus) -> None:
         self.key = f"{os.getpid()}-{os.urandom(8).hex()}"
         self.memory: SharedBuffer | None
         self._board: Switchboard
         self.memory, self._board = worker.switchboard(_PORTS, _RING)
-        #: References to the memory that the buffer has by itself; any more are those of tasks on their way.
+        #: References to the memory that the buffer itself holds; further ones belong to tasks that carry the bus.
         self._holders = next(count for count in itertools.count() if not self._board.is_held(count))
-        #: Whoever gives the bus away, and whoever finds that nobody has it any more, take turns. A finalizer may come
-        #: here from within.
+        #: Guards `_kept`: one thread gives the bus away while another may find that no process has it any more. It is
+        #: reentrant because a finalizer may give a bus away too.
         self._guard = threading.RLock()
         self._kept: Bus | None = bus
-        # What belongs to a link refers to nothing that refers back to it, so that it goes at once.
+        # The callback refers to the board and not to the link: a circle would keep the link until a collection.
         board = self._board
         self._bus = weakref.ref(bus, lambda _: board.wake())
         self._report = _reporter(self._bus)
         self._stopping = False
         self._lines: dict[int, _Line] = {}
-        #: Ports that are not read for as long as something that they said waits for room, and what they said since.
-        self._held_up: dict[int, deque[list[Any] | int | bytes | None]] = {}
-        self._thread = threading.Thread(target=self._hear, name="ropewalk-bus-hear", daemon=True)
+        #: Paused ports, whose last message waits for room, with the records that have arrived from them since.
+        self._paused: dict[int, deque[list[Any] | int | bytes | None]] = {}
+        self._thread = threading.Thread(target=self._serve, name="ropewalk-bus-receive", daemon=True)
         self._thread.start()
 
-    def _hear(self) -> None:
-        """Takes what the workers say, until the bus is closed or gone."""
-        look = 0.0
+    def _serve(self) -> None:
+        """Handles the workers' records until the bus is closed or gone."""
+        next_sweep = 0.0
         while not self._stopping and self._bus() is not None:
-            heard = self._board.hear(_TICK)
+            records = self._board.hear(_SWEEP_INTERVAL)
             late: list[int] = []
-            for port, said in heard:
-                if port in self._held_up:
-                    self._held_up[port].append(said)
+            for port, record in records:
+                if port in self._paused:
+                    self._paused[port].append(record)
                     continue
-                waits = self._take(port, said)
+                waits = self._take(port, record)
                 if waits:
                     self._board.pause(port, True)
-                    self._held_up[port] = deque([waits])
+                    self._paused[port] = deque([waits])
                     late.append(port)
             for port in late:
                 threading.Thread(
                     target=self._catch_up, args=(port,), name="ropewalk-bus-wait", daemon=True
                 ).start()
             now = time.monotonic()
-            if not heard or now >= look:
-                look = now + _TICK
-                self._look_around()
+            if not records or now >= next_sweep:
+                next_sweep = now + _SWEEP_INTERVAL
+                self._sweep()
         self.close()
         # A worker may have joined while the bus was closed.
         self._drop_lines()
@@ -208,40 +211,40 @@ class Hub:
             line.link.close()
         self._lines.clear()
 
-    def _take(self, port: int, said: int | bytes | None) -> list[Any]:
-        """Deals with what a worker said; those who have no room for it, to be waited for."""
+    def _take(self, port: int, record: int | bytes | None) -> list[Any]:
+        """Handles a record of a worker, and returns the waits for listeners that have no room for its message."""
         bus = self._bus()
         if bus is None:
             return []
-        if isinstance(said, int):
+        if isinstance(record, int):
             self._join(bus, port)
             return []
         line = self._lines.get(port)
         if line is None:
             return []
-        if said is None:
-            self._give_up(
+        if record is None:
+            self._disconnect(
                 port,
                 BusError(
                     f"the shared memory of a worker's port ({port}) is corrupt: the worker is disconnected from the bus"
                 ),
             )
             return []
-        if said[:1] == _PATTERNS:
+        if record[:1] == _PATTERNS:
             try:
-                number, pairs = pickle.loads(said[1:])
-                line.link._set_patterns(_strictest_first(pairs))
+                number, pairs = pickle.loads(record[1:])
+                line.link._set_patterns(_least_loss_first(pairs))
                 self._board.acknowledge(port, number)
             except Exception as error:
-                self._give_up(port, error)
+                self._disconnect(port, error)
             return []
         try:
-            topic, message = pickle.loads(said[1:])
-            waits, refused = bus._forward(line.link, topic, message, said)
+            topic, message = pickle.loads(record[1:])
+            waits, refused = bus._forward(line.link, topic, message, record)
         except BusClosed:
             return []
         except BaseException as error:
-            # Also what a handler may not raise, `SystemExit` say: there is nobody here whom it could end.
+            # `SystemExit` of a handler too: it must not end this thread.
             bus._report(error, None, "")
             return []
         if refused:
@@ -253,7 +256,7 @@ class Hub:
             try:
                 return self._board.offer(port, message)
             except Exception as error:
-                self._give_up(port, error)
+                self._disconnect(port, error)
                 return True
 
         def send(message: bytes) -> bool:
@@ -261,30 +264,30 @@ class Hub:
 
         self._lines[port] = _Line(bus, offer, send, self._report)
 
-    def _give_up(self, port: int, error: Exception) -> None:
-        """Sends nothing more to a worker whose words make no sense; its port is freed when it is gone."""
+    def _disconnect(self, port: int, error: Exception) -> None:
+        """Disconnects a worker that sends malformed records; its port is freed when the worker has ended."""
         line = self._lines.get(port)
         if line is not None and not line.link.closed:
             line.link.close()
             self._report(error, "")
 
     def _catch_up(self, port: int) -> None:
-        """Deals with what a worker said, waiting for whoever has no room, and then has the worker heard again."""
-        backlog = self._held_up[port]
+        """Handles the records of a paused port, waits for listeners that have no room, and then resumes the port."""
+        backlog = self._paused[port]
         while backlog:
-            said = backlog.popleft()
-            waits = said if isinstance(said, list) else self._take(port, said)
+            record = backlog.popleft()
+            waits = record if isinstance(record, list) else self._take(port, record)
             for wait in waits:
                 try:
                     wait.wait()
                 except BaseException as error:
                     if not isinstance(error, BusClosed):
                         self._report(BusError(f"a message of a worker was not delivered: {error!r}"), "")
-        del self._held_up[port]
+        del self._paused[port]
         self._board.pause(port, False)
 
-    def _look_around(self) -> None:
-        """Frees the ports of workers that are gone, and lets go of a bus that nobody has."""
+    def _sweep(self) -> None:
+        """Frees the ports of workers that have ended, and drops a bus that no process has any more."""
         for port in self._board.gone():
             line = self._lines.pop(port, None)
             if line is not None:
@@ -293,31 +296,31 @@ class Hub:
         kept = None
         with self._guard:
             if self._kept is not None and not self._lines and not self._board.is_held(self._holders):
-                # A worker takes its port before its task ends, and only then the task's hold of the memory ends.
-                heard = self._board.hear(0)
-                if not heard:
+                # A worker takes its port before its task ends, and the task's reference to the memory goes after that.
+                records = self._board.hear(0)
+                if not records:
                     kept, self._kept = self._kept, None
-                for port, said in heard:
-                    self._take(port, said)
-        del kept  # Here, where no lock is held, a bus that nobody else refers to goes.
+                for port, record in records:
+                    self._take(port, record)
+        del kept  # No lock is held here, so the bus may be finalized.
 
     def hand_out(self, bus: Bus) -> SharedBuffer | None:
-        """The memory, to be given to a worker; the bus is kept until nobody there has it."""
+        """Returns the memory to send to a worker, and keeps the bus until no worker has it."""
         with self._guard:
             self._kept = bus
             return self.memory
 
     def changed(self, wait: bool = True) -> None:
-        """Somebody listens, or listens no more: the hub gets everything anyway."""
+        """Does nothing: the workers send the hub every message, whatever its patterns."""
 
     def close(self) -> None:
-        """Ends the link, once everything was sent; the workers' ends are closed with it."""
+        """Sends what is queued, then closes the link and the workers' ends."""
         if self._stopping:
             return
         lines = list(self._lines.values())
         for line in lines:
             line.link.close()
-        deadline = time.monotonic() + _FAREWELL
+        deadline = time.monotonic() + _CLOSE_TIMEOUT
         for line in lines:
             line.join(deadline)
         self._stopping = True
@@ -330,13 +333,13 @@ class Hub:
         _links.pop(self.key, None)
 
     def join(self) -> None:
-        """Waits for its threads, before the interpreter takes itself apart."""
+        """Closes the link and joins its thread, before the interpreter finalizes."""
         self.close()
         if self._thread is not threading.current_thread():
-            self._thread.join(_FAREWELL)
+            self._thread.join(_CLOSE_TIMEOUT)
 
     def orphan(self) -> None:
-        """In a forked child: there are no threads here, and the workers are the parent's."""
+        """Gives the link up in a forked child, which has no threads, and whose parent has the workers."""
         for line in self._lines.values():
             line.link.close()
         bus = self._bus()
@@ -346,112 +349,112 @@ class Hub:
 
 
 class Uplink:
-    """The end of a worker."""
+    """The link's end in a worker."""
 
     def __init__(self, bus: Bus, key: str, memory: SharedBuffer) -> None:
         self.key = key
-        self._port: Port = worker.switchboard_port(memory, _PATIENCE)
+        self._port: Port = worker.switchboard_port(memory, _PORT_TIMEOUT)
         self._memory: SharedBuffer | None = memory
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
-        self._told: _Pairs = ()
+        self._sent_pairs: _Pairs = ()
         self._ended = False
-        #: The bus, while it has handlers: they are to be called also if nothing else here refers to it.
+        #: The bus, while it has handlers: they are called even if nothing else here refers to the bus.
         self._kept: Bus | None = None
         port = self._port
-        self._bus = weakref.ref(bus, lambda _: port.wake())  # The receiver does the rest.
+        self._bus = weakref.ref(bus, lambda _: port.wake())  # The receiver then finishes the link.
         self._report = _reporter(self._bus)
         self._line = _Line(bus, self._port.offer, self._port.send, self._report)
         self._line.link._set_patterns((("**", _BLOCK),))
-        self._receiver = threading.Thread(target=self._receive, name="ropewalk-bus-hear", daemon=True)
+        self._receiver = threading.Thread(target=self._receive, name="ropewalk-bus-receive", daemon=True)
         self._receiver.start()
 
     def changed(self, wait: bool = True) -> None:
-        """Tells the hub what is listened to here, and waits until it knows.
+        """Sends the patterns to the hub; with `wait`, returns when the hub has acknowledged them.
 
         Raises:
-            BusError: the hub does not answer.
+            BusError: the hub has not acknowledged them in time.
         """
         bus = self._bus()
         if bus is None:
             return
         with self._lock:
-            deadline = time.monotonic() + _SETTLE
-            while (number := self._tell(bus)) < 0 and wait and not bus.closed:
+            deadline = time.monotonic() + _ACKNOWLEDGE_TIMEOUT
+            while (number := self._send_patterns(bus)) < 0 and wait and not bus.closed:
                 self._check(deadline)
                 time.sleep(0.002)  # The ring is full.
-            while number > 0 and wait and not self._port.wait_acknowledged(number, _TICK):
+            while number > 0 and wait and not self._port.wait_acknowledged(number, _SWEEP_INTERVAL):
                 if bus.closed or self._ended:
-                    return  # The hub has said goodbye; what was subscribed to is closed.
+                    return  # The hub has closed the link, and the subscriptions with it.
                 self._check(deadline)
 
     @staticmethod
     def _check(deadline: float) -> None:
         if time.monotonic() > deadline:
             raise BusError(
-                f"the process that made the bus has not answered for {_SETTLE:.0f} s. Look whether it is stopped, "
+                f"the process that made the bus has not answered for {_ACKNOWLEDGE_TIMEOUT:.0f} s. Look whether it is stopped, "
                 "whether one of its handlers does not return, or whether one of its subscriptions is full and has no "
                 "receiver."
             )
 
-    def _tell(self, bus: Bus) -> int:
-        """The number to be acknowledged; 0 if there is nothing new, -1 if there is no room to say it."""
+    def _send_patterns(self, bus: Bus) -> int:
+        """Returns the number that the hub will acknowledge; 0 if nothing has changed, -1 if the ring has no room."""
         self._kept = bus if bus._handlers() or bus._tasks else None
-        pairs = _strictest_first(bus._patterns())
-        if pairs == self._told:
+        pairs = _least_loss_first(bus._patterns())
+        if pairs == self._sent_pairs:
             return 0
         number = next(self._numbers) & 0xFFFFFFFF
         if not self._port.offer(_PATTERNS + pickle.dumps((number, pairs))):
             return -1
-        self._told = pairs
+        self._sent_pairs = pairs
         return number
 
     def _receive(self) -> None:
         while True:
             try:
-                said = self._port.receive(_LOOK)
+                record = self._port.receive(_RECEIVE_INTERVAL)
             except Exception as error:
                 self._report(error, "")
                 break
-            if said is not None and (not said or not self._deliver(said)):
+            if record is not None and (not record or not self._deliver(record)):
                 break
-            if said is None and self._bus() is None:
+            if record is None and self._bus() is None:
                 break
         bus = self._bus()
         self._finish()
         if bus is not None:
             bus._close()
 
-    def _deliver(self, said: bytes) -> bool:
+    def _deliver(self, record: bytes) -> bool:
         bus = self._bus()
         if bus is None:
             return False
         try:
-            if said[:1] == _LOST:
-                for topic, count in pickle.loads(said[1:]).items():
+            if record[:1] == _LOST:
+                for topic, count in pickle.loads(record[1:]).items():
                     bus._lag(topic, count)
                 return True
-            topic, message = pickle.loads(said[1:])
+            topic, message = pickle.loads(record[1:])
             reach = bus._receive(self._line.link, topic, message)
         except BusClosed:
             return False
         except BaseException as error:
-            # `BusFull`, what cannot be unpickled, and what a handler may not raise: the thread goes on.
+            # `BusFull`, an unpickling error, `SystemExit` of a handler: none of them ends this thread.
             bus._report(error, None, "")
             return True
-        # Only the link itself: a subscription has ended without telling anybody.
+        # Only the link itself got the message: the subscription that asked for it is gone.
         if reach <= 1 and self._lock.acquire(blocking=False):
             try:
-                self._tell(bus)
+                self._send_patterns(bus)
             finally:
                 self._lock.release()
         return True
 
     def close(self) -> None:
-        """Ends the link, once everything was sent."""
+        """Sends what is queued, then closes the link."""
         self._finish()
         if threading.current_thread() is not self._receiver:
-            self._receiver.join(_FAREWELL)
+            self._receiver.join(_CLOSE_TIMEOUT)
 
     def _finish(self) -> None:
         self._ended = True
@@ -460,7 +463,7 @@ class Uplink:
         if _links.get(self.key) is self:
             _links.pop(self.key, None)
         self._line.link.close()
-        self._line.join(time.monotonic() + _FAREWELL)
+        self._line.join(time.monotonic() + _CLOSE_TIMEOUT)
         self._port.leave()
         _ending.discard(self)
         self._memory = None
@@ -469,15 +472,15 @@ class Uplink:
             bus._link_end = None
 
     def hand_out(self, _bus: Bus) -> SharedBuffer | None:
-        """The memory, to be given on."""
+        """Returns the memory, for the worker to send it on."""
         return self._memory
 
     def join(self) -> None:
-        """Sends what was published before the worker leaves."""
+        """Sends what was published, before the worker leaves."""
         self.close()
 
     def orphan(self) -> None:
-        """In a forked child: the port is its parent's."""
+        """Gives the link up in a forked child: the port belongs to its parent."""
         self._line.link.close()
         self._kept = None
         bus = self._bus()
@@ -491,9 +494,9 @@ def _refused() -> BusFull:
 
 
 _links: dict[str, Hub | Uplink] = {}
-#: Links that send the last of what was published. The same bus may come again meanwhile, by another link.
+#: Links that are sending their last messages. The same bus may arrive again meanwhile, by another link.
 _ending: set[Uplink] = set()
-#: Taken while a link is made. A finalizer that runs meanwhile may send a bus, too.
+#: Guards the making of links. It is reentrant because a finalizer that runs meanwhile may send a bus too.
 _lock = threading.RLock()
 
 
@@ -516,10 +519,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def handle(bus: Bus) -> tuple[str, SharedBuffer]:
-    """What stands for a bus in a task's arguments: its name, and the memory of its switchboard.
+    """Returns what represents a bus in a task's arguments: its key, and the memory of its switchboard.
 
     Raises:
-        TypeError: this is no encoding of Ropewalk's; it is what a pickler expects of something that cannot be pickled.
+        BusClosed: the bus was closed meanwhile.
+        TypeError: the bus is not being pickled for a task; picklers expect this class for an object they cannot pickle.
     """
     with _lock:
         link = bus._link_end
@@ -539,7 +543,7 @@ def handle(bus: Bus) -> tuple[str, SharedBuffer]:
 
 
 def attach(key: str, memory: SharedBuffer, make: Callable[[], Bus]) -> Bus:
-    """The bus behind a handle: this process's own end of it."""
+    """Returns this process's end of the bus that `key` names, and makes it if there is none."""
     with _lock:
         link = _links.get(key)
         bus = None if link is None else link._bus()

@@ -1,4 +1,4 @@
-"""What a bus and its subscriptions tell about themselves."""
+"""The counters of a bus and of its subscriptions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SubscriptionStatistics:
-    """The counters of a subscription, as they were at one moment."""
+    """A snapshot of the counters of a subscription."""
 
     __module__ = "ropewalk"
 
@@ -15,11 +15,11 @@ class SubscriptionStatistics:
     waiting: int
     #: The most that ever waited at once.
     peak: int
-    #: Messages that were put in.
+    #: Messages that the subscription accepted.
     accepted: int
-    #: Messages that were taken out.
+    #: Messages that receivers took.
     received: int
-    #: Messages that were dropped for want of room; each was told by a `Lagged`, or will be.
+    #: Messages that were dropped for want of room; a `Lagged` has reported each, or will.
     dropped: int
     #: Messages whose publisher got a `BusFull`.
     refused: int
@@ -27,19 +27,19 @@ class SubscriptionStatistics:
 
 @dataclass(frozen=True)
 class BusStatistics:
-    """The counters of a bus, as they were at one moment."""
+    """A snapshot of the counters of a bus."""
 
     __module__ = "ropewalk"
 
     #: Messages published.
     published: int
-    #: Messages times those who listened to their topics, before filters.
+    #: Deliveries: for each message the number of listeners to its topic, before filters.
     delivered: int
     #: Handlers and filters that raised.
     failed: int
-    #: Handlers that listen now.
+    #: Handlers that are registered now.
     handlers: int
-    #: Subscriptions that listen now.
+    #: Subscriptions that are open now.
     subscriptions: int
     #: Messages that wait in those subscriptions.
     waiting: int

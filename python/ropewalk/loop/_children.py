@@ -1,4 +1,4 @@
-"""Child processes: the loop watches each through a pidfd, without signals and without threads."""
+"""Child processes: the loop watches each through a pidfd, without signals, and without threads where pidfds work."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ChildWatching:
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
-            # Refused by what contains us, or out of descriptors; the child must be waited for all the same.
+            # A sandbox refuses pidfds, or no descriptor is left; a thread waits for the child instead.
             threading.Thread(
                 target=self._wait_in_thread, args=(pid, ended), name=f"waitpid-{pid}", daemon=True
             ).start()
@@ -72,7 +72,7 @@ class ChildWatching:
     def _child_ended(self, pid: int, pidfd: int, ended: Callable[[int], object]) -> None:
         self._remove_reader(pidfd)
         os.close(pidfd)
-        # What the child wrote last is received first.
+        # The protocol receives the child's last output before it learns of the exit.
         self.call_soon(ended, _wait(pid))
 
     def _wait_in_thread(self, pid: int, ended: Callable[[int], object]) -> None:

@@ -1,4 +1,4 @@
-"""`Loop`: asyncio's loop, with a queue, timers, descriptors and stream transports of its own."""
+"""`Loop`: asyncio's loop over a compiled queue, timers, readiness and stream transports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     class _Base(asyncio.SelectorEventLoop):
-        """What asyncio's loop keeps to itself, for type checkers; and what of ours is narrower than its own."""
+        """For type checkers: private methods of asyncio's loop, and methods of ours whose types are narrower."""
 
         _current_handle: asyncio.Handle | None
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 else:
     _Base = asyncio.SelectorEventLoop
 
-#: asyncio's private names, and arguments of its own that type checkers take for narrower than they are.
+#: asyncio's modules without types: we use private names, and arguments whose declared types are too narrow.
 _base_events: Any = base_events
 _sslproto: Any = sslproto
 _Ts = TypeVarTuple("_Ts")
@@ -62,10 +62,10 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
     """
 
     def __init__(self) -> None:
-        # Not BaseSelectorEventLoop's: there is no selector, and a pair of sockets only where signals are handled.
+        # Not BaseSelectorEventLoop.__init__: it would make a selector, and a pair of sockets that only signals need.
         asyncio.BaseEventLoop.__init__(self)
         self._selector: Any = Polled(self)
-        # The descriptor that wakes it.
+        # The descriptor of the notifier, through which other threads wake the loop.
         self._internal_fds = 1
         self._ssock: socket | None = None
         self._csock: socket | None = None
@@ -96,7 +96,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
             sys.set_asyncgen_hooks(*hooks)
 
     def close(self) -> None:
-        """Close the loop. It drops what is scheduled, and accepts nothing more."""
+        """Close the loop. It drops the scheduled callbacks and accepts no others."""
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
@@ -127,11 +127,11 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
                 _log_slow(handle, took)
         finally:
             self._current_handle = None
-            # An exception that a task keeps has this frame behind it.
+            # A task may keep an exception whose traceback refers to this frame.
             del handle
 
     def _note_scheduled(self, callback: Callable[..., object], method: str) -> Any:
-        """Check a callback in debug mode; return where it was scheduled."""
+        """Check a callback in debug mode, and return the stack that scheduled it."""
         if method != "call_soon_threadsafe":
             self._check_thread()
         self._check_callback(callback, method)
@@ -140,7 +140,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
     # --- signals -------------------------------------------------------------------------------------------------
 
     def add_signal_handler(self, sig: int, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts) -> None:
-        """Call `callback` in the loop when a signal arrives; only in the main thread."""
+        """Call `callback` in the loop when a signal arrives; only the main thread may add one."""
         if self._csock is None and not self.is_closed():
             self._make_self_pipe()
         super().add_signal_handler(sig, callback, *args)

@@ -37,13 +37,13 @@ def run(main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
 
 def _policy_class() -> Any:
     with warnings.catch_warnings():
-        # Deprecated from 3.14 on, and until 3.16 the only way for some programs.
+        # asyncio deprecates policies from 3.14 on; until 3.16 some programs have no other way.
         warnings.simplefilter("ignore", DeprecationWarning)
         return asyncio.DefaultEventLoopPolicy
 
 
 class EventLoopPolicy(_policy_class()):  # type: ignore[misc]
-    """asyncio's policy, with Ropewalk's loop."""
+    """asyncio's default policy, which makes Ropewalk's loops."""
 
     def _loop_factory(self) -> Loop:
         return new_event_loop()
@@ -52,7 +52,7 @@ class EventLoopPolicy(_policy_class()):  # type: ignore[misc]
 def install() -> None:
     """Make asyncio use Ropewalk's loop wherever it makes one: `asyncio.run`, `asyncio.new_event_loop`.
 
-    From 3.14 on asyncio's policies are deprecated; `ropewalk.run` and a `loop_factory` need none.
+    asyncio deprecates its policies from 3.14 on; `ropewalk.run` and a `loop_factory` need none.
     """
     with warnings.catch_warnings():
         if sys.version_info >= (3, 14):

@@ -1,4 +1,4 @@
-"""The part of a selector that asyncio's own transports use: whether the loop waits for a descriptor."""
+"""The part of a selector that asyncio's own transports use: the events that the loop waits for on a descriptor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Polled:
-    """Takes the place of the selector of asyncio's loops, read-only."""
+    """A read-only stand-in for the selector of asyncio's loops."""
 
     __slots__ = ("_loop",)
 
@@ -19,10 +19,10 @@ class Polled:
         self._loop = ref(loop)
 
     def get_key(self, fileobj: int) -> selectors.SelectorKey:
-        """The events that the loop waits for on a descriptor.
+        """Return a selector key with the events that the loop waits for on a descriptor.
 
         Raises:
-            KeyError: the loop does not wait for it.
+            KeyError: the loop does not wait for the descriptor.
         """
         loop = self._loop()
         read, write = loop._is_polled(fileobj) if loop is not None else (False, False)
@@ -32,4 +32,4 @@ class Polled:
         return selectors.SelectorKey(fileobj, fileobj, events, None)
 
     def close(self) -> None:
-        """Do nothing: the descriptors belong to the loop."""
+        """Do nothing, because the descriptors belong to the loop."""

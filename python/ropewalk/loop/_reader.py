@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(asyncio.StreamReader):
-    """A reader of a connection of the loop: asyncio's state, and all methods but two are asyncio's."""
+    """The reader of a connection: asyncio's class and state, with two methods replaced."""
 
     def read(self, n: int = -1) -> Awaitable[bytes]:  # type: ignore[override]
         """As `asyncio.StreamReader.read`."""
@@ -27,7 +27,7 @@ _core._set_reader_class(StreamReader)
 
 
 def speed_up(protocol: asyncio.BaseProtocol) -> None:
-    """Change the class of the reader behind asyncio's stream protocol to this one."""
+    """Replace the class of the reader behind asyncio's stream protocol by `StreamReader`."""
     if type(protocol) is asyncio.StreamReaderProtocol:
         reader = cast("Any", protocol)._stream_reader
         if type(reader) is asyncio.StreamReader:

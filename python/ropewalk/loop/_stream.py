@@ -25,11 +25,11 @@ _futures: Any = futures
 class StreamTransport(_core.Stream):
     """A connected TCP or Unix socket: an `asyncio.Transport`.
 
-    The transport sends in one piece what was written: when `data_received` returns, or else in the next turn of the
-    loop. Data above the high-water mark is sent at once.
+    The transport collects writes and sends them together: when `data_received` returns, or else in the next iteration
+    of the loop. It sends data above the high-water mark at once.
     """
 
-    #: asyncio's TLS may take it over.
+    #: asyncio's `start_tls` accepts the transport.
     _start_tls_compatible = True
     _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
 
@@ -48,13 +48,13 @@ class StreamTransport(_core.Stream):
         if not loop.get_debug():
             speed_up(protocol)
         if sock.family in (AF_INET, AF_INET6) and sock.type == SOCK_STREAM and sock.proto in (0, IPPROTO_TCP):
-            # Small writes are sent without waiting for what was sent before.
+            # Without Nagle's algorithm, so that a small write does not wait for the acknowledgement of earlier ones.
             sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         if server is not None:
             _attach_to_server(server, self)
         loop._transports[self._sock_fd] = self
         loop.call_soon(protocol.connection_made, self)
-        # Only then: a protocol hears of its transport before it hears from it.
+        # Reading starts only after that: `connection_made` is called before `data_received`.
         loop.call_soon(self._start_reading)
         if waiter is not None:
             loop.call_soon(_futures._set_result_unless_cancelled, waiter, None)
@@ -78,7 +78,7 @@ class StreamTransport(_core.Stream):
                 _detach_from_server(server, self)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Information about the connection: `socket`, `sockname`, `peername`, and what TLS adds."""
+        """Return information about the connection: `socket`, `sockname`, `peername`, and what TLS adds."""
         known = self._extra.get(name, _MISSING)
         if known is not _MISSING:
             return known
@@ -92,11 +92,11 @@ class StreamTransport(_core.Stream):
         return default
 
     def can_write_eof(self) -> bool:
-        """True: each side of a socket can be closed by itself."""
+        """Return True: each direction of a socket can be closed by itself."""
         return True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks of flow control, in bytes; by default 64 KiB, and a quarter of `high`."""
+        """Set the marks of flow control in bytes; by default `high` is 64 KiB, and `low` a quarter of `high`."""
         if high is None:
             high = 64 * 1024 if low is None else 4 * low
         if low is None:
@@ -108,12 +108,12 @@ class StreamTransport(_core.Stream):
     # --- called by the core --------------------------------------------------------------------------------------
 
     def _pause_protocol(self) -> None:
-        self._tell_protocol("pause_writing")
+        self._call_protocol("pause_writing")
 
     def _resume_protocol(self) -> None:
-        self._tell_protocol("resume_writing")
+        self._call_protocol("resume_writing")
 
-    def _tell_protocol(self, what: str) -> None:
+    def _call_protocol(self, what: str) -> None:
         protocol, loop = self._protocol, self._loop
         try:
             getattr(protocol, what)()
@@ -156,11 +156,11 @@ class StreamTransport(_core.Stream):
             return
         try:
             if protocol is not None:
-                # Whatever it was, as asyncio has it.
+                # As in asyncio's transports, whatever class the error has.
                 protocol.connection_lost(error)  # type: ignore[arg-type]
         finally:
             waiter = self._empty_waiter
-            # Known after the end, too.
+            # `get_extra_info` still returns them after the end.
             self.get_extra_info("sockname")
             self.get_extra_info("peername")
             server = self._detach()
@@ -185,7 +185,7 @@ class StreamTransport(_core.Stream):
         self._empty_waiter = None
 
 
-# Until 3.12 a server counts its connections, from then on it knows them.
+# Before 3.12 a server counts its connections; from 3.12 on it has the set of them.
 if hasattr(asyncio.base_events.Server, "close_clients") or hasattr(asyncio.base_events.Server, "_clients"):
 
     def _attach_to_server(server: Any, transport: transports.Transport) -> None:

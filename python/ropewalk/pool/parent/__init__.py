@@ -1,1 +1,1 @@
-"""What only the program that makes a pool loads."""
+"""Modules that only the parent loads, the program that makes a pool."""

@@ -9,9 +9,9 @@ from ropewalk import _core
 
 
 def asked_for() -> int | None:
-    """The number that ``PYTHON_CPU_COUNT`` or ``-X cpu_count`` gives, as `os.process_cpu_count` takes it from 3.13 on.
+    """Returns the number in ``PYTHON_CPU_COUNT`` or ``-X cpu_count``, which `os.process_cpu_count` reads from 3.13 on.
 
-    Before 3.13 only the variable is looked at. What is no positive number counts for nothing.
+    Before 3.13 it reads only the variable. It ignores a value that is not a positive number.
     """
     value = sys._xoptions.get("cpu_count") if sys.version_info >= (3, 13) else None
     if value is None and not sys.flags.ignore_environment:
@@ -24,5 +24,5 @@ def asked_for() -> int | None:
 
 
 def usable_cores() -> int:
-    """What was asked for; else the cores of the affinity mask, but no more than the control group's quota."""
+    """Returns `asked_for`, or else the cores of the affinity mask, at most the control group's quota."""
     return asked_for() or _core.usable_cores()

@@ -1,8 +1,8 @@
-"""What the pools of this process report of their lives, on a bus.
+"""The bus on which the pools of this process publish events.
 
-The pools put their reports straight into the subscriptions, and whoever receives makes the `PoolEvent`s. Handlers,
-filters and event loops need Python to run for a message: one thread serves them all, which the first of them starts. A
-handler that blocks delays events, and no pool.
+The pools write their events straight into the subscriptions, and the receiver makes the `PoolEvent` objects. Handlers,
+filters and event loops need Python for each event: one thread serves them all, and the first of them starts it. A
+handler that blocks delays other events, but no pool.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ropewalk.bus._bus import Bus
 
 @dataclass(frozen=True, slots=True)
 class PoolEvent:
-    """Something happened in a pool. Fields that a topic has no use for are `None`, or 0."""
+    """An event of a pool. Fields that do not apply to a topic are `None` or 0."""
 
     __module__ = "ropewalk"
 
@@ -26,18 +26,17 @@ class PoolEvent:
     topic: str
     #: The pool's name.
     pool: str
-    #: The worker's process id; for a failed task that of the process that ran it.
+    #: The worker's process id; for a failed task, the id of the process that ran it.
     pid: int
     #: The task's number, as `TaskRecord.id`.
     task: int | None
     #: The signal that killed a worker.
     signal: int | None
-    #: The status that a worker left with.
+    #: The exit status of a worker.
     exit_code: int | None
     #: Tasks in the queue, when it was found full.
     queued: int
-    #: Why, where there is something to say: how a task failed is ``"raised"``, ``"timed out"``, ``"crashed"`` or
-    #: ``"broken"``.
+    #: The reason, where there is one. For a failed task: ``"raised"``, ``"timed out"``, ``"crashed"`` or ``"broken"``.
     reason: str | None
 
 
@@ -60,22 +59,22 @@ _thread: threading.Thread | None = None
 
 
 def _start() -> None:
-    """Starts the thread that serves what needs Python for each event."""
+    """Starts the thread that serves handlers, filters and event loops."""
     global _thread
     _thread = threading.Thread(target=events._serve, name="ropewalk-events", daemon=True)
     _thread.start()
 
 
 def _finish() -> None:
-    """Delivers what has happened, before the interpreter takes itself apart."""
+    """Delivers the remaining events, before the interpreter finalizes."""
     events._stop()
     if _thread is not None:
         _thread.join(1.0)
-    # A subscription that is full, and that nobody will take from any more, is not waited for.
+    # It does not wait for a full subscription, because its receiver may have ended.
     events.close()
 
 
-#: The bus. It is made when it is first used, and nothing is started; the pools report while somebody listens.
+#: The bus. Its first use makes it and starts no thread; pools publish events only while it has listeners.
 events = Bus()
 events._carry(_event, _start)
 atexit.register(_finish)

@@ -1,4 +1,4 @@
-"""What is finished before the interpreter leaves: pools that were not shut down, engines that end, their threads."""
+"""Work that ends before the interpreter does: pools that were not shut down, engines that are ending, their threads."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Pools that have not been shut down: their accepted tasks are finished before the interpreter leaves.
+#: Pools that have not been shut down: their accepted tasks are finished before the interpreter exits.
 OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
-class Patience(NamedTuple):
-    """How an engine is ended after Ctrl-C."""
+class EndLimits(NamedTuple):
+    """The limits with which an engine is ended after Ctrl-C."""
 
-    #: Seconds that what runs is given.
+    #: Seconds that running tasks are given.
     grace: float
-    #: Seconds for which its end is waited for; a call in a thread cannot be ended, a worker process can.
+    #: Seconds to wait for the engine's end, `None` for no limit: a call in a thread cannot be ended, a process can.
     wait: float | None
 
 
-#: Engines whose pool is gone or is being shut down, but whose workers may be at work.
-ENDING: dict[_core.PoolHandle, Patience] = {}
-#: What new workers of such an engine have only for as long as it is here.
+#: Engines whose pool is gone or is being shut down, and whose workers may still run tasks.
+ENDING: dict[_core.PoolHandle, EndLimits] = {}
+#: Objects that must stay alive for as long as such an engine may start workers.
 _KEPT: dict[_core.PoolHandle, list[object]] = {}
-#: Threads of pools: they finish what they have before the interpreter goes.
+#: Threads of pools, which the interpreter's exit joins.
 THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
 def start(thread: threading.Thread) -> None:
-    """Starts a thread that is joined before the interpreter leaves; only a started one can be joined.
+    """Starts a thread, and registers it to be joined before the interpreter exits.
 
     Raises:
-        OutOfProcesses: if the system has no thread left.
-        RuntimeError: if the interpreter is ending; what Python has raised.
+        OutOfProcesses: the system has no thread left.
+        RuntimeError: the interpreter is ending; this is Python's own error.
     """
     try:
         thread.start()
@@ -65,9 +65,9 @@ def join(threads: Iterable[threading.Thread]) -> None:
 
 
 def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
-    """Runs something that blocks in a thread of its own; a future of the running event loop says when it is done.
+    """Runs a blocking call in a new thread, and returns a future of the running event loop for its end.
 
-    Not in the loop's executor: that may be busy, or be the very pool that is being left.
+    It does not use the loop's default executor, because that may be busy, or be the pool that is ending.
     """
     import asyncio
 
@@ -90,28 +90,28 @@ def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
             error = raised
         try:
             loop.call_soon_threadsafe(settle, error)
-        except RuntimeError:  # The loop is closed: nobody waits any more.
+        except RuntimeError:  # The loop is closed, so no coroutine waits.
             return
 
     start(threading.Thread(target=run, name=name, daemon=True))
     return done
 
 
-def abandon(engine: _core.PoolHandle, owner: int, kept: list[object], patience: Patience) -> None:
-    """The pool object is gone: what it accepted is finished, then its workers leave.
+def abandon(engine: _core.PoolHandle, owner: int, kept: list[object], limits: EndLimits) -> None:
+    """Closes the engine of a pool whose object is gone: it finishes the accepted tasks, then ends the workers.
 
-    What new workers need is `kept` until then.
+    The objects in `kept` stay alive until then, because new workers need them.
     """
     if os.getpid() == owner and not engine.ended:
         engine.close(False)
         if not engine.ended:
-            ENDING[engine] = patience
+            ENDING[engine] = limits
             if kept:
                 _KEPT[engine] = kept
 
 
 def forget_ended() -> None:
-    """Lets go of engines that have ended, and of what was kept for their workers."""
+    """Drops engines that have ended, and the objects that were kept for their workers."""
     ended = [engine for engine in _snapshot(ENDING) if engine.ended]
     for engine in ended:
         ENDING.pop(engine, None)
@@ -119,7 +119,7 @@ def forget_ended() -> None:
 
 
 def _snapshot(members: Iterable[T]) -> list[T]:
-    """What is in a set that other threads add to: a weak one raises when that happens while it is copied."""
+    """Copies a set to which other threads add: a weak set raises if that happens during the copy."""
     while True:
         try:
             return list(members)
@@ -128,9 +128,9 @@ def _snapshot(members: Iterable[T]) -> list[T]:
 
 
 def _at_exit() -> None:
-    """Finishes what was accepted, as the standard library does, before the interpreter goes.
+    """Finishes the accepted tasks before the interpreter exits, as the standard library does.
 
-    After Ctrl-C nobody waits for that: what waits is cancelled, and what runs is ended after its pool's grace.
+    After Ctrl-C it cancels the tasks that wait, and ends those that run after their pool's grace.
     """
     pools = [pool for pool in _snapshot(OPEN) if not pool._is_forked()]
     if _was_interrupted():
@@ -149,17 +149,17 @@ def _at_exit() -> None:
 
 
 def _end(pools: list[Pool]) -> None:
-    """Ends every pool after its grace, which is the same stretch of time for all; a second interrupt ends them now."""
+    """Ends every pool after its grace. All graces begin at once, and a second interrupt ends the pools immediately."""
     ending = _snapshot(ENDING.items())
     try:
         for pool in pools:
             pool._engine.end(pool._grace)
-        for engine, patience in ending:
-            engine.end(patience.grace)
+        for engine, limits in ending:
+            engine.end(limits.grace)
         for pool in pools:
             pool._end()
-        for engine, patience in ending:
-            engine.join(patience.wait)
+        for engine, limits in ending:
+            engine.join(limits.wait)
     except BaseException:
         for engine in (*(pool._engine for pool in pools), *(engine for engine, _ in ending)):
             engine.terminate()
@@ -167,13 +167,13 @@ def _end(pools: list[Pool]) -> None:
 
 
 def _was_interrupted() -> bool:
-    """Whether the program ends because of Ctrl-C. What a REPL has printed before is none of its business."""
+    """Whether the program ends because of Ctrl-C; in a REPL the last exception does not tell, so the answer is no."""
     last = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     return isinstance(last, KeyboardInterrupt) and not hasattr(sys, "ps1")
 
 
 def _register_exit() -> None:
-    # Before the threads are joined, like the standard library's own executors: tasks may still start threads.
+    # It runs before the interpreter joins threads, like the standard library's executors: tasks may start threads.
     register: Callable[[Callable[[], None]], object] | None = getattr(threading, "_register_atexit", None)
     if register is not None:
         register(_at_exit)

@@ -1,4 +1,4 @@
-"""`MapIterator`: what `map` gives, for ``for`` and for ``async for``, with a progress bar if asked for."""
+"""`MapIterator`: the results of a `map`, for ``for`` and for ``async for``, with an optional progress bar."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     class _Base(_core.MapIterator, Generic[T_co]): ...
 
 else:
-    # Without `Generic` among the bases: what a `for` loop calls for each result is the compiled method itself.
+    # Without `Generic` among the bases, so that a `for` loop calls the compiled method directly.
     class _Base(_core.MapIterator):
         __class_getitem__ = classmethod(type(list[int]))
 
 
 class MapIterator(_Base[T_co]):
-    """The results of `Pool.map` or `Pool.map_unordered`; made by those two.
+    """The results of `Pool.map` or `Pool.map_unordered`; only those two make one.
 
     It is an iterator and an asynchronous iterator: in a coroutine, ``async for`` waits for each result without
-    blocking the event loop. After an exception it can be asked on: the next input's result is next. `len` is how many
-    results are still to come, where the inputs know their length.
+    blocking the event loop. After an exception the iteration can go on with the next input's result. `len` is the
+    number of results still to come, if the inputs know their length.
 
     Examples:
         >>> import ropewalk
@@ -50,10 +50,10 @@ class MapIterator(_Base[T_co]):
     _waiters: list[asyncio.Future[None]] | None = None
 
     def __len__(self) -> int:
-        """How many results are still to come.
+        """Returns the number of results still to come.
 
         Raises:
-            TypeError: when the inputs do not know their length.
+            TypeError: the inputs do not know their length.
         """
         left = self._left()
         if left is None:
@@ -61,11 +61,11 @@ class MapIterator(_Base[T_co]):
         return left
 
     def __bool__(self) -> bool:
-        """True: an iterator is, and asking must not depend on whether the length is known."""
+        """Returns True, as for any iterator; without this method the truth would depend on `len`."""
         return True
 
     def __length_hint__(self) -> int:
-        """What `operator.length_hint`, and so progress bars, make of `len`."""
+        """Returns `len` if it is known; progress bars read it through `operator.length_hint`."""
         left = self._left()
         return NotImplemented if left is None else left
 
@@ -77,17 +77,17 @@ class MapIterator(_Base[T_co]):
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
-        """The iterator itself."""
+        """Returns the iterator itself."""
         return self
 
     async def __anext__(self) -> T_co:
-        """The next result, waited for without blocking the event loop.
+        """Awaits the next result without blocking the event loop.
 
-        Cancel safety: a result that was not returned is the next call's. If nobody calls again, the tasks that run for
-        this map are ended when the iterator is closed, or when nothing refers to it any more.
+        Cancel safety: the next call returns the result that a cancelled one did not. If no call follows, the tasks that
+        run for this map are ended when the iterator is closed, or when nothing refers to it any more.
 
         Raises:
-            RuntimeError: for a task that raised `StopIteration` or `StopAsyncIteration`, which is its ``__cause__``.
+            RuntimeError: a task raised `StopIteration` or `StopAsyncIteration`, which is the ``__cause__``.
         """
         while (waiting := self._pending()) is not None:
             waiters = self._waiters
@@ -97,7 +97,7 @@ class MapIterator(_Base[T_co]):
                 await _arrival(waiters, *waiting)
             except BaseException:
                 self._desert()
-                # The exception's traceback refers to this frame, and may be kept: it shall not keep the map.
+                # A caller may keep the exception, whose traceback refers to this frame; it must not keep the map.
                 del self
                 raise
         try:
@@ -108,7 +108,7 @@ class MapIterator(_Base[T_co]):
             raise RuntimeError("a task of the map raised StopAsyncIteration") from error
 
     async def aclose(self) -> None:
-        """As `close`, under the name that `contextlib.aclosing` looks for."""
+        """Closes the iterator as `close` does; `contextlib.aclosing` calls it by this name."""
         self.close()
 
     def __repr__(self) -> str:
@@ -117,18 +117,18 @@ class MapIterator(_Base[T_co]):
 
 
 async def _arrival(waiters: list[asyncio.Future[None]], futures: list[Any], seconds: float | None) -> None:
-    """Waits until one of the tasks is done that `_pending` has named, now or before."""
+    """Waits until a task of the map is done, among those that `_pending` returns or returned for an earlier waiter."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
     waiters.append(waiter)
-    # It does not keep the map itself alive.
-    told = partial(_core.mailbox_of(loop).post, waiters, _resolve)
+    # The callback does not keep the map alive.
+    wake = partial(_core.mailbox_of(loop).post, waiters, _resolve)
     try:
         for future in futures:
-            future.add_done_callback(told)
-        # At the end of the time the iterator itself raises what there is to raise.
+            future.add_done_callback(wake)
+        # After the timeout the iterator's own `__next__` raises the error.
         await asyncio.wait((waiter,), timeout=seconds)
     finally:
         if waiter in waiters:
@@ -136,14 +136,14 @@ async def _arrival(waiters: list[asyncio.Future[None]], futures: list[Any], seco
 
 
 def _resolve(waiters: list[asyncio.Future[None]], _future: object) -> None:
-    """Wakes everybody who waits for a map."""
+    """Wakes every coroutine that waits for a map."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
 
 
 class MapWithProgress(MapIterator[T_co]):
-    """A `MapIterator` that draws how far it is."""
+    """A `MapIterator` that draws a progress bar."""
 
     _bar: _Bar | None = None
 
@@ -158,14 +158,14 @@ class MapWithProgress(MapIterator[T_co]):
             raise
         except BaseException as error:
             if isinstance(error, Exception):
-                bar.step()  # An input that failed is done, too.
+                bar.step()  # A failed input is done, too.
             bar.pause()
             raise
         bar.step()
         return value
 
     def close(self) -> None:
-        """Cancels what has not started, ends the iteration, and leaves the bar as it is."""
+        """Cancels the tasks that have not started, ends the iteration, and leaves the bar as it is."""
         super().close()
         if self._bar is not None:
             self._bar.close()
@@ -176,7 +176,7 @@ class MapWithProgress(MapIterator[T_co]):
 
 
 class _Bar:
-    """A bar on standard error or in a notebook; nothing where there is neither."""
+    """A progress bar in a terminal or a notebook; it draws nothing where standard error is neither."""
 
     def __init__(self, total: int | None) -> None:
         from rich.console import Console
@@ -202,7 +202,7 @@ class _Bar:
             self._progress.start()
 
     def step(self) -> None:
-        """One more input is done."""
+        """Counts one more input as done."""
         self._done += 1
         if self._progress is not None:
             now = time.monotonic()
@@ -214,7 +214,7 @@ class _Bar:
                     self._progress.start()
 
     def pause(self) -> None:
-        """Leaves the bar as it stands, so that nothing is drawn between the lines of a traceback."""
+        """Stops drawing, so that nothing is drawn between the lines of a traceback."""
         if self._progress is not None and not self._paused:
             self._paused = True
             self._standing = self._done
@@ -223,7 +223,7 @@ class _Bar:
             self._progress.stop()
 
     def close(self) -> None:
-        """Draws the last state and leaves it standing."""
+        """Draws the last state and leaves it on the screen."""
         progress, self._progress = self._progress, None
         if progress is not None:
             progress.update(self._task, completed=self._done)

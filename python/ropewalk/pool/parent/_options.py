@@ -1,4 +1,4 @@
-"""The settings of pools and tasks: what they may be, and a pool's view with others."""
+"""The settings of pools and tasks: their checks, and the errors for arguments and methods of other libraries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def choose_kind(kind: str) -> tuple[Literal["process", "thread"], str]:
 
 
 class TaskSettings(NamedTuple):
-    """The settings of tasks, checked."""
+    """The checked settings of tasks."""
 
     task_timeout: float | None
     retries: int
@@ -55,10 +55,10 @@ class TaskSettings(NamedTuple):
     def checked(
         cls, task_timeout: object, retries: object, priority: object, writable: object, deadline: object
     ) -> TaskSettings:
-        """The settings, if they make sense.
+        """Returns the settings after checking them.
 
         Raises:
-            TypeError, ValueError: if they do not.
+            TypeError, ValueError: a setting is invalid.
         """
         return cls(
             checked_limit("task_timeout", task_timeout),
@@ -69,12 +69,12 @@ class TaskSettings(NamedTuple):
         )
 
     def changed(self, **given: object) -> TaskSettings:
-        """These settings, but for those that are given and not unset."""
+        """Returns these settings with those in `given` that are not `Unset`."""
         changes = {name: value for name, value in given.items() if not isinstance(value, Unset)}
         return TaskSettings.checked(**(self._asdict() | changes))
 
 
-#: How other libraries spell what we have under another name, or not at all.
+#: Arguments of other libraries, and what Ropewalk has instead.
 _SPELLINGS = {
     "max_queue": "capacity=",
     "queue_size": "capacity=",
@@ -105,10 +105,10 @@ _SPELLINGS = {
 }
 
 
-#: Methods of `multiprocessing.Pool`, and what does the same here.
+#: Methods of `multiprocessing.Pool`, and their equivalents here.
 POOL_METHODS = {
     "apply": "submit(f, *args).result()",
-    "apply_async": "submit(f, *args), which gives a future",
+    "apply_async": "submit(f, *args), which returns a future",
     "map_async": "map(f, inputs), which does not wait",
     "starmap": "map(f, *zip(*pairs))",
     "starmap_async": "map(f, *zip(*pairs)), which does not wait",
@@ -117,7 +117,7 @@ POOL_METHODS = {
     "close": "shutdown(wait=False), or the end of the with block",
     "join": "shutdown(), or the end of the with block",
 }
-#: The same of its `AsyncResult`.
+#: Methods of its `AsyncResult`, and their equivalents here.
 FUTURE_METHODS = {
     "get": "result(timeout)",
     "ready": "done()",
@@ -127,7 +127,7 @@ FUTURE_METHODS = {
 
 
 def no_attribute(owner: object, name: str, table: Mapping[str, str]) -> AttributeError:
-    """The error for an attribute that is not there, with what does the same if another library has it."""
+    """Makes the error for a missing attribute; it names the equivalent if another library has the attribute."""
     message = f"{type(owner).__name__!r} object has no attribute {name!r}"
     ours = table.get(name)
     if ours is not None:
@@ -136,10 +136,10 @@ def no_attribute(owner: object, name: str, table: Mapping[str, str]) -> Attribut
 
 
 def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object], call: str = "Pool") -> None:
-    """Raises for arguments that `Pool`, or another call, does not have, with the name that it has instead.
+    """Raises for an argument that `Pool` or another call does not have, and names the one that it has instead.
 
     Raises:
-        TypeError: if there is one.
+        TypeError: `unknown` is not empty.
     """
     for name in unknown:
         ours = _SPELLINGS.get(name)

@@ -23,7 +23,7 @@ from ropewalk.pool.parent._exit import (
     ENDING,
     OPEN,
     THREADS,
-    Patience,
+    EndLimits,
     abandon,
     forget_ended,
     in_a_thread,
@@ -50,47 +50,48 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NUMBERS = itertools.count()
-#: Lanes of one worker travel in one packet of descriptors.
+#: The zygote receives the descriptors of all threads of a worker in one packet, which bounds their number.
 _MOST_THREADS = 200
 
 
 class Pool(_core.PoolBase, TaskMethods):
     """Runs functions on many cores: a `concurrent.futures.Executor`.
 
-    Worker processes come from a *zygote*, a small process that has imported what they need and forks them on request;
-    they start in about a millisecond each, and the pool of a finished program leaves nothing behind. Arguments and
-    results are pickled (functions by reference where they can be imported, else by cloudpickle); large buffers, those
-    of NumPy arrays for instance, lie in shared memory and arrive read-only.
+    A *zygote*, a small process that has imported what workers need, forks worker processes on request. They start in
+    about a millisecond each, and end with the program. Arguments and results are pickled: functions by reference where
+    workers can import them, else by cloudpickle. Large buffers, those of NumPy arrays for instance, travel in shared
+    memory and arrive read-only.
 
     Args:
         workers: worker processes, or threads of a thread pool; by default one for each usable core.
-        kind: ``"process"``, ``"thread"``, or ``"auto"``: threads on a free-threaded build, else processes. `kind` and
-            `explain` of the pool tell what really runs.
+        kind: ``"process"``, ``"thread"``, or ``"auto"``: threads where Python runs without a GIL, else processes. The
+            pool's `kind` and `explain` report which kind really runs.
         threads: threads that run tasks in each worker process.
         initializer: called with `initargs` in each worker before its first task. If it raises, the pool is broken.
-        preload: modules that the zygote imports, so that no worker has to.
+        preload: names of modules that the zygote imports, so that no worker has to.
         capacity: tasks that may wait; `None` for no limit.
-        overflow: what `submit` does with one more: ``"block"`` waits for room, ``"error"`` raises `QueueFull`.
-        on_crash: ``"replace"`` fails the task that ran and starts another worker; ``"break"`` fails every pending task
-            and breaks the pool, as the standard library does.
+        overflow: what `submit` does when the queue is full: ``"block"`` waits for room, ``"error"`` raises `QueueFull`.
+        on_crash: what the pool does when a worker dies. ``"replace"`` fails the task that ran and starts another
+            worker; ``"break"`` fails every pending task and breaks the pool, as the standard library does.
         task_timeout: seconds that each run of a task may take; see `options`.
         retries: how often a task may be run again; see `options`.
         priority: see `options`.
-        writable: whether tasks may write to the arrays that they are given; see `options`.
-        grace: seconds that the tasks which run are given when the pool must end early: an exception leaves its ``with``
-            block, or Ctrl-C comes. Then they are ended. Tasks that run beside one that is ended in a worker with
-            several threads have the same grace.
-        deadline: seconds from its submission by which a task must be done; see `options`.
-        blas_threads: threads of BLAS and OpenMP in each worker process; by default the usable cores shared out among
-            all the threads that run tasks, 1 at least.
-        name: what the pool is called in its threads' names.
-        log: hand the workers' log records to this process's logging, as far as no handler is configured in the worker.
+        writable: whether tasks may write to their array arguments; see `options`.
+        grace: seconds that running tasks are given when an exception leaves the ``with`` block, or on Ctrl-C; then the
+            pool ends them. If the pool ends one task of a worker with several threads, the worker's other tasks have
+            the same grace.
+        deadline: seconds from the submission of a task by which it must be done; see `options`.
+        blas_threads: threads of BLAS and OpenMP in each worker process; by default the usable cores divided by the
+            number of threads that run tasks, and at least 1.
+        name: the pool's name, which the names of its workers and threads contain.
+        log: send the workers' log records to this process's logging, if the worker has no handler for them.
         max_workers: the standard library's name for `workers`.
 
     Raises:
-        ValueError, TypeError: for settings that make no sense.
-        LimitReached: when the machine has no descriptors, processes or memory left for a pool.
-        Unsupported: when the system has no pidfds, which process pools need.
+        ValueError, TypeError: a setting is invalid.
+        EncodeError: the initializer or its arguments cannot be sent to a worker.
+        LimitReached: the machine has no descriptors, processes or memory left for a pool.
+        Unsupported: the system has no pidfds, which process pools need.
     """
 
     __module__ = "ropewalk"
@@ -101,23 +102,22 @@ class Pool(_core.PoolBase, TaskMethods):
     _workers: int
     _threads: int
     _blas_threads: int
-    #: Tasks that run at once, under the name that the standard library's executors have for it: dask looks there.
     _preload: tuple[str, ...]
     _stamps: dict[str, tuple[str, int, int]]
     _settings: TaskSettings
     _engine: _core.PoolHandle
     _maps: list[weakref.ref[MapIterator[Any]]]
-    #: Maps of unknown length that were dropped before anybody looked at a result: their inputs are run all the same.
+    #: Maps of unknown length that were dropped before the program read a result: their inputs are run all the same.
     _unread: list[_core.MapIterator]
-    #: For each event loop the lock of the one coroutine that waits for room in the queue; the others wait for the lock.
+    #: A lock for each event loop: its holder waits for room in the queue, other coroutines wait for the lock.
     _turns: weakref.WeakKeyDictionary[Any, asyncio.Lock]
     _runners: list[threading.Thread]
     _is_ending: bool
     _owner: int
     _grace: float
-    _patience: Patience
+    _end_limits: EndLimits
     _collector: _Collector
-    #: What new workers have only for as long as it is here.
+    #: Objects that must stay alive for as long as the pool may start workers.
     _kept: list[object]
 
     def __init__(
@@ -144,7 +144,7 @@ class Pool(_core.PoolBase, TaskMethods):
         max_workers: int | None = None,
         **unknown: Never,
     ) -> None:
-        """Checks the settings, and starts the workers."""
+        """Checks the settings and starts the workers."""
         if unknown:
             refuse_unknown(("workers", *(Pool.__init__.__kwdefaults__ or ())), unknown)
         if max_workers is not None:
@@ -190,7 +190,8 @@ class Pool(_core.PoolBase, TaskMethods):
             "start_collector": collector.start,
             "spawn": None,
         }
-        # Threads take nothing over, and a round of theirs asks nothing of `sys.modules`: see `_surroundings.depth`.
+        # Threads already share the program's state. A thread pool must not read `sys.modules` either: see
+        # `_surroundings.depth`.
         handing = Handing() if chosen == "process" else None
         try:
             if handing is not None:
@@ -215,15 +216,15 @@ class Pool(_core.PoolBase, TaskMethods):
         self._unread = []
         self._turns = weakref.WeakKeyDictionary()
         self._runners = []
-        #: Whether an exception has ended it, or left its block.
+        #: Whether an exception has left the `with` block, or ended the pool.
         self._is_ending = False
         self._owner = os.getpid()
         self._grace = checked_seconds("grace", grace)
-        self._patience = Patience(self._grace, None if chosen == "process" else self._grace)
+        self._end_limits = EndLimits(self._grace, None if chosen == "process" else self._grace)
         self._collector = collector
         self._kept = [] if handing is None else handing.kept
-        # Before any thread starts: it lives until the engine is closed, and what follows may raise.
-        ending = weakref.finalize(self, abandon, self._engine, self._owner, self._kept, self._patience)
+        # Before any thread starts, because threads live until the engine is closed and the next steps may raise.
+        ending = weakref.finalize(self, abandon, self._engine, self._owner, self._kept, self._end_limits)
         ending.atexit = False
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
@@ -262,7 +263,7 @@ class Pool(_core.PoolBase, TaskMethods):
         return result
 
     def _posted(self, future: Future[Any]) -> asyncio.Future[None]:
-        """Is done when the future is, in the running loop."""
+        """Returns a future of the running loop that is done when `future` is."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -273,7 +274,7 @@ class Pool(_core.PoolBase, TaskMethods):
     async def _submit_in_turn(
         self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], options: TaskSettings
     ) -> Future[T]:
-        """As `_submit`; in a full queue it waits for room without blocking the loop."""
+        """Submits a task, and awaits room in a full queue without blocking the loop."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -297,11 +298,11 @@ class Pool(_core.PoolBase, TaskMethods):
 
     @property
     def kind(self) -> Literal["process", "thread"]:
-        """What really runs the tasks: ``"process"`` or ``"thread"``."""
+        """The kind that really runs the tasks: ``"process"`` or ``"thread"``."""
         return self._kind
 
     def explain(self) -> str:
-        """What was chosen for this pool, and why, in words."""
+        """Returns sentences that say what kind of pool this is and why, its size, and what went wrong with preloads."""
         cores = usable_cores()
         unit = "worker process" if self._kind == "process" else "thread"
         lines = [
@@ -330,7 +331,7 @@ class Pool(_core.PoolBase, TaskMethods):
         return "\n".join(lines)
 
     def statistics(self) -> PoolStatistics:
-        """A snapshot of the pool's counters."""
+        """Returns a snapshot of the pool's counters."""
         totals, workers = self._engine.statistics()
         busy = totals.pop("busy_ns") / 1e9
         details = tuple(
@@ -348,21 +349,21 @@ class Pool(_core.PoolBase, TaskMethods):
         )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more tasks, and ends the workers when those accepted are done.
+        """Accepts no more tasks, and ends the workers when the accepted ones are done.
+
+        Before that it submits the remaining inputs of each `map` that has no `buffersize`, if their number is known or
+        the program has not read a result.
 
         Args:
             wait: return when the workers are gone.
             cancel_futures: cancel the tasks that have not started.
 
-        A `map` over inputs of known length has all its inputs submitted first, and so has one over a generator or
-        another iterator whose results nobody has asked for. Both unless it was given a `buffersize`.
-
         Warns:
-            RuntimeWarning: if a map was iterated in part, and has inputs of unknown length left: they are not run.
+            RuntimeWarning: a map over inputs of unknown length was read in part; its remaining inputs are not run.
 
         Raises:
-            RuntimeError: if a task of a thread pool calls it and is to wait for itself. The pool takes no more tasks
-                then, and ends without being waited for.
+            RuntimeError: a task of a thread pool calls it with `wait`, and would wait for itself. The pool accepts no
+                more tasks then, and ends later.
         """
         if self._is_forked():
             return
@@ -371,7 +372,7 @@ class Pool(_core.PoolBase, TaskMethods):
         OPEN.discard(self)
         self._engine.close(cancel_futures)
         if not self._engine.ended:
-            ENDING[self._engine] = self._patience
+            ENDING[self._engine] = self._end_limits
         if wait:
             self._check_own_thread()
             self._engine.join()
@@ -381,7 +382,7 @@ class Pool(_core.PoolBase, TaskMethods):
             ENDING.pop(self._engine, None)
 
     def _take_inputs(self) -> None:
-        """Submits what maps have not taken yet."""
+        """Submits the inputs that maps have not read yet."""
         for known in list(self._maps):
             results = known()
             taken = None if results is None else results._submit_all()
@@ -396,19 +397,19 @@ class Pool(_core.PoolBase, TaskMethods):
             self._unread.pop()._run_out()
 
     def __del__(self) -> None:
-        """A pool that is dropped runs what its maps were given, as one that is shut down."""
+        """Submits the inputs of the pool's maps, as `shutdown` does."""
         engine = getattr(self, "_engine", None)
         if engine is not None and not engine.closed and not self._is_forked() and hasattr(self, "_kept"):
             try:
                 self._take_inputs()
-            except (KeyboardInterrupt, SystemExit) as error:  # Nothing can be raised here.
+            except (KeyboardInterrupt, SystemExit) as error:  # A finalizer cannot raise.
                 _core.raise_later(error)
 
     def terminate(self, wait: bool = True) -> None:
-        """Ends everything now.
+        """Ends the pool now.
 
-        Tasks that wait are cancelled, those that run fail with `PoolTerminated`, and worker processes are killed. In a
-        thread pool a call that runs goes on, and nobody waits for it.
+        It cancels the tasks that wait, fails those that run with `PoolTerminated`, and kills the worker processes. In a
+        thread pool a running call goes on, and `terminate` does not wait for it.
 
         Args:
             wait: return when the worker processes are gone.
@@ -416,22 +417,22 @@ class Pool(_core.PoolBase, TaskMethods):
         if self._is_forked():
             return
         self._engine.terminate()
-        self._forsake(0.0 if wait and self._kind == "thread" else None if wait else 0.0)
+        self._wait_for_end(0.0 if wait and self._kind == "thread" else None if wait else 0.0)
 
     def terminate_workers(self) -> None:
-        """Takes no more tasks, cancels those that wait, and asks every worker process to end, by ``SIGTERM``.
+        """Accepts no more tasks, cancels those that wait, and sends ``SIGTERM`` to every worker process.
 
-        As `concurrent.futures.ProcessPoolExecutor.terminate_workers` of Python 3.14: it returns without waiting, and a
-        task that handles the signal may finish. Tasks that do not, fail with `PoolTerminated`. A thread pool has no
-        worker processes: there it is `terminate`.
+        Like `concurrent.futures.ProcessPoolExecutor.terminate_workers` of Python 3.14, it returns without waiting. A
+        task that handles the signal may finish; other running tasks fail with `PoolTerminated`. On a thread pool, which
+        has no worker processes, it is `terminate`.
         """
         self._signal_workers(signal.SIGTERM)
 
     def kill_workers(self) -> None:
-        """Takes no more tasks, cancels those that wait, and kills every worker process.
+        """Accepts no more tasks, cancels those that wait, and kills every worker process.
 
-        As `concurrent.futures.ProcessPoolExecutor.kill_workers` of Python 3.14: it returns without waiting. The tasks
-        that ran fail with `PoolTerminated`. A thread pool has no worker processes: there it is `terminate`.
+        Like `concurrent.futures.ProcessPoolExecutor.kill_workers` of Python 3.14, it returns without waiting. Running
+        tasks fail with `PoolTerminated`. On a thread pool, which has no worker processes, it is `terminate`.
         """
         self._signal_workers(signal.SIGKILL)
 
@@ -440,14 +441,14 @@ class Pool(_core.PoolBase, TaskMethods):
             self.terminate(wait=False)
         elif not self._is_forked():
             self._engine.signal_workers(number)
-            self._forsake(0.0)
+            self._wait_for_end(0.0)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Does what leaving a plain ``with`` does, and meanwhile the event loop goes on.
+        """Leaves the pool as a plain ``with`` does, without blocking the event loop.
 
-        Cancel safety: a cancelled wait ends the pool as an exception in the block does, and then goes on.
+        Cancel safety: a cancellation ends the pool as an exception in the block does; the wait then goes on.
         """
         import asyncio
 
@@ -460,50 +461,50 @@ class Pool(_core.PoolBase, TaskMethods):
 
     @property
     def _max_workers(self) -> int:
-        """How many tasks run at once, under the name by which dask asks executors for it."""
+        """The number of tasks that run at once, under the name by which dask reads it from executors."""
         return self._workers * (self._threads if self._kind == "process" else 1)
 
     def _is_forked(self) -> bool:
-        """Whether this is a forked child: the workers are its parent's."""
+        """Whether this process is a forked child of the one that made the pool and has its workers."""
         return os.getpid() != self._owner
 
     def _leave(self, failed: bool) -> None:
-        """What leaving the `with` block does, with or without an exception."""
+        """Leaves the `with` block: shuts the pool down, or ends it if the block has failed."""
         if failed:
             self._end()
         else:
             self.shutdown(wait=True)
 
     def _cut_short(self) -> None:
-        """Ends the pool after all, if leaving it has failed before that."""
+        """Ends the pool if leaving its block was interrupted before that; the compiled `__exit__` calls this."""
         if not self._is_ending and threading.current_thread() not in self._runners:
             self._end()
 
     def _end(self) -> None:
-        """Cancels what waits, gives what runs the pool's grace, and ends it; a second interrupt ends it at once."""
+        """Cancels the tasks that wait, and ends those that run after the grace, or at a second interrupt."""
         if self._is_forked():
             return
         self._is_ending = True
         self._engine.end(self._grace)
         if threading.current_thread() in self._runners:
-            self._forsake(0.0)
+            self._wait_for_end(0.0)
             return
         try:
-            # A call in a thread cannot be ended: after the grace nobody waits for it.
-            self._forsake(None if self._kind == "process" else self._grace)
+            # A call in a thread cannot be ended: after the grace the pool stops waiting for it.
+            self._wait_for_end(None if self._kind == "process" else self._grace)
         except BaseException:
             self.terminate(wait=False)
             raise
 
-    def _forsake(self, seconds: float | None) -> None:
-        """Waits for the end of a pool that was made to end; whatever is left then is left alone, at exit too."""
+    def _wait_for_end(self, seconds: float | None) -> None:
+        """Waits at most `seconds` for the pool's end; threads that still run then are not joined at exit either."""
         OPEN.discard(self)
         ended = self._engine.join(seconds)
         ENDING.pop(self._engine, None)
         if ended:
             join([*self._runners, *self._collector.threads])
         elif self._kind == "process":
-            ENDING[self._engine] = self._patience
+            ENDING[self._engine] = self._end_limits
         else:
             THREADS.difference_update(self._runners)
 
@@ -535,7 +536,7 @@ class Pool(_core.PoolBase, TaskMethods):
 
 
 def _outside() -> int:
-    """The `stacklevel` with which the caller's warning names the line outside of this package that led to it."""
+    """Returns the `stacklevel` with which the caller's warning names the innermost line outside of this package."""
     level = 1
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("ropewalk."):
@@ -545,7 +546,7 @@ def _outside() -> int:
 
 
 class _Collector:
-    """Starts the thread that publishes finished futures, at the first one that somebody wants to be told about."""
+    """Starts the thread that publishes finished futures; the engine calls `start` for the first observed future."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -563,7 +564,7 @@ def _serve(
     initargs: tuple[Any, ...],
     blas: int | None,
 ) -> None:
-    """The life of a thread of a thread pool."""
+    """Runs a thread of a thread pool, from its initializer to its end."""
     if initializer is not None:
         try:
             initializer(*initargs)

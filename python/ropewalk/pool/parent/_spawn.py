@@ -1,4 +1,4 @@
-"""How a pool's zygote is started, and what each worker reads first."""
+"""The settings with which a pool starts its zygote, and those that each worker reads first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def depth() -> int:
-    """In how many workers, one inside the other, this process runs; 0 in the program itself."""
+    """Returns how many workers deep this process is nested; 0 in the program itself."""
     return _surroundings.depth
 
 
@@ -34,12 +34,12 @@ def spawn_settings(
     log: bool,
     handing: _handed.Handing,
 ) -> tuple[str, list[str], list[tuple[str, str | None]], bytes, _core.Lent, list[int]]:
-    """How to start the zygote, what each worker reads first, and the shared memory and descriptors that this needs.
+    """Returns how to start the zygote, what each worker reads first, and the memory and descriptors that this needs.
 
-    The descriptors in `handing` are the caller's to close when the pool has got them.
+    The caller must close the descriptors in `handing` when the pool has its own.
 
     Raises:
-        EncodeError: if the initializer or its arguments cannot be sent.
+        EncodeError: the initializer or its arguments cannot be sent.
     """
     start: dict[str, Any] = {}
 
@@ -83,8 +83,8 @@ def spawn_settings(
             "preload": list(preload),
             "parent": os.getpid(),
             "cloudpickle": True,
-            # Pools with equal words here share a zygote: one that has imported other code would be no use to them, nor
-            # one whose interpreter was started otherwise.
+            # Pools with equal values here share a zygote: the values decide which code it imports and how its
+            # interpreter is started.
             "code": stamps(preload),
             "started": {name: value for name, value in os.environ.items() if name.startswith("PYTHON")},
             "generation": _generation,
@@ -102,23 +102,23 @@ def spawn_settings(
     )
 
 
-#: How often the program has asked for fresh zygotes.
+#: How often the program has called `restart_preloads`.
 _generation = 0
 
 
 def restart_preloads() -> None:
-    """Makes process pools that are created from now on import their `preload` modules anew.
+    """Makes process pools that are created later import their `preload` modules anew.
 
-    A pool looks at the files of the modules that `preload` names, and takes no zygote that has imported an older one.
-    It cannot know what those modules have imported, read or computed; call this when that has changed. Pools that
-    exist go on as they are.
+    A pool checks the files of the modules that `preload` names, and uses no zygote that imported an older version. It
+    cannot check what those modules have imported, read or computed; call this function when that has changed. Existing
+    pools are not affected.
     """
     global _generation
     _generation += 1
 
 
 def stamps(preload: tuple[str, ...]) -> dict[str, tuple[str, int, int]]:
-    """For each module that has a file: the file, when it was last written and its size. Nothing is imported."""
+    """Returns path, modification time and size of the file of each module that has one; it imports nothing."""
     found: dict[str, tuple[str, int, int]] = {}
     for name in preload:
         path = _file_of(name)
@@ -160,12 +160,12 @@ def _cwd() -> str | None:
 
 
 def _package_path() -> str:
-    """A PYTHONPATH with which the zygote finds this very package."""
+    """Returns a PYTHONPATH with which the zygote finds this installation of the package."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(str(ropewalk.__file__))))
     before = os.environ.get("PYTHONPATH")
     return f"{home}{os.pathsep}{before}" if before else home
 
 
 def preload_complaints(pool: Pool) -> list[str]:
-    """What the zygote of a process pool said about its preloads, each as ``module: text``; known once a task ran."""
+    """Returns the complaints of the zygote about `preload`, each as ``module: text``; known once a task has run."""
     return pool._engine.complaints() if pool.kind == "process" else []

@@ -1,11 +1,11 @@
-"""What a pool tells about itself."""
+"""The counters of a pool and of its workers."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """One worker process."""
+    """A snapshot of one worker process."""
 
     __module__ = "ropewalk"
 
@@ -13,11 +13,11 @@ class WorkerStatistics:
     pid: int
     #: ``"starting"``, ``"idle"``, ``"busy"`` or ``"leaving"``.
     state: str
-    #: Tasks that it has answered. A batch of `map` counts as one.
+    #: Tasks that it has finished. A batch of `map` counts as one.
     completed: int
     #: Seconds inside tasks, by the worker's own clock.
     busy_seconds: float
-    #: Memory that is the worker's alone, in bytes; 0 if it cannot be told.
+    #: The worker's private memory in bytes; 0 if it is unknown.
     private_bytes: int
 
 
@@ -27,7 +27,7 @@ class PoolStatistics:
 
     __module__ = "ropewalk"
 
-    #: ``"process"`` or ``"thread"``: what really runs.
+    #: The kind that really runs: ``"process"`` or ``"thread"``.
     kind: str
     #: Workers that the pool is meant to have.
     workers: int
@@ -41,13 +41,13 @@ class PoolStatistics:
     submitted: int
     #: Tasks that returned.
     completed: int
-    #: Tasks that raised, crashed, or ran out of time.
+    #: Tasks that raised, crashed or timed out.
     failed: int
     #: Tasks cancelled.
     cancelled: int
-    #: Workers that died without being asked to.
+    #: Workers that died without the pool ending them.
     crashed: int
-    #: Of the failed tasks, those out of time.
+    #: Tasks that timed out; `failed` counts them too.
     timed_out: int
     #: Runs of tasks beyond their first.
     retried: int

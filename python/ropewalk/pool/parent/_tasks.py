@@ -1,4 +1,4 @@
-"""`TaskMethods`, what a pool and its views share, and `PoolOptions`, such a view."""
+"""`TaskMethods`, the methods that a pool and its views share, and `PoolOptions`, such a view."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ _MAP_ARGUMENTS = ("timeout", "chunksize", "buffersize", "results", "progress")
 
 
 def _known_length(iterables: tuple[Iterable[Any], ...]) -> int | None:
-    """How many inputs there are; `None` if one of the iterables does not know its length."""
+    """Returns the number of inputs; `None` if one of the iterables does not know its length."""
     try:
         return min(len(iterable) for iterable in iterables)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):  # A `range` may be longer than any length can say.
+    except (TypeError, ValueError, OverflowError):  # A `range` may be longer than `len` can return.
         return None
 
 
 class MapSettings(TypedDict, total=False):
-    """The settings of `map` and `map_unordered` that leave the type of what they give as it is."""
+    """The settings of `map` and `map_unordered` that do not change the type of the results."""
 
     timeout: float | None
     chunksize: int | None
@@ -67,15 +67,15 @@ class MapSettings(TypedDict, total=False):
 
 
 def _typed_as(_like: F) -> Callable[[Callable[..., Any]], F]:
-    """Gives a method the signatures of another for type checkers; it stays as it is."""
+    """Gives a method the signatures of another for type checkers, and changes nothing at run time."""
     return lambda method: cast("F", method)
 
 
 class TaskMethods(concurrent.futures.Executor):
-    """Runs functions over inputs, with settings of its own for the tasks."""
+    """The methods that submit tasks, shared by `Pool` and `PoolOptions`."""
 
     def _view(self) -> tuple[Pool, TaskSettings]:
-        """The pool, and the settings of tasks that are submitted here."""
+        """Returns the pool, and the settings of tasks that are submitted through this object."""
         raise NotImplementedError
 
     if not TYPE_CHECKING:
@@ -84,10 +84,10 @@ class TaskMethods(concurrent.futures.Executor):
             raise no_attribute(self, name, POOL_METHODS)
 
     async def __aenter__(self) -> Self:
-        """The pool, or the view, itself."""
+        """Returns the pool or view itself."""
         return self
 
-    # The standard library's does not look at what the function takes.
+    # The standard library's declaration does not check the function's parameters.
     @overload  # type: ignore[override]
     def map(
         self,
@@ -161,27 +161,27 @@ class TaskMethods(concurrent.futures.Executor):
         progress: bool = False,
         **unknown: Never,
     ) -> MapIterator[Any]:
-        """Results of `fn` over the inputs, in their order; for ``for`` and for ``async for``.
+        """Runs `fn` on each input, and returns an iterator over the results in order, for ``for`` and ``async for``.
 
-        Inputs are taken as results are, a bounded number ahead, so they may be without end. An input that fails raises
-        when its turn comes; the iterator can be asked on for the next.
+        The iterator reads the inputs a bounded number ahead of the results, so the inputs may be endless. An input that
+        fails raises when its turn comes; after that the iterator goes on with the next.
 
         Args:
             fn: called with one element of each iterable.
             iterables: the shortest one ends the map.
-            timeout: seconds from now in which a result must have come, else `TimeoutError`.
-            chunksize: inputs sent to a worker process at once; by default it is learned from how long they take.
-            buffersize: tasks that may be ahead of the results taken; each is one input, or `chunksize` of them.
-            results: yield a `Result` for each input, `Ok` of what `fn` returned or `Err` of the exception, so that one
-                bad input never ends the map. What is no input's fault still raises: the iterables, the time limit of
-                the map, a pool that is shut down. If a worker dies, every input of its chunk comes as an
-                `Err`; ``chunksize=1`` confines that to one.
-            progress: draw a progress bar on standard error, or in the notebook. Nothing is drawn where standard error
-                is neither.
+            timeout: seconds from now within which each result must arrive; after them the iterator raises
+                `TimeoutError`.
+            chunksize: inputs sent to a worker process at once; by default learned from how long they take.
+            buffersize: tasks that may be ahead of the results read; each is one input, or `chunksize` of them.
+            results: yield a `Result` for each input, `Ok` of the returned value or `Err` of the exception, so that no
+                input ends the map. Errors that no input has caused still raise: those of the iterables, the map's
+                timeout, a pool that is shut down. If a worker dies, every input of its chunk comes as an `Err`;
+                ``chunksize=1`` confines that to one.
+            progress: draw a progress bar, if standard error is a terminal or in a notebook.
 
         Raises:
-            TypeError, ValueError: for arguments that make no sense.
-            PoolClosed: after `shutdown`.
+            TypeError, ValueError: an argument is invalid.
+            PoolClosed: the pool was shut down.
         """
         if unknown:
             refuse_unknown(_MAP_ARGUMENTS, unknown, "map")
@@ -199,21 +199,26 @@ class TaskMethods(concurrent.futures.Executor):
         progress: bool = False,
         **unknown: Never,
     ) -> MapIterator[Any]:
-        """Results of `fn` over the inputs, in the order in which they are done; else as `map`."""
+        """Runs `fn` on each input as `map` does, and returns an iterator over the results in order of completion."""
         if unknown:
             refuse_unknown(_MAP_ARGUMENTS, unknown, "map_unordered")
         return self._map(fn, iterables, False, timeout, chunksize, buffersize, results, progress)
 
     def submit_nowait(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Submits a call as `submit` does, but never waits for room: in a full queue it raises `QueueFull` at once."""
+        """Submits a call as `submit` does, but never waits.
+
+        Raises:
+            QueueFull: the queue is full.
+            PoolClosed: the pool was shut down.
+        """
         pool, settings = self._view()
         return pool._submit_nowait(fn, args, kwargs, settings)
 
     async def submit_async(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call as `submit` does, and awaits room in a full queue without blocking the event loop.
 
-        The function and its arguments are pickled when there is room. Waiting calls of one loop are served in their
-        order. What is returned is the future of the result, as `submit` returns it.
+        It returns the same future as `submit`. It pickles the function and its arguments when the queue has room.
+        Waiting calls of one loop are served in their order.
 
         Cancel safety: a wait that is cancelled has submitted nothing.
         """
@@ -223,13 +228,13 @@ class TaskMethods(concurrent.futures.Executor):
         return cast("Future[T]", self.submit(fn, *args, **kwargs))
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs one task and waits for its result in asyncio; in a full queue it waits for room as `submit_async` does.
+        """Runs one task and awaits its result; in a full queue it first awaits room, as `submit_async` does.
 
-        Cancel safety: cancelling the await cancels the task; one that is running in a worker process is ended. An await
-        that is cancelled while it waits for room has submitted nothing.
+        Cancel safety: cancelling the await cancels the task, and ends it if it runs in a worker process. An await that
+        is cancelled while it waits for room has submitted nothing.
         """
         pool, _ = self._view()
-        # A coroutine less where nothing has to be waited for.
+        # Without another coroutine if the queue has room.
         waits = pool._waits_for_room
         future = await self.submit_async(fn, *args, **kwargs) if waits else self.submit(fn, *args, **kwargs)
         return await pool._await(cast("Future[T]", future))
@@ -244,25 +249,26 @@ class TaskMethods(concurrent.futures.Executor):
         deadline: float | Unset | None = UNSET,
         **unknown: Never,
     ) -> PoolOptions:
-        """A view of the pool whose tasks have other settings than those that are submitted here.
+        """Returns a view of the pool that submits tasks with other settings.
 
         Args:
-            task_timeout: seconds that a run of the task may take. It counts from the moment at which the worker begins
-                the call: not while the task waits, nor while the worker imports the function's module and unpickles the
-                arguments. A task that overruns it fails with `TaskTimeout`; in a worker process it is ended, with its
-                worker, in a thread the call goes on. Each retry has the whole of it.
-            retries: how often a task may be run again after it raised, or after its worker died. Giving it declares
-                the task idempotent: it may have run in part before.
-            priority: tasks of a higher priority go first; 0 is usual, and equal ones go in order.
-            writable: whether a task in a worker process may write to the arrays and other buffers that it is given.
-                They are read-only by default, because other tasks may be looking at the same memory. With ``True``
-                each task writes to a copy of its own, made page by page as it writes. Shared arrays, and the arguments
-                of a thread pool's tasks, are the caller's own memory in any case.
-            deadline: seconds from the submission by which the task must be done, waiting, all its runs and the ways
-                there and back included. A task that is late fails with `TaskTimeout`, whether it has started or not.
+            task_timeout: seconds that each run of the task may take, counted from the start of the call. The time in
+                the queue does not count, nor the time in which the worker imports the function's module and unpickles
+                the arguments. A task that overruns it fails with `TaskTimeout`. In a worker process the task is ended
+                together with its worker; in a thread the call goes on. Each retry has the whole time.
+            retries: how often the task may be run again after it raised or its worker died. A task with retries must be
+                idempotent, because an earlier run may have done part of it.
+            priority: tasks of a higher priority run first, those of equal priority in order of submission; 0 is usual.
+            writable: whether a task in a worker process may write to the arrays and other buffers in its arguments.
+                They are read-only by default, because other tasks may read the same memory. With ``True`` each task
+                writes to a private copy, which the kernel makes page by page. Shared arrays, and the arguments of a
+                thread pool's tasks, are the caller's own memory in either case.
+            deadline: seconds from the submission by which the task must be done. It includes the time in the queue, all
+                runs, and the transfer of arguments and result. A late task fails with `TaskTimeout`, whether it has
+                started or not.
 
         Raises:
-            TypeError, ValueError: for settings that make no sense.
+            TypeError, ValueError: a setting is invalid.
         """
         if unknown:
             refuse_unknown(TaskSettings._fields, unknown, "options")
@@ -306,7 +312,7 @@ class TaskMethods(concurrent.futures.Executor):
         )
         pool, options = self._view()
         if pool._engine.closed:
-            # The error that a submission would raise, before any input is taken.
+            # It raises the error of a submission, before `map` reads an input.
             pool.submit(fn)
         length = _known_length(iterables)
         source: Iterator[Any] = iter(iterables[0]) if len(iterables) == 1 else zip(*iterables, strict=False)
@@ -327,21 +333,21 @@ class TaskMethods(concurrent.futures.Executor):
             "results": pairs,
         }
         made = kind(pool, fn, source, settings)
-        # Without callbacks of weak references: an interrupt that comes meanwhile would be raised in one, and lost.
+        # Without callbacks of weak references: an interrupt could be raised in such a callback, and be lost.
         pool._maps[:] = [known for known in pool._maps if known() is not None]
         pool._maps.append(weakref.ref(made))
         return made
 
 
-# A call with the wrong arguments names the method as programs know it.
+# The error for wrong arguments then names the public method.
 for _name in ("map", "map_unordered", "run", "submit_nowait", "submit_async", "options"):
     vars(TaskMethods)[_name].__qualname__ = f"Pool.{_name}"
 
 
 class PoolOptions(TaskMethods):
-    """A view of a pool with other settings for its tasks; made by `Pool.options`.
+    """A view of a pool with other settings for its tasks; only `Pool.options` makes one.
 
-    It is an executor like the pool itself, so it goes wherever a pool goes, ``loop.run_in_executor`` for instance.
+    It is an executor like the pool itself, and is accepted wherever a pool is, ``loop.run_in_executor`` for instance.
 
     Examples:
         >>> import ropewalk
@@ -354,7 +360,7 @@ class PoolOptions(TaskMethods):
     __module__ = "ropewalk"
 
     def __init__(self, pool: Pool, settings: TaskSettings) -> None:
-        """Not to be called: `Pool.options` does, with settings that it has checked."""
+        """For `Pool.options` alone, which has checked the settings."""
         self._pool = pool
         self._settings = settings
 
@@ -364,7 +370,7 @@ class PoolOptions(TaskMethods):
         return self._pool
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Submits a call with these settings; else as `Pool.submit`."""
+        """Submits a call as `Pool.submit` does, with these settings."""
         return self._pool._submit(fn, args, kwargs, self._settings)
 
     def _view(self) -> tuple[Pool, TaskSettings]:
@@ -372,19 +378,19 @@ class PoolOptions(TaskMethods):
 
     @property
     def kind(self) -> Literal["process", "thread"]:
-        """As `Pool.kind`."""
+        """The kind that runs the tasks, as in `Pool.kind`."""
         return self._pool.kind
 
     def explain(self) -> str:
-        """As `Pool.explain`."""
+        """Explains the pool, as `Pool.explain` does."""
         return self._pool.explain()
 
     def statistics(self) -> PoolStatistics:
-        """As `Pool.statistics`: the counters of the whole pool."""
+        """Returns the counters of the whole pool, as `Pool.statistics` does."""
         return self._pool.statistics()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shuts the pool down, as `Pool.shutdown`."""
+        """Shuts the pool down, as `Pool.shutdown` does."""
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
     def __exit__(

@@ -1,1 +1,1 @@
-"""What the parent, the zygote and the workers load: how calls, results and surroundings travel between them."""
+"""Modules that the parent, the zygote and the workers load: they encode calls, results and surroundings."""

@@ -1,4 +1,4 @@
-"""What a worker sends back that plain pickle refuses: with the program's definitions by their names."""
+"""Results that plain pickle refuses: a worker sends the program's own functions and classes in them by name."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ PROTOCOL = 5
 
 
 def encode_answer(value: object, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
-    """Worker: what plain pickle refuses, with what the sender has defined by the names that it knows."""
+    """Worker: pickles a value that plain pickle refuses; definitions of the program's modules go by name."""
     with io.BytesIO() as out:
-        _Homeward(out, keep).dump(value)
+        _AnswerPickler(out, keep).dump(value)
         return out.getvalue()
 
 
 def reducers() -> dict[type, Callable[[Any], Any]]:
-    """What pickle knows of types, in one table: cloudpickle's is a chain of them, which is asked about each object."""
+    """Returns pickle's dispatch table as one dictionary; a lookup in cloudpickle's chain of tables takes longer."""
     return {**copyreg.dispatch_table, **cloudpickle.Pickler._dispatch_table}
 
 
-class _Homeward(cloudpickle.Pickler):  # type: ignore[misc]
+class _AnswerPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, out: io.BytesIO, buffers: Callable[[pickle.PickleBuffer], object] | None) -> None:
         self.dispatch_table = reducers()
         super().__init__(out, PROTOCOL, buffer_callback=buffers)

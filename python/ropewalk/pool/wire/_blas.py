@@ -1,11 +1,11 @@
-"""Threads of BLAS and OpenMP, set in the libraries that are loaded already."""
+"""Sets the number of threads in BLAS and OpenMP libraries that are loaded already."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 
-#: A library by a part of its file's name, and its functions that set the number.
+#: A part of a library's file name, and the library's functions that set the number.
 _SETTERS = (
     ("openblas", ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads",
                   "scipy_openblas_set_num_threads64_")),
@@ -26,7 +26,7 @@ def limit_threads(count: int) -> int:
     """Sets the number of threads in every BLAS and OpenMP library that this process has loaded.
 
     Returns:
-        How many libraries took it.
+        The number of libraries in which it was set.
     """
     taken = 0
     for path in _loaded_libraries():

@@ -1,7 +1,7 @@
-"""Classes that travel by value: the worker puts one together as the program has it, and does not define it anew.
+"""Classes that travel by value: the worker assembles a class as the program has it, and does not define it anew.
 
-No metaclass, ``__init_subclass__`` or ``__set_name__`` of the program runs for it there. What these have done in the
-program is in the class, or in globals, and is sent as it is; a second run would register a class twice.
+No metaclass, ``__init_subclass__`` or ``__set_name__`` of the program runs for it in the worker. Their effects in the
+program are in the class or in globals, and are sent as they are; a second run would register a class twice.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -24,20 +24,20 @@ from ropewalk.pool.wire import _ctyped, _typed, _watch
 
 _details: Any = untyped.cloudpickle
 
-#: Attributes that the interpreter adds to a class when it first needs them: no change of the program's.
+#: Attributes that the interpreter adds to a class when it first needs them; the program has not changed the class then.
 _LAZY = ("__slotnames__", "__annotations_cache__", "__annotate__", "__annotate_func__")
-#: What the class statement itself gives to `type`, and the hooks of imported bases look for.
+#: Names that a class statement passes to `type`; hooks of imported base classes read them.
 _GIVEN = ("__module__", "__qualname__", "__orig_bases__", "__doc__")
-#: What a member of an enumeration has from being made.
+#: Attributes that an enumeration's member gets when it is made.
 _OF_MEMBERS = ("_value_", "_name_", "__objclass__", "_sort_order_")
 _MAKING = threading.local()
-#: Classes that were made here, and the attributes that the sender has given them: what is no more among these goes.
-#: Attributes of an enumeration's members have the member before them.
+#: Classes that this process made for a sender, and the attributes that the sender gave them: the name of a member of an
+#: enumeration, else None, and the attribute's name. If the sender deletes an attribute, this process does too.
 _FILLED: weakref.WeakKeyDictionary[type, set[tuple[str | None, str]]] = weakref.WeakKeyDictionary()
 
 
 def at(namespace: dict[str, Any], path: str) -> Any:
-    """What a qualified name means among these globals; `None` if it means nothing."""
+    """Returns the value of a qualified name among these globals; `None` if it has none."""
     name, *inner = path.split(".")
     found = namespace.get(name)
     for part in inner:
@@ -46,7 +46,7 @@ def at(namespace: dict[str, Any], path: str) -> Any:
 
 
 class Hook(classmethod):  # type: ignore[type-arg]
-    """An ``__init_subclass__`` of the program's: it runs for classes that are defined, not for those that arrive."""
+    """An ``__init_subclass__`` of the program: it runs for classes that are defined, not for classes that arrive."""
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Any:
         if getattr(_MAKING, "depth", 0):
@@ -59,19 +59,19 @@ def _ignore(**settings: object) -> None:
 
 
 def reduce_part(value: Any) -> Any:
-    """How a hook or a partial method is made elsewhere; `None` for anything else."""
+    """Returns how a worker makes a hook or a partial method; `None` for any other value."""
     if type(value) is Hook:
         return Hook, (value.__func__,)
     if type(value) is functools.partialmethod:
-        # From Python 3.14 on its `__new__` wants the function, which pickle does not give to it.
+        # From Python 3.14 on its `__new__` needs the function, which pickle does not pass.
         return _make_partial_method, (value.func, value.args, value.keywords)
     return None
 
 
 def reduce_elsewhere(value: Any) -> Any:
-    """How a class is found that says it is of another module than it is, as pytest's ``Skipped`` does of `builtins`.
+    """Returns how a worker finds a class whose `__module__` is not its module; `None` for any other value.
 
-    `None` for anything else.
+    pytest's ``Skipped``, for instance, names `builtins` as its module.
     """
     if not isinstance(value, type) or value.__module__ == "__main__":
         return None
@@ -99,7 +99,7 @@ def _make_partial_method(function: Any, arguments: tuple[Any, ...], keywords: di
 
 
 def reduce_class(kind: Any, made: Any) -> Any:
-    """How a class is put together elsewhere, instead of what cloudpickle would do; other values stay as they are."""
+    """Returns how a worker assembles a class, in place of `made`, cloudpickle's answer, which stays for other values."""
     if not isinstance(made, tuple) or made[0] not in (
         _details._make_skeleton_class,
         _details._make_skeleton_enum,
@@ -110,13 +110,13 @@ def reduce_class(kind: Any, made: Any) -> Any:
     if "__annotations_cache__" in vars(kind):
         state["__annotations__"] = vars(kind)["__annotations_cache__"]
     elif annotate is not None and "__annotations__" not in vars(kind):
-        # From Python 3.14 on: what makes them knows the class's own namespace, which stays here.
+        # From Python 3.14 on these functions refer to the class's namespace, which is not sent.
         state["__annotations__"] = _typed.annotations_of(kind, annotate)
     for name in _LAZY:
         state.pop(name, None)
     for name, value in list(state.items()):
         if type(value) is types.MemberDescriptorType and value.__objclass__ is kind:
-            del state[name]  # `type` makes it from the class's slots.
+            del state[name]  # `type` makes the descriptor from the class's slots.
     hook = state.get("__init_subclass__")
     if type(hook) is classmethod:
         state["__init_subclass__"] = Hook(hook.__func__)
@@ -129,7 +129,7 @@ def reduce_class(kind: Any, made: Any) -> Any:
             name: {
                 key: value
                 for key, value in vars(member).items()
-                # A value that the program may have changed in place, in a class that the worker has already.
+                # The program may have changed the value in place, and the worker may have the class already.
                 if key not in _OF_MEMBERS or (key == "_value_" and not _watch.is_atomic(value))
             }
             for name, member in members.items()
@@ -166,7 +166,7 @@ def _slots(kind: type) -> Any:
     slots: Any = vars(kind)["__slots__"]
     if isinstance(slots, (str, tuple, list, dict)):
         return slots if isinstance(slots, str) else tuple(slots)
-    # An iterator has nothing left of the names.
+    # `__slots__` may have been an iterator, which is exhausted.
     own = vars(kind).items()
     return tuple(name for name, value in own if type(value) is types.MemberDescriptorType) + tuple(
         name
@@ -176,11 +176,11 @@ def _slots(kind: type) -> Any:
 
 
 def _member_values(kind: Any, members: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """What the members are made of, and the type that makes them, if the class's own ``__new__`` need not be run."""
+    """Returns the members' values, and the type that makes them, if the class's own ``__new__`` need not run."""
     plain: Any = kind._member_type_
     make: Any = getattr(kind, "_new_member_", None)
     if plain is not object and plain.__new__ is object.__new__ and issubclass(type(plain), type):
-        plain = object  # A mixed-in class whose attributes are those of the members.
+        plain = object  # A mixed-in class; the members have its attributes.
     elif not isinstance(make, types.FunctionType):
         return {name: member.value for name, member in members.items()}, None
     if plain is not object and not hasattr(plain, "__getnewargs__"):
@@ -207,7 +207,7 @@ _is_not = operator.is_not
 def _make_class(
     metaclass: type, maker: Any, name: str, bases: tuple[type, ...], given: dict[str, Any], tracker: str
 ) -> Any:
-    """Makes an empty class, by the first of its metaclasses that can be imported."""
+    """Makes an empty class with the first of its metaclasses that can be imported."""
     known = _known(tracker)
     if known is not None:
         if known in _FILLED and (
@@ -219,7 +219,7 @@ def _make_class(
     _MAKING.depth = getattr(_MAKING, "depth", 0) + 1
     try:
         if metaclass.__name__ == "_TypedDictMeta":
-            # It refuses the bases that it has given to the class; all else that it does is in the class.
+            # The metaclass refuses bases that it has added itself; its other effects are in the class's state.
             made: Any = type.__new__(metaclass, name, bases, given)
         else:
             made = maker.__new__(metaclass, name, bases, given)
@@ -238,7 +238,7 @@ def _make_enum(
     module: str,
     tracker: str,
 ) -> Any:
-    """Makes an enumeration with its members, without the ``__new__`` and ``__init__`` of the program's."""
+    """Makes an enumeration with its members, without running ``__new__`` and ``__init__`` of the program."""
     known = _known(tracker)
     if known is not None:
         return known
@@ -271,7 +271,7 @@ def _start_member(*arguments: object) -> None:
 
 
 def _slot(made: Any, method: str) -> Any:
-    """What sets or deletes an attribute of a class, without what its metaclass does in Python."""
+    """Returns the slot that sets or deletes a class's attribute, without running Python code of its metaclass."""
     for base in type(made).__mro__:
         found = vars(base).get(method)
         if isinstance(found, types.WrapperDescriptorType):
@@ -283,14 +283,14 @@ def _fill(made: Any, state: Any) -> None:
     attributes, of_members = state
     registered = attributes.pop("_abc_impl", ())
     setter, deleter = _slot(made, "__setattr__"), _slot(made, "__delattr__")
-    # The layout, which the rest of the attributes says how to make, and which is made once.
+    # `_fields_` of ctypes sets the layout, once; it needs the other attributes to be set first.
     fields = attributes.pop(_ctyped.FIELDS, None) if _ctyped.is_of_ctypes(made) else None
     for name, value in attributes.items():
         setter(made, name, value)
     if fields is not None and _ctyped.FIELDS not in vars(made):
         setter(made, _ctyped.FIELDS, fields)
     if "__firstlineno__" in attributes:
-        # From Python 3.13 on it goes when `__module__` is set.
+        # From Python 3.13 on setting `__module__` deletes it.
         setter(made, "__firstlineno__", attributes["__firstlineno__"])
     for other in registered:
         abc.ABCMeta.register(made, other)
@@ -318,7 +318,7 @@ def _fill(made: Any, state: Any) -> None:
 
 
 def _forget_value(kind: Any, before: Any, now: Any) -> None:
-    """Replaces a member's value where the enumeration looks values up."""
+    """Replaces a member's value in the table in which the enumeration looks values up."""
     lists: list[list[Any]] = [
         getattr(kind, name, []) for name in ("_unhashable_values_", "_hashable_values_")
     ]

@@ -1,4 +1,4 @@
-"""Classes that `ctypes` makes, or that derive from its own: what their layout is made of, in place of the layout."""
+"""Classes made by `ctypes` or derived from its classes: they travel as the definition of their layout."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-#: What such a class's metaclass wants to know when it is made.
+#: Attributes that the metaclass needs when it makes such a class.
 _NEEDED = ("_type_", "_length_", "_flags_", "_restype_", "_argtypes_")
 _SWAPPED = ("__ctype_be__", "__ctype_le__")
 FIELDS = "_fields_"
@@ -18,14 +18,14 @@ def is_of_ctypes(kind: type) -> bool:
 
 
 def reduce_derived(kind: Any) -> Any:
-    """How a class that `ctypes` derives from another, as by ``c_int * 4``, is had; `None` for those of a program."""
+    """Returns how a worker derives a class as ``c_int * 4`` does; `None` for a class that the program defines."""
     if not is_of_ctypes(kind):
         return None
     import ctypes
 
     library: Any = ctypes
     if issubclass(kind, type):
-        # They are in no module, or not by their names.
+        # Such classes are in no module, or not under their names.
         found = next((base for base in _bases(library) if type(base) is kind), None)
         return None if found is None else (type, (found,))
     if kind.__bases__ == (ctypes.Array,) and _times(kind._type_, kind._length_) is kind:
@@ -49,7 +49,7 @@ def _bases(library: Any) -> tuple[Any, ...]:
 
 
 def is_metaclass(kind: type) -> bool:
-    """Whether it is what `ctypes` makes its classes by."""
+    """Whether a class is a metaclass of `ctypes`."""
     return "_ctypes" in sys.modules and kind.__module__ == "_ctypes"
 
 
@@ -58,7 +58,7 @@ def _times(kind: Any, length: int) -> Any:
 
 
 def prepare(kind: type, given: dict[str, Any], state: dict[str, Any]) -> None:
-    """Leaves out of a class's state what follows from the rest, and gives its metaclass what that needs at once."""
+    """Removes derived attributes from a class's state, and moves those that the metaclass needs at once to `given`."""
     for name in _SWAPPED:
         state.pop(name, None)
     for name, value in list(state.items()):

@@ -1,8 +1,8 @@
-"""Exceptions that pickle cannot make again: their classes want other arguments than `args`, or forbid assignments.
+"""Exceptions that pickle cannot restore: their classes need other arguments than `args`, or forbid assignments.
 
-Pickle makes an exception by calling its class with ``args``, and assigns its attributes. A class whose ``__init__``
-takes more, or whose instances are frozen, does not survive that. Such an exception is made here without running code of
-its class: by the interpreter's own class that it derives from, with the attributes that it had.
+Pickle restores an exception by calling its class with ``args`` and assigning its attributes. This fails for a class
+whose ``__init__`` needs other arguments, or whose instances are frozen. This module restores such an exception without
+running code of its class: it calls the built-in class that the exception derives from, and sets the attributes.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -20,12 +20,12 @@ _set: Any = BaseException.__setattr__
 
 
 def _maker(kind: type[BaseException]) -> Any:
-    """The interpreter's own class that an exception's class derives from."""
+    """Returns the built-in class that an exception's class derives from."""
     return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP)
 
 
 def is_ours(kind: Any) -> bool:
-    """Whether pickle would make exceptions of this class as it makes any: the class has no say in it."""
+    """Whether the class leaves pickling to `BaseException`, and does not define it itself."""
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         return False
     maker: Any = _maker(kind)
@@ -40,12 +40,12 @@ def is_ours(kind: Any) -> bool:
 
 
 def has_slots(kind: type[BaseException]) -> bool:
-    """Whether exceptions of this class have slots, which pickle leaves out."""
+    """Whether exceptions of this class have slots, which `BaseException` does not pickle."""
     return is_ours(kind) and bool(cast("Any", copyreg)._slotnames(kind))
 
 
 def needs_care(kind: type[BaseException]) -> bool:
-    """Whether the class has code that pickle's way of making it would run."""
+    """Whether pickle would run code of the class when it restores an exception."""
     maker: Any = _maker(kind)
     own: Any = kind
     return is_ours(kind) and (
@@ -57,7 +57,7 @@ def needs_care(kind: type[BaseException]) -> bool:
 
 
 def reduce(error: BaseException, part: Callable[[BaseException], object] | None = None) -> tuple[Any, ...]:
-    """How such an exception is made again; `part` says what stands for each exception of a group."""
+    """Returns how such an exception is restored; `part` maps each exception of a group to what is pickled for it."""
     kind: Any = type(error)
     made: tuple[Any, ...] = _maker(kind).__reduce__(error)
     arguments: tuple[Any, ...] = made[1]
@@ -82,7 +82,7 @@ def make(kind: Any, arguments: tuple[Any, ...], attributes: dict[str, Any]) -> B
 
 
 class Carrier:
-    """Becomes, where it is unpickled, this exception; made without running code of its class."""
+    """Unpickles as the exception that it carries, without running code of the exception's class."""
 
     def __init__(self, error: BaseException, part: Callable[[BaseException], object]) -> None:
         self.error = error
@@ -92,13 +92,13 @@ class Carrier:
         return reduce(self.error, self.part)
 
 
-# --- what did not unpickle ------------------------------------------------------------------------------------------
+# --- a second attempt at unpickling ---------------------------------------------------------------------------------
 
 _Unpickler: Any = cast("Any", pickle)._Unpickler
 
 
-class _Patient(_Unpickler):  # type: ignore[misc]
-    """Unpickles as pickle does; an exception that cannot be made that way is made without code of its class."""
+class _TolerantUnpickler(_Unpickler):  # type: ignore[misc]
+    """Unpickles as pickle does; if an exception's class fails, it makes the exception without code of the class."""
 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
@@ -128,22 +128,22 @@ class _Patient(_Unpickler):  # type: ignore[misc]
 
 
 def reopen(stream: Any, error: BaseException, buffers: Any = ()) -> Any:
-    """What did not unpickle, for this reason, unpickled with more patience for exceptions.
+    """Unpickles with the tolerant unpickler a stream that failed with `error`.
 
     Raises:
-        BaseException: the same error, if that is no help.
+        BaseException: the same error, if this fails too.
     """
     other = isinstance(error, (ImportError, MemoryError, RecursionError)) or not isinstance(error, Exception)
     if other or type(error).__module__.startswith("ropewalk."):
         raise error
     try:
-        return _Patient(io.BytesIO(stream), buffers=buffers).load()
+        return _TolerantUnpickler(io.BytesIO(stream), buffers=buffers).load()
     except Exception:
         raise error from None
 
 
 def loads(stream: Any, buffers: Any = ()) -> Any:
-    """As `pickle.loads`, for what may have exceptions in it that pickle cannot make again."""
+    """Unpickles as `pickle.loads` does, and restores exceptions that pickle cannot."""
     try:
         return pickle.loads(stream, buffers=buffers)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Functions, to bytes and back: by name if a worker can import them, else with everything that they refer to."""
+"""Encodes and decodes functions: by name if a worker can import them, else with everything that they refer to."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, NoReturn, TypeAlias, cast
 from ropewalk.pool.wire import _handed, _serialize, _watch
 
 PROTOCOL = 5
-#: Characters of a function's name that errors have.
+#: The longest name of a function in errors, in characters.
 _LONGEST_NAME = 200
-#: What the bytes of a function depend on, for the compiled part; empty if they are good for ever.
+#: The objects on which a function's bytes depend, for the compiled part; empty if the bytes never change.
 Watched: TypeAlias = "tuple[()] | tuple[list[_watch.FunctionEntry], list[object]]"
 
 
 def encode(function: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBuffer], bytes, Watched | None]:
-    """A function as bytes.
+    """Pickles a function.
 
     Returns:
-        The stream and the buffers beside it; what tells them from those of any other function; and on what they
-        depend, or `None` if that may change unseen, so that they must be made anew each time.
+        The stream and its out-of-band buffers; a digest that identifies them; and the objects on which they depend, or
+        `None` if those may change unnoticed, so that the function must be pickled at each submission.
 
     Raises:
-        EncodeError: if neither pickle nor cloudpickle takes it.
+        EncodeError: neither pickle nor cloudpickle can pickle it.
     """
     buffers: list[pickle.PickleBuffer] = []
     stream, watched = _encode(function, buffers)
@@ -34,13 +34,13 @@ def encode(function: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBuffe
 
 
 def name_of(function: object) -> str:
-    """What errors call a function."""
+    """Returns the name of a function for errors."""
     try:
         name = getattr(function, "__qualname__", None)
         module = getattr(function, "__module__", None)
-        # By its class, which leaves the type of `function` to the checkers as it is.
+        # Compared by class, so that type checkers do not narrow the type of `function`.
         if issubclass(type(function), functools.partial):
-            # Without what it is given, of which a `repr` may take long.
+            # Without its arguments, because their `repr` may take long.
             return f"functools.partial({name_of(cast('Any', function).func)}, ...)"
     except Exception:
         name = module = None
@@ -51,10 +51,10 @@ def name_of(function: object) -> str:
 
 
 def encode_whole(function: Callable[..., Any]) -> bytes:
-    """A function as bytes and nothing beside them.
+    """Pickles a function into one stream, without out-of-band buffers.
 
     Raises:
-        EncodeError: if neither pickle nor cloudpickle takes it.
+        EncodeError: neither pickle nor cloudpickle can pickle it.
     """
     return _encode(function, None)[0]
 
@@ -84,17 +84,17 @@ def _encode(
         cause = error.__cause__ or error
         raise _serialize.errors().EncodeError(
             f"cannot send {_serialize.describe(function)} to a worker process: {_serialize.sentence(cause)} "
-            f"Define it at the top of a module, and pass it as arguments what it works on."
+            f"Define it at the top of a module, and pass the objects that it works on as arguments."
         ) from cause
     return _located(stream, buffers), watched
 
 
-#: The path that zygotes and workers have been told, unless it has changed since.
+#: The `sys.path` that zygotes and workers have got, unless it has changed since.
 _PATH = list(sys.path)
 
 
 class _Located:
-    """A pickle that is opened under this process's `sys.path`."""
+    """A pickle that the worker opens with this process's `sys.path`."""
 
     def __init__(self, *parts: Any) -> None:
         self._parts = parts
@@ -104,10 +104,10 @@ class _Located:
 
 
 def _located(stream: bytes, buffers: list[pickle.PickleBuffer] | None) -> bytes:
-    """A function's pickle; with the path by which its module is found, if that may be news to a worker."""
+    """Returns a function's pickle, together with `sys.path` if that has changed since workers got it."""
     if sys.path == _PATH:
         return stream
-    # The buffers stay where they are, and in this order.
+    # The buffers stay out of band and in this order.
     return pickle.dumps(_Located(stream, buffers or []), PROTOCOL, buffer_callback=lambda _: None)
 
 
@@ -134,7 +134,7 @@ def _plain(function: object) -> bytes | None:
 def _digest(stream: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
     if not buffers and len(stream) <= 64:
         return stream
-    from hashlib import blake2b  # It brings OpenSSL, which workers do without.
+    from hashlib import blake2b  # It loads OpenSSL, which workers do not need.
 
     digest = blake2b(stream, digest_size=32)
     for buffer in buffers:
@@ -143,10 +143,10 @@ def _digest(stream: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
 
 
 def load(payload: bytes, described: bool) -> tuple[Callable[..., Any], Any]:
-    """The function of a FUNCTION record, and the state of the program's modules that it expects, or `None`.
+    """Returns the function of a FUNCTION record, and the state of the program's modules that it expects, or `None`.
 
     Raises:
-        FunctionLoadError: if its module does not import here, or it cannot be unpickled.
+        FunctionLoadError: the function's module does not import here, or the function cannot be unpickled.
     """
     try:
         from ropewalk.pool.wire import _taken
@@ -157,7 +157,7 @@ def load(payload: bytes, described: bool) -> tuple[Callable[..., Any], Any]:
 
 
 def raise_unloadable(error: BaseException) -> NoReturn:
-    """Raises what came of unpickling a function, by its right name."""
+    """Raises the `FunctionLoadError` for an error of unpickling a function."""
     cure = "Its module has to be importable in the workers; see the pool's preload and sys.path."
     if isinstance(error, AttributeError) and "'__main__'" in str(error):
         cure = (
@@ -170,7 +170,7 @@ def raise_unloadable(error: BaseException) -> NoReturn:
 
 
 def raise_load_error(error: BaseException | None) -> NoReturn:
-    """Raises what `load` raised, for each task of that function."""
+    """Raises the error of `load`, once for each task of that function."""
     if error is None:
         raise _serialize.errors().FunctionLoadError("a worker process received a task without its function")
     raise error

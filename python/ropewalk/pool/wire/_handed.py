@@ -1,9 +1,8 @@
-"""Objects of multiprocessing's in an initializer and its arguments: queues, locks, values, connections, sockets.
+"""Objects of multiprocessing in an initializer and its arguments: queues, locks, values, connections, sockets.
 
-`multiprocessing` gives them to a process that it starts, and to no other. A pool's worker is started by its zygote, so
-what such an object needs besides its pickle goes down with everything else that a worker is born with: its
-descriptors, and that of the resource tracker. `multiprocessing` takes what pickles here for a process that is being
-started.
+`multiprocessing` passes them only to processes that it starts, and a pool's workers are started by its zygote. So the
+pool sends the descriptors of such objects, and that of the resource tracker, to each worker when it is forked. While
+the initializer is pickled, `Handing` takes the role of the process that `multiprocessing` would be starting.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 _PROTOCOL = 5
-#: Descriptors that a worker can be sent with one message (`MOST_FDS`), less those that the pool has for itself.
+#: Descriptors that one message to a worker can carry (`MOST_FDS`), less those that the pool needs itself.
 _MOST = 220 - 8
 
-#: What `multiprocessing` pickles in its own way and everybody can: by plain pickle no process of ours is needed.
+#: Types that `multiprocessing` registers with its own pickler and that plain pickle can pickle too.
 _PLAIN: tuple[Any, ...] = (
     functools.partial,
     types.MethodType,
@@ -40,13 +39,13 @@ _local = threading.local()
 
 
 def current() -> Handing | None:
-    """What is being made ready for workers in this thread, if it may hold objects of multiprocessing's."""
+    """Returns the `Handing` under which this thread is pickling an initializer, or None."""
     found: Handing | None = getattr(_local, "handing", None)
     return found
 
 
 class OfForkError(Exception):
-    """A semaphore without a name: no process but a forked child can have it."""
+    """A semaphore has no name, so only a forked child of this process can have it."""
 
 
 def _all_of(module: str, *names: str) -> tuple[type, ...]:
@@ -55,14 +54,14 @@ def _all_of(module: str, *names: str) -> tuple[type, ...]:
 
 
 class Handing:
-    """Collects what workers need, while their initializer and its arguments are pickled."""
+    """Collects the descriptors that workers need, while their initializer and its arguments are pickled."""
 
     def __init__(self) -> None:
-        """Finds out what of multiprocessing is there: what is not loaded has made no objects."""
+        """Finds the modules of multiprocessing that are loaded; the others have made no objects."""
         #: Duplicates, in the order in which the pickle refers to them.
         self.descriptors: list[int] = []
-        #: What the workers have only for as long as it is here: names are taken away, and memory is used again, when
-        #: the object to which they belong goes.
+        #: Objects that must stay alive for as long as the pool may start workers: when they are finalized, their
+        #: names are unlinked and their memory is reused.
         self.kept: list[object] = []
         reduction = sys.modules.get("multiprocessing.reduction")
         reducers: dict[type, Callable[[Any], Any]] = {}
@@ -90,15 +89,15 @@ class Handing:
             _local.handing = self._outer
             sys.modules["multiprocessing.context"].set_spawning_popen(self._popen)
 
-    # What multiprocessing asks of a process that is being started.
+    # Methods that multiprocessing calls on a process that is being started.
 
     @staticmethod
     def DupFd(at: int) -> Descriptor:  # noqa: N802
-        """What stands in the pickle for a descriptor."""
+        """Returns the object that is pickled for a descriptor."""
         return Descriptor(at)
 
     def duplicate_for_child(self, fd: int) -> int:
-        """Has a descriptor handed down; returns its place among them."""
+        """Duplicates a descriptor for the workers, and returns its index among them."""
         try:
             self.descriptors.append(os.dup(fd))
         except OSError as error:
@@ -108,13 +107,13 @@ class Handing:
     # Pickling.
 
     def dumps(self, value: object) -> bytes:
-        """Plain pickle, as multiprocessing does it."""
+        """Pickles with plain pickle and the reducers of multiprocessing."""
         with io.BytesIO() as out:
             _Pickler(out, self).dump(value)
             return out.getvalue()
 
     def reduce(self, value: Any) -> Any:
-        """How an object of multiprocessing's is pickled; `NotImplemented` for any other."""
+        """Returns how an object of multiprocessing is pickled; `NotImplemented` for any other."""
         kind = cast("type[object]", type(value))
         if kind.__module__.startswith("multiprocessing."):
             self._met.append(value)
@@ -128,7 +127,7 @@ class Handing:
     def refusal(
         self, initargs: Sequence[object], error: BaseException, encode: Callable[[object], object]
     ) -> BaseException:
-        """The error to raise for one that came up while the initializer and its arguments were pickled."""
+        """Returns the error to raise for one that pickling the initializer and its arguments raised."""
         if not _is_of_fork(error):
             return error
         # The outermost object comes first.
@@ -137,37 +136,37 @@ class Handing:
         where = "the initializer" if at is None else f"initargs[{at}]"
         return EncodeError(
             f"{where} has a multiprocessing.{name} of the fork context, which only forked children of this process can "
-            f'have. Make it with multiprocessing.get_context("spawn").{name}(...), and workers of a pool can have it.'
+            f'use. Make it with multiprocessing.get_context("spawn").{name}(...), which a pool\'s workers can use.'
         )
 
     def check(self, threads: int) -> None:
-        """Refuses more descriptors than one worker can be sent.
+        """Checks that one worker can be sent all the descriptors.
 
         Raises:
-            EncodeError: naming the limit.
+            EncodeError: they are too many; the message names the limit.
         """
         room = max(_MOST - threads, 0)
         if len(self.descriptors) > room:
             raise EncodeError(
                 f"initargs has {len(self.descriptors)} file descriptors of connections, queues, values and sockets; a "
-                f"worker with {threads} thread{'' if threads == 1 else 's'} can be given {room}. Share fewer of them: "
+                f"worker with {threads} thread{'' if threads == 1 else 's'} can get {room}. Share fewer of them: "
                 f"one queue for all, or one multiprocessing.Array for many values."
             )
 
     def tracker(self) -> int | None:
-        """The place of the resource tracker's descriptor, if this process has one."""
+        """Returns the index of the resource tracker's descriptor, if this process has a tracker."""
         module: Any = sys.modules.get("multiprocessing.resource_tracker")
         fd = None if module is None else module._resource_tracker._fd
         if fd is None:
             return None
         try:
             self.descriptors.append(os.dup(fd))
-        except OSError:  # It has just ended.
+        except OSError:  # The tracker has just ended.
             return None
         return len(self.descriptors) - 1
 
     def close(self) -> None:
-        """Closes the duplicates; the pool has its own."""
+        """Closes the duplicates, once the pool has its own."""
         while self.descriptors:
             os.close(self.descriptors.pop())
 
@@ -201,7 +200,7 @@ def _is_refused(value: object, encode: Callable[[object], object]) -> bool:
 
 
 def _factory(value: object) -> str:
-    """By what a context of multiprocessing makes such an object."""
+    """Returns the name of the method of a multiprocessing context that makes such an object."""
     name = type(value).__name__
     if name.startswith("Synchronized"):
         return "Value" if name == "Synchronized" else "Array"
@@ -214,13 +213,17 @@ _here: list[int | None] = []
 
 
 class Descriptor:
-    """Becomes, where it is unpickled, the descriptor in this place among those that were handed down."""
+    """Stands in the pickle for the descriptor with this index among those that the worker gets."""
 
     def __init__(self, at: int) -> None:
         self._at = at
 
     def detach(self) -> int:
-        """The descriptor, which is the caller's from here on."""
+        """Returns the descriptor, which the caller then owns.
+
+        Raises:
+            ValueError: it was taken before.
+        """
         fd, _here[self._at] = _here[self._at], None
         if fd is None:
             raise ValueError("an inherited descriptor was taken already")
@@ -228,7 +231,7 @@ class Descriptor:
 
 
 def take(descriptors: Sequence[int], tracker: int | None) -> None:
-    """Puts what was handed down where `Descriptor` finds it, and the resource tracker's where multiprocessing does."""
+    """Stores the worker's descriptors for `Descriptor`, and that of the resource tracker in multiprocessing."""
     _here[:] = descriptors
     if tracker is None:
         when_imported("multiprocessing.shared_memory", _leave_to_owner)
@@ -245,8 +248,8 @@ def take(descriptors: Sequence[int], tracker: int | None) -> None:
 def _leave_to_owner(module: Any) -> None:
     """Keeps this process's own resource tracker from unlinking memory that another process has made.
 
-    The program had no tracker yet when it made the pool, so this process has one to itself, which unlinks all that it
-    knows of when the process ends.
+    The program had no tracker when it made the pool, so this process starts its own. That one unlinks all memory that
+    it knows when the process ends.
     """
     from multiprocessing import resource_tracker
 
@@ -273,7 +276,7 @@ def _leave_to_owner(module: Any) -> None:
 
 
 def close_rest() -> None:
-    """Closes what no object has taken."""
+    """Closes the descriptors that no object has taken."""
     for fd in _here:
         if fd is not None:
             os.close(fd)

@@ -1,14 +1,14 @@
-"""Log records of worker processes, on their way to the parent's logging.
+"""Forwards log records of worker processes to the parent's logging.
 
-A worker sends each record as one message of a Unix socket that all workers of the process share; the kernel keeps it,
-so the record of a worker that dies right after is not lost. One thread of the parent takes the messages and hands them
-to its own loggers. The worker never waits long for a parent that does not take them: it drops records then, counts
-them, and says how many with the next one that gets through.
+A worker sends each record as one message over a Unix socket that all workers of the parent share. The kernel stores the
+message, so a record is not lost if the worker dies after sending it. One thread of the parent receives the messages and
+passes them to the parent's loggers. If the parent does not receive, a worker waits at most a second; then it drops
+records, counts them, and reports the number with the next record that it can send.
 """
 
 from __future__ import annotations
 
-# Without what `socket` adds, for workers have no use for that, and it takes time to load.
+# `_socket` and not `socket`, which takes longer to load and adds nothing that workers need.
 import _socket as socket
 import atexit
 import contextlib
@@ -24,17 +24,17 @@ from typing import Any, cast
 
 from ropewalk._errors import is_of_shutdown, of_system, of_thread
 
-#: Bytes of a record's text, and of its traceback.
+#: The longest text of a record, and the longest traceback.
 _LONGEST = 32 * 1024
-#: Characters of each text of a record that is too long as a whole.
+#: Characters to which each text is cut if the whole record is too long for a message.
 _SHORT = 4096
-#: Containers within one another that the parent reads.
+#: How deeply nested containers may be for the parent to read them.
 _DEEPEST = 100
-#: Seconds that a worker waits for room, once.
+#: Seconds for which a worker waits for room; it waits once, and then drops records.
 _PATIENCE = 1.0
-#: Bytes of a message.
+#: The longest message in bytes.
 _MESSAGE = 256 * 1024
-#: Seconds that the parent waits for records that are still on their way.
+#: Seconds for which the parent waits for records that are still in the socket.
 _DRAIN = 5.0
 
 _CARRIED = (
@@ -45,7 +45,7 @@ _KNOWN = {*_CARRIED, "msg", "args", "message", "asctime", "exc_info", "exc_text"
 
 
 def levels() -> dict[str, Any]:
-    """How verbose this process's logging is: what a worker needs to send what would be shown, and no more."""
+    """Returns the levels of this process's loggers, so that workers send only records that it would handle."""
     named = {
         name: logger.level
         for name, logger in list(logging.root.manager.loggerDict.items())
@@ -58,14 +58,14 @@ def levels() -> dict[str, Any]:
 
 
 class Forwarder(logging.Handler):
-    """Sends records to the parent; takes the place of `logging.lastResort`.
+    """Sends records to the parent; it replaces `logging.lastResort`.
 
-    So it gets exactly the records for which the program has configured no handler in the worker: an initializer or a
-    task that calls `logging.basicConfig` finds logging as it expects it, and takes over.
+    So it gets exactly the records for which the worker has no handler. An initializer or a task that calls
+    `logging.basicConfig` finds logging unconfigured, and handles the records itself from then on.
     """
 
     def __init__(self) -> None:
-        """It sends nothing before `attach`."""
+        """Makes a handler that sends nothing before `attach`."""
         super().__init__(logging.NOTSET)
         self._fd = -1
         self._worker = ""
@@ -73,7 +73,7 @@ class Forwarder(logging.Handler):
         self._formatter = logging.Formatter()
 
     def attach(self, fd: int, worker: str) -> None:
-        """`fd` is the sending end of the socket, which does not block, and `worker` the name that records carry."""
+        """Connects the handler to `fd`, the socket's non-blocking sending end; records carry the name `worker`."""
         self._fd = fd
         self._worker = worker
 
@@ -85,7 +85,7 @@ class Forwarder(logging.Handler):
             self.handleError(record)
 
     def complain(self, texts: list[str]) -> None:
-        """Sends what the zygote has to say of the modules that it could not import."""
+        """Sends the zygote's complaints about modules of `preload`."""
         self._send({"complaints": texts})
 
     def _described(self, record: logging.LogRecord) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Forwarder(logging.Handler):
             try:
                 trace = self._formatter.formatException(record.exc_info)
             except Exception as error:
-                trace = f"{_shown(record.exc_info[1])} (its traceback cannot be had: {_shown(error)})"
+                trace = f"{_shown(record.exc_info[1])} (its traceback cannot be formatted: {_shown(error)})"
         carried = {name: getattr(record, name, None) for name in _CARRIED}
         extra = {name: value for name, value in vars(record).items() if name not in _KNOWN}
         carried["msg"] = text[:_LONGEST]
@@ -114,7 +114,7 @@ class Forwarder(logging.Handler):
             message["dropped"] = self._dropped
             message["worker"] = self._worker
         data = _encoded(message)
-        if len(data) > _MESSAGE:  # What a record carries beyond the usual has no limit, and escapes are long.
+        if len(data) > _MESSAGE:  # An `extra` has no limit, and JSON escapes are long.
             message.pop("extra", None)
             data = _encoded(message)
         if len(data) > _MESSAGE:
@@ -145,14 +145,14 @@ class Forwarder(logging.Handler):
             except OSError:  # The parent is gone.
                 return False
 
-    def last_word(self) -> None:
-        """Says at the worker's end what was dropped."""
+    def report_dropped(self) -> None:
+        """Reports at the worker's exit how many records were dropped."""
         if self._dropped:
             self._send({})
 
 
 def _encoded(message: dict[str, Any]) -> bytes:
-    """A message as bytes, with the text of what is no JSON."""
+    """Encodes a message as JSON; a value that JSON cannot express becomes its text."""
     with contextlib.suppress(Exception):
         text = json.dumps(message, default=_shown)
         if text.count("[") + text.count("{") <= _DEEPEST:
@@ -164,7 +164,7 @@ def _encoded(message: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What the parent can read: the value, or its text if it has other keys than text, or itself in it, or is deep."""
+    """Returns the value, or its text if it has keys that are no strings, contains itself, or is nested too deeply."""
     if value is None or isinstance(value, (str, float)):
         return value
     try:
@@ -181,7 +181,7 @@ def _plain(value: Any) -> Any:
 
 
 def _shown(value: object, show: Callable[[object], str] = str) -> str:
-    """The text of a value, or the name of its class."""
+    """Returns the text of a value, or the name of its class if that fails."""
     try:
         return show(value)[:_LONGEST]
     except Exception:
@@ -189,13 +189,13 @@ def _shown(value: object, show: Callable[[object], str] = str) -> str:
 
 
 class Following:
-    """Makes a process's logging go to the parent, as far as nobody has configured it there.
+    """Forwards a process's log records to the parent where the process has no handler for them.
 
-    A zygote does this for its workers, and anew when they are those of another pool: so it can be undone.
+    A zygote sets this up for its workers. It can be undone, because the next workers may be those of another pool.
     """
 
     def __init__(self) -> None:
-        """Nothing is changed before `follow`."""
+        """Changes nothing before `follow`."""
         self.forwarder: Forwarder | None = None
         self._levels: list[tuple[logging.Logger, int]] = []
         self._disable = logging.root.manager.disable
@@ -203,7 +203,7 @@ class Following:
         self._handle = logging.NullHandler.handle
 
     def follow(self, wanted: dict[str, Any]) -> None:
-        """Takes over these levels, in place of those that it took over before."""
+        """Sets these levels, in place of those of an earlier call."""
         self._undo_levels()
         if self.forwarder is None:
             self.forwarder = Forwarder()
@@ -211,7 +211,7 @@ class Following:
         if logging.lastResort is not forwarder:
             logging.lastResort = forwarder
             _follow_null_handlers(forwarder)
-            atexit.register(forwarder.last_word)
+            atexit.register(forwarder.report_dropped)
         if logging.root.level == logging.WARNING and not logging.root.handlers:
             self._set_level(logging.root, wanted["root"])
         if logging.root.manager.disable != wanted["disable"]:
@@ -222,12 +222,12 @@ class Following:
                 self._set_level(logger, level)
 
     def stop(self) -> None:
-        """Leaves logging as it was before the first `follow`."""
+        """Restores logging as it was before the first `follow`."""
         self._undo_levels()
         if self.forwarder is not None and logging.lastResort is self.forwarder:
             logging.lastResort = self._last_resort
             logging.NullHandler.handle = self._handle  # type: ignore[method-assign]
-            atexit.unregister(self.forwarder.last_word)
+            atexit.unregister(self.forwarder.report_dropped)
 
     def _set_level(self, logger: logging.Logger, level: int) -> None:
         if logger.level != level:
@@ -243,7 +243,7 @@ class Following:
 
 
 def _follow_null_handlers(forwarder: Forwarder) -> None:
-    """Libraries have a `NullHandler`, which counts as a handler and would keep their records from `lastResort`."""
+    """Makes `NullHandler`s forward records: a library's counts as a handler and would bypass `lastResort`."""
 
     def handle(_: logging.NullHandler, record: logging.LogRecord) -> bool:
         if not hasattr(record, "_ropewalk_sent") and not _has_handler(record.name):
@@ -268,24 +268,24 @@ def _has_handler(name: str) -> bool:
 
 
 def _object(given: Any) -> dict[str, Any]:
-    """What a worker sent as an object; an empty one for anything else."""
+    """Returns the dictionary that a worker sent; an empty one for any other value."""
     return cast("dict[str, Any]", given) if isinstance(given, dict) else {}
 
 
 class Collector:
-    """The receiving end, with its thread."""
+    """The receiving end of the socket, and the thread that reads it."""
 
     def __init__(self) -> None:
         """Opens the socket and starts the thread.
 
         Raises:
-            OutOfDescriptors: if the process has no descriptor left for the socket.
-            OutOfProcesses: if the system has no thread left.
+            OutOfDescriptors: the process has no descriptor left for the socket.
+            OutOfProcesses: the system has no thread left.
         """
         try:
             self._socket, self._sender = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError as error:
-            raise of_system("could not open the socket for what workers log", error) from error
+            raise of_system("could not open the socket for the workers' log records", error) from error
         self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         self._sender.setblocking(False)
         self._marks: dict[int, threading.Event] = {}
@@ -303,11 +303,11 @@ class Collector:
 
     @property
     def fd(self) -> int:
-        """The end that workers get."""
+        """The sending end, for the workers."""
         return self._sender.fileno()
 
     def drain(self) -> None:
-        """Returns when what was sent before has been handed to the loggers, or after some seconds."""
+        """Waits until the loggers have got the records sent so far, but no longer than some seconds."""
         if threading.current_thread() is self._thread or not self._thread.is_alive():
             return
         mark = threading.Event()
@@ -332,7 +332,7 @@ class Collector:
             except OSError:
                 return
             if not data:
-                # A worker may have sent nothing, which looks like the end. This process's own sender is never closed.
+                # An empty message looks like the end; this process keeps a sender open, so there is no end.
                 poll = select.poll()
                 poll.register(self._socket, select.POLLRDHUP)
                 if poll.poll(0):
@@ -341,7 +341,7 @@ class Collector:
             try:
                 self._take(data)
             except Exception as error:
-                # A handler of the program's, or a worker that sends nonsense. The next record may be fine.
+                # A handler of the program failed, or a worker sent a malformed message. The next record may be fine.
                 if logging.raiseExceptions and sys.stderr is not None:
                     sys.excepthook(type(error), error, error.__traceback__)
 
@@ -359,7 +359,9 @@ class Collector:
         if isinstance(dropped, int) and dropped > 0:
             worker = message.get("worker")
             own.warning(
-                "%d log records of %s were dropped: this process did not take them in time", dropped, worker
+                "%d log records of %s were dropped: this process did not receive them in time",
+                dropped,
+                worker,
             )
         complaints = message.get("complaints")
         if isinstance(complaints, list):
@@ -381,7 +383,7 @@ _making = threading.Lock()
 
 
 def collector() -> Collector:
-    """The process's collector, started at the first call."""
+    """Returns the process's collector, which the first call starts."""
     global _the_collector
     with _making:
         if _the_collector is None:
@@ -390,13 +392,13 @@ def collector() -> Collector:
 
 
 def drain() -> None:
-    """Waits for the records of workers that have ended; nothing to do where there was no worker."""
+    """Waits for the records of workers that have ended; does nothing if there was no worker."""
     if _the_collector is not None:
         _the_collector.drain()
 
 
 def _forked() -> None:
-    # The thread is the parent's, and so are the records.
+    # The thread and the records belong to the parent.
     global _the_collector, _making
     _the_collector = None
     _making = threading.Lock()

@@ -1,4 +1,4 @@
-"""Objects that no pickle takes and that a worker can have one of its own of: locks, caches, context variables."""
+"""Objects that cannot be pickled and of which a worker makes its own: locks, caches, context variables."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnnecessaryComparison=false
 
@@ -16,13 +16,13 @@ from typing import Any, cast
 _LOCK: type = type(threading.Lock())
 _RLOCK: type = type(threading.RLock())
 _CACHED: type = type(functools.lru_cache(lambda: None))
-# What a single-dispatch method is when it is looked up; before Python 3.14 it is a function, of this name.
+# The class of a bound single-dispatch method; before Python 3.14 it is a function of this name.
 _BOUND_GENERIC_CODE = "singledispatchmethod.__get__.<locals>._method"
 _BOUND_GENERIC: Any = getattr(functools, "_singledispatchmethod_get", None)
 
 
 def reduce_definition(value: Any) -> Any:
-    """How a function with a cache, or a generic one, is made in a worker; `None` for anything else."""
+    """Returns how a worker makes a cached or single-dispatch function; `None` for any other value."""
     if type(value) is _CACHED:
         cached: Any = value
         settings = dict(cached.cache_parameters())
@@ -47,12 +47,12 @@ def reduce_definition(value: Any) -> Any:
 
 
 def reduce_state(value: Any) -> Any:
-    """How a lock and the like, that a module's global refers to, is made in a worker; `None` for anything else.
+    """Returns how a worker makes a lock or a similar object of a module's global; `None` for any other value.
 
-    It begins afresh: a lock is not held there, whoever holds it here.
+    The worker's object is a new one: its lock is not held, even if this process holds the original.
 
     Raises:
-        TypeError: for a file that is open.
+        TypeError: the object is an open file.
     """
     kind: Any = type(value)
     make = _STATES.get(kind)
@@ -64,7 +64,7 @@ def reduce_state(value: Any) -> Any:
 
 
 def unsendable() -> tuple[type, ...]:
-    """Classes whose objects stay in their process, though a pickler would take them, or with no word on the cure."""
+    """Returns the classes whose objects must not be pickled, though a pickler would, or would not name a remedy."""
     found: list[type] = [io.TextIOWrapper]
     for module, name in (("socket", "socket"), ("multiprocessing.connection", "_ConnectionBase")):
         kind = getattr(sys.modules.get(module), name, None)
@@ -74,13 +74,13 @@ def unsendable() -> tuple[type, ...]:
 
 
 def refuse(value: Any) -> None:
-    """Raises for an object of a class that is `unsendable`.
+    """Raises for an object of a class in `unsendable`.
 
-    A connection pickles as the number of its descriptor, which is another one in another process, and cloudpickle makes
-    a file of the text in one.
+    Pickle sends a connection as the number of its descriptor, which means something else in another process.
+    cloudpickle sends a file as a copy of its text.
 
     Raises:
-        TypeError: unless it is a standard stream, which each process has.
+        TypeError: the object is not a standard stream, which each process has.
     """
     if value in (sys.stdin, sys.stdout, sys.stderr):
         return
@@ -88,14 +88,14 @@ def refuse(value: Any) -> None:
     cure = (
         "Give its name, and open it in the task."
         if isinstance(value, io.TextIOBase)
-        else "Its descriptor belongs to this process: hand it down with Pool(initializer=..., initargs=...)."
+        else "Its descriptor belongs to this process: pass it with Pool(initializer=..., initargs=...)."
     )
     raise TypeError(f"cannot pickle '{kind.__module__}.{kind.__qualname__}' object. {cure}")
 
 
 def _context_variable(value: contextvars.ContextVar[Any]) -> Any:
     try:
-        # In a context without values it is the default that is found.
+        # In an empty context `get` returns the default.
         return _make_variable, (value.name, contextvars.Context().run(value.get))
     except LookupError:
         return contextvars.ContextVar, (value.name,)

@@ -1,8 +1,8 @@
-"""Arguments, results and exceptions, to bytes and back: the ways that the compiled fast path leaves aside.
+"""Encodes and decodes arguments, results and exceptions where the compiled fast path cannot.
 
-Both sides use it: the parent encodes calls and decodes answers, a worker does the reverse. Plain pickle goes first.
-cloudpickle takes what pickle refuses. What the parent sends of its own modules, of ``__main__`` for instance, goes by
-`_spaces`; a worker sends it back by name, as pickle does.
+Both sides use it: the parent encodes calls and decodes answers, a worker does the reverse. Plain pickle is tried first,
+then cloudpickle. The parent sends definitions of modules that workers cannot import, ``__main__`` for instance, by
+`_spaces`; a worker sends them back by name, as pickle does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ropewalk.pool.wire import _exceptions, _handed
 
 PROTOCOL = 5
 _MAIN = b"__main__"
-#: Connections are of this module, whose pickles are refused; what only mentions it is looked at more closely.
+#: A pickle that names this module may contain a connection, which must be refused; such a pickle is examined further.
 _CONNECTION = b"multiprocessing.connection"
-#: Characters of an exception that stand in for it.
+#: The longest text of an exception in its stand-in, in characters.
 _LONGEST_TEXT = 4096
 
 
@@ -32,7 +32,7 @@ def errors() -> Any:
 def keeper(
     buffers: list[pickle.PickleBuffer] | None,
 ) -> Callable[[pickle.PickleBuffer], object] | None:
-    """The pickler's ``buffer_callback``: it leaves what is too small or too much in the stream, as the compiled one."""
+    """Makes a pickler's ``buffer_callback`` that, like the compiled one, keeps small and surplus buffers in band."""
     if buffers is None:
         return None
 
@@ -48,7 +48,7 @@ def keeper(
 
 
 def describe(value: object) -> str:
-    import reprlib  # It does not write out the million elements of a list.
+    import reprlib  # It abbreviates a list of a million elements.
 
     try:
         text = reprlib.repr(value)
@@ -58,24 +58,24 @@ def describe(value: object) -> str:
 
 
 def sentence(error: BaseException) -> str:
-    """An error's class and text and its notes, each with a full stop at the end."""
+    """Returns an error's class and text and its notes as sentences."""
     texts = [f"{type(error).__name__}: {error}", *dict.fromkeys(map(str, getattr(error, "__notes__", ())))]
     return " ".join(text if text.endswith((".", "!", "?")) else f"{text}." for text in texts)
 
 
-# --- what failed ---------------------------------------------------------------------------------------------------
+# --- descriptions of calls -----------------------------------------------------------------------------------------
 
 _SHORT = 200
 
 
 def describe_call(function: str | None, arguments: bytes | None, batch: bool) -> str:
-    """What a task called, in a few words: its function's name, and the pickle of its arguments unless it is long."""
+    """Describes a task's call briefly, from the function's name and, if it was kept, the pickle of the arguments."""
     name = function or "a function"
     if arguments is None:
         return f"{name}(...)"
     try:
         given: Any = _PlainValues(io.BytesIO(arguments)).load() if arguments else None
-    except Exception:  # Some value is none of the plain ones.
+    except Exception:  # An argument is not plain data.
         return f"{name}(...)"
     if batch:
         return f"{name} on one of {len(given)} inputs, the first of which is {shortened(given[0])}"
@@ -87,10 +87,10 @@ def describe_call(function: str | None, arguments: bytes | None, batch: bool) ->
 
 
 class _PlainValues(pickle.Unpickler):
-    """Reads numbers, texts and their containers, and runs nothing: it may be an argument's unpickling that crashed."""
+    """Unpickles numbers, texts and their containers, and runs no code: unpickling may be what crashed the worker."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Refuses every class and function, but for the items of a list that were pickled each on its own."""
+        """Refuses every class and function except `open_apart`."""
         if (module, name) == (__name__, open_apart.__name__):
             return _plain_values
         raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
@@ -103,7 +103,7 @@ def _plain_values(stream: bytes, *buffers: object) -> Any:
 
 
 def shortened(value: Any) -> str:
-    """What `repr` makes of it, cut off where it is long."""
+    """Returns the `repr` of a value, cut off if it is long."""
     try:
         text = repr(value)
     except Exception:
@@ -115,10 +115,10 @@ def shortened(value: Any) -> str:
 
 
 def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
-    """An object as bytes; its large buffers are appended to `buffers`, if it is a list.
+    """Pickles an object; appends its large buffers to `buffers`, if that is a list.
 
     Raises:
-        EncodeError: if neither pickle nor cloudpickle takes it.
+        EncodeError: neither pickle nor cloudpickle can pickle it.
     """
     handing = _handed.current()
     try:
@@ -137,10 +137,10 @@ def encode_object(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
 
 
 def encode_carefully(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
-    """As `encode_object`, for what plain pickle does not take, or not in the right way: the compiled part has tried.
+    """Pickles, as `encode_object` does, an object that the compiled part could not pickle, or not correctly.
 
     Raises:
-        EncodeError: if cloudpickle does not take it either.
+        EncodeError: cloudpickle cannot pickle it either.
     """
     if _handed.current() is not None:
         return encode_object(value, buffers)
@@ -148,16 +148,16 @@ def encode_carefully(value: object, buffers: list[pickle.PickleBuffer] | None) -
 
 
 def encode_apart(items: list[Any], buffers: list[pickle.PickleBuffer]) -> bytes:
-    """A list whose items are pickled each on its own: where they arrive, no two of them share an object.
+    """Pickles a list, each item separately, so that no two items share an object in the worker.
 
     Raises:
-        EncodeError: if neither pickle nor cloudpickle takes one of them.
+        EncodeError: neither pickle nor cloudpickle can pickle one of them.
     """
     return _slowly(items, buffers, "encode_apart")
 
 
 def open_apart(stream: bytes, *buffers: Any) -> Any:
-    """One item of such a list: what the list's pickle calls."""
+    """Unpickles one item of such a list; the list's pickle calls this."""
     return _exceptions.loads(stream, buffers)
 
 
@@ -179,10 +179,10 @@ def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) 
 
 
 def encode_answer(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
-    """Worker: as `encode_object`, for the parent, which has its own modules.
+    """Worker: pickles an object for the parent, by name where the parent has the definition.
 
     Raises:
-        EncodeError: if neither pickle nor cloudpickle takes it.
+        EncodeError: neither pickle nor cloudpickle can pickle it.
     """
     try:
         stream = pickle.dumps(value, PROTOCOL, buffer_callback=keeper(buffers))
@@ -196,7 +196,7 @@ def encode_answer(value: object, buffers: list[pickle.PickleBuffer] | None) -> b
 
 
 def _culprit(value: object, how: str) -> str:
-    """What of a call, or of anything else, it is that cannot be pickled."""
+    """Describes the part of a call, or of another value, that cannot be pickled."""
     from ropewalk.pool.wire import _spaces
 
     whole = describe(value)
@@ -214,10 +214,10 @@ def _culprit(value: object, how: str) -> str:
 
 
 def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
-    """As `encode_answer`, for a result.
+    """Worker: pickles a result as `encode_answer` does.
 
     Raises:
-        ResultEncodeError: if neither pickle nor cloudpickle takes it.
+        ResultEncodeError: neither pickle nor cloudpickle can pickle it.
     """
     try:
         return encode_answer(value, buffers)
@@ -241,12 +241,12 @@ def open_payload(payload: bytes, described: bool, *, writable: bool, result: boo
 
 
 def decode_arguments(payload: bytes, writable: bool) -> Any:
-    """Worker: arguments whose buffers lie outside the stream; arrays over them are read-only if not `writable`."""
+    """Worker: unpickles arguments with out-of-band buffers; arrays over these are read-only if not `writable`."""
     return open_payload(payload, True, writable=writable, result=False)
 
 
 def decode_described(payload: bytes) -> Any:
-    """Parent: a result whose buffers lie outside the stream; arrays over them are the caller's own, and writable."""
+    """Parent: unpickles a result with out-of-band buffers; arrays over these are writable."""
     try:
         return open_payload(payload, True, writable=True, result=True)
     except (MemoryError, KeyboardInterrupt):
@@ -256,19 +256,19 @@ def decode_described(payload: bytes) -> Any:
 
 
 def reopen(payload: bytes, error: BaseException) -> Any:
-    """What did not unpickle, tried again: it may have an exception in it that pickle cannot make again.
+    """Unpickles again a payload that failed with `error`, in case it contains an exception that pickle cannot restore.
 
     Raises:
-        BaseException: the same error, if it is another matter.
+        BaseException: the same error, if the payload has another fault.
     """
     return _exceptions.reopen(payload, error)
 
 
 def reopen_result(payload: bytes, error: BaseException) -> Any:
-    """Parent: the same for a result.
+    """Parent: does the same for a result.
 
     Raises:
-        DecodeError: if it is another matter.
+        DecodeError: the payload has another fault.
     """
     try:
         return _exceptions.reopen(payload, error)
@@ -279,7 +279,7 @@ def reopen_result(payload: bytes, error: BaseException) -> Any:
 
 
 def undecodable(what: str, error: BaseException) -> BaseException:
-    """The error for something that did not unpickle."""
+    """Makes the error for a value that could not be unpickled."""
     made: BaseException = errors().DecodeError(
         f"the {what} arrived and could not be unpickled: {sentence(error)} The classes in it have to be "
         f"importable on both sides, and their __reduce__ or __setstate__ has to work."
@@ -289,24 +289,24 @@ def undecodable(what: str, error: BaseException) -> BaseException:
 
 
 def undecodable_arguments(error: BaseException) -> BaseException:
-    """Worker: the error of a task whose arguments did not unpickle."""
+    """Worker: makes the error of a task whose arguments could not be unpickled."""
     limit: type[BaseException] = errors().LimitReached
     if isinstance(error, limit):
-        return error  # It says what to do; the arguments are sound.
+        return error  # It names its own remedy, and the arguments are sound.
     return undecodable("arguments", error)
 
 
-#: How NumPy, Cython, pandas and Python say that something cannot be written to.
+#: Phrases in the errors of NumPy, Cython, pandas and Python for a write to read-only memory.
 _READ_ONLY = ("read-only", "readonly", "not writable", "not writeable", "WRITEABLE flag")
 
 
 def note_read_only(error: BaseException) -> None:
-    """Worker: adds the cure to an error that comes of writing to a read-only argument."""
+    """Worker: adds a note with the remedy to an error about writing to a read-only argument."""
     text = _text(error)
     if isinstance(error, (ValueError, TypeError, BufferError)) and any(word in text for word in _READ_ONLY):
         error.add_note(
-            "The arrays that a task is given are read-only, for other tasks may be looking at the same memory. Copy "
-            "what the task writes to, or give it copies of its own with pool.options(writable=True)."
+            "Array arguments of a task are read-only, because other tasks may read the same memory. Copy the array "
+            "that the task writes to, or give the task private copies with pool.options(writable=True)."
         )
 
 
@@ -314,18 +314,18 @@ def note_read_only(error: BaseException) -> None:
 
 
 _CAUSE: Any = vars(BaseException)["__cause__"]
-#: The attributes of exceptions as the interpreter sets them: a class may forbid assignments, as frozen dataclasses do.
+#: The built-in setters of exception attributes: a class may forbid assignments, as frozen dataclasses do.
 _TRACEBACK: Any = vars(BaseException)["__traceback__"]
 
 
 def portable_error(error: BaseException) -> tuple[BaseException | _exceptions.Carrier, str]:
-    """An exception that survives the way, and its traceback as text.
+    """Returns an exception that can be sent, and its traceback as text.
 
-    One that cannot be pickled, or not be unpickled again, is stood in for by a `RemoteError`.
+    A `RemoteError` stands in for an exception that cannot be pickled, or cannot be unpickled again.
     """
     text = _traceback(error)
     if error.__traceback__ is not None:
-        # Frames hold on to the task's arguments, and are not sent.
+        # The frames of the traceback keep the task's arguments alive, and are not sent.
         _TRACEBACK.__set__(error, None)
     return _portable(error), text
 
@@ -348,7 +348,7 @@ def _portable(error: BaseException) -> BaseException | _exceptions.Carrier:
 
 
 def _check(carrier: object, error: BaseException) -> None:
-    """Raises if that does not become the exception where it arrives; what a class's own way makes is its own matter."""
+    """Raises if `carrier` does not unpickle as the exception; it trusts a class that defines its own pickling."""
     made = pickle.loads(encode_answer(carrier, None))
     if not isinstance(made, BaseException) or (carrier is not error and type(made) is not type(error)):
         raise TypeError("it unpickles as something else")
@@ -357,10 +357,8 @@ def _check(carrier: object, error: BaseException) -> None:
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except Exception as problem:  # Notes that are no strings, a __str__ that fails in its own way.
-        return (
-            f"{type(error).__qualname__}: {_text(error)} (its traceback could not be had: {_text(problem)})\n"
-        )
+    except Exception as problem:  # Notes that are not strings, or a `__str__` that raises.
+        return f"{type(error).__qualname__}: {_text(error)} (its traceback cannot be formatted: {_text(problem)})\n"
 
 
 def _stand_in(error: BaseException, problem: BaseException | str) -> BaseException:
@@ -376,14 +374,14 @@ def _text(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:
-        return "its text cannot be had"
+        return "its text is unavailable"
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
 def encode_error(error: BaseException, most: int | None = None) -> bytes:
-    """The payload of an error: the pickle of the exception, and its traceback as text; of `most` bytes if it must be.
+    """Encodes an error: the pickle of the exception, and its traceback as text; at most `most` bytes if that is given.
 
-    The text is beside the pickle, and not in it, because the exception may not unpickle where it arrives.
+    The text is not part of the pickle, because the receiver may not be able to unpickle the exception.
     """
     carrier, text = portable_error(error)
     stream = encode_answer(carrier, None)
@@ -394,7 +392,7 @@ def encode_error(error: BaseException, most: int | None = None) -> bytes:
 
 
 def revive(pair: tuple[bytes, str]) -> BaseException:
-    """An exception from a worker, with the traceback there as its cause; one that cannot be had is stood in for."""
+    """Restores a worker's exception, with its traceback as the cause; a `RemoteError` stands in if that fails."""
     stream, text = pair
     try:
         error: BaseException = _exceptions.loads(stream)
@@ -411,9 +409,9 @@ def revive(pair: tuple[bytes, str]) -> BaseException:
 
 
 def decode_error(payload: bytes, described: bool) -> BaseException:
-    """The exception of a reply; one that cannot be had is stood in for."""
+    """Decodes the exception of a reply; a `RemoteError` stands in for one that cannot be restored."""
     if not payload:
-        failed: BaseException = errors().RemoteError("the task raised, and what it raised could not be sent")
+        failed: BaseException = errors().RemoteError("the task raised an exception that could not be sent")
         return failed
     try:
         return revive(open_payload(payload, described, writable=True, result=True))

@@ -1,9 +1,9 @@
 """The program's own modules in its workers: ``__main__``, a notebook's, and others that no worker can import.
 
-In each worker one module stands for each of them, for as long as the worker lives. What is sent names the functions and
-classes of such a module, as pickle does; beside it go the definitions of all names that they refer to, each with a
-digest. The worker takes over a definition if the program has changed it since that worker last took one by this name.
-So what the worker's own code has assigned stays, unless the program assigns something else.
+In each worker one module stands for each of them, for as long as the worker lives. A pickle names the functions and
+classes of such a module, as any pickle does. The definitions of all names that they refer to travel beside it, each
+with a digest. The worker applies a definition if the program has changed it since the worker last applied one of this
+name. So a value that the worker's own code has assigned stays, unless the program assigns another.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -41,9 +41,9 @@ cloudpickle: Any = untyped
 _details: Any = untyped.cloudpickle
 
 PROTOCOL = 5
-#: Definitions that are smaller stay in the stream; larger ones travel as buffers do.
+#: Smaller definitions stay in the stream; larger ones travel as out-of-band buffers. In bytes.
 _SMALL = 4096
-#: Source of a cell, or of a line at the prompt, that is sent along for tracebacks.
+#: The longest source of a notebook's cell, or of input at the prompt, that is sent for tracebacks, in characters.
 _MOST_SOURCE = 256 * 1024
 _ATTRIBUTES = ("__package__", "__path__")
 
@@ -51,12 +51,12 @@ _ATTRIBUTES = ("__package__", "__path__")
 # --- the sender ---------------------------------------------------------------------------------------------------
 
 _NO_ROOTS = (*_watch.ATOMS, types.ModuleType, types.BuiltinFunctionType)
-#: Longer lists and the like are not searched for others that have names of their own.
+#: Longer containers are not searched for others that are globals themselves.
 _LONG = 10_000
 
 
 def _is_long(values: object) -> bool:
-    """Whether what a name means is too long to ask about each item."""
+    """Whether a container among the values is too long to search."""
     return isinstance(values, tuple) and any(
         isinstance(value, (list, dict, set, tuple, frozenset)) and len(cast("Any", value)) > _LONG
         for value in cast("tuple[object, ...]", values)
@@ -64,24 +64,24 @@ def _is_long(values: object) -> bool:
 
 
 def _rank(value: object, is_plain: bool) -> int:
-    """Which definitions are taken over first: those of which no code runs, for other code may read them."""
+    """Ranks definitions: those whose unpickling runs no code come first, because the others may read them."""
     if is_plain or isinstance(value, (*_NO_ROOTS, types.FunctionType, type)):
         return 0 if is_plain else 1
     return 2 if type(value) in (list, dict, set, tuple, frozenset, bytearray) else 3
 
 
 class _Outgoing:
-    """One module in one encoding."""
+    """A module of the program in one encoding."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self.module = module
         self.key: Key = (module.__name__, number_of(module))
         self.globals = vars(module)
-        #: The names that are sent along, in the order in which they were found.
+        #: The names that are sent, and their values, in the order in which they were found.
         self.names: dict[str, Any] = {}
-        #: Names that are referred to and mean nothing, or whatever is not sent along.
+        #: Names that code refers to and that have no value; `None` if all names that are not sent have none.
         self.absent: set[str] | None = set()
-        #: Whether something that is sent has its globals.
+        #: Whether a function that is sent has this module's globals.
         self.used = False
 
     def table(self, definitions: list[Definition]) -> Table:
@@ -93,33 +93,33 @@ class _Outgoing:
 
 
 class Encoding:
-    """What one function, or one call, needs of the program's own modules."""
+    """Collects what one function, or one call, needs of the program's own modules, and pickles it."""
 
     def __init__(self, imports: bool = True) -> None:
-        """With `imports`, modules come along that code imports by name, where no import in a worker finds them."""
+        """With `imports`, it also sends modules that the code imports by name and that no worker can import."""
         self._imports = imports
         self._modules: dict[str, _Outgoing | None] = {}
-        #: Values of names, by identity: wherever they stand, the worker finds the module's own object.
+        #: Values of globals, by identity: a reference to one becomes a reference to the module's name.
         self._roots: dict[int, tuple[_Outgoing, str]] = {}
         self._containers: dict[int, tuple[_Outgoing, str]] = {}
-        #: Modules whose names' values have not been looked through: what a caller hands over does not need it.
+        #: Modules whose globals have not been entered in `_roots`; arguments do not need that.
         self._unsearched: list[_Outgoing] = []
         self._searches = False
         self._edges: dict[tuple[Key, str], set[tuple[Key, str]]] = {}
         self._current: tuple[Key, str] | None = None
         self._sources: dict[str, list[str]] = {}
         self.uses_functions = False
-        # Weakly: a circle of the two would keep what is sent, with all its data, until the next collection.
+        # A weak reference, because a cycle would keep the sent objects, with all their data, until a collection.
         this = weakref.proxy(self)
         self.watch = _watch.Watch(lambda function, name: this._visit_name(function, name))
         self.visits = False
-        #: The names, in the order in which they were found.
+        #: The names that are needed, in the order in which they were found.
         self.needs: list[tuple[Key, str]] = []
 
-    # Which modules, and which names of them.
+    # Finding modules and names.
 
     def module(self, name: object) -> _Outgoing | None:
-        """The module by this name, if workers know it by what is sent only."""
+        """Returns the module of this name, if workers get it only from the program."""
         if not isinstance(name, str):
             return None
         if name not in self._modules:
@@ -140,7 +140,7 @@ class Encoding:
             self._find_roots(self._unsearched.pop())
 
     def _find_roots(self, module: _Outgoing) -> None:
-        # All of them, and not only those that are needed: a digest must say nothing but what the value is.
+        # All globals, and not only those that are needed, so that a digest depends on the value alone.
         names: dict[int, str] = {}
         for name, value in list(module.globals.items()):
             if isinstance(value, _NO_ROOTS) or name.startswith("__"):
@@ -148,8 +148,8 @@ class Encoding:
             if _watch.is_definition(value):
                 home = getattr(value, "__module__", None) == module.key[0]
                 if not home or _classes.at(module.globals, value.__qualname__) is value:
-                    continue  # It is found by what it is called.
-            # A prompt gives its last results such names, for a while.
+                    continue  # Workers find it by its own name.
+            # A prompt names its last results `_`, `__` and so on, for a while.
             if id(value) not in names or (names[id(value)].startswith("_") and not name.startswith("_")):
                 names[id(value)] = name
         for at, name in names.items():
@@ -158,7 +158,7 @@ class Encoding:
                 self._containers.setdefault(at, (module, name))
 
     def home(self, function: types.FunctionType) -> _Outgoing | None:
-        """The module whose globals a function has, if workers know it by what is sent only."""
+        """Returns the module whose globals a function has, if workers get it only from the program."""
         module = self.module(function.__globals__.get("__name__"))
         return module if module is not None and module.globals is function.__globals__ else None
 
@@ -182,12 +182,12 @@ class Encoding:
             self.watch.visit(value)
 
     def visit(self, value: object) -> None:
-        """Finds what a function refers to, so that it is known when it is met."""
+        """Finds the names that a value's functions refer to, before it is pickled."""
         self.visits = True
         self.watch.visit(value)
 
     def reference(self, value: Any, roots: bool) -> tuple[Key, str] | None:
-        """The name by which a worker finds this very object, if it does."""
+        """Returns the name by which a worker finds this very object, or None."""
         found = self._roots.get(id(value)) if roots else None
         if found is None:
             name = getattr(value, "__qualname__", None) if _watch.is_definition(value) else None
@@ -198,9 +198,9 @@ class Encoding:
         return self.refer(*found)
 
     def refer(self, module: _Outgoing, name: str) -> tuple[Key, str] | None:
-        """Has a name sent along, to be referred to; `None` for the one that is being defined.
+        """Marks a name as needed, and returns a reference to it; `None` if the name is being defined.
 
-        A nested class, as in ``Outer.Inner``, comes with the outermost one.
+        A nested class, as in ``Outer.Inner``, is sent with the outermost one.
         """
         made = module.key, name.partition(".")[0]
         if made in self._own:
@@ -211,7 +211,7 @@ class Encoding:
         return module.key, name
 
     def whole(self, module: _Outgoing) -> Any:
-        """Has all of a module sent along: how a worker finds the module that stands for it."""
+        """Marks all names of a module as needed, and returns how a worker finds the module that stands for it."""
         module.used = True
         module.absent = None
         self.watch.complete = False
@@ -220,34 +220,33 @@ class Encoding:
         return standing, (module.key,)
 
     def values(self, needs: Iterable[tuple[Key, str]]) -> list[Any]:
-        """What the names mean, in this order."""
+        """Returns the values of these names, in this order."""
         modules = {module.key: module for module in self._modules.values() if module is not None}
         return [modules[key].names[name] for key, name in needs]
 
     def note_source(self, code: types.CodeType) -> None:
-        """Keeps the source of what is in no file, for the tracebacks of the worker."""
+        """Keeps the source of code that is in no file, for tracebacks in the worker."""
         name = code.co_filename
         if name not in self._sources and not os.path.exists(name):
             lines = linecache.getlines(name)
             short = sum(map(len, lines)) <= _MOST_SOURCE
             self._sources[name] = lines if short else []
 
-    # Into bytes.
+    # Pickling.
 
     _own: frozenset[tuple[Key, str]] = frozenset()
 
     def dump(
         self, value: object, buffers: Callable[[pickle.PickleBuffer], object] | None, *, roots: bool
     ) -> bytes:
-        """Pickles what is sent; `tables` has the rest of it afterwards.
+        """Pickles a value; after that, `tables` returns the definitions that it needs.
 
-        With `roots`, objects that are values of the modules' names stay these very objects: for functions, not for
-        what a caller hands over.
+        With `roots`, the pickle refers to values of globals by name. This is for functions: arguments are copied.
         """
         return self._dump(value, buffers, roots, recreate=False)
 
     def dump_apart(self, values: list[Any], buffers: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
-        """Pickles a list whose items share no object: each is pickled on its own, and the list out of that."""
+        """Pickles a list, each item separately, so that no two items share an object in the worker."""
         from ropewalk import _core
 
         count = 0
@@ -290,7 +289,7 @@ class Encoding:
             return out.getvalue()
 
     def tables(self) -> tuple[list[Table], dict[str, list[str]]]:
-        """The definitions of every name that is needed, and sources for tracebacks."""
+        """Returns the definitions of every name that is needed, and sources for tracebacks."""
         for module in list(self._modules.values()):
             for value in list(module.names.values()) if module is not None else ():
                 self.visit(value)
@@ -340,9 +339,10 @@ class Encoding:
     def _whole_digest(
         self, key: Key, names: tuple[str, ...], digest: bytes, singles: dict[tuple[Key, str], Definition]
     ) -> bytes:
-        """A digest of all that the names' values hold, the values of other names among it.
+        """Returns a digest of the names' values and of all values that they refer to.
 
-        A definition refers to those by name. When one of them is taken over anew, so must be whatever holds it.
+        A definition refers to other names' values by name. When one of those changes, every definition that refers to
+        it must be applied again.
         """
         own = {(key, name) for name in names}
         held = set[tuple[Key, str]]().union(*(self._reached(one) for one in own)) - own
@@ -355,7 +355,7 @@ class Encoding:
         return whole.digest()
 
     def _circle(self, start: tuple[Key, str]) -> list[tuple[Key, str]]:
-        """The names whose values refer to one another, this one among them: they can be opened together only."""
+        """Returns the names on reference cycles through this name; their values can only be unpickled together."""
         if start not in self._edges:
             return []
         after = self._reached(start)
@@ -380,7 +380,7 @@ class Encoding:
         except Exception as error:
             where = "the program's __main__" if module.key[0] == "__main__" else f"module {module.key[0]}"
             error.add_note(
-                f"It is in the global {' or '.join(names)} of {where}, which what is sent refers to."
+                f"It is in the global {' or '.join(names)} of {where}, to which the function or an argument refers."
             )
             raise
         finally:
@@ -393,9 +393,9 @@ class Encoding:
 def encode_function(
     function: object, keep: Callable[[pickle.PickleBuffer], object] | None
 ) -> tuple[bytes, Encoding]:
-    """A function as bytes that bring along what it needs of the program's own modules.
+    """Pickles a function together with what it needs of the program's own modules.
 
-    Its own buffers stay in the stream, for it may live longer than the memory that they would lie in.
+    Its own buffers stay in band, because the function may live longer than shared memory that would hold them.
     """
 
     def encode(encoding: Encoding) -> tuple[bytes, list[Table], dict[str, list[str]]]:
@@ -408,12 +408,12 @@ def encode_function(
 
 
 def encode_object(value: object, keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
-    """The same for what a function is called with."""
+    """Pickles arguments together with what they need of the program's own modules."""
     return _encode_values(lambda encoding, inner: encoding.dump(value, inner, roots=False), keep)
 
 
 def encode_apart(values: list[Any], keep: Callable[[pickle.PickleBuffer], object] | None) -> bytes:
-    """The same for several calls, of which no two share an object where they arrive."""
+    """Pickles the arguments of several calls, so that no two calls share an object in the worker."""
     return _encode_values(lambda encoding, inner: encoding.dump_apart(values, inner), keep)
 
 
@@ -431,7 +431,8 @@ def _encode_values(
         inner.clear()
         stream = dump(encoding, None if keep is None else gather)
         needs = frozenset(encoding.needs)
-        # A function that goes by value brings more than names, and what is handed down is handed down once.
+        # The tables can be reused only if all goes by name: a function by value needs more, and so does an object
+        # whose descriptors are sent with it.
         by_name = not encoding.uses_functions and _handed.current() is None
         values = encoding.values(needs)
         known = _TABLES.get(needs) if by_name else None
@@ -458,14 +459,14 @@ def _encoded(encode: Callable[[Encoding], _Result]) -> tuple[_Result, Encoding]:
     except Exception:
         if not encoding.watch.imported:
             raise
-    # What code imports may be a module that each worker makes for itself, with something in it that cannot be sent.
+    # An imported module may contain objects that cannot be sent; each worker may make that module for itself.
     encoding = Encoding(imports=False)
     return encode(encoding), encoding
 
 
-#: Types that picklers of arguments have found to be ordinary, for the next ones.
+#: Types that earlier picklers of arguments have found to need nothing beyond pickle.
 _ORDINARY: weakref.WeakSet[type] = weakref.WeakSet()
-#: What calls with instances of the program's classes, or with its functions, brought along: by the names in them.
+#: Tables of earlier calls with instances of the program's classes, or with its functions, by the names that they need.
 _TABLES: dict[frozenset[tuple[Key, str]], _Tables] = {}
 _MOST_TABLES = 64
 _LARGEST_TABLE = 64 * 1024
@@ -480,7 +481,7 @@ def _keep_tables(
 ) -> None:
     core: Any = sys.modules.get("ropewalk._core")
     size = sum(memoryview(one[2]).nbytes for table in tables for one in table[3])
-    # Other objects, such as one that pickles by its name, can change unseen.
+    # Other objects, such as one that pickles by its name, can change unnoticed.
     definitions = all(map(_watch.is_definition, values))
     if core is None or not definitions or not encoding.watch.complete or size > _LARGEST_TABLE:
         return
@@ -491,7 +492,7 @@ def _keep_tables(
 
 
 class _Tables:
-    """What a call brought along, and how to know that it is still right."""
+    """The tables of a call, and the checks that they are still valid."""
 
     def __init__(
         self,
@@ -511,7 +512,7 @@ class _Tables:
 
 
 class _Parcel:
-    """Becomes, where it is unpickled, what was encoded."""
+    """Unpickles as the value that was encoded."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
@@ -531,14 +532,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         roots: bool,
         recreate: bool,
     ) -> None:
-        # cloudpickle's is a chain of tables in Python, which is asked about each object.
+        # A lookup in cloudpickle's own chain of tables runs Python code for each object.
         self.dispatch_table = reducers()
         super().__init__(out, protocol=PROTOCOL, buffer_callback=buffers)
         self._encoding = encoding
         self._roots = roots
         self._recreate = recreate
         self._handing = _handed.current()
-        #: Types of which no object needs more than pickle does, where that hangs on the type alone.
+        #: Types whose instances plain pickle can pickle, while that depends on the type alone.
         self._ordinary: set[type] | None = None if roots or recreate or self._handing else set()
         self._unsendable = _remade.unsendable()
 
@@ -547,7 +548,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if ordinary is not None and type(obj) in ordinary:
             return NotImplemented
         if obj is named:
-            return NotImplemented  # It goes by its name, whatever it stands in.
+            return NotImplemented  # It pickles by its name.
         if ordinary is not None and type(obj) in _ORDINARY:
             ordinary.add(type(obj))
             return NotImplemented
@@ -595,7 +596,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return made
 
     def _find(self, obj: object, name: str, path: str) -> Any:
-        """How a worker has what a module has by a name; or whether that is what is being defined."""
+        """Returns how a worker finds the object by this name; True if it is being defined, False if it is another."""
         module = self._encoding.module(name)
         if module is None or _classes.at(module.globals, path) is not obj:
             return False
@@ -611,7 +612,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         encoding = self._encoding
         encoding.uses_functions = True
         encoding.note_source(func.__code__)
-        # What it refers to has to be there before anything runs it: what is being unpickled may.
+        # The names that it refers to must be applied before it runs, and unpickling may run it.
         encoding.visit(func)
         module = encoding.home(func)
         if module is None:
@@ -626,7 +627,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 class _AliasingPickler(_Pickler):
-    """Knows lists and the like that are values of names, too. It is asked about each object, which costs time."""
+    """A pickler that also recognises containers that are globals; this costs a call for each object."""
 
     def persistent_id(self, obj: Any) -> tuple[Key, str] | None:
         found = self.containers.get(id(obj))

@@ -1,13 +1,13 @@
-"""What a worker takes over from the process that made its pool, beside the environment: gathered there, set here.
+"""The surroundings that a worker takes over from the process that made its pool, beside the environment.
 
-A zygote is older than most pools that use it. So whatever a program may have changed since then travels with each
-pool. The zygote sets it before it forks the first worker of that pool, so that workers share the memory this takes. The
-limits of resources are for each worker to set: a zygote could not raise one again, and has to live with it.
+A zygote is older than most pools that use it, so each pool sends what its program may have changed since. The zygote
+applies this before it forks the first worker of that pool, so that workers share the memory that it takes. Each worker
+sets the resource limits itself, because a zygote could not raise a limit again.
 """
 
 from __future__ import annotations
 
-# The calls themselves: what `locale` adds to them is for those who choose a locale, and takes time to load.
+# `_locale` and not `locale`, which takes longer to load and adds only help in choosing a locale.
 import _locale as locale
 import contextlib
 import os
@@ -22,17 +22,17 @@ _LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.
 _CATEGORIES = (locale.LC_CTYPE, locale.LC_NUMERIC, locale.LC_TIME, locale.LC_COLLATE, locale.LC_MONETARY,
                locale.LC_MESSAGES)  # fmt: skip
 _ARITHMETIC = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
-#: Dispositions that a program chooses for itself; a handler of its own stays in its process.
+#: Signal dispositions that workers take over; handlers written in Python stay in their process.
 _SIGNALS = (signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2)
 
-#: In how many workers, one inside the other, this process runs: set by each worker, and by a zygote, which runs none.
-#: It is not asked of `sys.modules` whether this is a worker: CPython 3.13t can hang at its end if a daemon thread that
-#: makes pools takes the lock of that dictionary along.
+#: How many workers deep this process is nested; each worker sets it, and so does a zygote, in which no pool may start.
+#: A lookup in `sys.modules` would not do: CPython 3.13t can hang at exit if a daemon thread that makes pools holds the
+#: lock of that dictionary.
 depth = 0
 
 
 def gather() -> dict[str, Any]:
-    """What this process has, as plain values."""
+    """Returns this process's surroundings as plain values."""
     decimal = sys.modules.get("decimal")
     context = decimal.getcontext() if decimal is not None else None
     return {
@@ -54,9 +54,9 @@ def gather() -> dict[str, Any]:
 
 
 def apply(given: dict[str, Any]) -> dict[int, tuple[int, int]]:
-    """Sets what differs, all but the limits; gives those of them that differ, for `set_limits`.
+    """Applies the values that differ, except resource limits; returns the limits that differ, for `set_limits`.
 
-    A zygote does this for the workers that it is going to fork. A locale that is gone stays as it is.
+    A zygote does this for the workers that it will fork. It skips a locale that does not exist any more.
     """
     if sys.argv != given["argv"]:
         sys.argv[:] = given["argv"]
@@ -78,12 +78,12 @@ def apply(given: dict[str, Any]) -> dict[int, tuple[int, int]]:
     if given["decimal"] is not None:
         import decimal
 
-        # The default is what the context of each further thread begins as.
+        # The contexts of new threads start as copies of the default context.
         for context in (decimal.DefaultContext, decimal.getcontext()):
             for name, value in given["decimal"].items():
                 setattr(context, name, value)
     sys.set_int_max_str_digits(given["digits"])
-    # The environment has been taken over; the C library reads its TZ when it is told to.
+    # The environment has been applied; the C library reads TZ only when `tzset` is called.
     time.tzset()
     limits: dict[int, tuple[int, int]] = given["limits"]
     return {which: wanted for which, wanted in limits.items() if _limit(which) != wanted}
@@ -97,16 +97,16 @@ def _limit(which: int) -> tuple[int, int] | None:
 
 
 def set_limits(limits: dict[int, tuple[int, int]]) -> None:
-    """Sets these limits. One that this process may not set (a higher one) stays as it is."""
+    """Sets these limits, except those that this process may not raise."""
     for which, wanted in limits.items():
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(which, wanted)
 
 
 def _umask() -> int | None:
-    # Reading it from the process's status does not change it for the other threads meanwhile.
+    # Read from the process's status, because `os.umask` would change it for other threads meanwhile.
     try:
-        # As bytes: from a folder that is gone, Python 3.13.0 cannot even look for a codec that it has not loaded yet.
+        # As bytes: in a removed working directory Python 3.13.0 cannot import a codec.
         with open("/proc/self/status", "rb") as status:
             for line in status:
                 if line.startswith(b"Umask:"):

@@ -1,4 +1,4 @@
-"""The receiver's half of `_spaces`: modules that stand for the sender's, and what is taken over into them."""
+"""The receiver's half of `_spaces`: modules that stand for the sender's, and the definitions applied to them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from typing import Any, TypeAlias, cast
 
 from ropewalk._load import worker
 
-#: A module of the sender: its name, and the how manyth module by a name that has been sent it is.
+#: A module of the sender: its name, and the number that the sender gave it when it first sent it.
 Key: TypeAlias = "tuple[str, int]"
 #: Names of a module that were pickled together, a digest of their values, and the pickle of the tuple of them.
 Definition: TypeAlias = "tuple[tuple[str, ...], bytes, Any]"
-#: A module's key, what every module has in it, the oldest of its name that is alive, its definitions, and the
-#: names that mean nothing to the sender: `None` for all others.
+#: A module's key, the attributes that every module has, the number of the oldest living module of its name, its
+#: definitions, and the names that have no value in the sender: `None` if those are all other names.
 Table: TypeAlias = "tuple[Key, dict[str, Any], int, list[Definition], tuple[str, ...] | None]"
 
 NUMBERS: weakref.WeakKeyDictionary[types.ModuleType, int] = weakref.WeakKeyDictionary()
@@ -32,13 +32,13 @@ _NEXT = itertools.count(1)
 def number_of(module: types.ModuleType) -> int:
     known = NUMBERS.get(module)
     if known is None:
-        # Another process's numbers are others: a worker may be the sender to workers of its own.
+        # Each process has its own numbers, because a worker may be a sender to workers of its own.
         known = NUMBERS.setdefault(module, os.getpid() << 32 | next(_NEXT))
     return known
 
 
 def _own_module(key: Key) -> types.ModuleType | None:
-    """This process's module, if it was the sender: it looks into its own pickles to tell what failed."""
+    """Returns this process's own module if it is the sender, which opens its own pickles to describe a failed call."""
     for module, number in list(NUMBERS.items()):
         if number == key[1]:
             return module
@@ -46,26 +46,26 @@ def _own_module(key: Key) -> types.ModuleType | None:
 
 
 class _Space:
-    """The module that stands for one of the sender's."""
+    """A module that stands for one of the sender's."""
 
     def __init__(self, key: Key, attributes: dict[str, Any]) -> None:
         self.module = types.ModuleType(key[0])
         self.globals = vars(self.module)
         self.globals.update(attributes)
         self.globals["__builtins__"] = builtins
-        #: The digest of the definition that was last taken over, by name.
+        #: For each name the digest of the definition that was last applied.
         self.taken: dict[str, bytes] = {}
-        #: Names that some function was sent without: it expects them gone when they have been taken over since.
+        #: Names that had no value when some function was sent; its calls expect that they have none.
         self.missed: set[str] = set()
         self.missed_others = False
 
     def take(self, name: str, digest: bytes, value: Any) -> None:
-        """Takes over a value, unless another thread has done so."""
+        """Applies a value, unless another thread has done so."""
         with _TAKING:
             taken = self.taken.get(name)
             if taken == digest:
                 return
-            # It goes with this frame: its end may run anything, and not under the lock.
+            # The old value is dropped with this frame and not under the lock, because its finalizer may run any code.
             replaces = name in self.globals
             before = self.globals.get(name)
             self.taken[name] = digest
@@ -75,7 +75,7 @@ class _Space:
             worker.note_changed()
 
     def drop(self, absent: tuple[str, ...] | None, defined: Collection[str]) -> None:
-        """Takes away what was taken over and the program has deleted since; what this worker's code has set stays."""
+        """Deletes applied names that the program has deleted since; names that this worker's code set stay."""
         if absent is None:
             self.missed_others = True
             gone = [name for name in list(self.taken) if name not in defined and not name.startswith("__")]
@@ -85,7 +85,7 @@ class _Space:
         for name in gone:
             with _TAKING:
                 taken = self.taken.pop(name, None)
-                # It goes with this frame: see `take`.
+                # The value is dropped with this frame: see `take`.
                 before = None if taken is None else self.globals.pop(name, None)
             del before
             worker.note_changed()
@@ -93,7 +93,7 @@ class _Space:
 
 SPACES: dict[Key, _Space] = {}
 _TAKING = threading.RLock()
-#: Modules that were there before: code of theirs may be running.
+#: Modules that have been replaced; they are kept because their code may still run.
 _REPLACED: list[types.ModuleType] = []
 _LOADING = threading.local()
 
@@ -117,7 +117,7 @@ def _space(key: Key, attributes: dict[str, Any], oldest: int) -> _Space:
 
 
 class _Opening:
-    """The definitions of one parcel, opened as they are needed."""
+    """The definitions of one parcel, each unpickled when it is needed."""
 
     def __init__(self, tables: list[Table]) -> None:
         self._spaces: dict[Key, tuple[_Space, dict[str, tuple[Definition, int]]]] = {}
@@ -135,7 +135,7 @@ class _Opening:
                 self._absent.append((self._spaces[key][0], absent, names.keys()))
 
     def value(self, key: Key, name: str) -> Any:
-        """What a name of the sender's means here."""
+        """Returns the value that a name of the sender has here."""
         if key in self._mine:
             return self._mine[key][name]
         space, names = self._spaces[key]
@@ -160,23 +160,24 @@ class _Opening:
             _LOADING.opening = before
 
     def take(self) -> tuple[list[_Held], list[_Absent]]:
-        """Takes over what the sender has changed; gives what it has defined and has not, to be put back later."""
+        """Applies what the sender has changed; returns the sender's definitions and absent names, for `State`."""
         held: list[_Held] = []
         for space, absent, defined in self._absent:
             space.drop(absent, defined)
         for space, names in self._spaces.values():
             for name, (definition, at) in names.items():
                 digest = definition[1]
-                # Code of this worker's that assigns a name brought along what the program had by it then.
+                # If the digest is the same, the program's value has not changed, and a value that the worker's own
+                # code has assigned since stays.
                 if space.taken.get(name) != digest:
                     space.take(name, digest, self.open(definition)[at])
                 held.append((space, name, digest, self, definition, at))
         return held, self._absent
 
 
-#: A name of a module, the digest of its definition, and how to have its value.
+#: A name of a module, the digest of its definition, and how to get its value.
 _Held: TypeAlias = "tuple[_Space, str, bytes, _Opening, Definition, int]"
-#: Names that mean nothing in a module, and those of the same parcel that do.
+#: Names without a value in a module, and names of the same parcel that have one.
 _Absent: TypeAlias = "tuple[_Space, tuple[str, ...] | None, Collection[str]]"
 
 
@@ -194,7 +195,7 @@ def named(key: Key, path: str) -> Any:
 
 
 def open_parcel(tables: list[Table], sources: dict[str, list[str]], stream: bytes, buffers: list[Any]) -> Any:
-    """Takes over what the sender has defined, and unpickles what it has sent."""
+    """Applies the sender's definitions, and unpickles the value that it has sent."""
     for name, lines in sources.items():
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
     opening = _Opening(tables)
@@ -210,8 +211,8 @@ class State:
     """The sender's modules as they were when it sent a function."""
 
     def __init__(self) -> None:
-        """Nothing is held before `add`."""
-        # What this worker has is not kept twice. A digest names a value for as long as it is the one last taken.
+        """Makes an empty state."""
+        # A value that the worker has already is not kept twice: its digest identifies it while it is the last applied.
         self._held: list[_Held] = []
         self._absent: list[_Absent] = []
 
@@ -219,12 +220,12 @@ class State:
         return bool(self._held or self._absent)
 
     def add(self, held: list[_Held], absent: list[_Absent]) -> None:
-        """Takes in what one parcel has brought."""
+        """Adds the definitions of one parcel."""
         self._held += held
         self._absent += absent
 
     def restore(self) -> None:
-        """Puts values of the sender's back, where it has sent others for other tasks since."""
+        """Restores the sender's values, where it has sent others for other tasks since."""
         for space, absent, defined in self._absent:
             space.drop(absent, defined)
         for space, name, digest, opening, definition, at in self._held:
@@ -233,7 +234,7 @@ class State:
 
 
 def load(run: Callable[[], Any]) -> tuple[Any, State | None]:
-    """Unpickles a function; gives it with the state that its calls expect, if that can change."""
+    """Unpickles a function; returns it with the state that its calls expect, or None if that cannot change."""
     before = getattr(_LOADING, "state", None)
     state = _LOADING.state = State()
     try:
@@ -244,7 +245,7 @@ def load(run: Callable[[], Any]) -> tuple[Any, State | None]:
 
 
 def standing(key: Key) -> types.ModuleType:
-    """The module that stands for one of the sender's."""
+    """Returns the module that stands for one of the sender's."""
     own = _own_module(key)
     return SPACES[key].module if own is None else own
 

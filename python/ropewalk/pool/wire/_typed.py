@@ -1,4 +1,4 @@
-"""What `typing` makes and pickle knows by its name only, and the annotations of classes and functions."""
+"""Objects of `typing` that pickle knows only by name, and the annotations of classes and functions."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-#: How an annotate function is asked for values, and for text; from Python 3.14 on.
+#: The formats in which an annotate function returns values, and text; from Python 3.14 on (PEP 649).
 _VALUE, _FORWARD, _TEXT = 1, 3, 4
 
 
 def annotations_of(owner: Any, annotate: Any) -> dict[str, Any]:
-    """What the annotations of a class or a function mean by now: as text, where that cannot be said yet.
+    """Returns the annotations of a class or a function; as text, where a name in one has no value yet.
 
-    It is found without the owner's memory of it: sending a class settles nothing in the program.
+    It bypasses the owner's cache, so that sending a class does not fix its annotations in the program.
     """
     try:
         found: dict[str, Any] = annotate(_VALUE)
@@ -26,7 +26,7 @@ def annotations_of(owner: Any, annotate: Any) -> dict[str, Any]:
 
 
 def _unsettled(owner: Any, annotate: Any) -> dict[str, Any]:
-    """Annotations with a name that has no value yet, or in this process never."""
+    """Returns annotations in which a name has no value yet, or never gets one in this process."""
     import annotationlib  # type: ignore[import-not-found, unused-ignore]
 
     library: Any = annotationlib
@@ -49,7 +49,7 @@ def _has_forward(value: Any, forward: type) -> bool:
 
 
 class Settled:
-    """Stands for a function of which annotations refer to names without a value, where its parts are taken."""
+    """Stands for a function whose annotations refer to names without a value, while the pickler reads its parts."""
 
     def __init__(self, function: types.FunctionType, annotations: dict[str, Any]) -> None:
         self._function = function
@@ -63,7 +63,7 @@ class Settled:
 
 
 def settled(function: types.FunctionType) -> Any:
-    """A function whose annotations can be read."""
+    """Returns the function, or a stand-in whose annotations can be read."""
     try:
         function.__annotations__  # noqa: B018
     except Exception:
@@ -72,7 +72,7 @@ def settled(function: types.FunctionType) -> Any:
     return function
 
 
-# --- what has a name in a module, and cannot be told from it ------------------------------------------------------
+# --- objects that have a name in a module, but do not know it -------------------------------------------------------
 
 _LIBRARIES = ("typing", "typing_extensions")
 _PARAMETERS = ("TypeVar", "ParamSpec", "TypeVarTuple")
@@ -80,14 +80,14 @@ _ALIAS = "TypeAliasType"
 
 
 def _is_of_typing(kind: type) -> bool:
-    """Whether its objects have names in modules; those of other classes of `typing` consist of their parts."""
+    """Whether instances of this class have names in modules; those of other classes of `typing` are made of parts."""
     return kind.__module__ in _LIBRARIES and (
         kind.__name__ in ("NewType", _ALIAS) or kind.__name__ in _PARAMETERS
     )
 
 
 def may_go_by_name(kind: type) -> bool:
-    """Whether an object of a class may tell pickle a name, by which it is to be found."""
+    """Whether instances of a class may pickle by a name."""
     if _is_of_typing(kind):
         return True
     if kind in copyreg.dispatch_table:
@@ -96,7 +96,7 @@ def may_go_by_name(kind: type) -> bool:
         own = vars(base)
         for method in ("__reduce_ex__", "__reduce__"):
             if method in own:
-                # The standard library's own, of paths and members of enumerations for instance, say what they are.
+                # The standard library's, of paths and members of enumerations for instance, do not pickle by a name.
                 standard = base.__module__.partition(".")[0] in sys.stdlib_module_names
                 return isinstance(own[method], types.FunctionType) and not standard
     return False
@@ -105,17 +105,17 @@ def may_go_by_name(kind: type) -> bool:
 def reduce_by_name(
     value: Any, protocol: int, find: Callable[[object, str, str], tuple[Callable[..., Any], Any] | bool]
 ) -> Any:
-    """How such an object is found, or made, in a worker.
+    """Returns how a worker finds or makes such an object.
 
-    `find` is asked by the object, a module's name and the name in it. It gives what finds the object there; or whether
-    that very name is being defined, so that the object has to be made of what it consists of.
+    `find` is called with the object, a module's name and the name in it. It returns what finds the object in the
+    worker; or True if that name is being defined, and the object must be made of its parts.
     """
     reduced = value.__reduce_ex__(protocol)
     if not isinstance(reduced, str):
         return reduced
     module: Any = getattr(value, "__module__", None)
     if not isinstance(module, str):
-        return reduced  # Pickle looks for it in all modules.
+        return reduced  # Pickle searches all modules for it.
     found = find(value, module, reduced)
     if not isinstance(found, bool):
         return found
@@ -135,7 +135,7 @@ def _is_there(module: str, path: str, value: object) -> bool:
 
 
 def _reduce_single(value: Any) -> Any:
-    """An object that stands for itself: its class's own ``__new__`` may be what makes it the only one."""
+    """Returns how a worker makes a sentinel; the class's own ``__new__`` is bypassed, because it may return another."""
     from ropewalk.pool.wire import _watch
 
     kind = type(value)
@@ -153,7 +153,7 @@ def _reduce_of_typing(value: Any, kind: str, module: str) -> Any:
     if kind == _ALIAS:
         try:
             meant = [value.__value__]
-        except Exception:  # A name in it has no value yet.
+        except Exception:  # A name in the value has no value yet.
             meant = []
         if value.__type_params__:
             return _make_generic_alias, (type(value), value.__name__, meant, value.__type_params__, module)
@@ -193,9 +193,9 @@ def _make_parameter(
 
 
 def _make_alias(name: str, holder: list[Any], module: str) -> Any:
-    """An alias whose value comes later, for it may have the alias in it."""
+    """Makes an alias whose value is set later, because the value may contain the alias."""
     names: dict[str, Any] = {"__name__": module, "_ropewalk_value": lambda: _value_of(name, holder)}
-    exec(f"type {name} = _ropewalk_value()", names)  # noqa: S102 -- The statement alone makes a lazy one.
+    exec(f"type {name} = _ropewalk_value()", names)  # noqa: S102 -- Only the statement makes a lazy alias.
     return names[name]
 
 
@@ -214,5 +214,5 @@ def _fill_alias(alias: Any, state: tuple[list[Any], list[Any]]) -> None:
 def _make_generic_alias(
     kind: Any, name: str, meant: list[Any], parameters: tuple[Any, ...], module: str
 ) -> Any:
-    del module  # It is read from the caller's globals, and cannot be set.
+    del module  # `TypeAliasType` reads it from the caller's globals, and it cannot be set.
     return kind(name, _value_of(name, meant), type_params=parameters)

@@ -1,7 +1,7 @@
-"""What the pickle of a function depends on: code, defaults, closure, and the values of the names that it refers to.
+"""The objects on which a function's pickle depends: code, defaults, closure, and values of names that it refers to.
 
-The compiled part looks through what is listed here before each submission, by identity and without calling Python. A
-function whose pickle may change without such a trace, because it refers to a list for instance, is pickled each time.
+The compiled part compares the objects listed here before each submission, by identity and without calling Python. A
+function whose pickle may change without such a sign, because it refers to a list for instance, is pickled each time.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
@@ -23,15 +23,15 @@ ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotI
 _CACHED: type = type(functools.lru_cache(lambda: None))
 
 _CONTAINERS = (list, dict, set, tuple, frozenset)
-#: How a value is recognised: itself if it cannot change, a weak reference, or a snapshot of what it holds; nothing for
+#: How a value is recognised: by itself if it cannot change, a weak reference, or a snapshot of its content; `None` for
 #: a name without a value.
 Seen: TypeAlias = "tuple[bool, object] | None"
 _Names: TypeAlias = "list[tuple[str, Seen]]"
-#: A function, weakly; its code; what its defaults, keyword defaults, attributes, cells and globals were.
+#: A weak reference to a function, its code, and its defaults, keyword defaults, attributes, cells and globals as seen.
 FunctionEntry: TypeAlias = (
     "tuple[object, object, list[Seen] | None, _Names | None, _Names, list[Seen], _Names]"
 )
-#: What C code puts into a class: it cannot change, and no pickle says more of it than its name.
+#: Types of attributes that C code puts into a class: they cannot change, and pickle by name.
 _DESCRIPTORS = (
     types.MemberDescriptorType,
     types.GetSetDescriptorType,
@@ -40,24 +40,24 @@ _DESCRIPTORS = (
     types.ClassMethodDescriptorType,
     type(cast("Any", functools)._CacheInfo.hits),
 )
-#: Modules whose wrappers have nothing in their cells that says what they do, but the functions that they wrap.
+#: Modules whose wrappers keep nothing in their cells but the functions that they wrap.
 _GENERATORS = ("dataclasses", "reprlib")
-#: By them, code reaches the globals of a module that it does not name as globals.
+#: Names through which code reaches globals that it does not name as such.
 _REACHING = frozenset(("globals", "modules", "__main__"))
 
 
 class Watch:
-    """Walks through everything that a function refers to."""
+    """Walks through everything that a function refers to, and lists what its pickle depends on."""
 
     def __init__(self, visit_name: Callable[[types.FunctionType, str], None]) -> None:
         self._visit_name = visit_name
         self._seen: dict[int, object] = {}
         self.functions: list[FunctionEntry] = []
-        #: Classes that are sent by value, weakly.
+        #: Weak references to classes that are sent by value.
         self.classes: list[object] = []
-        #: Modules that code in it imports by name, and that workers get from the program.
+        #: Modules that the code imports by name, and that workers get from the program.
         self.imported: list[types.ModuleType] = []
-        #: Whether nothing in it can change unseen.
+        #: Whether every change would be noticed.
         self.complete = True
 
     def visit(self, value: object) -> None:
@@ -75,14 +75,14 @@ class Watch:
             self.visit(getattr(value, "__wrapped__", None))
 
     def _function(self, function: types.FunctionType) -> None:
-        # Names first: what this function leads back to has to find them.
+        # Globals first, because the objects that the function refers to may lead back to it.
         names = function.__globals__
-        # What the standard library makes, a dataclass's methods for instance, refers to nothing that changes.
+        # Functions that the standard library makes, a dataclass's methods for instance, refer to nothing that changes.
         foreign = names.get("__name__") in sys.stdlib_module_names
         used = [] if foreign else [name for name in global_names(function.__code__) if name != "__builtins__"]
         used += [name for name in spelled_names(function.__code__) if name not in used]
         for name in used:
-            # Those without a value, too: a worker may have one that the program has deleted.
+            # Names without a value too: a worker may have a value that the program has deleted.
             self._visit_name(function, name)
         if not foreign:
             self.imported += [one for one in carried_imports(function.__code__) if one not in self.imported]
@@ -96,7 +96,7 @@ class Watch:
                     cells.append(self._see(content))
                 else:
                     cells.append((False, content))
-            except ValueError:  # An empty cell: it may be filled any time.
+            except ValueError:  # An empty cell, which may be filled at any time.
                 self.complete = False
                 return
         self.functions.append(
@@ -122,15 +122,15 @@ class Watch:
                 if name == "_value_" or not name.startswith("_"):
                     self._see(value, is_compared=False)
                 if not (starts or name.startswith("_")):
-                    self.complete = False  # It was set from outside, and may be again.
+                    self.complete = False  # Other code has set it, and may set it again.
         of_ctypes = _ctyped.is_of_ctypes(kind)
         for name, value in list(vars(kind).items()):
             if of_ctypes and (name == _ctyped.FIELDS or type(value).__name__ == "CField"):
-                # The layout, which is made once, of other classes.
+                # The fields of a ctypes class: its layout, which is set once and refers to other classes.
                 for field in cast("Iterable[Any]", value) if name == _ctyped.FIELDS else ():
                     self.visit(field[1])
                 continue
-            # The version of the class says whether an attribute was replaced, but not whether its value has changed.
+            # The class's version changes when an attribute is replaced, but not when the attribute's value changes.
             for part in _functions_of(value):
                 known = isinstance(part, _DESCRIPTORS) or any(part is member for member in members)
                 if not known and not _is_reserved(kind, name, part):
@@ -146,7 +146,7 @@ class Watch:
             if isinstance(value.__self__, type):
                 self.visit(value.__self__)
             elif not isinstance(value.__self__, (types.ModuleType, type(None))):
-                self.complete = False  # A method of a list, say.
+                self.complete = False  # For instance a method of a list.
                 return None
         elif is_definition(value):
             self.visit(value)
@@ -157,7 +157,7 @@ class Watch:
             snapshot = _snapshot(value)
             self.complete = self.complete and snapshot is not None
             return None if snapshot is None else (False, snapshot)
-        elif type(value).__module__ != "dataclasses":  # Its marks for what is missing.
+        elif type(value).__module__ != "dataclasses":  # Its sentinels for missing values.
             self.complete = False
             return None
         try:
@@ -172,14 +172,14 @@ def _own_bases(kind: type) -> list[type]:
 
 
 def is_atomic(value: object) -> bool:
-    """Whether nothing can change in a value."""
+    """Whether a value is immutable, with all its content."""
     if type(value) in (tuple, frozenset):
         return all(is_atomic(item) for item in cast("Iterable[object]", value))
     return type(value) in ATOMS
 
 
 def _snapshot(value: object) -> object:
-    """What a container holds, for comparison; `None` if something in it may change unseen."""
+    """Returns a container's content for comparison; `None` if something in it may change unnoticed."""
     core: Any = sys.modules.get("ropewalk._core")
     return None if core is None else core.Snapshot.of(value)
 
@@ -195,7 +195,7 @@ def _functions_of(value: Any) -> list[object]:
 
 
 def _is_reserved(kind: type, name: str, value: object) -> bool:
-    """Whether an attribute of a class is the interpreter's or the standard library's, who make it with the class."""
+    """Whether the interpreter or the standard library made an attribute together with its class."""
     if name in ("__annotate__", "__annotate_func__"):
         return True
     if is_definition(value):
@@ -208,12 +208,12 @@ def _is_reserved(kind: type, name: str, value: object) -> bool:
 
 
 def is_definition(value: object) -> bool:
-    """Whether it is something that a module defines: a function, one with a cache, or a class."""
+    """Whether a value is a function, a cached function or a class."""
     return isinstance(value, (types.FunctionType, type, _CACHED))
 
 
 def global_names(code: types.CodeType) -> Iterable[str]:
-    """The global names in a function's code and in the code inside it."""
+    """Returns the global names in a function's code and in the code inside it."""
     import cloudpickle as untyped
 
     names: Iterable[str] = cast("Any", untyped.cloudpickle)._extract_code_globals(code)
@@ -221,7 +221,7 @@ def global_names(code: types.CodeType) -> Iterable[str]:
 
 
 def carried_imports(code: types.CodeType) -> list[types.ModuleType]:
-    """Modules that a function's code, or code inside it, imports, and that no import in a worker finds."""
+    """Returns the modules that a function's code imports and that no import in a worker finds."""
     found: list[types.ModuleType] = []
     todo = [code]
     for one in todo:
@@ -239,7 +239,7 @@ def carried_imports(code: types.CodeType) -> list[types.ModuleType]:
 
 
 def spelled_names(code: types.CodeType) -> list[str]:
-    """Names and strings in code that can set or read globals by them, as ``globals()["name"]`` does."""
+    """Returns names and strings by which code may read or set globals, as in ``globals()["name"]``."""
     names: list[str] = []
     todo = [code]
     for one in todo:
@@ -254,14 +254,14 @@ def spelled_names(code: types.CodeType) -> list[str]:
     return [] if _REACHING.isdisjoint(names) else list(dict.fromkeys(names))
 
 
-# --- what a worker can import -------------------------------------------------------------------------------------
+# --- what workers can import ----------------------------------------------------------------------------------------
 
 _MOST_FINDABLE = 4096
 _FINDABLE: dict[str, tuple[object, bool]] = {}
 
 
 def is_importable(value: object) -> bool:
-    """Whether a worker that imports a function's or a class's module finds this very object in it."""
+    """Whether a worker finds this very function or class in its module by importing that."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<locals>" in name:
@@ -279,9 +279,9 @@ def is_importable(value: object) -> bool:
 
 
 def is_findable(name: str, module: Any) -> bool:
-    """Whether an import by this name, done afresh in a worker, finds the same module.
+    """Whether an import of this name in a new worker finds the same module.
 
-    It does not for one that was made by hand, or loaded from a file that is not on ``sys.path``.
+    It does not find a module that the program made by hand, or loaded from a file outside of ``sys.path``.
     """
     if name in sys.builtin_module_names or name in sys.stdlib_module_names:
         return True
@@ -297,7 +297,7 @@ def is_findable(name: str, module: Any) -> bool:
 
 
 def is_carried(module: types.ModuleType) -> bool:
-    """Whether a worker gets a module's content from the program, as no import by its name finds it."""
+    """Whether a worker gets a module's content from the program, because no import finds the module."""
     name = module.__name__
     if sys.modules.get(name) is not module:
         return True
@@ -306,7 +306,7 @@ def is_carried(module: types.ModuleType) -> bool:
         name != "__main__"
         and not is_findable(name, module)
         and not (
-            # A package that is imported may make modules of its own.
+            # An imported package may make such modules itself.
             root != name and root in sys.modules and is_findable(root, sys.modules[root])
         )
     )
@@ -321,7 +321,7 @@ def _finds(name: str, spec: Any) -> bool:
             return False
         path = getattr(parent, "__path__", None)
     for finder in sys.meta_path:
-        with contextlib.suppress(Exception):  # Some finders of old have no find_spec.
+        with contextlib.suppress(Exception):  # Some old finders have no find_spec.
             found = finder.find_spec(name, path)
             if found is not None:
                 return bool(found.origin == spec.origin)

@@ -1,1 +1,1 @@
-"""What a worker runs, and its zygote before the fork."""
+"""Modules that workers run, and their zygote before the fork."""

@@ -1,9 +1,10 @@
-"""Spares workers the handlers, called around a fork, that have nothing to mend in them.
+"""Suspends fork handlers of the standard library that workers do not need.
 
-The standard library mends, in each forked process, what other threads of the parent may have held at the fork. A
-zygote has one thread, so there is nothing to mend; yet the handlers of `threading` and `logging` alone write to a
-hundred pages that workers would else share. They are taken out of the interpreter's lists while the zygote forks, and
-are back in place before a worker runs anybody's code: a task may fork, too. Handlers of anybody else are always called.
+The standard library repairs, in each forked process, state that other threads of the parent may have held at the fork.
+A zygote has one thread, so there is nothing to repair. But the handlers of `threading` and `logging` alone write to a
+hundred pages that workers would otherwise share. The zygote removes these handlers from the interpreter's lists before
+it forks, and a worker puts them back before it runs other code, because a task may fork too. Handlers of other
+libraries are always called.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import threading
 from types import FunctionType
 from typing import Any
 
-#: The interpreter's lists that were shortened: each with what it had, and how much of that was left in it.
+#: The interpreter's lists that were shortened: each with its former items, and the number of items left in it.
 _shortened: list[tuple[list[Any], list[Any], int]] = []
 
 
-def waive(seeded: list[Any]) -> None:
-    """Takes the handlers out. Of `random`'s generators, those in `seeded` are seeded by the worker itself.
+def suspend(seeded: list[Any]) -> None:
+    """Removes the handlers that workers do not need.
 
-    Nothing is changed where there is, or has been, another thread; nor in a Python that keeps its handlers elsewhere.
+    The handler that seeds `random`'s generator is one of them if the generator is in `seeded`, because the worker seeds
+    it. Nothing changes if there is or was another thread, or if this Python keeps its handlers elsewhere.
     """
     if not _is_alone():
         return
@@ -33,7 +35,7 @@ def waive(seeded: list[Any]) -> None:
 
 
 def restore() -> None:
-    """Puts them back, before those that were registered since."""
+    """Puts the handlers back, before those that were registered since."""
     for handlers, before, left in _shortened:
         handlers[:left] = before
     _shortened.clear()
@@ -51,7 +53,7 @@ def _is_alone() -> bool:
 
 def _is_idle(handler: Any, seeded: list[Any]) -> bool:
     if type(handler) is FunctionType:
-        # `logging` has one of each kind, which go together: the first takes a lock that the others let go.
+        # `logging` has one of each kind, and they belong together: the first takes a lock that the others release.
         return handler.__module__ in ("threading", "logging", "ropewalk.pool.wire._logs")
     generator = getattr(handler, "__self__", None)
     standard = sys.modules.get("random")
@@ -60,7 +62,7 @@ def _is_idle(handler: Any, seeded: list[Any]) -> bool:
 
 
 def _lists() -> list[list[Any]]:
-    """The interpreter's own lists of handlers, found by what is put into them; empty if they are not to be found."""
+    """Finds the interpreter's lists of handlers by registering probes; returns none if it cannot find all three."""
 
     def before() -> None:
         pass
@@ -73,7 +75,7 @@ def _lists() -> list[list[Any]]:
 
     os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
     probes = (before, parent, child)
-    # One look through the heap for all three.
+    # One search of the heap for all three, because a search is slow.
     lists: list[list[Any]] = [each for each in gc.get_referrers(*probes) if type(each) is list and each]
     found: list[list[Any]] = []
     for probe in probes:

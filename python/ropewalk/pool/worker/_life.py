@@ -1,4 +1,4 @@
-"""The life of a worker process, from its fork to its end."""
+"""A worker process from its fork to its end: setting it up, running its threads, leaving."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ropewalk import _errors as _errors
 from ropewalk._imported import when_imported
 from ropewalk._load import worker
 
-# What a usual task needs is loaded now, for the zygote to share: a module that each worker imported for itself would
-# cost each its time and its memory, and once descriptors run out, none can be read any more.
+# The modules that a usual task needs are imported here, so that workers share the zygote's copy. A module that each
+# worker imported would cost each time and memory, and Python can import nothing once descriptors run out.
 from ropewalk.pool.wire import (
     _functions as _functions,
     _handed,
@@ -30,7 +30,7 @@ from ropewalk.pool.wire import (
 )
 from ropewalk.pool.worker import _at_fork, _random
 
-#: Read by BLAS and OpenMP libraries when they are loaded.
+#: Variables that BLAS and OpenMP libraries read when they are loaded.
 BLAS_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -41,30 +41,30 @@ BLAS_VARIABLES = (
 )
 
 
-#: Bytes that the record of a failed initializer may have.
+#: The largest record of a failed initializer, in bytes.
 _LARGEST_ERROR = 32 * 1024
 
 
 class Prepared:
-    """What a process has taken over from the program that made a pool: a zygote for the workers that it will fork."""
+    """The settings and the surroundings of a pool's parent, applied to this process: a zygote, or a worker."""
 
     def __init__(self, spec: bytes) -> None:
-        """Takes over what `spec` says, which is the pickled settings of a pool."""
+        """Applies `spec`, the pickled settings of a pool."""
         self.spec = spec
         self.settings: dict[str, Any] = pickle.loads(spec)
-        #: Limits of resources that are for the worker to set.
+        #: Resource limits that only the worker sets.
         self.limits = _set_up(self.settings)
 
 
-#: What this process has taken over. In a worker that the zygote was able to prepare, this is the worker's own.
+#: The settings that this process has applied last. A worker inherits them if its zygote could apply them.
 _prepared: Prepared | None = None
 _following = _logs.Following()
 
 
 def prepare(spec: bytes) -> None:
-    """Zygote: does, before it forks, what all workers with this spec have in common, so that they share its memory.
+    """Zygote: applies a spec before the fork, so that all workers with this spec share the memory that it takes.
 
-    It may not end the zygote: what fails here is tried again, and fails, in the worker, whose pool is told of it.
+    It must not end the zygote. If it fails, each worker tries again, fails, and reports the error to its pool.
     """
     global _prepared
     _prepared = None
@@ -85,17 +85,17 @@ def run(
     generators: list[Any],
     complaints: list[str],
 ) -> None:
-    """A worker's life: sets the process up, serves its lanes, and leaves. Does not return.
+    """Runs a worker: sets the process up, runs tasks in its threads, and leaves. It does not return.
 
     Args:
-        lanes: Threads that run tasks.
-        spec: The pickled settings.
-        slot: Its number among the workers that the pool has at a time.
-        descriptors: Where it leaves word of how it died; the sending end of the parent's log; those that the
-            initializer's arguments refer to.
-        zygote: The zygote's process id.
-        generators: Generators of random numbers, made by the zygote.
-        complaints: What the zygote says of its preloads.
+        lanes: the number of threads that run tasks.
+        spec: the pickled settings.
+        slot: the worker's number among those that the pool has at a time.
+        descriptors: the file for crash reports, the sending end of the parent's log, and the descriptors to which the
+            initializer's arguments refer.
+        zygote: the zygote's process id.
+        generators: random number generators that the zygote has made.
+        complaints: the zygote's errors and warnings about `preload`.
     """
     worker.die_with_parent(zygote)
     status = 1
@@ -105,7 +105,7 @@ def run(
             _random.reseed(generators)
         status = _serve(lanes, spec, slot, descriptors, complaints)
     except SystemExit as leaving:
-        # A signal's handler asked for it between two tasks.
+        # A signal handler raised it between two tasks.
         status = _status(leaving)
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
@@ -123,12 +123,12 @@ def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], com
         if prepared.limits:
             _surroundings.set_limits(prepared.limits)
         if _sets_threads(settings):
-            # The zygote has loaded its libraries with one thread each.
+            # The zygote loaded the libraries with one thread each.
             from ropewalk.pool.wire import _blas
 
             _blas.limit_threads(settings["blas_threads"])
         _handed.take(descriptors[2:], settings["tracker"])
-        _speak_up(slot, descriptors, complaints, settings)
+        _open_reports(slot, descriptors, complaints, settings)
         _initialize(settings)
     except BaseException as error:
         logging.getLogger("concurrent.futures").critical("Exception in initializer:", exc_info=True)
@@ -159,9 +159,9 @@ def _sets_threads(settings: dict[str, Any]) -> bool:
 
 
 def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
-    """Takes over what the program has, where it differs; gives the limits that are for the worker to set."""
-    # The terminal's Ctrl-C does not come here, the zygote being a process group of its own; one that is sent on purpose
-    # is the user's.
+    """Applies the parent's surroundings where they differ, and returns the limits that only the worker sets."""
+    # The terminal's Ctrl-C does not reach workers, because the zygote has a process group of its own. A SIGINT that
+    # somebody sends to a worker raises KeyboardInterrupt, as in any Python.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.path != settings["sys_path"]:
@@ -182,7 +182,7 @@ def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
         _take_authkey(settings["authkey"])
     if _sets_threads(settings):
         from ropewalk.pool.wire import (
-            _blas as _blas,  # For the workers; it brings ctypes, which others do without.
+            _blas as _blas,  # Imported for the workers, and only here because it imports ctypes.
         )
     if settings["log"] is None:
         _following.stop()
@@ -191,15 +191,15 @@ def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
     return limits
 
 
-#: What a line may have to be written by one system call.
+#: The longest line, in bytes, that is written by one system call.
 _LONGEST_LINE = 64 * 1024
 
 
 def write_whole_lines(name: str) -> None:
-    """Makes a standard stream write each line at once: at its end, and by one call, whatever `PYTHONUNBUFFERED` says.
+    """Makes a standard stream write each line when it ends, by one system call, whatever `PYTHONUNBUFFERED` says.
 
-    A worker may be killed at any time, so what it has printed is out; and what several of them print is not mixed
-    within a line, as far as the kernel writes at once (4 KiB to a pipe, any length to a file that is appended to).
+    So a worker that is killed has written its lines, and lines of several workers do not mix, as far as the kernel
+    writes atomically: 4 KiB to a pipe, any length to a file in append mode.
     """
     stream = getattr(sys, name)
     if type(stream) is not io.TextIOWrapper or stream is not getattr(sys, f"__{name}__"):
@@ -220,19 +220,19 @@ def write_whole_lines(name: str) -> None:
     setattr(sys, f"__{name}__", made)
 
 
-#: Bytes of the notes that belong to each slot.
+#: Bytes for each slot in the file of crash reports.
 _NOTES = 64 * 1024
 
 
-def _speak_up(
+def _open_reports(
     slot: int, descriptors: tuple[int, ...], complaints: list[str], settings: dict[str, Any]
 ) -> None:
-    """Lets the parent hear of log records, and of where the code was if the process is ended by a fault."""
+    """Enables crash reports, and forwards log records and the zygote's complaints to the parent."""
     notes, log, *_ = descriptors
     try:
         _open_notes(notes, slot)
     except OSError:
-        pass  # Without /proc there is no stack to be told, and nothing else is lost.
+        pass  # Without /proc a crash reports no stack; nothing else is lost.
     finally:
         os.close(notes)
     forwarder = _following.forwarder if settings["log"] is not None else None
@@ -242,52 +242,52 @@ def _speak_up(
             forwarder.complain(complaints)
         return
     if complaints:
-        stranger = _logs.Forwarder()
-        stranger.attach(log, settings["name"])
-        stranger.complain(complaints)
+        single = _logs.Forwarder()
+        single.attach(log, settings["name"])
+        single.complain(complaints)
     os.close(log)
 
 
 def _open_notes(notes: int, slot: int) -> int:
-    # A file description of its own: the position is this worker's.
+    # A new file description, because the position belongs to the description and each worker needs its own.
     mine = os.open(f"/proc/self/fd/{notes}", os.O_WRONLY | os.O_CLOEXEC)
     os.lseek(mine, slot * _NOTES, os.SEEK_SET)
     faulthandler.enable(mine, all_threads=False)
     return mine
 
 
-#: Calls after which every supported Python has replaced a function's bytecode by that for the types it has met.
-_REHEARSALS = 10
+#: Calls after which every supported Python has specialised a function's bytecode.
+_WARM_UP_CALLS = 10
 
 
-def rehearse() -> None:
-    """Zygote: does what each worker will do, on nothing.
+def warm_up() -> None:
+    """Zygote: runs the code that each worker will run, on dummy data.
 
-    So the interpreter's caches are filled, its bytecode is specialised and its libraries are bound by the time it
-    forks. Each worker would else do that in pages of its own.
+    This fills the interpreter's caches, specialises its bytecode and binds its libraries before the fork. Otherwise
+    each worker would do so in private pages.
     """
     generators = _random.standard()
-    for _ in range(_REHEARSALS):
+    for _ in range(_WARM_UP_CALLS):
         pickle.loads(pickle.dumps(((1, "one"), {}), 5))
         _random.reseed(generators)
         if not faulthandler.is_enabled():
-            nothing = os.open(os.devnull, os.O_RDWR)
+            null = os.open(os.devnull, os.O_RDWR)
             try:
-                os.close(_open_notes(nothing, 0))
+                os.close(_open_notes(null, 0))
             except OSError:
                 continue
             finally:
                 faulthandler.disable()
-                os.close(nothing)
+                os.close(null)
 
 
 def _take_authkey(key: bytes) -> None:
-    """Lets proxies of a multiprocessing manager of the parent's prove themselves here."""
+    """Sets the parent's authentication key, so that proxies of its multiprocessing managers work here."""
 
-    def bear(module: Any) -> None:
+    def set_key(module: Any) -> None:
         module.current_process().authkey = key
 
-    when_imported("multiprocessing.process", bear)
+    when_imported("multiprocessing.process", set_key)
 
 
 def _initialize(settings: dict[str, Any]) -> None:
@@ -301,7 +301,7 @@ def _initialize(settings: dict[str, Any]) -> None:
 
 
 def leave_fork(error: BaseException | None) -> None:
-    """Ends the child of a task that forked and let its child come back: there is nothing for it to come back to."""
+    """Ends a child process that a task has forked and that returned from the task; only the worker may go on."""
     status = 0
     try:
         if isinstance(error, SystemExit):
@@ -321,9 +321,9 @@ def _status(leaving: SystemExit) -> int:
 
 
 def _leave(status: int) -> None:
-    """Runs what was registered to run at exit, and goes without the rest: the heap is the zygote's."""
+    """Runs the exit handlers and exits without finalizing the interpreter, whose heap is shared with the zygote."""
     try:
-        # What executors registered, those of this package and loky's too: their workers end, or would be waited for.
+        # Handlers of executors, this package's and loky's: they end the executors' workers.
         for call in reversed(getattr(threading, "_threading_atexits", ())):
             call()
         atexit._run_exitfuncs()
@@ -339,5 +339,5 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):  # Closed, its reader gone, or taken away altogether.
+        except (OSError, ValueError, AttributeError):  # Closed, without a reader, or replaced by None.
             continue

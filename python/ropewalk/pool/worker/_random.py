@@ -1,9 +1,9 @@
-"""New seeds, in each worker, for the generators of random numbers that were there before it was forked.
+"""New seeds in each worker for the random number generators that the zygote has made.
 
 A module of `preload` may make generators when it is imported, and NumPy makes one of its own. Every worker is forked
-with a copy of their state, and without new seeds all workers would draw the same numbers. The zygote finds them once;
-each worker seeds them from the system's entropy before its initializer runs, so that an initializer may seed them on
-purpose. `random` itself, which Python seeds wherever a process forks, is done with the rest.
+with a copy of their state, so without new seeds all workers would draw the same numbers. The zygote finds the
+generators once. Each worker seeds them from the system's entropy before its initializer runs, so that the initializer
+may set other seeds. Python seeds `random` after each fork; here it is seeded with the others instead.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, cast
 
 
 def standard() -> list[Any]:
-    """The generator behind the functions of `random`, if anybody has imported that."""
+    """Returns the generator behind the functions of `random`, if that is imported."""
     module = sys.modules.get("random")
     return [] if module is None else [module._inst]
 
 
 def find() -> list[Any]:
-    """The generators that this process has made so far: those of `random`, NumPy and PyTorch.
+    """Returns the generators that this process has made so far: those of `random`, NumPy and PyTorch.
 
-    Types are looked at, and nothing of the objects themselves: some run code at the first look.
+    It checks the types of objects and no attributes, because reading an attribute may run code.
     """
     bases: list[type] = []
     standard = sys.modules.get("random")
@@ -51,13 +51,13 @@ def find() -> list[Any]:
 
 
 def reseed(generators: list[Any]) -> None:
-    """Gives each of these generators, and PyTorch's default ones, a state that no other process has."""
+    """Gives these generators, and PyTorch's default ones, new seeds from the system."""
     numpy = sys.modules.get("numpy.random")
     python: Any = sys.modules.get("random")
     for each in generators:
         try:
             if python is not None and type(each) is python.Random:
-                # What its `seed` does, in fewer pages.
+                # The same as its `seed()`, but it writes to fewer pages.
                 _random.Random.seed(each)
                 each.gauss_next = None
             elif numpy is not None and isinstance(each, numpy.BitGenerator):
@@ -79,21 +79,21 @@ def reseed(generators: list[Any]) -> None:
 
 
 def _reseed_bits(numpy: Any, bits: Any) -> None:
-    """`Generator` and `RandomState` draw from one of these."""
+    """Seeds a bit generator, from which a `Generator` or `RandomState` draws."""
     sequence = numpy.SeedSequence()
     fresh = type(bits)(sequence)
     if hasattr(bits, "seed_seq"):
         try:
-            # The sequence as well: `Generator.spawn` makes the seeds of children from it.
+            # The seed sequence too, because `Generator.spawn` derives the seeds of children from it.
             bits.__setstate__((fresh.state, sequence))
             return
-        except (AttributeError, TypeError, ValueError):  # NumPy before 1.26 takes the state alone.
+        except (AttributeError, TypeError, ValueError):  # NumPy before 1.26 accepts the state only.
             pass
     bits.state = fresh.state
 
 
 def _forget_normal(legacy: Any) -> None:
-    """Drops the normal number that a `RandomState` has drawn ahead; its bits are seeded by themselves."""
+    """Drops the normal number that a `RandomState` has drawn ahead; its bit generator is seeded separately."""
     state = legacy.get_state(legacy=False)
     state["has_gauss"] = 0
     state["gauss"] = 0.0

@@ -1,1 +1,1 @@
-"""What only a zygote runs."""
+"""The module that only a zygote runs."""
