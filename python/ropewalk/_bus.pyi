@@ -1,4 +1,4 @@
-"""The event bus: the compiled part."""
+"""The extension module of the message bus."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from types import GenericAlias, TracebackType
@@ -23,25 +23,25 @@ class Bus:
         /,
     ) -> Self: ...
     def publish(self, topic: str, message: object, timeout: float | None = None) -> None:
-        """Gives a message to everybody who listens to its topic.
+        """Delivers a message to every listener to its topic.
 
-        Handlers have been called and queues filled when it returns. Where a subscription with ``overflow="block"`` has
-        no room it waits, at most `timeout` seconds; everybody else is served first.
+        When it returns, handlers have been called and subscriptions have the message. If a subscription with
+        ``overflow="block"`` has no room, it waits at most `timeout` seconds; other listeners are served first.
 
         Raises:
-            BusFull: there was no room in time, or waiting for it would stop this thread's event loop, or a
+            BusFull: there was no room in time, or waiting would block this thread's event loop, or a full
                 subscription's overflow is ``"error"``.
             BusClosed: the bus was closed.
-            InvalidTopic: the topic is malformed.
-            PublishTooDeep: handlers publish to handlers without end.
+            InvalidTopic: `topic` is malformed.
+            PublishTooDeep: handlers publish to handlers deeper than `max_depth`.
         """
 
     def publish_many(self, topic: str, messages: Iterable[object], /) -> int:
-        """Publishes each of the messages, in order; how many there were."""
+        """Publishes the messages in order, and returns their number."""
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the bus was closed."""
 
     def _carry(self, make: Callable[..., object], start: Callable[[], None], /) -> None: ...
     def _serve(self) -> None: ...
@@ -75,48 +75,48 @@ class Bus:
 class Subscription(Generic[_T_co]):
     """The receiving end of a subscription, made by `Bus.subscribe`.
 
-    An iterator and an asynchronous iterator over what was published since. Any number of threads and coroutines may
-    receive from it; each message goes to one of them. It ends when it, or its bus, is closed and everything in it was
-    received. A subscription that nothing refers to any more is closed.
+    It is an iterator and an asynchronous iterator over the messages published since. Any number of threads and
+    coroutines may receive from it; each message goes to one of them. It ends when it or its bus is closed and all its
+    messages have been received. A subscription that nothing refers to any more is closed.
     """
 
     def recv(self, timeout: float | None = None) -> _T_co:
-        """The next message, waited for at most `timeout` seconds. Its asynchronous twin is `recv_async`.
+        """Returns the next message; waits for it at most `timeout` seconds. Its asynchronous twin is `recv_async`.
 
         Raises:
-            BusEmpty: there was none in time; it is a `TimeoutError`.
+            BusEmpty: no message arrived in time; the error is a `TimeoutError`.
             Lagged: messages were dropped before the next one.
             BusClosed: the subscription has ended.
         """
 
     def recv_nowait(self) -> _T_co:
-        """The next message if there is one; else `BusEmpty`, as `recv`."""
+        """Returns the next message if there is one, else raises `BusEmpty`; other errors as in `recv`."""
 
     def recv_many(self, n: int, timeout: float | None = None) -> list[_T_co]:
-        """Up to `n` messages; waits for the first only, as `recv` does. Its asynchronous twin is `recv_many_async`."""
+        """Returns up to `n` messages; waits for the first as `recv` does. Its asynchronous twin is `recv_many_async`."""
 
     def recv_async(self) -> _Waiting[_T_co]:
-        """The next message, awaited. Cancelling it loses no message.
+        """Returns an awaitable of the next message, which can be awaited once. Errors are those of `recv`.
 
-        Raises: as `recv`.
+        Cancel safety: a cancelled receive loses no message.
         """
 
     def recv_many_async(self, n: int, /) -> _Waiting[list[_T_co]]:
-        """Up to `n` messages; awaits the first only."""
+        """Returns an awaitable of up to `n` messages, which awaits the first only."""
 
     def close(self) -> None:
-        """Ends it: no more messages come, and what is there can still be received."""
+        """Ends the subscription: it gets no more messages, and those that wait can still be received."""
 
     def statistics(self) -> SubscriptionStatistics:
-        """Its counters, as they are now."""
+        """Returns a snapshot of the counters."""
 
     @property
     def closed(self) -> bool:
-        """Whether it, or its bus, was closed."""
+        """Whether the subscription or its bus was closed."""
 
     @property
     def capacity(self) -> int:
-        """How many messages may wait in it."""
+        """How many messages may wait."""
 
     @property
     def overflow(self) -> Literal["block", "drop_oldest", "drop_newest", "error"]:
@@ -124,7 +124,7 @@ class Subscription(Generic[_T_co]):
 
     @property
     def pattern(self) -> str:
-        """The topics that it listens to."""
+        """The pattern of its topics."""
 
     def _counters(self) -> tuple[int, int, int, int, int, int]: ...
     def _set_patterns(self, pairs: Iterable[tuple[str, int]], /) -> None: ...
@@ -145,4 +145,4 @@ class Subscription(Generic[_T_co]):
 
 @type_check_only
 class _Waiting(Awaitable[_T_co], Protocol[_T_co]):
-    """To be awaited, once."""
+    """An awaitable that can be awaited once."""

@@ -1,4 +1,4 @@
-"""The compiled core, as the parent sees it."""
+"""The extension module that only the parent loads: pools, futures and maps."""
 
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator
@@ -13,19 +13,19 @@ _T = TypeVar("_T")
 __version__: str
 
 def usable_cores() -> int:
-    """Cores that this process may use, by affinity and control group."""
+    """Returns the number of cores that this process may use, by affinity and control group."""
 
 def private_bytes(pid: int) -> int:
-    """Bytes that a process shares with nobody; 0 if it cannot be told."""
+    """Returns the private memory of a process in bytes; 0 if it is unknown."""
 
 class FutureBase:
-    """The part of a future that is on the way of every task."""
+    """The compiled base of `Future`: the methods that every task uses."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> FutureBase: ...
     def result(self, timeout: float | None = None) -> Any:
-        """The value that the call returned."""
+        """Returns the call's value, or raises its exception; waits for it at most `timeout` seconds."""
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The exception that the call raised, or `None`."""
+        """Returns the exception that the call raised, or `None`; waits for the call at most `timeout` seconds."""
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Calls `fn(future)` when the future is done: in the collector's thread, or at once if it is done already."""
     def done(self) -> bool:
@@ -46,16 +46,16 @@ class FutureBase:
 
 @final
 class Lent:
-    """The shared memory that something encoded refers to, kept for as long as this lives."""
+    """Keeps the shared memory alive to which an encoded object refers."""
 
 def lend_during(call: Callable[[], _T], /) -> tuple[_T, Lent]:
-    """Calls a function whose encodings may refer to shared memory; gives its result, and what it referred to."""
+    """Calls a function that encodes objects; returns its result, and the shared memory to which they refer."""
 
 def join_apart(streams: list[bytes], counts: list[int], /) -> bytes:
-    """Joins pickles into that of a list of what is in them; each has so many buffers."""
+    """Joins pickles into the pickle of a list of their objects; `counts` are their numbers of buffers."""
 
 def raise_later(error: BaseException, /) -> None:
-    """Has the main thread raise what a signal's handler raised in a finalizer; reports anything else."""
+    """Makes the main thread raise an error that a signal handler raised in a finalizer; reports any other error."""
 
 @final
 class Mailbox:
@@ -71,7 +71,7 @@ def mailbox_of(event_loop: AbstractEventLoop, /) -> Mailbox:
     """The mailbox of an event loop, which takes what other threads have for it."""
 
 class PoolBase:
-    """Submission: the part of a pool that is on the way of every task."""
+    """The compiled base of `Pool`: submission."""
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def _start(self, settings: dict[str, Any]) -> None: ...
@@ -84,26 +84,26 @@ class PoolBase:
     ) -> None:
         """Shuts the pool down and waits until every task is done.
 
-        If an exception leaves the block, or one is raised while this waits (by Ctrl-C, say), the tasks that have not
-        started are cancelled, and those that still run after the pool's ``grace`` are ended.
+        If an exception leaves the block, or is raised during the wait (by Ctrl-C for instance), the pool cancels the
+        tasks that have not started, and ends those that still run after its ``grace``.
         """
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """Submits a call, and returns the future of its result at once.
 
-        The function and its arguments are pickled now: what changes afterwards does not reach the task. What cannot be
-        sent fails the future with `EncodeError`. If the pool was made with a ``capacity``, a full queue makes the call
-        wait for room, or raise `QueueFull`, as ``overflow`` says. `submit_nowait` never waits, and `submit_async` is
-        awaited.
+        The function and its arguments are pickled during this call, so later changes to them do not reach the task. If
+        they cannot be pickled, the future fails with `EncodeError`. If the pool was made with a ``capacity`` and the
+        queue is full, the call waits for room or raises `QueueFull`, depending on ``overflow``. `submit_nowait` never
+        waits, and `submit_async` is awaited.
 
         Args:
-            fn: what to call; any callable, a lambda or a closure too.
-            args: its arguments by position.
-            kwargs: its arguments by name.
+            fn: the callable to call; a lambda or a closure too.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
 
         Raises:
-            PoolClosed: after `shutdown`.
-            PoolBroken: if the pool can run nothing any more.
-            QueueFull: if the queue is full and the pool was made with ``overflow="error"``.
+            PoolClosed: the pool was shut down.
+            PoolBroken: the pool can run no task any more.
+            QueueFull: the queue is full and the pool was made with ``overflow="error"``.
 
         Examples:
             >>> import ropewalk
@@ -140,14 +140,14 @@ class PoolBase:
 
 @final
 class Checks:
-    """What the pickle of a function depends on, as `pool.wire._watch` lists it, and whether that is as it was."""
+    """The objects on which a function's pickle depends, as `pool.wire._watch` lists them; checks them for changes."""
 
     def __new__(cls, functions: list[Any], classes: list[Any]) -> Self: ...
     def hold(self) -> bool: ...
 
 @final
 class Snapshot:
-    """What a list, a dict or the like holds, for comparison by identity."""
+    """The content of a list, a dict or another container, for comparison by identity."""
 
     @staticmethod
     def of(container: object) -> Snapshot | None: ...
@@ -156,17 +156,17 @@ class Snapshot:
 
 @final
 class PoolHandle:
-    """A pool's engine without the pool."""
+    """A pool's engine, which may outlive the pool object."""
 
     def serve(self) -> None: ...
     def collect(self) -> None: ...
     def close(self, cancel: bool) -> None: ...
     def end(self, grace: float) -> None:
-        """Takes no more tasks, cancels those that have not started, and ends those that run after `grace` seconds."""
+        """Accepts no more tasks, cancels those that have not started, and ends those that run after `grace` seconds."""
     def terminate(self) -> None:
-        """Ends everything now: tasks that wait are cancelled, those that run fail with `PoolTerminated`."""
+        """Ends the pool now: cancels tasks that wait, and fails those that run with `PoolTerminated`."""
     def signal_workers(self, signum: int) -> None:
-        """Takes no more tasks, cancels those that have not started, and sends every worker process a signal."""
+        """Accepts no more tasks, cancels those that have not started, and sends every worker process a signal."""
     def break_down(self, reason: str) -> None: ...
     def join(self, timeout: float | None = None) -> bool: ...
     @property
@@ -179,7 +179,7 @@ class PoolHandle:
     def failure(self) -> BaseException | None: ...
 
 class MapIterator:
-    """`map` and `map_unordered`: lazy, bounded in flight."""
+    """The compiled iterator of `map` and `map_unordered`: lazy, with a bounded number of tasks in flight."""
 
     def __new__(
         cls, pool: PoolBase, callable: Callable[..., Any], source: Iterator[Any], settings: dict[str, Any]
@@ -187,10 +187,10 @@ class MapIterator:
     def __iter__(self) -> MapIterator: ...
     def __next__(self) -> Any: ...
     def close(self) -> None:
-        """Cancels what has not started and ends the iteration, as a generator's `close` does.
+        """Cancels the tasks that have not started, and ends the iteration, as a generator's `close` does.
 
-        What runs is ended, too, while Ctrl-C or a cancellation is being handled, or if a coroutine has given up its
-        wait for a result and nobody has asked since.
+        It also ends the running tasks while Ctrl-C or a cancellation is being handled, and if a coroutine's wait for a
+        result was cancelled and no result has been asked for since.
         """
     def _desert(self) -> None: ...
     def _left(self) -> int | None: ...

@@ -1,6 +1,6 @@
-"""The event loop: the compiled part."""
+"""The extension module of the event loop."""
 
-# Where arguments have names in asyncio and a place only here.
+# Methods whose arguments have names in asyncio, and are positional only here.
 # pyright: reportIncompatibleMethodOverride=false
 
 import asyncio
@@ -31,10 +31,10 @@ class Handle(asyncio.Handle):
         """Its arguments; `None` once it has run or was cancelled."""
     @property
     def _context(self) -> Context | None:
-        """The context that the callback runs in. If the handle shared it so far, the handle gets a copy of its own."""
+        """The context in which the callback runs. If the handle shares it, it is copied before it is returned."""
     @property
     def _loop(self) -> LoopCore | None:
-        """The loop that the handle belongs to."""
+        """The handle's loop."""
     @property
     def _repr(self) -> str | None:
         """The handle's `repr` from before it was cancelled, in debug mode."""
@@ -43,17 +43,17 @@ class Handle(asyncio.Handle):
         """Whether the handle was cancelled."""
     @property
     def _source_traceback(self) -> StackSummary | None:
-        """Where the callback was scheduled, in debug mode."""
+        """The stack that scheduled the callback, in debug mode."""
     def cancel(self) -> None:
         """Cancels the callback: the loop will not call it."""
     def cancelled(self) -> bool:
         """Whether the handle was cancelled."""
     def get_context(self) -> Context:
-        """The context that the callback runs in. If the handle shared it so far, the handle gets a copy of its own."""
+        """The context in which the callback runs. If the handle shares it, it is copied before it is returned."""
 
 @final
 class TimerHandle(asyncio.TimerHandle):
-    """A call that was scheduled for a time: an `asyncio.TimerHandle`. It has what a `Handle` has."""
+    """A call that was scheduled for a time: an `asyncio.TimerHandle`. It has the members of `Handle`."""
 
     @property
     def _callback(self) -> Callable[..., object] | None: ...
@@ -84,7 +84,7 @@ class TimerHandle(asyncio.TimerHandle):
 if sys.version_info >= (3, 14):
     @final
     class ThreadSafeHandle(asyncio.Handle):
-        """A call of `call_soon_threadsafe`: `cancel` waits while another thread runs it. It has what a `Handle` has."""
+        """A call of `call_soon_threadsafe`: `cancel` waits while another thread runs it. It has `Handle`'s members."""
 
         @property
         def _callback(self) -> Callable[..., object] | None: ...
@@ -116,7 +116,7 @@ class LoopCore:
     def call_soon(
         self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> Handle:
-        """Calls `callback` in the next turn of the loop; returns its handle."""
+        """Calls `callback` in the next iteration of the loop; returns its handle."""
     def call_soon_threadsafe(
         self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
     ) -> asyncio.Handle:
@@ -157,7 +157,7 @@ class LoopCore:
     def is_running(self) -> bool:
         """Whether the loop runs."""
     def stop(self) -> None:
-        """Ends `run_forever` after this turn."""
+        """Ends `run_forever` after this iteration."""
     def sock_recv(self, sock: socket, n: int) -> Coroutine[Any, Any, bytes]:
         """Returns an awaitable of at most `n` bytes, which can be awaited once."""
     def sock_recv_into(self, sock: socket, buf: WriteableBuffer) -> Coroutine[Any, Any, int]:
@@ -172,9 +172,9 @@ class LoopCore:
     _task_factory: Any
 
     def _run(self) -> None:
-        """Runs turns until `stop` was called."""
+        """Runs iterations until `stop` was called."""
     def _discard(self) -> None:
-        """Drops everything that was scheduled, and closes the loop's descriptors."""
+        """Drops the scheduled callbacks, and closes the loop's descriptors."""
     def _check_closed(self) -> None: ...
     def _write_to_self(self) -> None: ...
     def _add_callback(self, handle: asyncio.Handle, /) -> None: ...
@@ -187,7 +187,7 @@ class LoopCore:
     def _remove_reader(self, fd: FileDescriptorLike, /) -> bool: ...
     def _remove_writer(self, fd: FileDescriptorLike, /) -> bool: ...
     def _is_polled(self, fd: FileDescriptorLike, /) -> tuple[bool, bool]:
-        """Whether there is a callback for reading, and for writing."""
+        """Whether a callback waits for reading, and whether one waits for writing."""
 
 # --- connections -------------------------------------------------------------
 
@@ -196,15 +196,15 @@ class Stream(transports._FlowControlMixin):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def write(self, data: ReadableBuffer, /) -> None:
-        """Sends `data` when the callback of the current read returns, or else in the next turn."""
+        """Sends `data` when the callback of the current read returns, or else in the next iteration."""
     def writelines(self, list_of_data: Iterable[ReadableBuffer], /) -> None:
-        """As `write`, of several pieces in one."""
+        """Writes several pieces, as one `write` of their concatenation does."""
     def write_eof(self) -> None:
-        """Ends this side once everything written is sent."""
+        """Closes the sending direction once all written data are sent."""
     def close(self) -> None:
-        """Closes the connection once everything written is sent."""
+        """Closes the connection once all written data are sent."""
     def abort(self) -> None:
-        """Closes the connection at once; what is not sent yet is dropped."""
+        """Closes the connection at once, and drops unsent data."""
     def pause_reading(self) -> None:
         """Stops reading."""
     def resume_reading(self) -> None:
@@ -214,14 +214,14 @@ class Stream(transports._FlowControlMixin):
     def is_closing(self) -> bool:
         """Whether the transport is closing, or is closed."""
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Its protocol."""
+        """Returns the protocol."""
     def set_protocol(self, protocol: asyncio.BaseProtocol, /) -> None: ...
     def get_write_buffer_size(self) -> int:
-        """The number of bytes not sent yet."""
+        """Returns the number of unsent bytes."""
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """The low and the high mark of flow control, in bytes."""
+        """Returns the low and the high mark of flow control, in bytes."""
     def _force_close(self, error: BaseException | None, /) -> None:
-        """Closes the connection at once, because of an error or none."""
+        """Closes the connection at once; `error` is the reason, or `None`."""
     def _start_reading(self) -> None:
         """Registers the socket with the loop."""
     def _detach(self) -> Any:
@@ -235,7 +235,7 @@ class Stream(transports._FlowControlMixin):
         """The loop; `None` once the transport is closed."""
     @property
     def _protocol_paused(self) -> bool:
-        """Whether its protocol was told to pause writing."""
+        """Whether the protocol's `pause_writing` was called last."""
     @property
     def _sock(self) -> socket | None:
         """The socket; `None` once the transport is closed."""
@@ -247,7 +247,7 @@ class Stream(transports._FlowControlMixin):
         """The protocol; `None` once the transport is closed."""
     @property
     def _server(self) -> Any:
-        """The server that accepted it, or `None`."""
+        """The server that accepted the connection, or `None`."""
 
     _empty_waiter: asyncio.Future[None] | None
 
@@ -262,7 +262,7 @@ class Operation:
     def throw(self, *error: Any) -> Any:
         """Ends the operation by an exception."""
     def close(self) -> None:
-        """Gives the operation up."""
+        """Abandons the operation."""
     def __await__(self) -> Self: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
@@ -280,4 +280,4 @@ class Reading:
 
 def _read(reader: asyncio.StreamReader, n: int, exactly: bool, /) -> Awaitable[bytes]: ...
 def _set_reader_class(kind: type[asyncio.StreamReader], /) -> None:
-    """Names the class of readers whose methods the transport bypasses."""
+    """Sets the class of readers whose methods the transport bypasses."""

@@ -1,4 +1,4 @@
-"""What a call came to, as a value: the compiled part."""
+"""The extension module of results: the outcome of a call as a value."""
 
 from collections.abc import Callable
 from types import GenericAlias
@@ -11,7 +11,7 @@ _R = TypeVar("_R", bound=Ok[Any] | Err[Any])
 
 @final
 class Ok(Generic[_T_co]):
-    """A call that came to a value.
+    """The result of a call that returned a value.
 
     >>> import ropewalk
     >>> ropewalk.Ok(3).map(lambda number: number + 1)
@@ -23,55 +23,57 @@ class Ok(Generic[_T_co]):
     def __new__(cls, value: _T_co, /) -> Self: ...
     @property
     def value(self) -> _T_co:
-        """What it holds."""
+        """The value."""
     def is_ok(self) -> Literal[True]:
         """Whether it is an `Ok`."""
     def is_err(self) -> Literal[False]:
         """Whether it is an `Err`."""
     def ok(self) -> _T_co:
-        """The value, or `None` for an `Err`."""
+        """Returns the value, or `None` for an `Err`."""
     def err(self) -> None:
-        """The error, or `None` for an `Ok`."""
+        """Returns the error, or `None` for an `Ok`."""
     def map(self, function: Callable[[_T_co], _U], /) -> Ok[_U]:
-        """``Ok(function(value))``; an `Err` stays as it is."""
+        """Returns ``Ok(function(value))``; an `Err` returns itself."""
     def map_err(self, function: Callable[[Any], object], /) -> Self:
-        """``Err(function(error))``; an `Ok` stays as it is."""
+        """Returns ``Err(function(error))``; an `Ok` returns itself."""
     def and_then(self, function: Callable[[_T_co], _R], /) -> _R:
-        """``function(value)``, which gives a result; an `Err` stays as it is."""
+        """Returns ``function(value)``, which must be a result; an `Err` returns itself."""
     def or_else(self, function: Callable[[Any], object], /) -> Self:
-        """``function(error)``, which gives a result; an `Ok` stays as it is."""
+        """Returns ``function(error)``, which must be a result; an `Ok` returns itself."""
     def inspect(self, function: Callable[[_T_co], object], /) -> Self:
-        """Calls ``function(value)`` for an `Ok`; gives itself."""
+        """Calls ``function(value)`` for an `Ok`; returns itself."""
     def inspect_err(self, function: Callable[[Any], object], /) -> Self:
-        """Calls ``function(error)`` for an `Err`; gives itself."""
+        """Calls ``function(error)`` for an `Err`; returns itself."""
     def unwrap(self) -> _T_co:
-        """The value. An `Err` raises: its error if that is an exception, else `UnwrapError`."""
+        """Returns the value. An `Err` raises its error if that is an exception, else `UnwrapError`."""
     def unwrap_err(self) -> NoReturn:
-        """The error. An `Ok` raises `UnwrapError`."""
+        """Returns the error. An `Ok` raises `UnwrapError`."""
     def unwrap_or(self, default: object, /) -> _T_co:
-        """The value, or `default` for an `Err`."""
+        """Returns the value, or `default` for an `Err`."""
     def unwrap_or_else(self, function: Callable[[Any], object], /) -> _T_co:
-        """The value, or ``function(error)`` for an `Err`."""
+        """Returns the value, or ``function(error)`` for an `Err`."""
     def expect(self, message: str, /) -> _T_co:
-        """The value. An `Err` raises `UnwrapError` with the message; its error is the cause if it is an exception."""
+        """Returns the value. An `Err` raises `UnwrapError` with the message; if its error is an exception, that is the
+        cause."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __bool__(self) -> NoReturn:
-        """Raises `TypeError`: that an `Err` should be true would mislead, that an ``Ok(0)`` should be false as well."""
+        """Raises `TypeError`, because a true `Err` would mislead, and so would a false ``Ok(0)``."""
     def __reduce__(self) -> tuple[type[Self], tuple[_T_co]]: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
 
 @final
 class Err(Generic[_E_co]):
-    """A call that came to an error: an exception, or anything that says what was wrong. It has the methods of `Ok`."""
+    """The result of a call that failed: an exception, or another object that describes the error. It has the methods of
+    `Ok`."""
 
     __match_args__ = ("error",)
 
     def __new__(cls, error: _E_co, /) -> Self: ...
     @property
     def error(self) -> _E_co:
-        """What it holds."""
+        """The error."""
     def is_ok(self) -> Literal[False]: ...
     def is_err(self) -> Literal[True]: ...
     def ok(self) -> None: ...

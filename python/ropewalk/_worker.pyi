@@ -1,4 +1,4 @@
-"""What a worker, and shared memory anywhere, need of the compiled core."""
+"""The extension module of workers, and of shared memory in every process."""
 
 from collections.abc import Callable
 from typing import Any, Self, final
@@ -28,7 +28,7 @@ def _keep_buffer(buffer: object, /) -> bool: ...
 
 @final
 class SharedBuffer:
-    """A run of bytes in shared memory: the buffer protocol, and a way to release it."""
+    """A range of bytes in shared memory, with the buffer protocol and a method to release it."""
 
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -36,10 +36,10 @@ class SharedBuffer:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
     def release(self) -> None:
-        """Give the memory up now.
+        """Frees the memory now.
 
         Raises:
-            BufferError: if arrays or memoryviews still look at it.
+            BufferError: arrays or memoryviews still use it.
         """
     def __reduce_ex__(self, protocol: Any, /) -> Any: ...
     def _lend(self) -> tuple[int, int, int, int] | None: ...
@@ -48,7 +48,7 @@ class SharedBuffer:
 
 @final
 class Switchboard:
-    """The hub of messages between this process and those that have its segment."""
+    """The hub of messages between this process and those that have mapped its segment."""
 
     def hear(self, timeout: float, /) -> list[tuple[int, int | bytes | None]]: ...
     def offer(self, port: int, message: bytes, /) -> bool: ...
@@ -64,7 +64,7 @@ class Switchboard:
 
 @final
 class Port:
-    """A process's end of another's switchboard."""
+    """A process's port of another process's switchboard."""
 
     def offer(self, message: bytes, /) -> bool: ...
     def send(self, message: bytes, /) -> bool: ...

@@ -1,4 +1,4 @@
-"""Messaging, compiled: sockets, contexts and frames, as pyzmq's own compiled backends have them, and a little more."""
+"""The extension module of messaging: sockets, contexts and frames, with the API of pyzmq's compiled backends."""
 
 import builtins
 from asyncio import Future
@@ -8,18 +8,18 @@ from typing import Any, Literal, Self, final, overload
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
-# --- how the module speaks to the package above it ---------------------------
+# --- factories that the package registers ------------------------------------
 
 def set_errors(make: Callable[[int, str], BaseException], /) -> None:
-    """Register what makes the exceptions: ``make(errno, message)`` returns the instance to raise.
+    """Register the factory of exceptions: ``make(errno, message)`` returns the instance to raise.
 
-    A static method ``_make_error`` of a socket's, a context's or a frame's own type wins over it.
+    A static method ``_make_error`` of a socket's, a context's or a frame's own type takes precedence.
     """
 
 def set_trackers(make: Callable[[Event | None], Any], /) -> None:
-    """Register what makes trackers: ``make(event)`` for an event that will be set, ``make(None)`` for a finished one.
+    """Register the factory of trackers: ``make(event)`` for an event to be set, ``make(None)`` for a finished tracker.
 
-    A static method ``_make_tracker`` of the socket's or the frame's own type wins over it.
+    A static method ``_make_tracker`` of the socket's or the frame's own type takes precedence.
     """
 
 # --- constants ---------------------------------------------------------------
@@ -27,20 +27,20 @@ def set_trackers(make: Callable[[Event | None], Any], /) -> None:
 IPC_PATH_MAX_LEN: int
 """The longest path that an ipc endpoint may name, in bytes."""
 PYZMQ_DRAFT_API: bool
-"""Whether the sockets that libzmq calls drafts are here: they are."""
+"""Whether the socket types exist that libzmq calls drafts; always true."""
 
 # --- frames ------------------------------------------------------------------
 
 class Frame:
     """One part of a message.
 
-    It shows its bytes through the buffer protocol, without a copy and read-only.
+    The buffer protocol gives its bytes, without a copy and read-only.
     """
 
     more: bool
     """Whether more parts of the same message follow."""
     tracker: Any
-    """Tells when the bytes were let go; `None` if it was not asked to track."""
+    """The tracker, which reports when the bytes are released; `None` if the frame is not tracked."""
     def __init__(
         self,
         data: ReadableBuffer | None = None,
@@ -48,17 +48,17 @@ class Frame:
         copy: bool | None = None,
         copy_threshold: int | None = None,
     ) -> None:
-        """Make a frame of `data`; without `copy`, what is smaller than `copy_threshold` is copied, the rest shared.
+        """Make a frame of `data`; without `copy`, data smaller than `copy_threshold` are copied and others shared.
 
         Raises:
-            TypeError: `data` is a `str`, or shows no buffer.
+            TypeError: `data` is a `str`, or has no buffer protocol.
         """
     @property
     def buffer(self) -> memoryview:
         """The bytes, not copied."""
     @property
     def bytes(self) -> builtins.bytes:
-        """The bytes, copied when they are first asked for."""
+        """The bytes, copied when they are first read."""
     def __len__(self) -> int: ...
     def __bytes__(self) -> builtins.bytes: ...
     def __copy__(self) -> Self: ...
@@ -68,7 +68,7 @@ class Frame:
     def get(self, option: int | str | builtins.bytes) -> Any:
         """Return a message option by its number, or a property by its name.
 
-        ``"routing_id"`` gives an `int`, ``"group"`` and the peer's properties a `str`.
+        ``"routing_id"`` is an `int`, ``"group"`` and the peer's properties are `str`.
         """
     def set(self, option: int | str, value: int | str | builtins.bytes) -> None:
         """Set ``"routing_id"`` or ``"group"``."""
@@ -83,42 +83,42 @@ class Context:
     _shadow: bool
     """Whether another object owns the context."""
     def __init__(self, io_threads: int = 1, shadow: int = 0) -> None:
-        """Make a context, or with `shadow` another name for the one whose `underlying` that is."""
+        """Make a context, or with `shadow` a second object for the context with this `underlying`."""
     @property
     def closed(self) -> bool:
-        """Whether it was terminated, here or in the process that this one was forked from."""
+        """Whether the context was terminated, in this process or in the one from which it was forked."""
     @property
     def underlying(self) -> int:
-        """The context's number, by which it can be shadowed."""
+        """The context's number, for `shadow`."""
     def set(self, option: int, optval: int) -> None:
         """Set an option.
 
         Raises:
-            RuntimeError: it was terminated.
+            RuntimeError: the context was terminated.
         """
     def get(self, option: int) -> int:
         """Return an option's value.
 
         Raises:
-            RuntimeError: it was terminated.
+            RuntimeError: the context was terminated.
         """
     def term(self) -> None:
-        """Terminate it: whatever waits on its sockets raises an error, ``ETERM``.
+        """Terminate the context: calls that wait on its sockets raise ``ETERM``.
 
-        It waits until every socket was closed, and has sent what it had or has lingered long enough.
+        It waits until every socket is closed, and has sent its messages or reached its linger period.
         """
 
 class Socket:
-    """One socket. Calls by two threads at once are refused, except on the types that libzmq calls thread-safe.
+    """A socket. Concurrent calls by two threads are refused, except on the types that libzmq calls thread-safe.
 
-    A subclass may have a ``_frame_class``, a subclass of this module's `Frame`: what it receives without ``copy``.
+    A subclass may have a ``_frame_class``, a subclass of this module's `Frame`, in which it receives without ``copy``.
     """
 
     _shadow: bool
     """Whether another object owns the socket."""
     context: Any
     copy_threshold: int
-    """Without ``copy``, what is smaller than this many bytes is copied all the same."""
+    """Without ``copy``, messages of fewer bytes than this are copied all the same."""
     def __init__(
         self,
         context: Context | None = None,
@@ -126,16 +126,16 @@ class Socket:
         shadow: int = 0,
         copy_threshold: int | None = None,
     ) -> None:
-        """Make a socket, or with `shadow` another name for the one whose `underlying` that is."""
+        """Make a socket, or with `shadow` a second object for the socket with this `underlying`."""
     @property
     def closed(self) -> bool:
-        """Whether it was closed, by whomever."""
+        """Whether the socket was closed, by this object or another."""
     @property
     def _closed(self) -> bool:
-        """Whether it was closed, as far as is known without asking."""
+        """Whether this object knows that the socket was closed; it does not ask the core."""
     @property
     def underlying(self) -> int:
-        """The socket's number, by which it can be shadowed."""
+        """The socket's number, for `shadow`."""
     def set(self, option: int, optval: int | bytes) -> None:
         """Set an option.
 
@@ -147,21 +147,21 @@ class Socket:
     def bind(self, addr: str | bytes) -> None:
         """Accept connections at an endpoint."""
     def unbind(self, addr: str | bytes) -> None:
-        """Accept no more connections at an endpoint, and end those that came by it."""
+        """Accept no more connections at an endpoint, and end those that it accepted."""
     def connect(self, addr: str | bytes) -> None:
-        """Connect to an endpoint, now or whenever somebody binds it."""
+        """Connect to an endpoint, now or when a peer binds it."""
     def disconnect(self, addr: str | bytes) -> None:
         """End the connection to an endpoint."""
     def close(self, linger: int | None = None) -> None:
-        """Close it: never blocks; `linger` is in milliseconds, -1 for ever."""
+        """Close the socket without blocking; `linger` is in milliseconds, -1 for ever."""
     def monitor(self, addr: str | bytes | None, events: int = 0xFFFF) -> None:
-        """Publish its events at an ``inproc`` endpoint; `None` ends that."""
+        """Publish the socket's events at an ``inproc`` endpoint; `None` ends that."""
     def join(self, group: str | bytes) -> None:
-        """Receive what is sent to a group (DISH)."""
+        """Receive messages to a group (DISH)."""
     def leave(self, group: str | bytes) -> None:
-        """Receive no longer what is sent to a group (DISH)."""
+        """Stop receiving messages to a group (DISH)."""
     def connect_peer(self, addr: str | bytes) -> int:
-        """Connect to an endpoint; return the routing id of who will be there (PEER)."""
+        """Connect to an endpoint; return the routing id of the peer there (PEER)."""
     def send(
         self,
         data: ReadableBuffer | Frame,
@@ -176,17 +176,17 @@ class Socket:
         Args:
             data: Bytes, anything with the buffer protocol, or a frame.
             flags: ``NOBLOCK``, ``SNDMORE``.
-            copy: Without it, large data are not copied; they must not change until they are sent.
-            track: Whether the tracker that is returned watches the data.
-            routing_id: To which client (SERVER, PEER).
-            group: To which group (RADIO).
+            copy: Without it, large data are not copied; they must not change before they are sent.
+            track: Whether the returned tracker watches the data.
+            routing_id: The receiving client (SERVER, PEER).
+            group: The receiving group (RADIO).
 
         Returns:
             A tracker for a tracked frame or without `copy`, else `None`.
 
         Raises:
-            TypeError: It is a `str`, or shows no buffer.
-            ValueError: To be tracked is a frame that was made untracked.
+            TypeError: `data` is a `str`, or has no buffer protocol.
+            ValueError: With `track`, `data` is a frame that was made without tracking.
         """
     def send_multipart(
         self,
@@ -195,25 +195,25 @@ class Socket:
         copy: bool = True,
         track: bool = False,
     ) -> Any:
-        """Send a whole message, or on an error nothing of it; else as `send`.
+        """Send a whole message as `send` does; an error sends no part of it.
 
         Raises:
-            ValueError: There is no part.
+            ValueError: `msg_parts` is empty.
         """
     def send_many(self, messages: Sequence[Any], flags: int = 0) -> int:
-        """Send several messages, each a buffer or a list of buffers; return how many went.
+        """Send several messages, each a buffer or a list of buffers; return how many were sent.
 
-        It waits for room for the first one only, and with ``NOBLOCK`` not for that either.
+        It waits for room for the first only, and with ``NOBLOCK`` not at all.
         """
     def try_send(self, data: ReadableBuffer | Frame, flags: int = 0) -> bool:
-        """Send one part if that can be done at once; return whether it was."""
+        """Send one part if there is room; return whether it was sent."""
     @overload
     def recv(self, flags: int = 0, copy: Literal[True] = True, track: bool = False) -> bytes: ...
     @overload
     def recv(self, flags: int = 0, *, copy: Literal[False], track: bool = False) -> Any: ...
     @overload
     def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> Any:
-        """Receive one part, as `bytes` or without `copy` as a frame; ``RCVMORE`` tells whether more follow."""
+        """Receive one part, as `bytes` or without `copy` as a frame; ``RCVMORE`` says whether more follow."""
     def recv_into(self, buffer: WriteableBuffer, /, *, nbytes: int = 0, flags: int = 0) -> int:
         """Receive one part into a buffer, cut at `nbytes` or its size; return the part's own size."""
     @overload
@@ -224,54 +224,54 @@ class Socket:
     def recv_multipart(self, flags: int = 0, *, copy: Literal[False], track: bool = False) -> list[Any]: ...
     @overload
     def recv_multipart(self, flags: int = 0, copy: bool = True, track: bool = False) -> list[Any]:
-        """Receive a whole message, or what is left of one: its parts, as `bytes` or without `copy` as frames."""
+        """Receive the (remaining) parts of a message, as `bytes` or without `copy` as frames."""
     def recv_many(self, n: int, flags: int = 0) -> list[bytes | list[bytes]]:
-        """Receive up to `n` messages that are here; waits for the first one only.
+        """Receive up to `n` messages, and wait for the first only.
 
-        A message of one part comes as `bytes`, any other as a list of them.
+        A message of one part is `bytes`, any other a list of them.
         """
     def try_recv(self) -> bytes | None:
-        """Receive one part if one is here."""
+        """Receive one part if one has arrived, else return `None`."""
     def try_recv_multipart(self) -> list[bytes] | None:
-        """Receive a whole message if one is here."""
+        """Receive a whole message if one has arrived, else return `None`."""
     def poll_state(self) -> int:
         """Return which of POLLIN and POLLOUT hold, without waiting."""
 
-# --- sockets that are awaited --------------------------------------------------
+# --- asynchronous sockets ------------------------------------------------------
 
 @final
 class Watch:
-    """Who waits for a socket in an event loop, behind its two descriptors.
+    """The operations that wait for a socket in an event loop, which watches the socket's two descriptors.
 
     It belongs to the thread that runs the loop. An operation's future fails with `again` after the socket's timeout.
     """
 
     def __new__(cls, socket: Socket, again: type[BaseException]) -> Self:
-        """Watch a blocking socket, whose operations are tried; what cannot be done yet raises `again`."""
+        """Watch a blocking socket; an operation that would block raises `again`."""
     @property
     def receivers(self) -> int:
-        """How many receives wait."""
+        """Return how many receives wait."""
     def receive(self, call: Callable[..., Any], flags: int, arguments: tuple[Any, ...]) -> Future[Any]:
-        """Return a future for what ``call(socket, flags, *arguments)`` receives, now or later."""
+        """Return a future for the result of ``call(socket, flags, *arguments)``, which receives."""
     def transmit(self, call: Callable[..., Any], flags: int, arguments: tuple[Any, ...]) -> Future[Any]:
-        """Return a future for what ``call(socket, flags, *arguments)`` sends, now or later."""
+        """Return a future for the result of ``call(socket, flags, *arguments)``, which sends."""
     def add_event(self, events: int) -> Future[int]:
-        """Return a future for those of `events` that come first."""
+        """Return a future for the first of `events` that hold."""
     def has_events(self) -> bool:
-        """Whether anybody waits for events."""
+        """Whether a future waits for events."""
     def look_again(self) -> None:
-        """Look at those who wait in the loop's next turn: an operation may have taken their signal."""
+        """Try the waiting operations in the loop's next iteration: another may have consumed their wake-up."""
     def close(self) -> None:
-        """Cancel whoever waits, and leave the loop."""
+        """Cancel the waiting operations, and unregister from the loop."""
     def _readable(self) -> None: ...
     def _look(self) -> None: ...
     def _expire(self, told: Future[Any]) -> None: ...
 
 class AsyncSocket(Socket):
-    """A socket whose plain operations return futures. Who makes one gives it a watch, once."""
+    """A socket whose plain operations return futures; its maker sets `_watch` once."""
 
     _watch: Watch
-    """`None` while it is half made."""
+    """The watch; `None` before the maker has set it."""
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self: ...
     def send(
         self,
@@ -295,7 +295,7 @@ class AsyncSocket(Socket):
 def zmq_poll(sockets: Sequence[tuple[Any, int]], timeout: int = -1) -> list[tuple[Any, int]]:
     """Wait until one of the sockets and descriptors is ready; `timeout` is in milliseconds, negative for ever.
 
-    A socket answers as itself, anything else as its descriptor.
+    The result has a socket as itself, any other object as its descriptor.
     """
 
 def proxy(frontend: Socket, backend: Socket, capture: Socket | None = None) -> int:
@@ -304,10 +304,10 @@ def proxy(frontend: Socket, backend: Socket, capture: Socket | None = None) -> i
 def proxy_steerable(
     frontend: Socket, backend: Socket, capture: Socket | None = None, control: Socket | None = None
 ) -> int:
-    """As `proxy`, but `control` receives PAUSE, RESUME, STATISTICS and TERMINATE."""
+    """Run a proxy whose `control` socket receives PAUSE, RESUME, STATISTICS and TERMINATE."""
 
 def device(type: int, frontend: Socket, backend: Socket) -> int:
-    """As `proxy`; the type says nothing any more."""
+    """Run a proxy; the type has no effect any more."""
 
 # --- the rest ----------------------------------------------------------------
 
@@ -318,13 +318,13 @@ def curve_public(secret_key: str | bytes) -> bytes:
     """Return the public key that belongs to a secret one."""
 
 def strerror(errno: int) -> str:
-    """Return what an error number means."""
+    """Return the text for an error number."""
 
 def zmq_errno() -> int:
     """Return the number of this thread's latest error."""
 
 def has(capability: str) -> bool:
-    """Whether a transport or mechanism is here, by libzmq's name for it."""
+    """Whether a transport or mechanism is supported, by libzmq's name for it."""
 
 def zmq_version_info() -> tuple[int, int, int]:
-    """Return the version of libzmq that this behaves as."""
+    """Return the version of libzmq that this package behaves as."""

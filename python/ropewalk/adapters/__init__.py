@@ -1,1 +1,1 @@
-"""Other libraries' interfaces over Ropewalk's public names; each is loaded when it is imported by name."""
+"""Adapters of other libraries' interfaces to Ropewalk; each is loaded only when it is imported by name."""

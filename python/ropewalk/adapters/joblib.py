@@ -1,4 +1,4 @@
-# joblib has no types; what comes from it is unknown to a checker.
+# joblib has no types, so type checkers know nothing about its objects.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportMissingTypeArgument=false
 # pyright: reportIncompatibleMethodOverride=false
@@ -32,35 +32,35 @@ from joblib.parallel import (
 from ropewalk import Future, Pool
 from ropewalk.pool.parent._cores import usable_cores
 
-#: What joblib hands to every backend: settings of the files from which it maps arrays, of which there are none here,
-#: and what it has heeded itself.
+#: Settings that joblib passes to every backend and that have no use here: those of its memory-mapped files, and those
+#: that joblib applies itself.
 _OF_JOBLIB = frozenset(("max_nbytes", "temp_folder", "mmap_mode", "prefer", "require", "verbose", "context"))
-#: Seconds that a pool stays warm when nobody uses it.
+#: Seconds for which an unused pool stays warm.
 IDLE_TIMEOUT = 300.0
 
 
 @dataclass(eq=False)
 class _Warm:
-    """A pool that outlives the `joblib.Parallel` that it was made for."""
+    """A pool that outlives the `joblib.Parallel` for which it was made."""
 
     pool: Pool
-    #: What it was made with; another `Parallel` takes it only if that is equal.
+    #: The settings with which it was made; another `Parallel` reuses it only if they are equal.
     settings: tuple[int, Any]
-    #: How many seconds it may rest, and the timer that ends it then.
+    #: Seconds for which it stays warm, and the timer that ends it then.
     patience: float
     timer: threading.Timer | None = None
 
 
-#: The warm pools that nobody uses at the moment, the last one used at the end. Guarded by `_LOCK`, which is never held
-#: while a pool is made or ended.
+#: The warm pools that are not in use, the most recently used last. Guarded by `_LOCK`, which is never held while a pool
+#: is made or ended.
 _RESTING: list[_Warm] = []
 _LOCK = threading.Lock()
-#: Pools with different settings that rest at a time; the longest unused ones are ended.
+#: How many unused pools may stay warm at a time; beyond that the least recently used is ended.
 _MOST_RESTING = 2
 
 
 def _borrow(count: int, settings: dict[str, Any], patience: float) -> _Warm:
-    """A pool with these settings for the caller alone: a warm one if there is one, else a fresh one."""
+    """Returns a pool with these settings for the caller alone: a warm one if there is one, else a new one."""
     key = (count, {**settings, "around": _around()})
     with _LOCK:
         found = next((warm for warm in reversed(_RESTING) if _equal(warm.settings, key)), None)
@@ -80,17 +80,17 @@ def _borrow(count: int, settings: dict[str, Any], patience: float) -> _Warm:
 def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # Arrays in `initargs`, say.
+    except Exception:  # For instance arrays in `initargs`.
         return False
 
 
 def _give_back(warm: _Warm) -> None:
-    """Lets a pool rest until the next `Parallel`, or until its time is over."""
+    """Keeps a pool warm for the next `Parallel`, until its time is over."""
     ended: list[_Warm] = []
     if warm.pool._engine.closed:
         ended.append(warm)
     else:
-        warm.timer = threading.Timer(warm.patience, _end_resting, (warm,))
+        warm.timer = threading.Timer(warm.patience, _end_unused, (warm,))
         warm.timer.daemon = True
         with _LOCK:
             _RESTING.append(warm)
@@ -103,7 +103,7 @@ def _give_back(warm: _Warm) -> None:
         old.pool.shutdown(wait=False)
 
 
-def _end_resting(warm: _Warm) -> None:
+def _end_unused(warm: _Warm) -> None:
     with _LOCK:
         if warm not in _RESTING:
             return
@@ -112,7 +112,7 @@ def _end_resting(warm: _Warm) -> None:
 
 
 def _around() -> tuple[Any, ...]:
-    """What workers take over when they start; a pool from before a change is not used after it."""
+    """Returns the surroundings that workers take over at their start; a pool made before a change is not reused."""
     try:
         folder = os.getcwd()
     except OSError:
@@ -121,7 +121,7 @@ def _around() -> tuple[Any, ...]:
 
 
 def shutdown() -> None:
-    """Ends the pools that are kept warm for the next `joblib.Parallel`; those in use end when they are given back."""
+    """Ends the warm pools; those that a `joblib.Parallel` uses end when it is done."""
     with _LOCK:
         ended = list(_RESTING)
         _RESTING.clear()
@@ -132,7 +132,7 @@ def shutdown() -> None:
 
 
 def _forked() -> None:
-    # The workers and the timers' threads are the parent's.
+    # The workers and the timers' threads belong to the parent.
     globals()["_LOCK"] = threading.Lock()
     _RESTING.clear()
 
@@ -144,8 +144,8 @@ class RopewalkBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     """Runs joblib's batches in a `ropewalk.Pool`.
 
     The pool stays warm for the next `joblib.Parallel` with the same settings, for `idle_worker_timeout` seconds (300);
-    `ropewalk.adapters.joblib.shutdown` ends it earlier. What else `parallel_config` or `Parallel` is given goes to the
-    pool: ``preload``, ``kind``, ``initializer`` and so on; ``pool=`` names a pool that is used as it is and left open.
+    `ropewalk.adapters.joblib.shutdown` ends it earlier. Other arguments of `parallel_config` or `Parallel` go to the
+    pool: ``preload``, ``kind``, ``initializer`` and so on; ``pool=`` names an existing pool, which is left open.
 
     A `Parallel` inside a task runs on threads, and one inside that in sequence, as with joblib's own backends.
     """
@@ -158,21 +158,21 @@ class RopewalkBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     def __init__(
         self, *, pool: Pool | None = None, idle_worker_timeout: float | None = None, **settings: Any
     ) -> None:
-        """Keeps the settings; the pool is taken by `configure`."""
+        """Keeps the settings; `configure` takes the pool."""
         nesting = settings.pop("nesting_level", None)
         inner = settings.pop("inner_max_num_threads", None)
         super().__init__(nesting_level=nesting, inner_max_num_threads=inner)
         self._given = pool
         self._settings = settings
         self._patience = idle_worker_timeout
-        #: What the `Parallel` that uses this backend was given for it, beside what the backend was made with.
+        #: Arguments of the `Parallel` that uses this backend, beside those with which the backend was made.
         self._called_with: dict[str, Any] = {}
         self._pool: Pool | None = None
         self._warm: _Warm | None = None
         self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many calls run at once: joblib counts from the usable cores downward if it is negative."""
+        """Returns how many calls run at once; a negative `n_jobs` counts down from the usable cores, as in joblib."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         given = self._called_with.get("pool", self._given)
@@ -186,11 +186,11 @@ class RopewalkBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return max(usable_cores() + 1 + n_jobs, 1)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **called_with: Any) -> int:
-        """Takes a pool, and says how many calls it runs at once.
+        """Takes a pool, and returns how many calls it runs at once.
 
         Raises:
-            FallbackToBackend: one job needs no worker: it runs here, in sequence, as joblib's own backends do it.
-            TypeError: `Parallel` was given what neither joblib nor a pool takes.
+            FallbackToBackend: one job needs no worker; it runs in this thread, as with joblib's own backends.
+            TypeError: `Parallel` got an argument that neither joblib nor a pool has.
         """
         self._called_with = {name: value for name, value in called_with.items() if name not in _OF_JOBLIB}
         settings = {**self._settings, **self._called_with}
@@ -212,7 +212,7 @@ class RopewalkBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return count
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None) -> Future[Any]:
-        """Takes a batch of calls."""
+        """Submits a batch of calls."""
         assert self._pool is not None
         future: Future[Any] = self._pool.submit(func)
         self._futures.add(future)
@@ -221,11 +221,11 @@ class RopewalkBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return future
 
     def retrieve_result_callback(self, out: Future[Any]) -> Any:
-        """The results of a batch."""
+        """Returns the results of a batch."""
         return out.result()
 
     def terminate(self) -> None:
-        """Lets go of the pool, which stays warm if it is this backend's own."""
+        """Releases the pool, which stays warm if the backend made it."""
         self._pool = None
         warm, self._warm = self._warm, None
         if warm is not None:
@@ -233,7 +233,7 @@ class RopewalkBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Ends the calls that wait or run, after one has failed."""
+        """Cancels the calls that wait and ends those that run, after one has failed."""
         for future in list(self._futures):
             future.cancel(running=True)
         self.terminate()

@@ -325,7 +325,7 @@ class Bus(_compiled.Bus):
             raise failed(BusFull, 'a subscription has no room, and its overflow is "error"')
 
     def close(self) -> None:
-        """Closes the bus: publishing raises `BusClosed`, and each subscription ends when it has been read to its end."""
+        """Closes the bus: publishing raises `BusClosed`, and subscriptions end when their messages have been read."""
         self._close()
         link = self._link_end
         if link is not None:

@@ -88,7 +88,7 @@ def _reporter(bus: weakref.ref[Bus]) -> Callable[[BaseException, str], None]:
 
 
 class _Line:
-    """The writing end of one ring: publishers write while it has room, else a thread writes, in the order of arrival."""
+    """The writing end of one ring: publishers write while it has room, else a thread writes, in order of arrival."""
 
     def __init__(
         self,
@@ -392,9 +392,9 @@ class Uplink:
     def _check(deadline: float) -> None:
         if time.monotonic() > deadline:
             raise BusError(
-                f"the process that made the bus has not answered for {_ACKNOWLEDGE_TIMEOUT:.0f} s. Look whether it is stopped, "
-                "whether one of its handlers does not return, or whether one of its subscriptions is full and has no "
-                "receiver."
+                "the process that made the bus has not answered for "
+                f"{_ACKNOWLEDGE_TIMEOUT:.0f} s. Look whether it is stopped, whether one of its handlers does not "
+                "return, or whether one of its subscriptions is full and has no receiver."
             )
 
     def _send_patterns(self, bus: Bus) -> int:

@@ -1,4 +1,4 @@
-"""The program: picks the command, turns what went wrong into a message and an exit status."""
+"""The program: runs the command, and turns errors into messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ropewalk.cli._errors import CANNOT_GO_ON, INTERRUPTED, CommandError
 
 USAGE = """\
-Run Python functions on every core, with nothing lost.
+Run Python functions on every core, and lose no result.
 
 usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
        ropewalk doctor [--json]
@@ -17,19 +17,19 @@ usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
 
 commands
   map      run a function on many inputs, with progress, results as JSON lines, and --resume
-  doctor   tell what this machine offers, what the pool would choose, and what stands in the way
+  doctor   report what this machine offers, what the pool would choose, and what needs attention
 
-`ropewalk COMMAND --help` tells more."""
+`ropewalk COMMAND --help` describes a command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the `ropewalk` command and return its exit status.
 
-    `arguments` are those after the program's name; `sys.argv` has them if none are given. A run that was told to
-    stop at once does not return: it ends the process, because a thread cannot be stopped in any other way.
+    `arguments` are those after the program's name, by default those of `sys.argv`. A run that must stop at once does
+    not return: it ends the process, because a thread cannot be stopped in any other way.
 
     Raises:
-        SystemExit: for `--help` (0) and for arguments that cannot be understood (2), as argparse does.
+        SystemExit: for `--help` (0) and for invalid arguments (2), as argparse does.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("ropewalk: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
-        # Python would complain once more when it flushes at exit, so the rest is led to nowhere.
+        # Python would report the error again when it flushes at exit, so standard output goes to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
 
@@ -87,7 +87,7 @@ def _show(text: str) -> int:
 
 
 def version() -> str:
-    """The installed version; "unknown" when the package was not installed but only put on the path."""
+    """Return the installed version; "unknown" if the package is on the path but not installed."""
     from importlib import metadata
 
     try:

@@ -1,15 +1,15 @@
-"""What the control group of this process leaves it, in version 2 of control groups and in version 1."""
+"""The limits of this process's control group, in version 2 of control groups and in version 1."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: What version 1 says of memory when there is no limit: the largest multiple of a page.
+#: The limit of memory in version 1 that means none: the largest multiple of a page.
 _NO_LIMIT = 1 << 62
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Cores by quota, or None if there is none. `root` is where the files of the system are."""
+    """Return the quota in cores, or None if there is none. `root` is the folder of the system's files."""
     found: list[float] = []
     second = _read(root, "0", "cpu.max")
     if second is not None and not second.startswith("max"):
@@ -23,7 +23,7 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Bytes, or None if there is no limit."""
+    """Return the memory limit in bytes, or None if there is none."""
     found = [
         int(text)
         for text in (_read(root, "0", "memory.max"), _read(root, "memory", "memory.limit_in_bytes"))
@@ -33,7 +33,7 @@ def memory_limit(root: Path = Path("/")) -> int | None:
 
 
 def version(root: Path = Path("/")) -> str:
-    """Which versions have a group for this process, in words."""
+    """Return the versions of control groups that have a group for this process, in words."""
     lines = _lines(root / "proc/self/cgroup")
     second = any(line.startswith("0::") for line in lines)
     first = any(
@@ -43,7 +43,7 @@ def version(root: Path = Path("/")) -> str:
 
 
 def _read(root: Path, controller: str, name: str) -> str | None:
-    """A file of this process's group; a container may see its own group at the mount's root."""
+    """Read a file of this process's group; in a container that group may be at the mount's root."""
     path = _path(root, controller)
     if path is None:
         return None

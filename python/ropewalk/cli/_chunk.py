@@ -1,9 +1,9 @@
-"""What runs in a worker: some inputs at once, each told in the slot as soon as it is done.
+"""Runs a chunk of inputs in a worker, and writes a record into the chunk's slot as soon as each input is done.
 
-A slot is memory that the worker writes and the command reads. It begins with a head: how many inputs are done, and
-where the records end. A record is a line of output with the seconds that the call took and, if it failed, why. The
-head is written after the record that it counts. So a worker that dies costs the input that it was at, and no result of
-those before; and a run that is killed has written all but the last moment's.
+A slot is shared memory that the worker writes and the command reads. It begins with a head: how many inputs are done,
+and where the records end. A record is a line of output, the seconds that the call took and, if it failed, the reason.
+The worker writes the head after the record that it counts. So a worker that dies loses the input that it was running,
+and no earlier result. A run that is killed has written all results but those of the last moment.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from ropewalk.cli._record import Call, Failure, Format, Writer, describe_raised
 from ropewalk.cli._target import Place, loaded
 
-#: Bytes of a slot.
+#: The size of a slot in bytes.
 SLOT = 64 * 1024
-#: Seconds after which the rest of a chunk is given back.
+#: Seconds after which a worker returns the rest of a chunk.
 _LONG = 0.05
 
 _HEAD = struct.Struct("<QQ")  # inputs done, end of the records
@@ -30,7 +30,7 @@ _RECORD = struct.Struct("<IId")  # bytes of the line, bytes of the failure, seco
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a chunk ended: inputs done, seconds for all of them, and the last one's record if the slot had no room."""
+    """The end of a chunk: inputs done, seconds for all of them, and the last record if the slot had no room for it."""
 
     done: int
     seconds: float
@@ -38,8 +38,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """One record, read back."""
+class Record:
+    """A record that was read from a slot."""
 
     line: bytes
     failure: Failure | None
@@ -59,7 +59,7 @@ class Runner:
     most_failures: int | None
 
     def __call__(self, slot: Any, indices: list[int], values: list[Any], attempt: int) -> Answer:
-        """Runs inputs until the chunk is done, the slot is full, its time is over or enough of them have failed."""
+        """Runs inputs until the chunk is done, the slot is full, the time is over or enough inputs have failed."""
         function = loaded(self.place)
         writer = Writer(self.format, self.place.name, or_repr=self.or_repr)
         view = memoryview(slot).cast("B")
@@ -85,7 +85,7 @@ class Runner:
                 tried += 1
             if (
                 os.getpid() != pid
-            ):  # The function has forked and let its child come back; the lane sends it away.
+            ):  # The function has forked, and its child returned here; the worker's thread ends the child.
                 return Answer(0, 0.0, b"")
             call = Call(value, index, seconds, tried, pid)
             if failure is None:
@@ -136,12 +136,12 @@ def _pack_failure(failure: Failure) -> bytes:
 
 
 def clear(slot: Any) -> None:
-    """Makes a slot ready for a chunk."""
+    """Empties a slot for the next chunk."""
     _HEAD.pack_into(slot, 0, 0, _HEAD.size)
 
 
 def head(slot: Any) -> tuple[int, int]:
-    """How many inputs are done, and where their records end."""
+    """Returns how many inputs are done, and where their records end."""
     done, end = _HEAD.unpack_from(slot, 0)
     return done, end
 
@@ -149,11 +149,11 @@ def head(slot: Any) -> tuple[int, int]:
 FIRST = _HEAD.size
 
 
-def read(memory: Any, at: int, end: int) -> Iterator[Told]:
-    """The records between two places of a slot.
+def read(memory: Any, at: int, end: int) -> Iterator[Record]:
+    """Returns the records between two offsets of a slot.
 
     Raises:
-        ValueError: they make no sense; whatever the function did to the memory of its worker.
+        ValueError: they are malformed; the user's function may have overwritten its worker's memory.
     """
     view = memoryview(memory).cast("B")
     if end > len(view):
@@ -168,4 +168,4 @@ def read(memory: Any, at: int, end: int) -> Iterator[Told]:
         line = bytes(view[at : at + size])
         failure = Failure(*json.loads(bytes(view[at + size : at + size + why]))) if why else None
         at += size + why
-        yield Told(line, failure, seconds)
+        yield Record(line, failure, seconds)

@@ -1,7 +1,7 @@
-"""Hands inputs to the pool in chunks, and takes what became of each.
+"""Submits inputs to the pool in chunks, and collects the outcome of each input.
 
-The length of a chunk follows from how long its inputs take: one if that is milliseconds, hundreds if it is
-microseconds. A chunk that is lost with its worker gives back what the worker had not come to.
+The length of a chunk depends on how long inputs take: one if they take milliseconds, hundreds if they take
+microseconds. If a chunk is lost with its worker, the inputs that the worker had not begun are submitted again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GROWTH = 8
 
 @dataclass(slots=True)
 class Item:
-    """One input on its way; `attempt` counts from 1."""
+    """An input that is being processed; `attempt` counts from 1."""
 
     index: int
     value: Any
@@ -36,7 +36,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of one input: its line, why it failed if it did, and its seconds if it ran."""
+    """The outcome of one input: its line, the reason if it failed, and its seconds if it ran."""
 
     item: Item
     line: bytes
@@ -46,20 +46,20 @@ class Ended:
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """Inputs that were handed over together."""
+    """Inputs that were submitted together."""
 
     items: list[Item]
     slot: Any
     future: ropewalk.Future[_chunk.Answer] | None = None
-    #: Inputs whose records were read, and where in the slot the next one is.
+    #: The number of inputs whose records have been read, and the offset of the next record in the slot.
     taken: int = 0
     at: int = _chunk.FIRST
-    #: What the head of the slot said at the last glance.
+    #: The head of the slot when it was last read.
     seen: tuple[int, int] = field(default=(0, _chunk.FIRST))
 
 
 class Dispatch:
-    """The chunks of a run. `window` of them are with the pool at most, of `longest` inputs at most."""
+    """The chunks of a run: at most `window` of them are in the pool, each of at most `longest` inputs."""
 
     def __init__(
         self,
@@ -78,23 +78,23 @@ class Dispatch:
         self._slots: list[Any] = []
         self._chunks: set[Chunk] = set()
         self._writer = Writer(runner.format, runner.place.name, or_repr=runner.or_repr)
-        #: Inputs that came back and go to the pool again, before any new ones.
+        #: Inputs that were returned; they are submitted again before new ones.
         self.again: deque[Item] = deque()
 
     @property
     def in_flight(self) -> int:
-        """Inputs that are with the pool, or come back to it."""
+        """The number of inputs that are in the pool or will be submitted again."""
         return sum(len(chunk.items) - chunk.taken for chunk in self._chunks) + len(self.again)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is with the pool."""
+        """Whether no chunk is in the pool."""
         return not self._chunks
 
     def room(self, left: int | None, lanes: int) -> int:
-        """How many inputs the next chunk should have; 0 if enough of them are with the pool.
+        """Returns how many inputs the next chunk should have; 0 if enough of them are in the pool.
 
-        `left` is how many there are yet, if that is known: the last ones are shared out among the lanes.
+        `left` is the number of remaining inputs, if that is known: the last ones are divided among the threads.
         """
         if len(self._chunks) >= self._window:
             return 0
@@ -102,10 +102,10 @@ class Dispatch:
         return min(self._length, fair, self._longest)
 
     def hand_over(self, items: list[Item]) -> None:
-        """Gives inputs of one attempt to the pool.
+        """Submits inputs of the same attempt to the pool.
 
         Raises:
-            CommandError: the pool takes no more.
+            CommandError: the pool accepts no more.
         """
         slot = self._slots.pop() if self._slots else self._make_slot()
         _chunk.clear(slot)
@@ -115,7 +115,7 @@ class Dispatch:
         try:
             future = self._pool.submit(self._runner, slot, indices, values, items[0].attempt)
         except ropewalk.RopewalkError as error:
-            raise CommandError(f"the pool takes no more inputs: {error}") from error
+            raise CommandError(f"the pool accepts no more inputs: {error}") from error
         chunk.future = future
         self._chunks.add(chunk)
         future.add_done_callback(functools.partial(self._ended, chunk))
@@ -129,21 +129,21 @@ class Dispatch:
         return memoryview(ropewalk.shared.buffer(_chunk.SLOT)).obj
 
     def drop_waiting(self) -> None:
-        """Takes back what has not started."""
+        """Cancels the chunks that have not started."""
         self.again.clear()
         for chunk in list(self._chunks):
             if chunk.future is not None:
                 chunk.future.cancel()
 
-    def glance(self) -> Iterator[Ended]:
-        """What chunks that are still at work had done by the last glance."""
+    def poll(self) -> Iterator[Ended]:
+        """Returns the outcomes that running chunks had recorded when their heads were last read."""
         for chunk in list(self._chunks):
-            # A head that a worker has written just now may be seen before the record that it counts.
+            # This process may see a new head before the record that it counts, so it uses the previous head.
             before, chunk.seen = chunk.seen, _chunk.head(chunk.slot)
             yield from self._read(chunk, *before)
 
     def take(self, chunk: Chunk) -> Iterator[Ended]:
-        """What became of a chunk that is no more with the pool, or not yet again."""
+        """Returns the outcomes of a chunk that has ended in the pool."""
         future = chunk.future
         assert future is not None
         self._chunks.discard(chunk)
@@ -155,11 +155,11 @@ class Dispatch:
         yield from self._read(chunk, *_chunk.head(chunk.slot))
         if answer is not None:
             if answer.overflow and chunk.taken < len(chunk.items):
-                yield from self._told(chunk, answer.overflow)
+                yield from self._outcome(chunk, answer.overflow)
             self._slots.append(chunk.slot)
             self._learn(len(chunk.items), answer)
         elif error is not None and chunk.taken < len(chunk.items):
-            # The slot is not used again: a thread that was given up may write there yet.
+            # The slot is not used again, because a thread that timed out may still write to it.
             yield from self._lost(chunk, error)
         if not future.cancelled():
             self.again.extend(chunk.items[chunk.taken :])
@@ -182,13 +182,13 @@ class Dispatch:
         try:
             told = list(_chunk.read(chunk.slot, chunk.at, end))
         except (ValueError, TypeError):
-            return  # The function has written there; what it has destroyed counts as lost.
+            return  # The function has overwritten the slot; the damaged records count as lost.
         for item, one in zip(chunk.items[chunk.taken :], told, strict=False):
             yield Ended(item, one.line, one.failure, one.seconds)
         chunk.taken += len(told)
         chunk.at = end
 
-    def _told(self, chunk: Chunk, record: bytes) -> Iterator[Ended]:
+    def _outcome(self, chunk: Chunk, record: bytes) -> Iterator[Ended]:
         for one in _chunk.read(record, 0, len(record)):
             yield Ended(chunk.items[chunk.taken], one.line, one.failure, one.seconds)
         chunk.taken += 1

@@ -1,4 +1,4 @@
-"""`ropewalk doctor`: what this machine offers, what the pool would choose, and what stands in the way."""
+"""`ropewalk doctor`: reports what this machine offers, what the pool would choose, and what needs attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLENTY_OF_FILES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was looked at, what was found, and, if it stands in the way, what to try."""
+    """One line of the report: what was checked, the result, and what to try if that is a problem."""
 
     section: str
     name: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 def run_doctor(as_json: bool) -> int:
-    """Prints the findings; 0 if nothing stands in the way, else 1."""
+    """Prints the findings; returns 0 if none is a problem, else 1."""
     findings = [*_cores(), *_memory(), *_interpreter(), *_kernel(), *_limits(), *_choice()]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -75,7 +75,7 @@ def _cores() -> list[Finding]:
         Finding("cores", "control group's quota", limit),
         Finding(
             "cores",
-            "asked for",
+            "requested",
             "nothing" if asked is None else f"{asked} (PYTHON_CPU_COUNT or -X cpu_count)",
         ),
         Finding("cores", "usable", str(usable_cores())),
@@ -126,7 +126,7 @@ def _interpreter() -> list[Finding]:
 
 
 def _system_call(number: int, *arguments: int) -> str:
-    """Whether a call is there: how it answers to arguments that make no sense."""
+    """Reports whether the kernel has a system call, by the error that it returns for invalid arguments."""
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.syscall(ctypes.c_long(number), *(ctypes.c_long(argument) for argument in arguments))
     if result >= 0:

@@ -1,4 +1,4 @@
-"""What JSON makes of a result: plain values as they are, and the usual others as what stands for them."""
+"""Encodes results as JSON: plain values as they are, and other common types by a documented substitute."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ _SPELLED = (decimal.Decimal, fractions.Fraction, uuid.UUID)
 
 
 def encode(value: Any) -> str:
-    """The value as JSON.
+    """Returns the value as JSON.
 
     Dates and times are written in ISO 8601, a time span as seconds, paths, `Decimal`, `Fraction` and `UUID` as text,
-    enumerations as their value, sets (sorted if that is possible), deques and views of dicts as lists, dataclasses and
-    mappings as objects, NumPy's scalars and arrays, and whatever else has `tolist`, as numbers and lists.
+    enumerations as their value, sets (sorted if possible), deques and views of dicts as lists, dataclasses and mappings
+    as objects, NumPy's scalars and arrays, and other objects with `tolist`, as numbers and lists.
 
     Raises:
-        TypeError, ValueError, RecursionError, OverflowError: JSON has nothing for it, such as NaN.
+        TypeError, ValueError, RecursionError, OverflowError: JSON cannot express the value, NaN for instance.
     """
     try:
         return _ENCODER.encode(value)
     except TypeError:
-        # The keys of a dict are not offered to `stand_in`.
+        # The encoder does not call `stand_in` for the keys of a dict.
         return _ENCODER.encode(_with_plain_keys(value))
 
 
 def stand_in(value: Any) -> Any:
-    """What is encoded in place of a value that JSON does not know."""
+    """Returns what is encoded in place of a value that JSON cannot express.
+
+    Raises:
+        TypeError: there is no substitute.
+    """
     kind = cast("type[object]", type(value))
     if kind.__module__ == "numpy":
         return _of_numpy(value)
@@ -64,15 +68,15 @@ def stand_in(value: Any) -> Any:
         method = getattr(value, name, None)
         if callable(method) and not isinstance(value, type):
             return method()
-    raise TypeError(f"{kind.__qualname__} is nothing that JSON has")
+    raise TypeError(f"{kind.__qualname__} has no equivalent in JSON")
 
 
 def _of_numpy(value: Any) -> Any:
     kind = getattr(getattr(value, "dtype", None), "kind", "")
-    if kind in "mM" and kind:  # Dates: `tolist` gives bare numbers for nanoseconds.
+    if kind in "mM" and kind:  # Dates, for which `tolist` returns plain numbers if the unit is nanoseconds.
         return value.astype(str).tolist()
     if not hasattr(value, "tolist"):
-        raise TypeError(f"numpy.{type(value).__qualname__} is nothing that JSON has")
+        raise TypeError(f"numpy.{type(value).__qualname__} has no equivalent in JSON")
     plain = value.tolist()
     if type(plain) is type(value):  # A `longdouble` is its own nearest value.
         return float(plain)
@@ -94,9 +98,9 @@ def _key(key: Any) -> Any:
         return key
     plain = stand_in(key)
     if not isinstance(plain, str | int | float):
-        raise TypeError(f"a key of type {type(key).__qualname__} is nothing that JSON has")
+        raise TypeError(f"a key of type {type(key).__qualname__} has no equivalent in JSON")
     return plain
 
 
-# NaN and infinity are not JSON, and a file with them in it is one that other programs cannot read.
+# NaN and infinity are not JSON: other programs could not read a file that contains them.
 _ENCODER = json.JSONEncoder(allow_nan=False, default=stand_in)

@@ -1,4 +1,4 @@
-"""What ends the command before or instead of its normal end."""
+"""The exceptions that end the command early."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PIPE_CLOSED = 141
 class CommandError(Exception):
     """The command cannot start or cannot go on; exit status 2.
 
-    `problem` says what failed and `hint` what to try. They are two sentences because they are shown apart.
+    `problem` says what failed and `hint` what to try; they are printed on separate lines.
     """
 
     def __init__(self, problem: str, hint: str = "") -> None:
@@ -23,8 +23,8 @@ class CommandError(Exception):
 
 
 class OutputError(CommandError):
-    """Results cannot be written any more: a full disk, a file-size limit, a broken device."""
+    """Results cannot be written: the disk is full, the file-size limit is reached, or the device has failed."""
 
 
 class OutputClosed(Exception):
-    """Whoever read the standard output has gone, as `head` does when it has seen enough."""
+    """The reader of standard output has closed it, as `head` does after its last line."""

@@ -1,6 +1,6 @@
 """Every flag of every command, in one table.
 
-A flag exists because it stands here: parsers, `--help` and the tests read this table, and nothing else declares one.
+Parsers, `--help` and the tests read this table, and no other code declares a flag.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ results
     {"input": ..., "index": 3, "function": "f.py:go", "ok": true, "result": ..., "seconds": 0.1, "attempt": 1,
      "worker": 4242}
     {..., "ok": false, "error": {"type": ..., "message": ..., "traceback": ..., "code": ...}, ...}
-  They go to --out, else to standard output; then whatever the function prints goes to standard error, so that
-  the lines stay clean. Progress, failures and the summary go to standard error.
+  Results go to --out, else to standard output; in that case the function's own output goes to standard error, so
+  that it does not mix with the results. Progress, failures and the summary go to standard error.
 
   A result is written as JSON: dates in ISO 8601, paths and Decimals as text, sets and NumPy arrays as lists,
-  dataclasses as objects. What JSON has nothing for is told in its own line, as a failure of that input.
+  dataclasses as objects. A result that JSON cannot express makes a line that reports a failure of that input.
 
   --format csv, or a file name that ends in .csv, gives a table instead. Its columns are index, input, ok, result,
-  error_type, error_message, seconds, attempt, worker, function; text stands there as it is, anything else as JSON.
+  error_type, error_message, seconds, attempt, worker, function; text is written as it is, other values as JSON.
 
-  Lines are written whole, a fraction of a second after the call has ended at the latest; a killed run loses no more
-  than those. If a worker dies, only the input that it was at is lost.
+  The command writes whole lines, each within a fraction of a second after its call has ended; a killed run loses
+  only lines of that time. If a worker dies, only the input that it was running is lost.
 
-  --resume goes on with a file of --out: it repairs a torn last line, skips every input that the file has as done,
-  and tries the failed ones again. An input is recognised by its value; one given twice is done twice. A line is
-  never rewritten, so an input that failed before and then succeeded has two lines, and the later one counts.
+  --resume goes on with a file of --out: it removes an incomplete last line, skips every input that is done in the
+  file, and tries the failed ones again. It recognises an input by its value; an input that is given twice is run
+  twice. It rewrites no line: an input that failed and then succeeded has two lines, and the later one counts.
 
 stopping
   --fail-fast and --max-failures stop as the first Ctrl-C does, with exit status 1.
-  Ctrl-C once takes no more inputs, waits for those that run, and prints the summary; twice stops now. SIGTERM
-  stops now.
+  After the first Ctrl-C the command starts no more inputs, waits for those that run, and prints the summary. A
+  second Ctrl-C, or SIGTERM, stops it at once.
 
 exit status
   0  every input is done                       130  stopped by Ctrl-C
@@ -59,7 +59,7 @@ exit status
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One row of the table: names as typed, the `--help` section, its text, and what argparse has to know."""
+    """One row of the table: the names as typed, the section in `--help`, the help text, and argparse's arguments."""
 
     names: tuple[str, ...]
     section: str
@@ -110,7 +110,7 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--jsonl",),
         "inputs",
-        "every line of FILE that is not blank is an input, as the JSON value that it holds; - is standard input.",
+        "every line of FILE that is not blank is an input, given as a JSON value; - is standard input.",
         {"metavar": "FILE"},
     ),
     Flag(
@@ -128,13 +128,13 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--kind",),
         "workers",
-        "processes or threads; auto takes threads where Python runs them in parallel (see `ropewalk doctor`).",
+        "processes or threads; auto uses threads where Python runs them in parallel (see `ropewalk doctor`).",
         {"choices": ("auto", "process", "thread"), "default": "auto"},
     ),
     Flag(
         ("--workers", "-w"),
         "workers",
-        "how many workers; one for each usable core if not given.",
+        "how many workers; by default one for each usable core.",
         {"metavar": "N", "type": _count(1)},
     ),
     Flag(
@@ -152,14 +152,14 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--task-timeout",),
         "workers",
-        "give up on an input whose call takes more than S seconds; in a process worker the call is ended, and"
-        " another worker takes its place.",
+        "fail an input whose call takes more than S seconds; a process worker that runs the call is killed and"
+        " replaced.",
         {"metavar": "S", "type": _seconds},
     ),
     Flag(
         ("--retries",),
         "workers",
-        "try again an input that failed or whose worker died, up to N times; the function must bear that.",
+        "run an input that failed or whose worker died again, up to N times; the function must be idempotent.",
         {"metavar": "N", "type": _count(0), "default": 0},
     ),
     Flag(
@@ -171,8 +171,8 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--max-failures",),
         "workers",
-        "stop after N inputs have failed: no more are started, and those that run in other workers are finished. Inputs"
-        " go to the workers one by one then, which makes quick ones slower.",
+        "stop after N inputs have failed: start no more, and finish those that run in other workers. With this flag"
+        " each task runs one input, which makes quick inputs slower.",
         {"metavar": "N", "type": _count(1)},
     ),
     Flag(("--out", "-o"), "results", "write the results to FILE.", {"metavar": "FILE"}),
@@ -188,17 +188,17 @@ MAP_FLAGS: tuple[Flag, ...] = (
         "write results in the order of the inputs, not as they are done.",
         _SWITCH,
     ),
-    Flag(("--resume",), "results", "go on with --out: skip what it has as done.", _SWITCH),
+    Flag(("--resume",), "results", "go on with --out: skip the inputs that are done in it.", _SWITCH),
     Flag(
         ("--overwrite",),
         "results",
-        "empty --out first. Without this a file with results in it is refused.",
+        "empty --out first. Without this flag, a file that is not empty is an error.",
         _SWITCH,
     ),
     Flag(
         ("--repr",),
         "results",
-        "a result that JSON cannot hold is written as its repr() instead of failing.",
+        "write a result that JSON cannot express as its repr(), instead of failing the input.",
         _SWITCH,
     ),
     Flag(
@@ -210,13 +210,13 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--progress",),
         "display",
-        "show progress; a bar on a terminal, else a line now and then. The default.",
+        "show progress, as a bar on a terminal, else as lines at intervals; on by default.",
         {"action": argparse.BooleanOptionalAction, "default": True},
     ),
     Flag(
         ("--quiet", "-q"),
         "display",
-        "no progress, no failures, no summary: only what ends the command. The exit status tells the rest.",
+        "print no progress, failures or summary, only errors that end the command. The exit status reports the rest.",
         _SWITCH,
     ),
     Flag(
@@ -228,10 +228,13 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--show-failures",),
         "display",
-        "how many failures are shown with their traceback (5); the rest is counted.",
+        "how many failures are shown with their traceback (5); the others are counted.",
         {"metavar": "N", "type": _count(0), "default": 5},
     ),
 )
+
+#: Former names of flags, and their present ones.
+_RENAMED = {"--timeout": "--task-timeout"}
 
 DOCTOR_FLAGS: tuple[Flag, ...] = (
     Flag(("--json",), "options", "print one JSON object instead of text.", _SWITCH),
@@ -244,7 +247,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def parser(name: str, usage: str, about: str, notes: str, flags: Sequence[Flag]) -> argparse.ArgumentParser:
-    """Make the parser of one command from its rows of the table."""
+    """Make a command's parser from its rows of the table."""
     made = argparse.ArgumentParser(
         prog=f"ropewalk {name}",
         usage=usage,
@@ -265,7 +268,7 @@ def parser(name: str, usage: str, about: str, notes: str, flags: Sequence[Flag])
 
 @dataclass(frozen=True, slots=True)
 class MapOptions:
-    """What `ropewalk map` was asked for; one field for each flag of the table."""
+    """The arguments of `ropewalk map`: one field for each flag of the table."""
 
     target: str
     inputs: tuple[str, ...]
@@ -301,12 +304,16 @@ def parse_map(arguments: Sequence[str]) -> MapOptions:
     made = parser("map", MAP_USAGE, MAP_ABOUT, MAP_NOTES, MAP_FLAGS)
     made.add_argument("target", metavar="FILE.py:FUNCTION", help=argparse.SUPPRESS)
     made.add_argument("inputs", metavar="INPUT", nargs="*", help=argparse.SUPPRESS)
-    # Cut here and not in argparse: its versions disagree on "--" among arguments that are mixed with flags.
+    # Split here because versions of argparse disagree on "--" among arguments that are mixed with flags.
     flagged = list(arguments)
     verbatim: list[str] = []
     if "--" in flagged:
         cut = flagged.index("--")
         flagged, verbatim = flagged[:cut], flagged[cut + 1 :]
+    for argument in flagged:
+        old = argument.partition("=")[0]
+        if old in _RENAMED:
+            made.error(f"{old} has been renamed: use {_RENAMED[old]}")
     values = vars(made.parse_intermixed_args(flagged))
     for name in ("inputs", "glob", "preload"):
         values[name] = tuple(values[name])
@@ -336,6 +343,6 @@ def parse_map(arguments: Sequence[str]) -> MapOptions:
 def parse_doctor(arguments: Sequence[str]) -> bool:
     """Read the arguments of `ropewalk doctor`; True for `--json`."""
     made = parser(
-        "doctor", DOCTOR_USAGE, "Tell what this machine offers and what stands in the way.", "", DOCTOR_FLAGS
+        "doctor", DOCTOR_USAGE, "Report what this machine offers and what needs attention.", "", DOCTOR_FLAGS
     )
     return bool(made.parse_args(list(arguments)).json)

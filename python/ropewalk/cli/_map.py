@@ -1,7 +1,7 @@
-"""`ropewalk map`: feeds inputs to a pool, writes results as they come, and knows when to stop.
+"""`ropewalk map`: submits inputs to a pool, writes results as they arrive, and stops when it is asked to.
 
-One thread does everything: it takes inputs when the pool has room, and an event when it has not. Events are finished
-chunks, inputs that came late, and signals; all of them arrive in one queue.
+One thread does everything: it submits inputs while the pool has room, else it waits for an event. Events are finished
+chunks, inputs that arrive from a stream, and signals; all of them come through one queue.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from ropewalk.pool.parent._spawn import preload_complaints
 if TYPE_CHECKING:
     from ropewalk.pool.parent._options import Kind
 
-_PATIENCE = 2.0  # seconds that a run which is told to stop now may take for it
-_GLANCE = 0.25  # seconds between two looks at the progress, and at what chunks have done
-_AHEAD = 100_000  # results that --ordered keeps for one that is slow
+_STOP_TIMEOUT = 2.0  # seconds that a run may take to stop at once
+_POLL = 0.25  # seconds between two updates of the progress and of what running chunks have done
+_AHEAD = 100_000  # results that --ordered keeps while it waits for a slow one
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. `at_once`: threads may still be at work, so the process has to be ended, not left."""
+    """The end of a run. With `at_once`, threads may still run, so the process must end without joining them."""
 
     status: int
     at_once: bool = False
@@ -64,7 +64,7 @@ class _Output(Protocol):
 
 @dataclass(slots=True)
 class _Stop:
-    """What signals have asked for."""
+    """The requests to stop that signals have made."""
 
     draining: bool = False
     at_once: bool = False
@@ -75,7 +75,7 @@ def run_map(options: MapOptions) -> Outcome:
     """Run the command.
 
     Raises:
-        CommandError: it cannot start, or results cannot be written any more.
+        CommandError: the command cannot start, or results cannot be written any more.
     """
     place = find_target(options.target)
     outputs: list[_Output] = []
@@ -83,7 +83,7 @@ def run_map(options: MapOptions) -> Outcome:
     try:
         header = Writer(options.format, place.name, or_repr=options.repr).header
         if options.print:
-            # Before the workers start: what they print goes where standard output leads then.
+            # Before the workers start, because they inherit the standard output.
             outputs.append(StandardOutput())
         pool = _make_pool(options, place)
         # The zygote imports the function's module meanwhile.
@@ -115,18 +115,18 @@ def run_map(options: MapOptions) -> Outcome:
 
 
 def _check_same_inputs(path: str, earlier: Earlier, inputs: Inputs) -> None:
-    """Refuses to go on with a file that has none of the inputs, where all of them are known."""
+    """Refuses to resume a file that has results for none of the inputs, if all inputs are known."""
     if not earlier.done or inputs.stream is not None:
         return
     if not any(map(earlier.has, inputs.known())):
         raise CommandError(
             f"--out {path!r} has results for {earlier.total} inputs, and none of them was given now",
-            "another file for these inputs, or --overwrite if those results may go",
+            "another file for these inputs, or --overwrite to delete those results",
         )
 
 
 def _make_pool(options: MapOptions, place: Place, *, ahead: bool = True) -> ropewalk.Pool:
-    """The pool; `ahead` lets the zygote import the function's module."""
+    """Make the pool; with `ahead` the zygote imports the function's module."""
     for module in options.preload:
         if importlib.util.find_spec(module.partition(".")[0]) is None:
             raise CommandError(f"--preload: there is no module {module!r}", "check the name, or PYTHONPATH")
@@ -147,10 +147,10 @@ def _make_pool(options: MapOptions, place: Place, *, ahead: bool = True) -> rope
 
 
 def _checked(pool: ropewalk.Pool, options: MapOptions, place: Place) -> ropewalk.Pool:
-    """A pool whose workers have the function: the given one, or another if the module must not be imported ahead.
+    """Return a pool whose workers can load the function: `pool`, or another if the zygote must not import the module.
 
     Raises:
-        CommandError: the function cannot be had.
+        CommandError: the workers cannot load the function.
     """
     try:
         problem = pool.options(task_timeout=None).submit(check, place).result()
@@ -163,7 +163,7 @@ def _checked(pool: ropewalk.Pool, options: MapOptions, place: Place) -> ropewalk
         if module in options.preload:
             sys.stderr.write(f"ropewalk: --preload {complaint}\n")
         elif "starts threads" in text:
-            # They would be missing in the workers, so each worker imports the module itself.
+            # Threads do not survive the fork, so each worker imports the module itself.
             pool.shutdown(wait=False)
             return _make_pool(options, place, ahead=False)
     return pool
@@ -204,8 +204,8 @@ class _Run:
             options.retries,
             options.max_failures,
         )
-        # With a budget for each input the clock may start when it is handed over, and what was handed over early may
-        # start after the last failure that is borne: then each worker has the one input that it runs.
+        # With a time limit, an input's clock may start when it is submitted; with a limit on failures, an input that
+        # was submitted early could start after the last one. In both cases each worker has only the input that it runs.
         limited = options.task_timeout is not None or options.max_failures is not None
         self._dispatch = Dispatch(
             pool,
@@ -214,15 +214,15 @@ class _Run:
             self._lanes if limited else 2 * self._lanes + 2,
             1 if limited else 10**6,
         )
-        # For --ordered: results that came before their turn, None for an input that gets no line.
+        # For --ordered: results that arrived before their turn, None for an input that gets no line.
         self._early: dict[int, bytes | None] = {}
         self._turn = 0
 
     def go(self) -> Outcome:
-        """Feed, collect, report."""
+        """Run all inputs, write the results and print the summary."""
         options = self._options
         pool = self._pool
-        # A bar and result lines on one terminal would get into each other.
+        # A bar and result lines on one terminal would overwrite each other.
         shared = any(isinstance(output, StandardOutput) and output.is_terminal for output in self._outputs)
         progress = make_progress(
             self._total, enabled=options.progress, every=options.progress_every, bar=not shared
@@ -239,11 +239,11 @@ class _Run:
             except CommandError as error:
                 problem = error
             if not self._stop.at_once:
-                # What was handed over and not started is dropped when the results have nowhere to go.
+                # Without an output for results, inputs that have not started are dropped.
                 pool.shutdown(wait=problem is None and not closed, cancel_futures=True)
         self._tally.stop()
         if problem is None and not (closed or self._index or self._stop.draining or self._stop.at_once):
-            problem = no_inputs(options)  # A stream that has ended without one.
+            problem = no_inputs(options)  # The stream ended without an input.
         if not options.quiet and (self._index or problem is None):
             show_failures(self._tally, options.show_failures)
             show_summary(
@@ -262,7 +262,7 @@ class _Run:
         return Outcome(SOME_FAILED if self._tally.failed else SUCCESS)
 
     def _left(self) -> int | None:
-        """Inputs that were never tried, if that is known and there are any."""
+        """Return how many inputs were never tried; None if that is unknown or 0."""
         if self._total is None:
             return None
         left = self._total - self._tally.done - self._tally.failed - self._tally.skipped
@@ -270,10 +270,10 @@ class _Run:
 
     def _loop(self, progress: Progress) -> None:
         dispatch = self._dispatch
-        next_glance = time.monotonic() + _GLANCE
+        next_glance = time.monotonic() + _POLL
         while not self._stop.at_once:
             if self._stop.draining or self._enough:
-                dispatch.drop_waiting()  # What has not started does not start.
+                dispatch.drop_waiting()
                 if dispatch.idle:
                     return
             else:
@@ -283,7 +283,7 @@ class _Run:
                     return
             progress.show(self._tally, dispatch.in_flight, self._pool)
             try:
-                event = self._events.get(timeout=_GLANCE)
+                event = self._events.get(timeout=_POLL)
             except queue.Empty:
                 event = None
             ended: list[Ended] = []
@@ -291,12 +291,12 @@ class _Run:
                 ended.extend(dispatch.take(event))
                 event = self._events.get_nowait() if not self._events.empty() else None
             if time.monotonic() >= next_glance:
-                ended.extend(dispatch.glance())
-                next_glance = time.monotonic() + _GLANCE
+                ended.extend(dispatch.poll())
+                next_glance = time.monotonic() + _POLL
             self._take(ended)
 
     def _hand_over(self) -> bool:
-        """Hands a chunk over; false if there is no room for one, or no input for it at the moment."""
+        """Submit a chunk; return False if there is no room for one, or no input now."""
         if len(self._early) > _AHEAD:
             return False
         left = None if self._total is None else self._total - self._index
@@ -325,9 +325,9 @@ class _Run:
         return bool(items)
 
     def _end_soon(self) -> None:
-        """Stops now; by force if this thread cannot, because whoever reads the results has stopped reading."""
+        """Stop at once; end the process if this thread is blocked because the reader of the results does not read."""
         self._stop.at_once = True
-        force = threading.Timer(_PATIENCE, os._exit, (self._stop.status,))
+        force = threading.Timer(_STOP_TIMEOUT, os._exit, (self._stop.status,))
         force.daemon = True
         force.start()
 
@@ -378,7 +378,7 @@ class _Run:
             self._events.put(None)
 
         handlers = ((signal.SIGINT, interrupt), (signal.SIGTERM, terminate))
-        # One that is ignored stays so: nohup and a shell's background jobs mean it.
+        # An ignored signal stays ignored, as nohup and a shell's background jobs intend.
         wanted = [
             (number, handler) for number, handler in handlers if signal.getsignal(number) != signal.SIG_IGN
         ]
@@ -391,7 +391,7 @@ class _Run:
 
 
 def ropewalk_cores() -> int:
-    """The workers that a pool has if nobody says how many."""
+    """Return the default number of a pool's workers."""
     from ropewalk.pool.parent._cores import usable_cores
 
     return usable_cores()

@@ -1,9 +1,8 @@
-"""Where results go: `--out`, standard output, and what `--resume` takes up again.
+"""The output of results: `--out`, standard output, and the state of `--out` that `--resume` continues.
 
-Lines are written by one system call for all that have come, on a descriptor in append mode. Nothing is buffered here,
-and nothing that was written is ever rewritten. So a killed run leaves at most a torn last line, and a run on a full
-disk leaves none: the part of a line that did get written is cut off again. Power failure is another matter: lines are
-not forced to the disk.
+All lines that are ready are written by one system call, on a descriptor in append mode. This module buffers nothing and
+rewrites nothing. So a killed run leaves at most one incomplete line, the last. If the disk is full, the run truncates a
+line that was written in part. Lines are not synced to the disk, so a power failure may lose some.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from ropewalk.cli._record import CSV_COLUMNS, Format, cell_of
 
 
 def key_of(value: Any, format: Format) -> bytes:
-    """What makes two inputs the same input: equal JSON, or the same cell of a table.
+    """Return a key that is equal for equal inputs: those with equal JSON, or the same cell of a table.
 
-    It is a digest, so that a million of them stay small.
+    The key is a digest, so that a million of them take little memory.
     """
     text = cell_of(value) if format == "csv" else json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -36,7 +35,7 @@ def key_of(value: Any, format: Format) -> bytes:
 
 @dataclass(slots=True)
 class Earlier:
-    """What a file that is resumed has as done: how often each input is in it, and how many are there in all."""
+    """The inputs that are done in a resumed file: how often each occurs, and their total."""
 
     done: Counter[bytes]
     format: Format
@@ -47,7 +46,7 @@ class Earlier:
         return key_of(value, self.format) in self.done
 
     def take(self, value: Any) -> bool:
-        """Whether this occurrence of the input is done already; each call uses up one."""
+        """Whether this occurrence of the input is done already; each call that returns True uses up one occurrence."""
         if not self.done:
             return False
         key = key_of(value, self.format)
@@ -60,14 +59,14 @@ class Earlier:
 
     @property
     def unused(self) -> int:
-        """How many results of the file belong to inputs that were not given this time."""
+        """Return how many results of the file belong to inputs that were not given this time."""
         return sum(self.done.values())
 
 
 class ResultFile:
     """The file of `--out`, locked against a second run.
 
-    `earlier` says what it had already; it is empty unless the file was opened to be resumed.
+    `earlier` has the results of earlier runs; it is empty unless the file was opened with `resume`.
     """
 
     def __init__(
@@ -76,14 +75,14 @@ class ResultFile:
         """Open or make the file.
 
         Raises:
-            CommandError: it cannot be opened; another run has it; it has content and neither `resume` nor `overwrite`
-                allow for it; it is to be resumed but is not a result file, or one of another function.
+            CommandError: the file cannot be opened; another run has locked it; it is not empty, and neither `resume`
+                nor `overwrite` is given; with `resume`, it is not a result file or has another function's results.
         """
         self.path = path
         self.earlier = Earlier(Counter(), format)
         self._format: Format = format
         try:
-            # Opened for reading as well, a pipe would have us for its reader, and never break.
+            # Write-only, because a pipe that this process also reads would never report that its reader is gone.
             plain = not os.path.exists(path) or os.path.isfile(path)
             access = os.O_RDWR | os.O_CREAT if plain else os.O_WRONLY
             self._fd = os.open(path, access | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -98,7 +97,7 @@ class ResultFile:
                 self._lock()
                 self._prepare(function, resume=resume, overwrite=overwrite)
             elif resume:
-                raise CommandError(f"--resume needs a file, and --out {path!r} is not a regular one")
+                raise CommandError(f"--resume needs a regular file, and --out {path!r} is not one")
             if header and not self._length:
                 self.write([header])
         except BaseException:
@@ -120,7 +119,7 @@ class ResultFile:
                 f"another run is writing to --out {self.path!r}", "wait for it, or give another file"
             ) from None
         except OSError:
-            pass  # some network file systems have no locks; two runs at once are then the user's care
+            pass  # some network file systems have no locks; there the user must not start two runs at once
 
     def _prepare(self, function: str, *, resume: bool, overwrite: bool) -> None:
         self._length = os.fstat(self._fd).st_size
@@ -130,7 +129,7 @@ class ResultFile:
             self._read_earlier(function)
         elif self._length:
             raise CommandError(
-                f"--out {self.path!r} has something in it already",
+                f"--out {self.path!r} is not empty",
                 "--resume to go on with it, --overwrite to start anew, or another file",
             )
 
@@ -142,19 +141,19 @@ class ResultFile:
                 if not whole:
                     break
                 raise CommandError(
-                    f"line {number} of --out {self.path!r} is not a result, so this file is not one to resume",
-                    "another file, or --overwrite if its content may go",
+                    f"line {number} of --out {self.path!r} is not a result, so the file cannot be resumed",
+                    "another file, or --overwrite to delete its content",
                 )
             if record["function"] is not None and record["function"] != function:
                 raise CommandError(
                     f"--out {self.path!r} holds results of {record['function']}, not of {function}",
-                    "another file for this function, or --overwrite if those results may go",
+                    "another file for this function, or --overwrite to delete those results",
                 )
             good += len(line)
             if record["ok"]:
                 self.earlier.done[key_of(record["input"], self._format)] += 1
                 self.earlier.total += 1
-            if not whole:  # only the line's end was lost
+            if not whole:  # only the newline is missing
                 self._cut(good)
                 self.write([b"\n"])
                 return
@@ -166,7 +165,7 @@ class ResultFile:
             pending = b""
             for number, line in enumerate(file, 1):
                 pending += line
-                # A cell of a table may hold line ends, in quotes.
+                # A quoted cell of a table may contain newlines.
                 if self._format == "csv" and pending.count(b'"') % 2:
                     continue
                 yield number, pending, pending.endswith(b"\n")
@@ -180,10 +179,10 @@ class ResultFile:
             self._length = length
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines, each of them whole or not at all.
+        """Write lines, each of them completely or not at all.
 
         Raises:
-            OutputError: they cannot all be written. What was written is whole.
+            OutputError: not all of them can be written.
         """
         data = b"".join(lines)
         try:
@@ -251,10 +250,10 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 class StandardOutput:
-    """Result lines on standard output, which from now on is theirs alone.
+    """Result lines on standard output, which this object takes over.
 
-    What the user's function prints, in this process or in workers that inherit the descriptor, goes to standard error
-    meanwhile; otherwise it would end up between two results.
+    Until `close`, other output of this process and of workers that inherit the descriptor, such as the user's function
+    prints, goes to standard error, so that it does not mix with the results.
     """
 
     def __init__(self) -> None:
@@ -276,8 +275,8 @@ class StandardOutput:
         """Write lines.
 
         Raises:
-            OutputClosed: the reader has gone.
-            OutputError: it cannot be written for another reason.
+            OutputClosed: the reader has closed it.
+            OutputError: the lines cannot be written for another reason.
         """
         try:
             _write_all(self._fd, b"".join(lines))
@@ -287,6 +286,6 @@ class StandardOutput:
             raise OutputError(f"standard output cannot be written any more: {error.strerror}") from None
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Restore the descriptor of standard output."""
         os.dup2(self._fd, 1)
         os.close(self._fd)

@@ -1,4 +1,4 @@
-"""Progress: a bar where there is a terminal, a plain line now and then where there is none."""
+"""Progress of a run: a bar on a terminal, else plain lines at intervals."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _MEMORY_EVERY = 1.0
 
 
 class Progress(Protocol):
-    """What shows how a run goes on."""
+    """A display of a run's progress."""
 
     def __enter__(self) -> Progress: ...
     def __exit__(self, *exception: object) -> None: ...
 
     def show(self, tally: Tally, in_flight: int, pool: Pool) -> None:
-        """May be called at any rate; draws at its own."""
+        """Shows the progress; it may be called at any rate, and draws at a rate of its own."""
         ...
 
 
 def make_progress(total: int | None, *, enabled: bool, every: float, bar: bool = True) -> Progress:
-    """The progress that suits standard error; `every` is the seconds between plain lines, `bar` allows for a bar."""
+    """Make the display that suits standard error; plain lines come `every` seconds, and `bar` permits a bar."""
     if not enabled:
         return _Silent()
     if bar and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
@@ -57,7 +57,7 @@ class _Silent:
 
 
 class _Pace:
-    """Whether enough time has passed since the last drawing, and the workers' memory, looked up now and then."""
+    """The time of the next drawing, and the workers' memory, which is read at intervals."""
 
     def __init__(self, every: float) -> None:
         self._every = every
@@ -108,7 +108,7 @@ class _Lines:
 
 
 class _Bar:
-    """A bar, drawn by rich; it has no colours where NO_COLOR is set, and says everything in words as well."""
+    """A bar drawn by rich; it has no colours if NO_COLOR is set, and its text says all that colours do."""
 
     def __init__(self, total: int | None) -> None:
         from rich.console import Console

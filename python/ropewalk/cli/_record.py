@@ -1,4 +1,4 @@
-"""One line of output: what became of one input, as JSON or as CSV. Made where the function runs."""
+"""A line of output: the outcome of one input as JSON or CSV. The worker that runs the function makes the line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an input failed. `code` is Ropewalk's own stable name of the trouble, None for the function's exceptions."""
+    """The reason why an input failed. `code` is a Ropewalk error's stable code, None for the function's exceptions."""
 
     type: str
     message: str
@@ -30,7 +30,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which input, run by which process: what a line says besides the result. None where it never ran."""
+    """The input and its run: the parts of a line beside the result. They are None if the input never ran."""
 
     value: Any
     index: int
@@ -40,7 +40,7 @@ class Call:
 
 
 def describe_raised(error: BaseException, skip: int) -> Failure:
-    """What a record says of an exception of the function's; `skip` frames of ours stand before the function's."""
+    """Describe an exception that the function raised; the first `skip` frames of its traceback are Ropewalk's."""
     trace = error.__traceback__
     for _ in range(skip):
         trace = trace.tb_next if trace is not None else None
@@ -49,9 +49,9 @@ def describe_raised(error: BaseException, skip: int) -> Failure:
 
 
 def describe_lost(error: BaseException, call: str) -> Failure:
-    """What a record says of an input whose call did not come back: its worker died, or its time was over.
+    """Describe the failure of an input whose call did not return: its worker died, or it timed out.
 
-    `call` is the call in words; the error names the one by which the command hands inputs over.
+    `call` describes the user's call; it replaces the error's text for the command's own call of a chunk.
     """
     code = getattr(error, "code", None)
     message = _message(error)
@@ -64,7 +64,7 @@ def describe_lost(error: BaseException, call: str) -> Failure:
 def _name(kind: type) -> str:
     if kind.__module__ == "builtins":
         return kind.__qualname__
-    # Our own by the name under which a program catches them.
+    # Ropewalk's errors have the name under which a program catches them.
     module = "ropewalk" if kind.__module__ == "ropewalk._errors" else kind.__module__
     return f"{module}.{kind.__qualname__}"
 
@@ -80,7 +80,7 @@ class Writer:
     """Makes lines of one format."""
 
     def __init__(self, format: Format, function: str, *, or_repr: bool) -> None:
-        """`function` is what a line calls the function, and `or_repr` writes what JSON cannot hold as its repr()."""
+        """Make a writer; lines name the function `function`, and `or_repr` writes a value without JSON as repr()."""
         self._csv = format == "csv"
         self._function = function
         self._function_json = json.dumps(function)
@@ -88,11 +88,11 @@ class Writer:
 
     @property
     def header(self) -> bytes:
-        """What stands before the first line."""
+        """Return the text before the first line."""
         return _row(CSV_COLUMNS) if self._csv else b""
 
     def result(self, call: Call, result: Any) -> tuple[bytes, Failure | None]:
-        """The line for a call that returned; with a failure instead if its result cannot be written."""
+        """Return the line for a call that returned; a line and a failure if its result cannot be written."""
         shown = False
         try:
             text = encode(result)
@@ -115,7 +115,7 @@ class Writer:
         return self._line(call, f'"ok": true, "result": {text}{mark}'), None
 
     def failure(self, call: Call, failure: Failure) -> bytes:
-        """The line for a call that failed."""
+        """Return the line for a call that failed."""
         if self._csv:
             return self._csv_line(call, "false", "", failure.type, failure.message)
         error = {
@@ -143,7 +143,7 @@ class Writer:
 
 
 def cell_of(value: Any) -> str:
-    """An input in a cell of a CSV file: text as it is, anything else as JSON."""
+    """Return an input as a cell of a CSV file: text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

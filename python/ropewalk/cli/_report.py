@@ -1,4 +1,4 @@
-"""What a run says at its end: failures, the summary, and how long the calls took."""
+"""The report at the end of a run: failures, the summary, and the latencies of the calls."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from ropewalk.cli._record import Failure
 
-_KEPT = 1000  # failures that are kept to be shown
+_KEPT = 1000  # failures that are kept for the report
 _BAR = 40
-_TELLING = 0.5  # seconds of a run of which the start of the workers is not most
+_LONG_ENOUGH = 0.5  # seconds of a run after which the start of the workers does not dominate the speed-up
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 class Tally:
-    """What has happened so far."""
+    """The counts and latencies of a run so far."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -31,11 +31,11 @@ class Tally:
         self._end: float | None = None
 
     def start(self) -> None:
-        """The clock starts."""
+        """Start the clock."""
         self._start = time.perf_counter()
 
     def stop(self) -> None:
-        """The clock stops."""
+        """Stop the clock."""
         self._end = time.perf_counter()
 
     @property
@@ -50,13 +50,13 @@ class Tally:
         return (self.done + self.failed) / wall if wall > 0 else 0.0
 
     def add_done(self, seconds: float) -> None:
-        """One more input is done, after so many seconds inside the function."""
+        """Count an input that is done, with its seconds inside the function."""
         self.done += 1
         self._seconds.append(seconds)
         self.busy += seconds
 
     def add_failed(self, value: Any, failure: Failure, seconds: float | None) -> None:
-        """One more input has failed."""
+        """Count an input that failed."""
         self.failed += 1
         if seconds is not None:
             self._seconds.append(seconds)
@@ -65,12 +65,12 @@ class Tally:
             self.failures.append((value, failure))
 
     def latencies(self) -> list[float]:
-        """Seconds inside the function, in ascending order."""
+        """Return the seconds inside the function, in ascending order."""
         return sorted(self._seconds)
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a unit that suits them."""
+    """Format seconds in a suitable unit."""
     for size, unit in _UNITS:
         if seconds >= size or unit == "ns":
             return f"{seconds / size:.3g} {unit}"
@@ -78,7 +78,7 @@ def duration(seconds: float) -> str:
 
 
 def percentile(ascending: list[float], part: float) -> float:
-    """The value that `part` of all are not above: the nearest rank."""
+    """Return the percentile `part` (0 to 1) by the nearest-rank method."""
     return ascending[max(0, math.ceil(part * len(ascending)) - 1)]
 
 
@@ -99,7 +99,7 @@ def _short(value: Any) -> str:
 
 
 def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None, enough: bool) -> None:
-    """Prints what was done, how fast, and a histogram of the latencies."""
+    """Prints the counts, the rate, and a histogram of the latencies."""
     parts = [f"{tally.done:,} done", f"{tally.failed:,} failed"]
     if tally.skipped:
         parts.append(f"{tally.skipped:,} skipped, done earlier")
@@ -107,7 +107,7 @@ def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None, enoug
         parts.append(f"{left:,} not tried")
     out = [f"\n{', '.join(parts)} in {duration(tally.wall)}: {tally.rate:,.1f} a second"]
     if enough:
-        out.append(f"stopped after {tally.failed:,} failed, as --fail-fast or --max-failures asked")
+        out.append(f"stopped after {tally.failed:,} failed, because of --fail-fast or --max-failures")
     ascending = tally.latencies()
     if ascending:
         unit = "process" if kind == "process" else "thread"
@@ -115,7 +115,7 @@ def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None, enoug
             f"in the function: p50 {duration(percentile(ascending, 0.5))}, "
             f"p99 {duration(percentile(ascending, 0.99))}, longest {duration(ascending[-1])}"
         )
-        if tally.wall >= _TELLING:
+        if tally.wall >= _LONG_ENOUGH:
             out.append(
                 f"speed-up over one worker, estimated from busy time: {tally.busy / tally.wall:.2f} with {lanes} "
                 f"{unit} workers"
@@ -126,7 +126,7 @@ def show_summary(tally: Tally, *, kind: str, lanes: int, left: int | None, enoug
 
 
 def _histogram(ascending: list[float]) -> list[str]:
-    """Rows of a histogram over powers of two; none if all calls took about the same."""
+    """Return the rows of a histogram over powers of two; none if all calls took about the same time."""
     buckets: dict[int, int] = {}
     for seconds in ascending:
         key = math.floor(math.log2(max(seconds, 1e-9)))

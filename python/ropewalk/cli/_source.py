@@ -1,8 +1,7 @@
-"""Where inputs come from: the command line, `--glob`, `--jsonl`, `--stdin`, in this order.
+"""The inputs: from the command line, `--glob`, `--jsonl` and `--stdin`, in this order.
 
-What can be looked at beforehand is: a file is read twice, once to find a bad line before any work is done and to
-count for the ETA, once to feed. Pipes are read as they come, by a thread of their own, so that results are not held up
-by a writer that is slow.
+A regular file is read twice: first to find a malformed line before any work is done and to count the lines, then to
+submit the inputs. A separate thread reads pipes, so that a slow writer does not delay results.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ropewalk.cli._errors import CommandError
 from ropewalk.cli._flags import MapOptions
 
 _AHEAD = (
-    1024  # inputs that the reading thread may be ahead of the feeding; bounds memory, hides a bursty writer
+    1024  # inputs that the reading thread may be ahead; it bounds the memory, and evens out a bursty writer
 )
 
 
 class Inputs:
-    """All inputs of a run. `known` holds those that can be iterated at will, `stream` those that come only once."""
+    """All inputs of a run. `known` has those that can be read again, `stream` those that can be read once."""
 
     def __init__(
         self, known: tuple[Callable[[], Iterator[Any]], ...], total: int, stream: Iterator[Any] | None
@@ -38,27 +37,27 @@ class Inputs:
 
     @property
     def total(self) -> int | None:
-        """How many there are, or None if only the end of the stream will tell."""
+        """Return the number of inputs, or None if it is unknown before the end of the stream."""
         return self._total if self._stream is None else None
 
     def known(self) -> Iterator[Any]:
-        """The inputs that can be looked at before the run; may be called again."""
+        """Return the inputs that can be read before the run; it may be called again."""
         return itertools.chain.from_iterable(open_one() for open_one in self._known)
 
     @property
     def stream(self) -> Iterator[Any] | None:
-        """The inputs that come after the known ones, or None; its reading blocks."""
+        """Return the inputs after the known ones, or None; reading them blocks."""
         return self._stream
 
 
 class Feed:
-    """Hands out inputs without ever blocking.
+    """Returns inputs without blocking.
 
-    `take` returns `(True, value)`, or `(False, None)` when there is nothing yet or nothing any more; `exhausted` tells
-    which. `wake` is called from the reading thread when something has come after a `take` found nothing.
+    `take` returns `(True, value)`, or `(False, None)` if there is no input yet or no input any more; `exhausted` tells
+    these apart. The reading thread calls `wake` when an input arrives after a `take` found none.
 
-    The reading thread appends to `_ready`, the feeding thread pops: a deque because its two ends need no lock. `_room`
-    counts the free places of `_ready`.
+    The reading thread appends to `_ready`, and the main thread pops; a deque needs no lock for that. `_room` counts the
+    free places of `_ready`.
     """
 
     def __init__(self, inputs: Inputs, wake: Callable[[], None]) -> None:
@@ -77,14 +76,14 @@ class Feed:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no input will come any more."""
+        """Whether no further input will arrive."""
         return not self._known_left and self._ended.is_set() and not self._ready
 
     def take(self) -> tuple[bool, Any]:
-        """The next input, if there is one now.
+        """Return the next input, if there is one now.
 
         Raises:
-            CommandError: the stream held something that is no input.
+            CommandError: the stream contains a malformed input, or cannot be read.
         """
         if self._known_left:
             for value in self._known:
@@ -121,7 +120,7 @@ def open_inputs(options: MapOptions) -> Inputs:
     """Find all inputs that the options name.
 
     Raises:
-        CommandError: none at all, or a `--jsonl` file that cannot be read or holds a line that is not JSON.
+        CommandError: there are no inputs, or a `--jsonl` file cannot be read or has a line that is not JSON.
     """
     known: list[Callable[[], Iterator[Any]]] = [options.inputs.__iter__]
     total = len(options.inputs)
@@ -147,7 +146,7 @@ def open_inputs(options: MapOptions) -> Inputs:
 
 
 def no_inputs(options: MapOptions) -> CommandError:
-    """The error of a run without any input."""
+    """Make the error of a run without any input."""
     hint = "arguments after the function, --glob, --jsonl, --stdin or --null"
     if options.glob:
         hint = "a pattern in quotes such as 'data/**/*.csv', so that the shell does not expand it"
@@ -167,8 +166,8 @@ def _is_regular(path: str) -> bool:
 
 
 def _open(path: str) -> Any:
-    # Standard input gets a reader of its own: the interpreter flushes sys.stdin at exit, and would abort if a thread
-    # were still blocked in it.
+    # A new reader of standard input: the interpreter flushes sys.stdin at exit, and would abort if a thread were still
+    # blocked in it.
     source: str | int = 0 if path == "-" else path
     return open(source, encoding="utf-8", errors="surrogateescape", newline="\n", closefd=path != "-")
 

@@ -1,9 +1,9 @@
-"""Finding the function that `FILE.py:FUNCTION` or `package.module:FUNCTION` names.
+"""Finds the function that `FILE.py:FUNCTION` or `package.module:FUNCTION` names.
 
-The command only finds the file; the zygote imports it, once for all workers, and the workers look the function up.
-A file is imported by name if one clear name leads to it: the folder goes on `sys.path`, as `python FILE.py` does it,
-and a file inside a package is imported as part of that package. If the name is taken (a file `wave.py`, say), each
-worker loads the file itself.
+The command only finds the file; the zygote imports it, once for all workers, and the workers look the function up. A
+file is imported by name if that is unambiguous: its folder is put on `sys.path`, as `python FILE.py` does, and a file
+inside a package is imported as part of that package. If another module has the name (for a file `wave.py`, for
+instance), each worker loads the file itself.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FORMS = "name it as FILE.py:FUNCTION or as package.module:FUNCTION"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the function is.
+    """The location of the function.
 
-    `module` is the name to import it by, or None for the file at `path` that cannot have one. `shown` is what the user
-    called it, and `name` is what a result file calls the function: file name and function, no folders.
+    `module` is the name of its module, or None for a file at `path` that cannot be imported by name. `shown` is the
+    user's text, and `name` is the function's name in result files: file name and function, without folders.
     """
 
     module: str | None
@@ -59,10 +59,10 @@ def find_target(text: str) -> Place:
         _put_on_path(root)
         known = dotted if dotted is not None and _means(dotted, path) else None
         if known is None:
-            # Its neighbours are to be found, but it must not take the place of the module whose name it has.
+            # The file can import its neighbours, but must not replace the module whose name it has.
             sys.path[:] = [*before, str(root)]
         return Place(known, str(path), attribute, where, f"{path.name}:{attribute}")
-    # As `python -m` does: the console script's own folder is of no use to the user, the current one is.
+    # As in `python -m`: the current folder in place of the console script's own.
     _put_on_path(Path.cwd())
     try:
         found = importlib.util.find_spec(where)
@@ -85,10 +85,10 @@ _LOADING = threading.Lock()
 
 
 def loaded(place: Place) -> Callable[..., Any]:
-    """The function itself, in the process that runs it; its file is run at most once.
+    """Return the function in the process that runs it; its file is executed at most once.
 
     Raises:
-        CommandError: no such function; the file fails when it is imported; not a function.
+        CommandError: there is no such function; its file fails when it is imported; the object is not a function.
     """
     function = _LOADED.get(place)
     if function is None:
@@ -100,7 +100,7 @@ def loaded(place: Place) -> Callable[..., Any]:
 
 
 def check(place: Place) -> tuple[str, str] | None:
-    """Whether the function is there; if not, what failed and what to try. Runs in a worker."""
+    """Load the function in a worker; return None, or what failed and what to try."""
     try:
         loaded(place)
     except CommandError as error:
@@ -118,7 +118,7 @@ def _module(place: Place) -> ModuleType:
 
 
 def _dotted_name(path: Path) -> tuple[Path, str | None]:
-    """The folder to put on the path and the name to import the file by; no name if it cannot be one."""
+    """Return the folder for the path, and the name by which to import the file, or no name if it cannot have one."""
     root = path.parent
     parts = [] if path.name == "__init__.py" else [path.stem]
     while (root / "__init__.py").is_file() and root.parent != root:
@@ -130,7 +130,7 @@ def _dotted_name(path: Path) -> tuple[Path, str | None]:
 
 
 def _means(dotted: str, path: Path) -> bool:
-    """Whether a worker that imports `dotted` would get this very file."""
+    """Whether a worker that imports `dotted` gets this very file."""
     first = dotted.partition(".")[0]
     if first in sys.stdlib_module_names or first in ("ropewalk", "__main__"):
         return False
@@ -139,7 +139,7 @@ def _means(dotted: str, path: Path) -> bool:
     except (ImportError, ValueError, AttributeError):
         return False
     except Exception:
-        return True  # a package on the way fails when it is imported; importing it again will tell how
+        return True  # a parent package fails when it is imported; the worker's import reports how
     return found is not None and found.origin is not None and Path(found.origin).resolve() == path
 
 
@@ -149,7 +149,7 @@ def _load_nameless(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise CommandError(f"{path.name!r} is not a Python file", _FORMS)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # For the likes of dataclasses, which look their module up.
+    sys.modules[name] = module  # dataclasses, for instance, look their module up.
     spec.loader.exec_module(module)
     return module
 
@@ -164,7 +164,7 @@ def _loaded(load: Callable[[], ModuleType], shown: str) -> ModuleType:
         return load()
     except (CommandError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # a script may well call sys.exit() when it is imported
+    except BaseException as error:  # a script may call sys.exit() when it is imported
         text = "".join(traceback.format_exception(type(error), error, _users(error.__traceback__))).rstrip()
         raise CommandError(
             f"{shown!r} fails when it is imported:\n{text}",
@@ -175,7 +175,7 @@ def _loaded(load: Callable[[], ModuleType], shown: str) -> ModuleType:
 
 
 def _users(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from the first frame on that is the user's: not ours, and not the import system's."""
+    """Return the traceback from the user's first frame on, without those of Ropewalk and of the import system."""
     ours = os.path.dirname(os.path.abspath(__file__))
     while trace is not None and trace.tb_next is not None:
         file = trace.tb_frame.f_code.co_filename

@@ -1,10 +1,10 @@
 """Messaging between threads, processes and hosts, by ZeroMQ's protocol and with pyzmq's API.
 
-    import ropewalk.zmq as zmq      # where a program says: import zmq
+    import ropewalk.zmq as zmq      # in place of: import zmq
 
-Every peer that speaks ZMTP 3 can be on the other side: libzmq in any language, or this. Beyond pyzmq there are
-``recv_many`` and ``send_many``, which move many messages in one call, limits in bytes (``SNDHWM_BYTES``), and closing
-a socket that another thread waits on.
+Peers may use any implementation of ZMTP 3, such as libzmq in any language. Beyond pyzmq's API there are ``recv_many``
+and ``send_many``, which move many messages in one call, and limits in bytes (``SNDHWM_BYTES``). A socket may be closed
+while another thread waits on it.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from ropewalk.zmq.error import (
     ZMQVersionError,
 )
 
-#: What ``send(copy=False)`` copies all the same is smaller than this, in bytes.
+#: ``send(copy=False)`` copies messages that are smaller than this, in bytes.
 COPY_THRESHOLD = 65536
-#: Whether the sockets are here that libzmq calls drafts (SERVER, CLIENT, RADIO, DISH and so on).
+#: Whether the socket types exist that libzmq calls drafts (SERVER, CLIENT, RADIO, DISH and so on).
 DRAFT_API = True
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The one seam to the compiled sockets: everything else in this package takes them from here."""
+"""The only import of the compiled sockets; the other modules of this package import them from here."""
 
 from __future__ import annotations
 

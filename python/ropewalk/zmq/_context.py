@@ -1,4 +1,4 @@
-"""The context: where sockets come from, and end together."""
+"""The context, which makes sockets and ends them together."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ else:
 
 
 class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
-    """Makes sockets, and ends them: those of one context reach each other by ``inproc``.
+    """Makes sockets and ends them; sockets of one context reach each other by ``inproc``.
 
-    Most programs need one, `Context.instance`. As a context manager it closes what is left open at its end.
+    Most programs need one context, `Context.instance`. As a context manager it closes its open sockets at its end.
 
-    An option of sockets that is set on the context (``context.linger = 0``) is the default of sockets made later.
+    A socket option that is set on the context (``context.linger = 0``) is the default of sockets made later.
 
     Args:
-        io_threads: Accepted, and returned by ``IO_THREADS``; here the calling threads do the work. Another context
-            in its place is shadowed.
-        shadow: The context, or the ``underlying`` of the context, to give another face.
+        io_threads: Accepted, and returned by ``IO_THREADS``, but unused: the calling threads do the work. Another
+            context in its place is shadowed.
+        shadow: The context that this object shadows, or that context's ``underlying``.
 
     Examples:
         >>> import ropewalk.zmq as zmq
@@ -63,10 +63,10 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
     #: The defaults of new sockets' options, by number.
     sockopts: dict[int, Any]
     _sockets: WeakSet[Any]
-    #: The ``underlying`` of the sockets that were made in it and not closed.
+    #: The ``underlying`` of each open socket that was made in this context.
     _numbers: set[int]
-    #: A socket may be collected, and take itself out, while this thread puts another one in. One for all contexts: a
-    #: forked child needs a new one.
+    #: Guards `_sockets`: a socket may be collected, and remove itself, while this thread adds another. There is one
+    #: lock for all contexts, because a forked child needs a new one.
     _sockets_lock: ClassVar[RLock] = RLock()
 
     @overload
@@ -88,13 +88,13 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
         self._sockets = WeakSet()
 
     def __del__(self) -> None:
-        # Its constructor may have failed before it had any sockets.
+        # The constructor may have failed before it set `_sockets`.
         if self._shadow or _leaving or "_sockets" not in self.__dict__ or self.closed:
             return
         self._warn_destroy_close = True
         warnings.warn(f"Unclosed context {self}", ResourceWarning, stacklevel=2, source=self)
-        # The collector that found a cycle with sockets in it has cleared what refers to them weakly before it came
-        # here. Without them the context would wait for sockets that nobody can close any more.
+        # If the collector found the context in a cycle with sockets, it has already cleared the weak references to
+        # them. The context must not wait for sockets that no code can close any more.
         for number in list(self._numbers):
             with suppress(ZMQError):
                 Socket(shadow=number).close()
@@ -127,9 +127,9 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
 
     @classmethod
     def instance(cls, io_threads: int = 1) -> Self:
-        """Return the process's one context; a new one after a fork, and after that one was closed.
+        """Return the process's shared context; a new one after a fork, and after the last one was closed.
 
-        A subclass that is to have one of its own says ``_instance = None``.
+        A subclass that needs its own sets ``_instance = None`` in its body.
         """
         known = cls._instance
         if known is None or known.closed or cls._instance_pid != os.getpid():
@@ -142,13 +142,13 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
 
     @classmethod
     def shadow(cls, address: int | Context[Any]) -> Self:
-        """Return another face of a context, given itself or its ``underlying``."""
+        """Return a second object for a context, given the context or its ``underlying``."""
         face: Self = cast("Any", cls)(shadow=address)
         return face
 
     @classmethod
     def shadow_pyczmq(cls, ctx: Any) -> Self:
-        """Refuse: a context of another library is not one of ours.
+        """Refuse: a context of another library cannot be shadowed.
 
         Raises:
             NotImplementedError: Always.
@@ -156,7 +156,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
         raise NotImplementedError("a context of libzmq cannot be shadowed here: there is no libzmq")
 
     def destroy(self, linger: int | None = None) -> None:
-        """Close its sockets, with that `linger` if one is given, and terminate it."""
+        """Close the sockets, with `linger` if that is given, and terminate the context."""
         if self.closed:
             return
         with self._sockets_lock:
@@ -185,17 +185,17 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
 
         Args:
             socket_type: A `SocketType`.
-            socket_class: What to make it of, instead of the context's own socket class.
-            **kwargs: More arguments for that.
+            socket_class: The class to use instead of the context's own socket class.
+            **kwargs: Further arguments of that class.
 
         Raises:
-            ZMQError: ``ENOTSUP``: it was terminated.
+            ZMQError: ``ENOTSUP``: the context was terminated.
         """
         if self.closed:
             raise ZMQError(ENOTSUP)
         socket = (socket_class or self._socket_class)(self, socket_type, **kwargs)
         for option, value in list(self.sockopts.items()):  # Another thread may set one meanwhile.
-            with suppress(ZMQError):  # The default may be for other kinds of sockets: SUBSCRIBE, say.
+            with suppress(ZMQError):  # The option may be for other types of sockets, as SUBSCRIBE is.
                 socket.setsockopt(option, value)
         self._add_socket(socket)
         return socket
@@ -205,7 +205,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
             self._sockets.add(socket)
 
     def _rm_socket(self, socket: Any) -> None:
-        # It may be half made, if its constructor failed.
+        # The context's constructor may have failed.
         if "_sockets" in self.__dict__:
             self._numbers.discard(socket.underlying)
             with self._sockets_lock:
@@ -221,7 +221,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
         """Return the default of an option of new sockets.
 
         Raises:
-            KeyError: It was never set.
+            KeyError: The default was never set.
         """
         return self.sockopts[opt]
 
@@ -253,7 +253,7 @@ _OtherT = TypeVar("_OtherT")
 
 SyncContext: TypeAlias = Context[Socket[bytes]]
 
-#: Whether the process is about to leave: then nothing waits for a context that was forgotten.
+#: Whether the process is exiting: then a context that was never terminated is not waited for.
 _leaving = False
 
 
@@ -263,7 +263,7 @@ def _leave() -> None:
 
 
 def _forked() -> None:
-    # Another thread may have held them when the process was forked.
+    # Another thread may have held the locks when the process was forked.
     Context._instance_lock = Lock()
     Context._sockets_lock = RLock()
 

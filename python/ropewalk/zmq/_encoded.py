@@ -1,4 +1,4 @@
-"""Messages that are text, JSON, pickles, or whatever a function makes of them."""
+"""Messages that are text, JSON or pickles, or that a function encodes and decodes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _R = TypeVar("_R")
 
 
 class EncodedMessages:
-    """What a socket sends and receives beyond bytes, made of its ``send``, ``recv`` and their multipart forms."""
+    """Methods that send and receive other objects than bytes, over ``send``, ``recv`` and their multipart forms."""
 
     def _deserialize(self: Any, recvd: Any, load: Callable[[Any], Any]) -> Any:
-        # A socket whose `recv` is to be awaited decodes when it has come.
+        # If the socket's `recv` returns an awaitable, the message is decoded when it has arrived.
         return load(recvd)
 
     def send_serialized(
@@ -36,7 +36,7 @@ class EncodedMessages:
     def recv_serialized(
         self: Any, deserialize: Callable[[list[Any]], _R], flags: int = 0, copy: bool = True
     ) -> _R:
-        """Receive a message, and return what `deserialize` makes of its list of parts."""
+        """Receive a message, and return ``deserialize(parts)``."""
         decoded: _R = self._deserialize(self.recv_multipart(flags=flags, copy=copy), deserialize)
         return decoded
 
@@ -46,7 +46,7 @@ class EncodedMessages:
         """Send text.
 
         Raises:
-            TypeError: It is no `str`.
+            TypeError: `u` is not a `str`.
         """
         if not isinstance(u, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError("str objects only")
@@ -69,15 +69,15 @@ class EncodedMessages:
     def recv_pyobj(self: Any, flags: int = 0) -> Any:
         """Receive a pickled object.
 
-        Unpickling runs what the sender wrote: receive so only from peers that are authenticated and trusted.
+        Unpickling can run code of the sender: use it only with peers that are authenticated and trusted.
         """
         return self._deserialize(self.recv(flags), pickle.loads)
 
     def send_json(self: Any, obj: object, flags: int = 0, **kwargs: Any) -> Any:
-        """Send an object as JSON; what `send` does not know goes to `json.dumps`."""
+        """Send an object as JSON; arguments that `send` does not have are passed to `json.dumps`."""
         ours = {key: kwargs.pop(key) for key in ("routing_id", "group") if key in kwargs}
         return self.send(jsonapi.dumps(obj, **kwargs), flags=flags, **ours)
 
     def recv_json(self: Any, flags: int = 0, **kwargs: Any) -> Any:
-        """Receive an object as JSON; the rest goes to `json.loads`."""
+        """Receive an object as JSON; other arguments are passed to `json.loads`."""
         return self._deserialize(self.recv(flags), partial(jsonapi.loads, **kwargs))

@@ -1,4 +1,4 @@
-"""The numbers of the protocol's API as enums, by libzmq's names and values: a table.
+"""The constants of libzmq's API as enums, by its names and values: a table.
 
 The options of sockets are in `ropewalk.zmq._socket_options`, and `ropewalk.zmq.constants` exports every member under
 the name that programs use.
@@ -10,12 +10,12 @@ import errno
 from enum import Enum, IntEnum, IntFlag
 from typing import Self
 
-#: Where libzmq starts to count the errors that the system does not have.
+#: The first of libzmq's own error numbers, for errors that the system does not have.
 _OWN_ERRORS = 156384712
 
 
 class Errno(IntEnum):
-    """What an error's ``errno`` can be, beside the system's other numbers."""
+    """Values of an error's ``errno``, beside the system's other numbers."""
 
     EAGAIN = errno.EAGAIN
     EFAULT = errno.EFAULT
@@ -45,7 +45,7 @@ class Errno(IntEnum):
 
 
 class ContextOption(IntEnum):
-    """What `Context.get` and `Context.set` know."""
+    """The options of `Context.get` and `Context.set`."""
 
     IO_THREADS = 1
     MAX_SOCKETS = 2
@@ -60,7 +60,7 @@ class ContextOption(IntEnum):
 
 
 class SocketType(IntEnum):
-    """What kinds of sockets there are. From SERVER on, libzmq calls them drafts."""
+    """The types of sockets. From SERVER on, libzmq calls them drafts."""
 
     PAIR = 0
     PUB = 1
@@ -97,12 +97,12 @@ class OptionKind(Enum):
 
 
 class NumberedOption(IntEnum):
-    """An option that knows the type of its value; the members are in `ropewalk.zmq._socket_options`."""
+    """An option with the type of its value; the members are in `ropewalk.zmq._socket_options`."""
 
     kind: OptionKind
 
     def __new__(cls, value: int, kind: OptionKind = OptionKind.INT) -> Self:
-        """Make a member that knows the type of its value."""
+        """Make a member with the type of its value."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.kind = kind
@@ -110,7 +110,7 @@ class NumberedOption(IntEnum):
 
 
 class MessageOption(IntEnum):
-    """What `Frame.get` knows by number."""
+    """The options of `Frame.get` that have numbers."""
 
     MORE = 1
     SHARED = 3
@@ -118,7 +118,7 @@ class MessageOption(IntEnum):
 
 
 class Flag(IntFlag):
-    """How to send and receive."""
+    """The flags of sending and receiving."""
 
     DONTWAIT = 1
     SNDMORE = 2
@@ -126,7 +126,7 @@ class Flag(IntFlag):
 
 
 class RouterNotify(IntEnum):
-    """What `SocketOption.ROUTER_NOTIFY` reports."""
+    """The values of `SocketOption.ROUTER_NOTIFY`."""
 
     @staticmethod
     def _global_name(name: str) -> str:
@@ -138,7 +138,7 @@ class RouterNotify(IntEnum):
 
 
 class NormMode(IntEnum):
-    """The values of `SocketOption.NORM_MODE`, a transport that is not here."""
+    """The values of `SocketOption.NORM_MODE`, for a transport that is not supported."""
 
     @staticmethod
     def _global_name(name: str) -> str:
@@ -153,7 +153,7 @@ class NormMode(IntEnum):
 
 
 class SecurityMechanism(IntEnum):
-    """What `SocketOption.MECHANISM` answers."""
+    """The values of `SocketOption.MECHANISM`."""
 
     NULL = 0
     PLAIN = 1
@@ -162,7 +162,7 @@ class SecurityMechanism(IntEnum):
 
 
 class ReconnectStop(IntEnum):
-    """When to give up a connection: `SocketOption.RECONNECT_STOP`."""
+    """The values of `SocketOption.RECONNECT_STOP`: when to stop reconnecting."""
 
     @staticmethod
     def _global_name(name: str) -> str:
@@ -175,7 +175,7 @@ class ReconnectStop(IntEnum):
 
 
 class Event(IntFlag):
-    """What a monitor reports, and why a handshake failed."""
+    """The events of a monitor, and the reasons why a handshake failed."""
 
     @staticmethod
     def _global_name(name: str) -> str:
@@ -225,7 +225,7 @@ class Event(IntFlag):
 
 
 class PollEvent(IntFlag):
-    """What to poll for."""
+    """The flags of polling."""
 
     POLLIN = 1
     POLLOUT = 2
@@ -234,7 +234,7 @@ class PollEvent(IntFlag):
 
 
 class DeviceType(IntEnum):
-    """The types of `device`, which no longer matter."""
+    """The types of `device`, which have no effect any more."""
 
     STREAMER = 1
     FORWARDER = 2

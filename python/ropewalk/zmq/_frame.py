@@ -6,20 +6,20 @@ from ropewalk.zmq import _compiled
 from ropewalk.zmq._enums import MessageOption
 from ropewalk.zmq._options import OptionAttributes, names_of
 
-#: How much of a frame its ``repr`` shows, and how long one may be to be shown whole.
+#: How many bytes a frame's ``repr`` shows of a long frame, and how long a frame may be to be shown completely.
 _SHOWN, _WHOLE = 12, 16
 
 
 class Frame(_compiled.Frame, OptionAttributes):
-    """One part of a message: what ``copy=False`` receives, and what can be sent several times without a copy.
+    """One part of a message: ``recv(copy=False)`` returns frames, and a frame can be sent repeatedly without a copy.
 
-    Its bytes are seen through the buffer protocol (``memoryview(frame)``, ``frame.buffer``) without a copy, or copied
-    by ``frame.bytes``. What the peer and the handshake have said is under its name: ``frame["User-Id"]``.
+    The buffer protocol (``memoryview(frame)``, ``frame.buffer``) gives its bytes without a copy, ``frame.bytes`` copies
+    them. Properties of the peer from the handshake are items: ``frame["User-Id"]``.
 
     Args:
-        data: What to send; anything with the buffer protocol.
+        data: The content; any object with the buffer protocol.
         track: Whether to make a `MessageTracker`, which reports when the bytes were released.
-        copy: Whether to copy them now; by default only what is smaller than `copy_threshold`.
+        copy: Whether to copy the bytes now; by default only if they are fewer than `copy_threshold`.
         copy_threshold: In bytes, by default `COPY_THRESHOLD`.
     """
 
@@ -39,7 +39,7 @@ class Frame(_compiled.Frame, OptionAttributes):
 
     @property
     def group(self) -> str:
-        """The group that the message was, or is to be, sent to (RADIO and DISH)."""
+        """The group to which the message was sent, or will be (RADIO and DISH)."""
         group: str = self.get("group")
         return group
 
@@ -49,7 +49,7 @@ class Frame(_compiled.Frame, OptionAttributes):
 
     @property
     def routing_id(self) -> int:
-        """The client that the message came from, or is to go to (SERVER and PEER)."""
+        """The client from which the message came, or to which it will be sent (SERVER and PEER)."""
         number: int = self.get("routing_id")
         return number
 

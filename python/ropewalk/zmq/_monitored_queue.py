@@ -21,8 +21,8 @@ def monitored_queue(
 ) -> int:
     """Pass messages both ways between two sockets, until their context is terminated.
 
-    Each message also goes to `mon_socket`, after a part that is `in_prefix` or `out_prefix`. Between two ROUTERs the
-    first two parts change places: whom it is for, and whom it is from.
+    A copy of each message goes to `mon_socket`, with a first part that is `in_prefix` or `out_prefix`. Between two
+    ROUTERs the first two parts of a message are exchanged: the receiver's and the sender's routing id.
 
     Raises:
         ContextTerminated: The context was terminated.
@@ -37,7 +37,7 @@ def monitored_queue(
     while True:
         for ready, _ in _compiled.zmq_poll(waiting, -1):
             source, target, prefix = ways[id(ready)]
-            # The compiled calls, since the sockets may be of a class whose own are to be awaited.
+            # The compiled methods block, while those of the sockets' own class may return awaitables.
             parts = both.recv_multipart(source, 0, False)
             if routers and len(parts) > 1:
                 parts[0], parts[1] = parts[1], parts[0]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def names_of(*enums: type[IntEnum]) -> dict[str, int]:
-    """Return the members of several enums by name; where two have the same name, the first one's."""
+    """Return the members of several enums by name; if two have the same name, the first counts."""
     names: dict[str, int] = {}
     for each in reversed(enums):
         names.update(each.__members__)
@@ -23,11 +23,11 @@ def names_of(*enums: type[IntEnum]) -> dict[str, int]:
 
 
 class OptionAttributes:
-    """Adds the attributes; beside what the class defines, an object takes no other."""
+    """Makes options attributes; an object accepts no attributes beside these and those that its class defines."""
 
     #: The options by name, in capitals.
     _option_names: ClassVar[dict[str, int]] = {}
-    #: What a class only annotates is an attribute of its own too, whatever option has that name.
+    #: Names that a class annotates are its own attributes too, even if an option has that name.
     _annotated: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -50,7 +50,7 @@ class OptionAttributes:
         try:
             return self._get_named(name, option)
         except ZMQError as error:
-            # What can only be set must look like no attribute, to hasattr and to what builds on it.
+            # A write-only option must look like a missing attribute to hasattr and getattr.
             if error.errno in (EINVAL, EFAULT):
                 raise AttributeError(f"{name} attribute is write-only") from None
             raise

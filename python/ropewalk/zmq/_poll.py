@@ -11,7 +11,7 @@ _BOTH = PollEvent.POLLIN | PollEvent.POLLOUT
 
 
 class Poller:
-    """Waits for sockets, descriptors and whatever has a ``fileno()``, in any mixture.
+    """Waits for sockets, descriptors and objects with a ``fileno()``, in any mixture.
 
     Examples:
         >>> import ropewalk.zmq as zmq
@@ -23,7 +23,7 @@ class Poller:
     """
 
     def __init__(self) -> None:
-        #: What is waited for, with its flags, in the order of registration.
+        #: The registered sockets and descriptors with their flags, in the order of registration.
         self.sockets: list[tuple[Any, int]] = []
         self._map: dict[Any, int] = {}
 
@@ -31,7 +31,7 @@ class Poller:
         return socket in self._map
 
     def register(self, socket: Any, flags: int = _BOTH) -> None:
-        """Wait for a socket or descriptor too; without flags, as `unregister` of what is registered."""
+        """Register a socket or descriptor; with `flags` 0, unregister it if it is registered."""
         place = self._map.get(socket)
         if flags:
             if place is None:
@@ -43,11 +43,11 @@ class Poller:
             self.unregister(socket)
 
     def modify(self, socket: Any, flags: int = _BOTH) -> None:
-        """Wait for something else of a socket."""
+        """Change the flags of a registered socket or descriptor."""
         self.register(socket, flags)
 
     def unregister(self, socket: Any) -> None:
-        """Wait for a socket or descriptor no longer.
+        """Unregister a socket or descriptor.
 
         Raises:
             KeyError: It is not registered.
@@ -58,10 +58,10 @@ class Poller:
             self._map[moved] = later
 
     def poll(self, timeout: float | None = None) -> list[tuple[Any, int]]:
-        """Wait until something is ready, at most `timeout` milliseconds; `None` or negative for ever.
+        """Wait until a socket or descriptor is ready, at most `timeout` milliseconds; `None` or negative for ever.
 
         Returns:
-            What is ready, with the flags that hold: a socket as itself, anything else as its descriptor.
+            Pairs of what is ready and its flags: a socket as itself, any other object as its descriptor.
         """
         return _compiled.zmq_poll(self.sockets, -1 if timeout is None or timeout < 0 else int(timeout))
 
@@ -69,10 +69,10 @@ class Poller:
 def select(
     rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """As `select.select`, for sockets too: `timeout` is in seconds.
+    """Wait as `select.select` does, for sockets too, at most `timeout` seconds.
 
     Returns:
-        What is ready to read, to write, and what failed; descriptors stand for what is no socket.
+        Three lists: ready to read, ready to write, failed. Objects that are no sockets appear as descriptors.
     """
     wanted: dict[Any, int] = {}
     for flag, sockets in (

@@ -1,4 +1,4 @@
-"""The socket: the compiled one with the names and habits of pyzmq's."""
+"""The socket: the compiled class with pyzmq's names and conventions."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar
 
-    #: What a socket receives: `bytes`, or something that will be.
+    #: The type that a socket receives: `bytes`, or an awaitable of it.
     _Received = DefaultTypeVar("_Received", covariant=True, default=bytes)
 else:
-    # Python has defaults from 3.13 on; only checkers need them.
+    # Type variables have defaults from Python 3.13 on; only type checkers need them.
     _Received = TypeVar("_Received", covariant=True)
 _SocketT = TypeVar("_SocketT", bound="Socket[Any]", covariant=True)
 
-#: The whole range of `Socket.bind_to_random_port`, which leaves the choice to the system.
+#: The full range of `Socket.bind_to_random_port`, for which the system chooses the port.
 _DYNAMIC_PORTS = (49152, 65536)
 
 
 class Bound(Generic[_SocketT]):
-    """What ``bind`` and ``connect`` return: as a context manager it undoes them at its end."""
+    """The result of ``bind`` and ``connect``: a context manager that unbinds or disconnects at its end."""
 
     def __init__(self, socket: _SocketT, kind: Literal["bind", "connect"], addr: str | bytes) -> None:
         self.socket = socket
@@ -60,18 +60,18 @@ class Bound(Generic[_SocketT]):
 
 
 class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Received]):
-    """A socket: made by `Context.socket`, used by one thread at a time, closed at the end.
+    """A socket, made by `Context.socket`. One thread at a time may use it, and the program must close it.
 
-    ``Socket(other)`` and ``Socket(shadow=other)`` give the same socket another face: one to be awaited from another
-    thread's, say. The owner of the first one closes it.
+    ``Socket(other)`` and ``Socket(shadow=other)`` make a second object for the same socket, an asynchronous one for a
+    blocking one for instance. The owner of the first object closes the socket.
 
     Options are attributes: ``socket.linger = 0``, ``socket.last_endpoint``.
 
     Args:
-        ctx_or_socket: The context it belongs to, or the socket it shadows.
+        ctx_or_socket: The socket's context, or the socket that this object shadows.
         socket_type: A `SocketType`.
-        shadow: The socket, or the ``underlying`` of the socket, that it shadows.
-        copy_threshold: ``send(copy=False)`` copies all the same what is smaller than this, in bytes.
+        shadow: The socket that this object shadows, or that socket's ``underlying``.
+        copy_threshold: ``send(copy=False)`` copies messages that are smaller than this, in bytes.
 
     Examples:
         >>> import ropewalk.zmq as zmq
@@ -167,41 +167,41 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
 
     @classmethod
     def shadow(cls, address: int | Socket[Any]) -> Self:
-        """Return another face of a socket, given itself or its ``underlying``."""
+        """Return a second object for a socket, given the socket or its ``underlying``."""
         face: Self = cast("Any", cls)(shadow=address)
         return face
 
     def close(self, linger: int | None = None) -> None:
-        """Close it; what was sent goes on being sent for `linger` milliseconds, by default as the option says."""
+        """Close the socket; it sends unsent messages for at most `linger` milliseconds, by default its option."""
         context: Any = self.context
         if context is not None:
             context._rm_socket(self)
         super().close(linger)
 
-    # --- where to ----------------------------------------------------------------
+    # --- endpoints ---------------------------------------------------------------
 
     def bind(self, addr: str | bytes) -> Bound[Self]:  # type: ignore[override]
         """Accept connections at an endpoint: ``tcp://127.0.0.1:5555``, ``ipc:///run/it``, ``inproc://name``.
 
         Returns:
-            A context manager that unbinds it again. A port chosen by the system (``:*``, ``:0``) is in
-            ``last_endpoint``.
+            A context manager that unbinds the endpoint. ``last_endpoint`` has a port that the system chose (``:*``,
+            ``:0``).
         """
         try:
             super().bind(addr)
         except ZMQError as error:
             error.strerror += f" (addr={addr!r})"
             raise
-        # Its name as it was given unbinds it too, unless it held a wildcard.
+        # The endpoint as given unbinds it too, unless it contains a wildcard.
         with suppress(ZMQError, UnicodeDecodeError):
             addr = cast("bytes", self.get(SocketOption.LAST_ENDPOINT)).decode() or addr
         return Bound(self, "bind", addr)
 
     def connect(self, addr: str | bytes) -> Bound[Self]:  # type: ignore[override]
-        """Connect to an endpoint, now or when somebody binds it.
+        """Connect to an endpoint, now or when a peer binds it.
 
         Returns:
-            A context manager that disconnects it again.
+            A context manager that disconnects the endpoint.
         """
         try:
             super().connect(addr)
@@ -217,7 +217,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         max_port: int = _DYNAMIC_PORTS[1],
         max_tries: int = 100,
     ) -> int:
-        """Bind ``tcp://interface`` at a port from `min_port` up to below `max_port`, by default at any, and return it.
+        """Bind ``tcp://interface`` to a port from `min_port` up to below `max_port`, by default any, and return it.
 
         Raises:
             ZMQBindError: `max_tries` ports were all taken.
@@ -239,7 +239,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
     # --- options -----------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # These are methods too, by the same name.
+        # These options are also methods of the same name.
         if name.lower() in ("subscribe", "unsubscribe") and name not in self.__dict__:
             self.set(SocketOption[name.upper()], value.encode() if isinstance(value, str) else value)
         else:
@@ -258,7 +258,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         """Return an option's value as text.
 
         Raises:
-            TypeError: It is a number.
+            TypeError: The option's value is a number.
         """
         if SocketOption(option).kind is not OptionKind.BYTES:
             raise TypeError(f"option {option} will not return a string to be decoded")
@@ -268,7 +268,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
     getsockopt_string = getsockopt_unicode = get_string
 
     def subscribe(self, topic: str | bytes) -> None:
-        """Receive what begins with these bytes (SUB)."""
+        """Receive messages that begin with these bytes (SUB)."""
         self.set(SocketOption.SUBSCRIBE, topic.encode() if isinstance(topic, str) else topic)
 
     def unsubscribe(self, topic: str | bytes) -> None:
@@ -276,38 +276,38 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         self.set(SocketOption.UNSUBSCRIBE, topic.encode() if isinstance(topic, str) else topic)
 
     def get_hwm(self) -> int:
-        """Return how many messages wait for one peer at most."""
+        """Return how many messages may wait for one peer."""
         number: int = self.get(SocketOption.SNDHWM)
         return number
 
     def set_hwm(self, value: int) -> None:
-        """Set how many messages wait for one peer at most, in each direction; for connections made from here on."""
+        """Set how many messages may wait for one peer, in each direction; it applies to later connections."""
         self.set(SocketOption.SNDHWM, value)
         self.set(SocketOption.RCVHWM, value)
 
-    hwm = property(get_hwm, set_hwm, doc="How many messages wait for one peer at most, in each direction.")
+    hwm = property(get_hwm, set_hwm, doc="How many messages may wait for one peer, in each direction.")
 
     def fileno(self) -> int:
-        """Return a descriptor that becomes readable when ``events`` may have changed, for whoever polls by himself.
+        """Return a descriptor that becomes readable when ``events`` may have changed, for a program's own polling.
 
-        It reports changes, not states: take ``events`` until they say that there is nothing more.
+        It reports changes and not states: after each wake-up read ``events`` until they are 0.
         """
         number: int = self.get(SocketOption.FD)
         return number
 
     @property
     def socket_type(self) -> int:
-        """The socket's type, under a name that pyzmq has given up."""
+        """The socket's type, under a name that pyzmq has deprecated."""
         warnings.warn("Socket.socket_type is deprecated, use Socket.type", DeprecationWarning, stacklevel=2)
         return self.type
 
-    # --- waiting, and being watched ----------------------------------------------
+    # --- polling and monitoring --------------------------------------------------
 
     def poll(self, timeout: float | None = None, flags: int = PollEvent.POLLIN) -> int:
-        """Wait until it can be read (or written: `flags`), at most `timeout` milliseconds; `None` for ever.
+        """Wait until the socket is ready for `flags`, at most `timeout` milliseconds; `None` for ever.
 
         Returns:
-            The flags that hold, 0 if none came to in time.
+            The flags for which it is ready; 0 after the timeout.
         """
         if self.closed:
             raise ZMQError(ENOTSUP)
@@ -316,11 +316,11 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         return ready[0][1] if ready else 0
 
     def get_monitor_socket(self, events: int | None = None, addr: str | None = None) -> Self:
-        """Return a PAIR socket that receives what happens to the connections; `zmq.utils.monitor` reads it.
+        """Return a PAIR socket that receives the events of the connections; `zmq.utils.monitor` decodes them.
 
         Args:
-            events: Which ones, as `Event`; by default all.
-            addr: The ``inproc`` endpoint to use; by default one of its own.
+            events: Which events, as `Event`; by default all.
+            addr: The ``inproc`` endpoint to use; by default a new one.
         """
         if self._monitor_socket is not None and not self._monitor_socket.closed:
             return cast("Self", self._monitor_socket)
@@ -332,7 +332,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         return cast("Self", self._monitor_socket)
 
     def disable_monitor(self) -> None:
-        """End what `get_monitor_socket` began."""
+        """End the monitoring that `get_monitor_socket` began."""
         self._monitor_socket = None
         self.monitor(None, 0)
 

@@ -1,4 +1,4 @@
-"""A clock that pyzmq has given up; programs still import it."""
+"""A clock that pyzmq has deprecated and that programs still import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Stopwatch:
         self._start = 0.0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         self._start = monotonic()
 
     def stop(self) -> int:

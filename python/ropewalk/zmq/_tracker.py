@@ -1,4 +1,4 @@
-"""Telling when the bytes of a message that was sent without a copy are free again."""
+"""Reports when the bytes of a message that was sent without a copy are released."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ropewalk.zmq.error import NotDone
 
 
 class MessageTracker:
-    """Watches frames, events and other trackers: it is done once all of them are.
+    """Watches frames, events and other trackers, and is done when all of them are.
 
     Args:
-        *towatch: Tracked frames, trackers, and the events that are set when bytes are let go.
+        *towatch: Tracked frames, trackers, and events that are set when bytes are released.
 
     Raises:
         ValueError: A frame is not tracked.
-        TypeError: It is none of these.
+        TypeError: An argument is of another type.
     """
 
     def __init__(self, *towatch: Event | MessageTracker | _compiled.Frame) -> None:
@@ -37,14 +37,14 @@ class MessageTracker:
 
     @property
     def done(self) -> bool:
-        """Whether everything watched was let go."""
+        """Whether all watched bytes were released."""
         return all(event.is_set() for event in self.events) and all(peer.done for peer in self.peers)
 
     def wait(self, timeout: float = -1) -> None:
-        """Wait until it is done, at most `timeout` seconds; negative for ever.
+        """Wait until the tracker is done, at most `timeout` seconds; negative for ever.
 
         Raises:
-            NotDone: The time is over.
+            NotDone: The timeout has passed.
         """
         deadline = None if timeout is False or timeout < 0 else monotonic() + timeout
         for event in self.events:
@@ -59,12 +59,12 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - monotonic())
 
 
-#: One that watches nothing: what was copied is done at once.
+#: A tracker that watches nothing: copied bytes are released at once.
 _FINISHED_TRACKER = MessageTracker()
 
 
 def _track(event: Event | None) -> MessageTracker:
-    """Return the tracker of one event, or of nothing."""
+    """Return a tracker for an event, or a finished one without an event."""
     return _FINISHED_TRACKER if event is None else MessageTracker(event)
 
 

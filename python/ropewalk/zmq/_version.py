@@ -1,10 +1,10 @@
-"""Which versions these sockets answer to."""
+"""The versions of libzmq and pyzmq with which this package is compatible."""
 
 from __future__ import annotations
 
 from ropewalk.zmq import _compiled
 
-#: The pyzmq whose API this package has. Programs ask for it to choose what to call.
+#: The version of pyzmq whose API this package has. Programs compare it to choose what to call.
 _PYZMQ = (27, 2, 0)
 __version__ = ".".join(map(str, _PYZMQ))
 __revision__ = ""
@@ -13,12 +13,12 @@ zmq_version_info = _compiled.zmq_version_info
 
 
 def zmq_version() -> str:
-    """Return the version of libzmq that this behaves as; there is no libzmq in it."""
+    """Return the version of libzmq that this package behaves as; it does not contain libzmq."""
     return ".".join(map(str, zmq_version_info()))
 
 
 def pyzmq_version() -> str:
-    """Return the version of pyzmq whose API this is; there is no pyzmq in it."""
+    """Return the version of pyzmq whose API this package has; it does not contain pyzmq."""
     return __version__
 
 

@@ -1,11 +1,10 @@
-"""Sockets for asyncio: what blocks in `ropewalk.zmq` is awaited here, on Ropewalk's loop and on any other.
+"""Sockets for asyncio: methods that block in `ropewalk.zmq` return futures here, on Ropewalk's loop and on any other.
 
-An operation that can be done at once is done before its method returns, and the future that comes back is finished:
-awaiting it does not suspend. So a message is sent whether or not anybody awaits the future. What cannot be done at once
-waits behind the socket's descriptors (the compiled `Watch`).
+An operation that need not wait is done before its method returns, and its future is finished: awaiting it does not
+suspend. So a message is sent even if the program does not await the future. Operations that must wait are completed
+when the loop reports the socket's descriptors (the compiled `Watch`), in their order.
 
-Cancel safety: a cancelled receive has taken no message. A cancelled send either was done already or is never done. What
-has waited is served in its order.
+Cancel safety: a cancelled receive has taken no message. A cancelled send was either done before or is never done.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
-# Any, because its calls are tried whatever they return.
+# Any, because its methods are called whatever they return.
 _Blocking: Any = _zmq.Socket
 
 _POLLIN, _POLLOUT, _EVENTS = int(POLLIN), int(POLLOUT), int(EVENTS)
 
 
 class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """A socket whose `send`, `recv`, `poll` and their kin return futures; all else is as in `ropewalk.zmq.Socket`."""
+    """A socket whose methods that send, receive and poll return futures; else as `ropewalk.zmq.Socket`."""
 
-    #: The same socket, with the calls that block.
+    #: The same socket with blocking methods.
     _blocking: Any
 
     def __init__(
@@ -55,17 +54,18 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
             make(context, socket_type, **options)
         else:
             make(shadow=_from_socket)
-        # Not a shadow of this object: that would keep it, and one that is forgotten is to be closed.
+        # A shadow of the number and not of this object: it must not keep this object, which closes the socket when it
+        # is collected.
         self._blocking = _Blocking.shadow(self.underlying)
         self._watch = _compiled.Watch(self._blocking, Again)
 
     @classmethod
     def from_socket(cls, socket: _zmq.Socket[Any], io_loop: Any = None) -> Self:
-        """An asynchronous socket that is the same socket as a blocking one."""
+        """Return an asynchronous object for a blocking socket."""
         return cls(_from_socket=socket, io_loop=io_loop)
 
     def close(self, linger: int | None = None) -> None:
-        """Close it; whatever waits for it is cancelled."""
+        """Close the socket, and cancel the futures that wait for it."""
         self._leave()
         super().close(linger)
 
@@ -74,7 +74,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         super().__del__()
 
     def _leave(self) -> None:
-        # The loop must forget the descriptor before its number belongs to something else.
+        # The
         # There is none if the constructor failed.
         watch: Any = self._watch
         if watch is not None:
@@ -84,7 +84,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         """As `ropewalk.zmq.Socket.get`."""
         value = super().get(option)
         if option == _EVENTS:
-            # Asking has taken the signal that waiters would have had.
+            # Reading the option has consumed the wake-up of waiting operations.
             self._watch.look_again()
         return value
 
@@ -93,11 +93,11 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
     # --- receiving -----------------------------------------------------------------------------------------------
 
     def recv_many(self, n: int, flags: int = 0) -> Future[Any]:  # type: ignore[override]
-        """Up to `n` messages that are there, at least one: each `bytes`, or a list if it has more parts than one."""
+        """Receive up to `n` messages, and wait for the first only: each is `bytes`, or a list of several parts."""
         return self._receive(_recv_many, flags, n)
 
     def recv_into(self, buf: Any, /, *, nbytes: int = 0, flags: int = 0) -> Future[Any]:  # type: ignore[override]
-        """Receive a part into `buf`; how many bytes it has."""
+        """Receive a part into `buf`; the result is its size in bytes."""
         return self._receive(_recv_into, flags, buf, nbytes)
 
     def recv_string(self, flags: int = 0, encoding: str = "utf-8") -> Future[Any]:  # type: ignore[override]
@@ -107,11 +107,14 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
     recv_unicode = recv_string  # type: ignore[assignment]
 
     def recv_json(self, flags: int = 0, **options: Any) -> Future[Any]:
-        """Receive what `send_json` has sent; the options are `json.loads`'s."""
+        """Receive an object as JSON; `options` are passed to `json.loads`."""
         return self._receive(_recv_json, flags, options)
 
     def recv_pyobj(self, flags: int = 0) -> Future[Any]:
-        """Receive what `send_pyobj` has sent. It is unpickled: receive it from senders that you trust alone."""
+        """Receive a pickled object.
+
+        Unpickling can run code of the sender: use it only with peers that are authenticated and trusted.
+        """
         return self._receive(_Blocking.recv_pyobj, flags)
 
     def recv_serialized(  # type: ignore[override]
@@ -120,7 +123,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         flags: int = 0,
         copy: bool = True,
     ) -> Future[Any]:
-        """Receive a whole message, as `deserialize` makes it of its parts."""
+        """Receive a whole message; the result is ``deserialize(parts)``."""
         return self._receive(_recv_serialized, flags, deserialize, copy)
 
     def _receive(self, call: Callable[..., Any], flags: int, *arguments: Any) -> Future[Any]:
@@ -131,11 +134,11 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
     def send_multipart(
         self, msg_parts: Sequence[Any], flags: int = 0, copy: bool = True, track: bool = False, **options: Any
     ) -> Future[Any]:
-        """Send a whole message of some parts."""
+        """Send a whole message, given as its parts."""
         return self._transmit(_send_multipart, flags, msg_parts, copy, track, options)
 
     def send_many(self, messages: Sequence[Any], flags: int = 0) -> Future[Any]:  # type: ignore[override]
-        """Send some messages, each `bytes` or a list of parts, and wait until all are; how many there were."""
+        """Send several messages, each `bytes` or a list of parts; the result is their number, when all are sent."""
         return self._transmit(_Many(messages), flags)
 
     def send_string(
@@ -149,7 +152,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
     send_unicode = send_string
 
     def send_json(self, obj: Any, flags: int = 0, **options: Any) -> Future[Any]:
-        """Send `obj` as JSON; the options are `json.dumps`'s."""
+        """Send `obj` as JSON; `options` are passed to `json.dumps`."""
         routing = {name: options.pop(name) for name in ("routing_id", "group") if name in options}
         return self.send(jsonapi.dumps(obj, **options), flags, **routing)
 
@@ -160,7 +163,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
     def send_serialized(
         self, msg: Any, serialize: Any, flags: int = 0, copy: bool = True, **options: Any
     ) -> Future[Any]:
-        """Send the parts that `serialize` makes of `msg`."""
+        """Send the parts that ``serialize(msg)`` returns."""
         return self.send_multipart(serialize(msg), flags, copy, **options)
 
     def _transmit(self, call: Callable[..., Any], flags: int, *arguments: Any) -> Future[Any]:
@@ -169,12 +172,12 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
     # --- events --------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = None, flags: int = POLLIN) -> Future[int]:  # type: ignore[override]
-        """Those of the events `flags` that have come within `timeout` ms, or 0; without a timeout it waits for one."""
+        """Await one of the events `flags`, at most `timeout` ms; the result is the events that hold, 0 if none does."""
         try:
             state = self._blocking.poll_state() & flags
         except Exception as error:
             return _failed(error)
-        # The look may have taken the signal of other waiters.
+        # Reading the events may have consumed the wake-up of other operations.
         self._watch.look_again()
         if state or timeout == 0:
             return _done(state)
@@ -186,10 +189,10 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
 
 
 class Poller(_zmq.Poller):
-    """Waits for many sockets and descriptors: asynchronous sockets, blocking ones, and whatever has a `fileno`."""
+    """Waits for many sockets and descriptors: asynchronous sockets, blocking ones, and objects with a `fileno`."""
 
     def poll(self, timeout: float | None = -1) -> Future[list[tuple[Any, int]]]:  # type: ignore[override]
-        """What is ready, as pairs of a socket and its events; nothing after `timeout` ms, if it is not negative."""
+        """Await pairs of a ready socket and its events; an empty list after `timeout` ms, if that is not negative."""
         try:
             ready = self._look()
         except Exception as error:
@@ -209,7 +212,7 @@ class Poller(_zmq.Poller):
                 for socket, events in self.sockets:
                     wanted.append(self._watch(loop, socket, events, descriptors))
                 left = None if deadline is None else max(0.0, deadline - loop.time())
-                # Nothing has reported what came between the last look and the watch.
+                # An event between the last check and the registration was not reported.
                 ready = self._look()
                 if ready or left == 0:
                     return ready
@@ -231,7 +234,7 @@ class Poller(_zmq.Poller):
     def _look(self) -> list[tuple[Any, int]]:
         ready = super().poll(0)
         for socket, _ in self.sockets:
-            # The look may have taken the signal of other waiters.
+            # Reading the events may have consumed the wake-up of other operations.
             watch = socket._watch if isinstance(socket, Socket) else _watches.get(id(socket))
             if watch is not None:
                 watch.look_again()
@@ -267,13 +270,13 @@ class Context(_zmq.Context[Socket]):
     _instance = None
 
     def __init__(self, io_threads: int | _zmq.Context[Any] = 1, shadow: _zmq.Context[Any] | int = 0) -> None:
-        # What the blocking class knows of its sockets' class is not so here.
+        # The blocking class declares another class of sockets.
         make: Any = super().__init__  # type: ignore[misc] # pyright: ignore
         make(io_threads, shadow)
 
 
 def install() -> None:
-    """Does nothing, and says so: any loop serves."""
+    """Do nothing but warn: any loop works."""
     warnings.warn("zmq.asyncio.install is not needed", DeprecationWarning, stacklevel=2)
 
 
@@ -312,7 +315,7 @@ def _set_result(future: Future[Any], result: Any) -> None:
         future.set_result(result)
 
 
-# What a waiter calls has the socket and the flags first.
+# The calls of waiting operations have the socket and the flags as their first arguments.
 
 
 def _recv_many(socket: _zmq.Socket[Any], flags: int, n: int) -> Any:
@@ -338,7 +341,7 @@ def _send_multipart(
 
 
 class _Many:
-    """Sends messages, as many at a time as there is room for."""
+    """Sends messages, as many at once as the socket has room for."""
 
     def __init__(self, messages: Iterable[Any]) -> None:
         self._messages = list(messages)

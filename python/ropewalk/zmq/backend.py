@@ -1,8 +1,7 @@
 """pyzmq over our sockets: ``PYZMQ_BACKEND=ropewalk.zmq.backend`` in the environment of a program that imports zmq.
 
-pyzmq takes from here what it otherwise has from its compiled extension, and builds its own classes on it. What fails
-raises pyzmq's errors, and what it receives without a copy are pyzmq's frames. Both packages may be used in one
-process.
+pyzmq imports this module in place of its compiled extension, and derives its own classes from those here. Errors are
+pyzmq's, and so are the frames that it receives without a copy. Both packages may be used in one process.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ropewalk.zmq._monitored_queue import monitored_queue
 if TYPE_CHECKING:
     from threading import Event
 
-# pyzmq imports this module before it has classes of its own, so they are looked up when they are needed.
+# pyzmq imports this module before it defines its own classes, so these are looked up at each use.
 
 
 def _make_error(errno: int, message: str) -> BaseException:
@@ -50,26 +49,26 @@ def _make_tracker(event: Event | None) -> Any:
 
 
 class Frame(_compiled.Frame):
-    """What pyzmq's frame is built on."""
+    """The base class of pyzmq's frame."""
 
     _make_error = staticmethod(_make_error)
     _make_tracker = staticmethod(_make_tracker)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # pyzmq's own frame is the first class that it makes of this one; its sockets receive it.
+        # The first subclass that pyzmq defines is its own frame, which its sockets return.
         if Socket._frame_class is Frame:
             Socket._frame_class = cls
 
 
 class Context(_compiled.Context):
-    """What pyzmq's context is built on."""
+    """The base class of pyzmq's context."""
 
     _make_error = staticmethod(_make_error)
 
 
 class Socket(_compiled.Socket):
-    """What pyzmq's socket is built on."""
+    """The base class of pyzmq's socket."""
 
     _make_error = staticmethod(_make_error)
     _make_tracker = staticmethod(_make_tracker)

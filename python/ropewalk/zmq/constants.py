@@ -1,6 +1,6 @@
-"""Every constant under the name that programs use: one table over the enums.
+"""Every constant under the name that programs use: a table over the enums.
 
-A member is its number, so both spellings may be mixed: ``zmq.PUB`` is ``zmq.SocketType.PUB`` is 1.
+A member equals its number, so that ``zmq.PUB``, ``zmq.SocketType.PUB`` and 1 are interchangeable.
 """
 
 from __future__ import annotations

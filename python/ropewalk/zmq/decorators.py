@@ -1,4 +1,4 @@
-"""Contexts and sockets for the time of a call: a function's arguments, closed when it returns."""
+"""Decorators that pass a new context or socket to a function, and close it when the function returns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def context(*args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
     """Give a function a new context, as its last positional argument or by name.
 
     Args:
-        *args: The argument's name, if it is to be given by name; the rest is for `Context`.
-        **kwargs: ``name``, in place of the first of `args`; the rest is for `Context`.
+        *args: The argument's name, if it is passed by name; the others are passed to `Context`.
+        **kwargs: ``name``, in place of the first of `args`; the others are passed to `Context`.
     """
     name, args = _named(args, kwargs)
     return _given(name, lambda _args, _kwargs: Context(*args, **kwargs))
@@ -27,12 +27,12 @@ def context(*args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
 def socket(*args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
     """Give a function a new socket, as its last positional argument or by name.
 
-    The socket is of the context among the function's own arguments, else of the process's one.
+    The socket belongs to the context among the function's own arguments, else to `Context.instance`.
 
     Args:
-        *args: The argument's name, if it is to be given by name; the rest is for `Context.socket`.
+        *args: The argument's name, if it is passed by name; the others are passed to `Context.socket`.
         **kwargs: ``name``, in place of the first of `args`; ``context_name``, the name of the function's argument that
-            is the context; the rest is for `Context.socket`.
+            is the context; the others are passed to `Context.socket`.
 
     Examples:
         >>> import ropewalk.zmq as zmq

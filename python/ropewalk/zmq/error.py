@@ -1,4 +1,4 @@
-"""What sockets raise, under pyzmq's names. Each class has a stable ``code``, as all errors of this package."""
+"""The exceptions of sockets, under pyzmq's names. Each class has a stable ``code``, like all errors of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TERMINATED = _compiled.strerror(Errno.ETERM)
 
 
 class DraftFDWarning(RuntimeWarning):
-    """pyzmq warns so of ``FD`` on its thread-safe sockets. Ours have one like any other: nobody is ever warned."""
+    """pyzmq's warning about ``FD`` of thread-safe sockets. Here these have a descriptor, so no code raises it."""
 
 
 class ZMQBaseError(RopewalkError):
@@ -38,7 +38,7 @@ class ZMQError(ZMQBaseError):
         """Make an error of a number, by default this thread's latest, and of a text, by default the number's own."""
         if errno is None:
             errno = _compiled.zmq_errno()
-        # Programs pass other things than numbers, to be shown.
+        # Programs also pass other objects than numbers, for the message.
         if isinstance(errno, int):
             self.errno = errno
             self.strerror = _compiled.strerror(errno) if msg is None else msg
@@ -73,7 +73,7 @@ class ContextTerminated(ZMQError):
     remedy = "Close the socket. Make a new context to go on."
 
     def __init__(self, errno: object = None, msg: object = None) -> None:
-        """Make one; it is always about ``ETERM``."""
+        """Make the error; its number is always ``ETERM``."""
         super().__init__(Errno.ETERM, _TERMINATED)
 
 
@@ -84,7 +84,7 @@ class Again(ZMQError):
     remedy = "Try again later, poll the socket first, or raise `SNDTIMEO` or `RCVTIMEO`."
 
     def __init__(self, errno: object = None, msg: object = None) -> None:
-        """Make one; it is always about ``EAGAIN``."""
+        """Make the error; its number is always ``EAGAIN``."""
         super().__init__(Errno.EAGAIN, _AGAIN)
 
 
@@ -102,7 +102,7 @@ class InterruptedSystemCall(ZMQError, InterruptedError):
     strerror: str  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, errno: object = None, msg: object = None) -> None:
-        """Make one; it is always about ``EINTR``."""
+        """Make the error; its number is always ``EINTR``."""
         from errno import EINTR
 
         super().__init__(EINTR)
@@ -115,12 +115,12 @@ class ZMQVersionError(RopewalkError, NotImplementedError):
     remedy = "Do without the feature, or install a later version."
 
     def __init__(self, min_version: str, msg: str = "Feature") -> None:
-        """Make one for what needs at least `min_version`."""
-        #: What is missing.
+        """Make the error of a feature that needs at least `min_version`."""
+        #: The name of the missing feature.
         self.msg = msg
-        #: The version that would have it.
+        #: The version that has the feature.
         self.min_version = min_version
-        #: The version that is here.
+        #: The present version.
         self.version = ".".join(map(str, _compiled.zmq_version_info()))
 
     def __str__(self) -> str:
@@ -137,14 +137,14 @@ _BY_NUMBER: dict[int, type[ZMQError]] = {
 
 
 def _from_number(errno: int, message: str | None = None) -> ZMQError:
-    """Return the error of the class that stands for a number."""
+    """Return an error of the class for an error number."""
     return _BY_NUMBER.get(errno, ZMQError)(errno, message)
 
 
 def _check_version(  # pyright: ignore[reportUnusedFunction]
     minimum: tuple[int, ...], msg: str = "Feature"
 ) -> None:
-    """Raise `ZMQVersionError` where this version is below `minimum`."""
+    """Raise `ZMQVersionError` if this version is below `minimum`."""
     if _compiled.zmq_version_info() < minimum:
         raise ZMQVersionError(".".join(map(str, minimum)), msg)
 

@@ -72,6 +72,7 @@ def test_a_failed_input_is_shown_with_its_remote_traceback(run: Run) -> None:
         (("map", f"{FILE}:double", "--jsonl", "absent"), "cannot be read"),
         (("map", "double", "1"), "does not name a function"),
         (("map", f"{FILE}:double", "1", "--resume"), "--resume needs --out"),
+        (("map", f"{FILE}:double", "1", "--timeout", "3"), "--timeout has been renamed: use --task-timeout"),
         (("map", f"{FILE}:double", "1", "--workers", "0"), "--workers"),
         (("nonsense",), "no command"),
     ],

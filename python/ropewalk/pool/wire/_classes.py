@@ -99,7 +99,7 @@ def _make_partial_method(function: Any, arguments: tuple[Any, ...], keywords: di
 
 
 def reduce_class(kind: Any, made: Any) -> Any:
-    """Returns how a worker assembles a class, in place of `made`, cloudpickle's answer, which stays for other values."""
+    """Returns how a worker assembles a class, in place of cloudpickle's answer `made`; other values keep that."""
     if not isinstance(made, tuple) or made[0] not in (
         _details._make_skeleton_class,
         _details._make_skeleton_enum,

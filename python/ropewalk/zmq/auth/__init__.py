@@ -1,4 +1,4 @@
-"""Which peers may connect: a handler of ZAP requests, and certificates for CURVE.
+"""Authentication of peers: a handler of ZAP requests, and certificates for CURVE.
 
 `Authenticator` decides; `auth.thread.ThreadAuthenticator` runs one in a thread, `auth.asyncio.AsyncioAuthenticator` in
 the running loop.

@@ -38,12 +38,12 @@ class AsyncioAuthenticator(Authenticator):
                 raise
 
     def start(self) -> None:
-        """Start to answer; needs a running loop."""
+        """Start answering requests, in the running loop."""
         super().start()
         self._task = asyncio.get_running_loop().create_task(self._answer())
 
     def stop(self) -> None:
-        """Stop to answer."""
+        """Stop answering requests."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

@@ -1,4 +1,4 @@
-"""`Authenticator`: decides which peers may connect, by the sender's address, a password or a CURVE key."""
+"""`Authenticator`: decides which peers may connect, by address, password or CURVE key."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ _ENDPOINT = "inproc://zeromq.zap.01"
 
 
 class Authenticator:
-    """Answers the requests of a context's sockets whether a peer may connect.
+    """Answers the ZAP requests of a context's sockets, which ask whether a peer may connect.
 
-    Nothing runs by itself here: pass what arrives at `zap_socket` to `handle_zap_message`, or use one of the subclasses
-    that do.
+    It runs no thread and no task: pass the messages that arrive at `zap_socket` to `handle_zap_message`, or use a
+    subclass that does.
 
-    An address is looked at first, then what the mechanism brings:
+    It checks the address first, then the credentials of the mechanism:
 
-    - NULL: all may connect whose address may. A socket asks about NULL only if it has a ``zap_domain``.
-    - PLAIN: nobody, until `configure_plain`.
-    - CURVE: nobody, until `configure_curve` or `configure_curve_callback`.
-    - anything else: nobody.
+    - NULL: every peer whose address is allowed. A socket asks about NULL only if it has a ``zap_domain``.
+    - PLAIN: no peer before `configure_plain`.
+    - CURVE: no peer before `configure_curve` or `configure_curve_callback`.
+    - any other mechanism: no peer.
 
-    A rule for the domain ``"*"`` holds for every domain that has no rule of its own.
+    A rule for the domain ``"*"`` applies to every domain that has no rule of its own.
     """
 
     def __init__(self, context: Context[Any] | None = None, encoding: str = "utf-8", log: Any = None) -> None:
         self.context: Context[Any] = context or Context.instance()
         self.encoding = encoding
         self.log: Any = log or logging.getLogger("ropewalk.zmq.auth")
-        #: Every CURVE key is good, in every domain.
+        #: Whether every CURVE key is accepted, in every domain.
         self.allow_any = False
-        #: What requests come to; None unless it was started.
+        #: The socket that receives requests; None before `start`.
         self.zap_socket: Any = None
         #: For each domain the passwords of its users.
         self.passwords: dict[str, dict[str, str]] = {}
-        #: For each domain the public keys that are good.
+        #: For each domain the public keys that are accepted.
         self.certs: dict[str, dict[bytes, Any]] = {}
-        #: For each domain an object whose `callback(domain, key)` says whether a key is good.
+        #: For each domain an object whose `callback(domain, key)` decides about a key.
         self.credentials_providers: dict[str, Any] = {}
         self._any_key: set[str] = set()
         self._allowed: set[str] = set()
         self._denied: set[str] = set()
 
     def start(self) -> None:
-        """Bind the socket that requests come to.
+        """Bind the socket that receives requests.
 
         Raises:
-            ZMQError: the context has such a handler already.
+            ZMQError: the context has a ZAP handler already.
         """
         self.zap_socket = self.context.socket(REP, socket_class=Socket)
         self.zap_socket.linger = 1
@@ -72,36 +72,36 @@ class Authenticator:
             raise
 
     def stop(self) -> None:
-        """Close that socket."""
+        """Close the socket that receives requests."""
         socket, self.zap_socket = self.zap_socket, None
         if socket is not None:
-            # The name is free for the next one when this returns, whenever the rest of the socket ends.
+            # The endpoint is free when this returns, even if the socket itself ends later.
             with suppress(ZMQError):
                 socket.unbind(_ENDPOINT)
             socket.close()
 
     def allow(self, *addresses: str) -> None:
-        """Let these addresses connect, and no other; not to be used together with `deny`."""
+        """Allow these addresses to connect, and no others; it cannot be combined with `deny`."""
         if self._denied:
             raise ValueError("use allow or deny, not both")
         self._allowed.update(addresses)
 
     def deny(self, *addresses: str) -> None:
-        """Let these addresses not connect, and all others; not to be used together with `allow`."""
+        """Deny these addresses, and allow all others; it cannot be combined with `allow`."""
         if self._allowed:
             raise ValueError("use allow or deny, not both")
         self._denied.update(addresses)
 
     def configure_plain(self, domain: str = "*", passwords: dict[str, str] | None = None) -> None:
-        """Give a domain's users and their passwords. The dictionary is kept, and may be changed at any time."""
+        """Set a domain's users and their passwords. The dictionary is not copied, and may be changed at any time."""
         if passwords is not None:
             self.passwords[domain] = passwords
 
     def configure_curve(self, domain: str = "*", location: str | os.PathLike[str] = ".") -> None:
-        """Let those connect whose public keys are in the folder `location`, or all with `CURVE_ALLOW_ANY`.
+        """Allow peers whose public keys are in the folder `location`, or all peers with `CURVE_ALLOW_ANY`.
 
-        The folder is read now; call this again when its files have changed. One that cannot be read is logged, and
-        changes nothing.
+        The folder is read once; call this again when its files have changed. If it cannot be read, the error is logged
+        and nothing changes.
         """
         if location == CURVE_ALLOW_ANY:
             self._any_key.add(domain)
@@ -114,9 +114,9 @@ class Authenticator:
         self.allow_any = "*" in self._any_key
 
     def configure_curve_callback(self, domain: str = "*", credentials_provider: Any = None) -> None:
-        """Ask `credentials_provider.callback(domain, key)` about a key, in Z85; the answer may be awaitable.
+        """Let `credentials_provider.callback(domain, key)` decide about keys, in Z85; its result may be awaitable.
 
-        Once there is a provider, the keys of `configure_curve` are not looked at any more.
+        A domain's provider replaces its keys of `configure_curve`.
         """
         self._any_key.clear()
         self.allow_any = False
@@ -126,25 +126,25 @@ class Authenticator:
             self.credentials_providers[domain] = credentials_provider
 
     def configure_gssapi(self, domain: str = "*", location: str | None = None) -> None:
-        """Refused: there is no GSSAPI here.
+        """Refuse: GSSAPI is not supported.
 
         Raises:
             NotImplementedError: always.
         """
-        raise NotImplementedError("there is no GSSAPI here; use CURVE")
+        raise NotImplementedError("GSSAPI is not supported; use CURVE")
 
     def curve_user_id(self, client_public_key: bytes) -> str:
-        """The user's name for a key that is good: the key in Z85, unless a subclass knows better."""
+        """Return the user's name for an accepted key: the key in Z85, unless a subclass overrides this."""
         return z85.encode(client_public_key).decode("ascii")
 
     async def handle_zap_message(self, msg: list[bytes]) -> None:
-        """Answer one request, whatever is in it: a socket that waits for an answer takes no other request."""
+        """Answer one request, even a malformed one: the socket that asks waits for the answer."""
         if len(msg) < 6:
-            self.log.error("a request of %d parts, not 6 or more", len(msg))
+            self.log.error("a ZAP request has %d parts, and needs 6 or more", len(msg))
             return self._reply(msg[1] if len(msg) > 1 else b"", b"400", b"Not enough frames")
         version, request_id, domain, address, _, mechanism, *credentials = msg
         if version != VERSION:
-            self.log.error("a request of version %r", version)
+            self.log.error("a ZAP request has the unknown version %r", version)
             return self._reply(request_id, b"400", b"Invalid version")
         where = domain.decode(self.encoding, "replace")
         sender = address.decode(self.encoding, "replace")
@@ -159,7 +159,7 @@ class Authenticator:
         return self._reply(request_id, b"200", b"OK", user)
 
     async def answer_requests(self) -> None:
-        """Answer all requests that are there; none after the socket or its context has ended."""
+        """Answer all requests that have arrived; none after the socket or its context has ended."""
         with suppress(Again):
             while self.zap_socket is not None:
                 await self.handle_zap_message(self.zap_socket.recv_multipart(NOBLOCK))
@@ -167,7 +167,7 @@ class Authenticator:
     async def _decide(
         self, domain: str, address: str, mechanism: bytes, credentials: list[bytes]
     ) -> tuple[bytes, str]:
-        """Why not (empty if it may connect), and the user's name."""
+        """Return the reason for a refusal, empty if the peer may connect, and the user's name."""
         if self._allowed and address not in self._allowed:
             return b"Address not allowed", ""
         if address in self._denied:
@@ -193,7 +193,7 @@ class Authenticator:
         known = passwords.get(user)
         if known is None:
             return b"Invalid username"
-        # Compared in a time that depends on no character of the password.
+        # Compared in constant time, whatever the characters of the password.
         same = hmac.compare_digest(known.encode("utf-8", "replace"), password.encode("utf-8", "replace"))
         return b"" if same else b"Invalid password"
 

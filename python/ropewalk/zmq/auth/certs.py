@@ -1,6 +1,6 @@
 """Certificates: CURVE keys in files, as czmq and pyzmq write them.
 
-A certificate is two files: ``NAME.key`` has the public key and may be given away; ``NAME.key_secret`` has both, and
+A certificate is two files: ``NAME.key`` has the public key and may be shared; ``NAME.key_secret`` has both keys, and
 only its owner may read it.
 """
 
@@ -27,9 +27,9 @@ _PRIVATE_HEAD = """\
 def create_certificates(
     key_dir: str | os.PathLike[str], name: str, metadata: dict[str, str] | None = None
 ) -> tuple[str, str]:
-    """Make a pair of keys and write it to `key_dir`; the paths of the public and of the secret file.
+    """Write a new pair of keys to `key_dir`, and return the paths of the public and of the secret file.
 
-    `metadata` is kept in the secret file. Files of that name are replaced.
+    The secret file also has `metadata`. Existing files of that name are replaced.
     """
     public_key, secret_key = _zmq.curve_keypair()
     base = os.path.join(os.fspath(key_dir), name)
@@ -54,7 +54,7 @@ def create_certificates(
 
 
 def _write(path: str, content: str, mode: int) -> None:
-    # A file that was there would keep its mode, and whoever has it open would read what comes.
+    # An existing file would keep its mode, and a process that has it open could read the new content.
     Path(path).unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -62,11 +62,11 @@ def _write(path: str, content: str, mode: int) -> None:
 
 
 def load_certificate(filename: str | os.PathLike[str]) -> tuple[bytes, bytes | None]:
-    """The public and the secret key of a certificate's file; None for the secret one that a public file has not.
+    """Return the public and the secret key in a certificate's file; a public file's secret key is None.
 
     Raises:
         OSError: there is no such file.
-        ValueError: it has no public key.
+        ValueError: the file has no public key.
     """
     if not os.path.exists(filename):
         raise OSError(f"there is no certificate {os.fspath(filename)}")
@@ -82,7 +82,7 @@ def load_certificate(filename: str | os.PathLike[str]) -> tuple[bytes, bytes | N
 
 
 def load_certificates(directory: str | os.PathLike[str] = ".") -> dict[bytes, bool]:
-    """The public keys of all files ``*.key`` in a folder, each with True.
+    """Return the public keys of all files ``*.key`` in a folder, each with True.
 
     Raises:
         OSError: there is no such folder.

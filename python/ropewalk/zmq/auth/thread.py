@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class ThreadAuthenticator(Authenticator):
-    """An `Authenticator` with a thread that answers, so that the program need not.
+    """An `Authenticator` whose own thread answers requests.
 
-    What is allowed may be changed while it runs, from any thread: each change is one assignment or one update.
+    Any thread may change the rules while it runs: each change is one assignment or one update.
     """
 
     def __init__(self, context: Context[Any] | None = None, encoding: str = "utf-8", log: Any = None) -> None:
         super().__init__(context, encoding, log)
         self.thread: threading.Thread | None = None
         self.pipe_endpoint = f"inproc://ropewalk-authenticator-{os.getpid()}-{id(self)}"
-        # Its other end ends the thread: a message, or the socket's end with its context.
+        # A message from the other end ends the thread, and so does the end of the context.
         self.pipe: Socket[Any] | None = None
 
     def start(self) -> None:
-        """Start the thread; returns once requests are answered."""
+        """Start the thread; return when it answers requests."""
         super().start()
         self.pipe = self.context.socket(PAIR, socket_class=Socket)
         self.pipe.linger = 0
@@ -48,7 +48,7 @@ class ThreadAuthenticator(Authenticator):
         pipe, self.pipe = self.pipe, None
         thread, self.thread = self.thread, None
         if pipe is not None:
-            with suppress(ZMQError):  # Its context has ended, and the thread with it.
+            with suppress(ZMQError):  # The context has ended, and so has the thread.
                 pipe.send(b"TERMINATE")
             if thread is not None:
                 thread.join()
@@ -63,7 +63,7 @@ class ThreadAuthenticator(Authenticator):
         poller = Poller()
         poller.register(end, POLLIN)
         poller.register(self.zap_socket, POLLIN)
-        # A loop runs only for what a callback awaits: the sockets may be closed at any time, and a loop would not know.
+        # An event loop runs only while a callback awaits: it would not notice that the sockets were closed.
         with asyncio.Runner() as runner, end:
             try:
                 while end not in dict(poller.poll()):

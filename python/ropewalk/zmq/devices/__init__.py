@@ -1,4 +1,4 @@
-"""Sockets joined by a proxy that runs in the background: devices, proxies, steerable ones, monitored queues."""
+"""Devices: a proxy between two sockets that runs in the background; also steerable proxies and monitored queues."""
 
 from ropewalk.zmq.constants import DeviceType as DeviceType
 from ropewalk.zmq.devices.basedevice import (

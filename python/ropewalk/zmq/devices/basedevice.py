@@ -1,4 +1,4 @@
-"""Two sockets joined by a proxy: in this thread, in another, or in a process."""
+"""Devices: a proxy between two sockets, in this thread, another thread or a process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ropewalk.zmq.error import ZMQBindError, ZMQError
 
 
 class Device:
-    """Joins two sockets that it makes itself, in the thread in which it runs.
+    """Runs a proxy between two sockets, which it makes in the thread in which it runs.
 
-    It takes the sockets' types, and keeps what is to be done with them (`bind_in`, `connect_out`, `setsockopt_in` and
-    their kin) until it runs. An `out_type` below 0 makes one socket serve as both. `start` runs it here and returns
-    when its context is terminated.
+    It is made with the sockets' types. Its methods `bind_in`, `connect_out`, `setsockopt_in` and so on record what to
+    do with the sockets when it runs. With an `out_type` below 0, one socket serves as both. `start` runs the device in
+    the calling thread, and returns when its context is terminated.
     """
 
-    #: Where the sockets' context comes from.
+    #: The function that returns the sockets' context.
     context_factory: ClassVar[Any] = Context.instance
 
     def __init__(
@@ -34,9 +34,9 @@ class Device:
         self.device_type = device_type
         self.in_type: int = in_type
         self.out_type: int = out_type
-        #: Whether a thread or a process of it ends with the program.
+        #: Whether the device's thread or process ends with the program.
         self.daemon = True
-        #: Whether it has run, and ended.
+        #: Whether the device has ended.
         self.done = False
         self._in = Plan()
         self._out = Plan()
@@ -45,39 +45,39 @@ class Device:
         self._sockets: list[Socket[Any]] = []
 
     def bind_in(self, addr: str) -> None:
-        """Have the first socket bound."""
+        """Bind the first socket when the device runs."""
         self._in.binds.append(addr)
 
     def bind_in_to_random_port(self, addr: str, *args: int, **kwargs: int) -> int:
-        """Have the first socket bound to a port that is free now, and return that."""
+        """Bind the first socket, when the device runs, to a port that is free now; return the port."""
         return self._at_random_port(self._in, addr, *args, **kwargs)
 
     def connect_in(self, addr: str) -> None:
-        """Have the first socket connected."""
+        """Connect the first socket when the device runs."""
         self._in.connects.append(addr)
 
     def setsockopt_in(self, opt: int, value: Any) -> None:
-        """Have an option of the first socket set, before it is bound or connected."""
+        """Set an option of the first socket when the device runs, before binding and connecting."""
         self._in.options.append((opt, value))
 
     def bind_out(self, addr: str) -> None:
-        """Have the second socket bound."""
+        """Bind the second socket when the device runs."""
         self._out.binds.append(addr)
 
     def bind_out_to_random_port(self, addr: str, *args: int, **kwargs: int) -> int:
-        """Have the second socket bound to a port that is free now, and return that."""
+        """Bind the second socket, when the device runs, to a port that is free now; return the port."""
         return self._at_random_port(self._out, addr, *args, **kwargs)
 
     def connect_out(self, addr: str) -> None:
-        """Have the second socket connected."""
+        """Connect the second socket when the device runs."""
         self._out.connects.append(addr)
 
     def setsockopt_out(self, opt: int, value: Any) -> None:
-        """Have an option of the second socket set, before it is bound or connected."""
+        """Set an option of the second socket when the device runs, before binding and connecting."""
         self._out.options.append((opt, value))
 
     def _at_random_port(self, plan: Plan, addr: str, *args: int, **kwargs: int) -> int:
-        # The device's own socket is made later and elsewhere, so this asks for a port with another and lets go of it.
+        # The device makes its socket later and in another thread, so this finds a free port with a temporary socket.
         with Context() as context, context.socket(_zmq.PUSH) as probe:
             for _ in range(5):
                 port = probe.bind_to_random_port(addr, *args, **kwargs)
@@ -106,12 +106,12 @@ class Device:
         return ins, outs
 
     def run_device(self) -> None:
-        """What `run` runs: pass messages on until the context or a socket ends."""
+        """Pass messages on until the context or a socket ends; `run` calls this."""
         ins, outs = self._setup_sockets()
         _zmq.proxy(ins, outs)
 
     def run(self) -> None:
-        """Run it here. The end of its context or of its sockets is its ordinary end."""
+        """Run the device in this thread. The end of its context or sockets is its normal end."""
         try:
             self.run_device()
         except ZMQError as error:
@@ -123,15 +123,15 @@ class Device:
                 socket.close()
 
     def start(self) -> None:
-        """Start it."""
+        """Run the device in this thread."""
         self.run()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, at most `timeout` seconds. One that runs here has ended when `start` returns."""
+        """Do nothing: a device that runs in the calling thread has ended when `start` returns."""
 
 
 class Plan:
-    """What is to be done with a socket once there is one."""
+    """The options, binds and connects that a device applies to a socket when it makes it."""
 
     def __init__(self) -> None:
         self.binds: list[str] = []
@@ -152,20 +152,20 @@ class Plan:
 
 
 class BackgroundDevice(Device):
-    """A device that something else runs."""
+    """A device that a thread or a process runs."""
 
     #: The thread or the process, once started.
     launcher: Any = None
     _launch_class: ClassVar[Callable[..., Thread | Process]]
 
     def start(self) -> None:
-        """Start it and return."""
+        """Start the thread or process, and return."""
         self.launcher = type(self)._launch_class(target=self.run)
         self.launcher.daemon = self.daemon
         self.launcher.start()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, at most `timeout` seconds."""
+        """Wait until the device has ended, at most `timeout` seconds."""
         self.launcher.join(timeout=timeout)
 
 

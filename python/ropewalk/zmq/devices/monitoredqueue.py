@@ -1,4 +1,4 @@
-"""`monitored_queue`, under the name by which pyzmq's programs import it."""
+"""`monitored_queue`, under the name by which programs for pyzmq import it."""
 
 from ropewalk.zmq._monitored_queue import monitored_queue as monitored_queue
 

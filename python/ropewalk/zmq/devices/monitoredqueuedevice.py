@@ -24,13 +24,13 @@ class MonitoredQueueBase(ProxyBase):
         self._out_prefix = out_prefix
 
     def run_device(self) -> None:
-        """Pass messages on, and copies of them with their direction."""
+        """Pass messages on, and send copies with their direction to the monitoring socket."""
         ins, outs, mons = self._setup_sockets()
         monitored_queue(ins, outs, mons, self._in_prefix, self._out_prefix)
 
 
 class MonitoredQueue(MonitoredQueueBase):
-    """A monitored queue that runs where it is started."""
+    """A monitored queue that runs in the thread that starts it."""
 
 
 class ThreadMonitoredQueue(MonitoredQueueBase, ThreadDevice):

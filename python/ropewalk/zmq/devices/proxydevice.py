@@ -10,7 +10,7 @@ from ropewalk.zmq.devices.basedevice import Device, Plan, ProcessDevice, ThreadD
 
 
 class ProxyBase(Device):
-    """What proxies have beyond a device: a socket that is sent a copy of each message."""
+    """A device with a monitoring socket, which gets a copy of each message."""
 
     def __init__(self, in_type: int, out_type: int, mon_type: int = PUB) -> None:
         super().__init__(in_type=in_type, out_type=out_type)
@@ -18,19 +18,19 @@ class ProxyBase(Device):
         self._mon = Plan()
 
     def bind_mon(self, addr: str) -> None:
-        """Have the monitoring socket bound."""
+        """Bind the monitoring socket when the device runs."""
         self._mon.binds.append(addr)
 
     def bind_mon_to_random_port(self, addr: str, *args: int, **kwargs: int) -> int:
-        """Have the monitoring socket bound to a port that is free now, and return that."""
+        """Bind the monitoring socket, when the device runs, to a port that is free now; return the port."""
         return self._at_random_port(self._mon, addr, *args, **kwargs)
 
     def connect_mon(self, addr: str) -> None:
-        """Have the monitoring socket connected."""
+        """Connect the monitoring socket when the device runs."""
         self._mon.connects.append(addr)
 
     def setsockopt_mon(self, opt: int, value: Any) -> None:
-        """Have an option of the monitoring socket set, before it is bound or connected."""
+        """Set an option of the monitoring socket when the device runs, before binding and connecting."""
         self._mon.options.append((opt, value))
 
     def _setup_sockets(self) -> Any:
@@ -41,12 +41,12 @@ class ProxyBase(Device):
         return ins, outs, mons
 
     def run_device(self) -> None:
-        """Pass messages on, and copies of them to the monitoring socket."""
+        """Pass messages on, and send copies to the monitoring socket."""
         _zmq.proxy(*self._setup_sockets())
 
 
 class Proxy(ProxyBase):
-    """A proxy that runs where it is started."""
+    """A proxy that runs in the thread that starts it."""
 
 
 class ThreadProxy(ProxyBase, ThreadDevice):

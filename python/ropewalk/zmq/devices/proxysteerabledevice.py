@@ -1,4 +1,4 @@
-"""Proxies that a fourth socket steers."""
+"""Proxies that are controlled through a fourth socket."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ropewalk.zmq.devices.proxydevice import ProxyBase
 
 
 class ProxySteerableBase(ProxyBase):
-    """What steerable proxies have beyond a proxy: a socket whose messages are commands.
+    """A proxy with a steering socket, whose messages are commands.
 
-    ``PAUSE`` stops the flow, ``RESUME`` lets it go on, ``TERMINATE`` ends the proxy, and ``STATISTICS`` is answered
-    with what has passed.
+    ``PAUSE`` stops the flow, ``RESUME`` continues it, ``TERMINATE`` ends the proxy, and ``STATISTICS`` returns the
+    numbers of messages and bytes that have passed.
     """
 
     def __init__(
@@ -27,19 +27,19 @@ class ProxySteerableBase(ProxyBase):
         self._ctrl = Plan()
 
     def bind_ctrl(self, addr: str) -> None:
-        """Have the steering socket bound."""
+        """Bind the steering socket when the device runs."""
         self._ctrl.binds.append(addr)
 
     def bind_ctrl_to_random_port(self, addr: str, *args: int, **kwargs: int) -> int:
-        """Have the steering socket bound to a port that is free now, and return that."""
+        """Bind the steering socket, when the device runs, to a port that is free now; return the port."""
         return self._at_random_port(self._ctrl, addr, *args, **kwargs)
 
     def connect_ctrl(self, addr: str) -> None:
-        """Have the steering socket connected."""
+        """Connect the steering socket when the device runs."""
         self._ctrl.connects.append(addr)
 
     def setsockopt_ctrl(self, opt: int, value: Any) -> None:
-        """Have an option of the steering socket set, before it is bound or connected."""
+        """Set an option of the steering socket when the device runs, before binding and connecting."""
         self._ctrl.options.append((opt, value))
 
     def _setup_sockets(self) -> Any:
@@ -50,12 +50,12 @@ class ProxySteerableBase(ProxyBase):
         return *sockets, ctrls
 
     def run_device(self) -> None:
-        """Pass messages on as the steering socket says."""
+        """Pass messages on, and obey the steering socket's commands."""
         _zmq.proxy_steerable(*self._setup_sockets())
 
 
 class ProxySteerable(ProxySteerableBase):
-    """A steerable proxy that runs where it is started."""
+    """A steerable proxy that runs in the thread that starts it."""
 
 
 class ThreadProxySteerable(ProxySteerableBase, ThreadDevice):

@@ -1,1 +1,1 @@
-"""Small modules under the names that pyzmq's programs import."""
+"""Small modules under the names that programs for pyzmq import."""

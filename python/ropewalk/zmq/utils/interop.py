@@ -1,4 +1,4 @@
-"""What other libraries hand over as a context or a socket."""
+"""Checks of contexts and sockets that other libraries pass as numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def cast_int_addr(n: Any) -> int:
     """Return a number as it is.
 
     Raises:
-        ValueError: It is none: a C pointer, say, which cannot mean anything here.
+        ValueError: It is not a number: a C pointer, for instance, has no meaning here.
     """
     if isinstance(n, int):
         return n

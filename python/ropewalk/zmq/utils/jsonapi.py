@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-#: The module that does it, under the name by which programs once chose another.
+#: The JSON module, under the name by which programs once chose another.
 jsonmod = json
 
 
 def dumps(o: object, **kwargs: Any) -> bytes:
-    """Return an object as JSON; the rest goes to `json.dumps`."""
+    """Return an object as JSON; other arguments are passed to `json.dumps`."""
     return json.dumps(o, **kwargs).encode()
 
 
 def loads(s: bytes | str, **kwargs: Any) -> Any:
-    """Return the object that JSON stands for; the rest goes to `json.loads`."""
+    """Return the object that JSON encodes; other arguments are passed to `json.loads`."""
     return json.loads(s, **kwargs)
 
 

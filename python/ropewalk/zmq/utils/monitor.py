@@ -1,4 +1,4 @@
-"""What a monitor socket says, as a dictionary."""
+"""Decodes the messages of a monitor socket into dictionaries."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
     import ropewalk.zmq.asyncio
     from ropewalk.zmq._socket import Socket
 
-# Version 1 of the events: a number of 16 bits, and a value of 32.
+# Version 1 of the events: a number of 16 bits and a value of 32 bits.
 _HEAD = struct.Struct("=Hi")
 
 
 class _MonitorMessage(TypedDict):
-    #: Which `Event` it is.
+    #: The kind of event.
     event: int
-    #: A descriptor, an errno, an interval in ms or a code of a handshake's failure, as the event has it.
+    #: The event's value: a descriptor, an errno, an interval in ms or the code of a failed handshake.
     value: int
-    #: The endpoint that it is about.
+    #: The event's endpoint.
     endpoint: bytes
 
 
 def parse_monitor_message(msg: list[bytes]) -> _MonitorMessage:
-    """The event in the two parts of a monitor's message.
+    """Return the event in the two parts of a monitor's message.
 
     Raises:
-        RuntimeError: it is no such message.
+        RuntimeError: the message is malformed.
     """
     if len(msg) != 2 or len(msg[0]) != _HEAD.size:
-        raise RuntimeError(f"not a message of a monitor: {msg}")
+        raise RuntimeError(f"this is not a monitor's message: {msg}")
     event, value = _HEAD.unpack(msg[0])
     return {"event": Event(event), "value": value, "endpoint": msg[1]}
 
@@ -48,7 +48,7 @@ def recv_monitor_message(
 @overload
 def recv_monitor_message(socket: Socket[bytes], flags: int = 0) -> _MonitorMessage: ...
 def recv_monitor_message(socket: Socket[Any], flags: int = 0) -> _MonitorMessage | Awaitable[_MonitorMessage]:
-    """The next event of a socket that `get_monitor_socket` returned; to be awaited if that is asynchronous."""
+    """Return the next event of a monitor socket; if the socket is asynchronous, an awaitable of it."""
     msg: Any = socket.recv_multipart(flags)
     if isinstance(msg, Awaitable):
         return _parse_later(cast("Awaitable[list[bytes]]", msg))

@@ -1,4 +1,4 @@
-"""Text and bytes under the names that programs needed for Python 2; pyzmq has given them up, and warns."""
+"""Conversions of text and bytes that programs needed for Python 2; deprecated, as in pyzmq."""
 
 from __future__ import annotations
 

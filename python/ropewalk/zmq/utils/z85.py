@@ -13,10 +13,10 @@ _WEIGHTS = tuple(85**power for power in (4, 3, 2, 1, 0))
 
 
 def encode(rawbytes: bytes) -> bytes:
-    """The text of `rawbytes`, whose length must be a multiple of 4.
+    """Return the text for `rawbytes`, whose length must be a multiple of 4.
 
     Raises:
-        ValueError: the length is not.
+        ValueError: the length is not a multiple of 4.
     """
     if len(rawbytes) % 4:
         raise ValueError(f"Z85 encodes a multiple of 4 bytes, not {len(rawbytes)}")
@@ -25,10 +25,10 @@ def encode(rawbytes: bytes) -> bytes:
 
 
 def decode(z85bytes: bytes | str) -> bytes:
-    """The bytes whose text this is; its length must be a multiple of 5.
+    """Return the bytes that the text encodes; its length must be a multiple of 5.
 
     Raises:
-        ValueError: the length is not, or the text has a character or a group that no encoder makes.
+        ValueError: the length is not a multiple of 5, or the text has a character or a group that is invalid in Z85.
     """
     text = z85bytes.encode("ascii") if isinstance(z85bytes, str) else bytes(z85bytes)
     if len(text) % 5:
