@@ -93,7 +93,7 @@ class Subscription(Generic[_T_co]):
         """Returns the next message if there is one, else raises `BusEmpty`; other errors as in `recv`."""
 
     def recv_many(self, n: int, timeout: float | None = None) -> list[_T_co]:
-        """Returns up to `n` messages; waits for the first as `recv` does. Its asynchronous twin is `recv_many_async`."""
+        """Returns up to `n` messages; waits for the first, as `recv` does. Its async twin is `recv_many_async`."""
 
     def recv_async(self) -> _Waiting[_T_co]:
         """Returns an awaitable of the next message, which can be awaited once. Errors are those of `recv`.
