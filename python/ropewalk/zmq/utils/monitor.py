@@ -32,7 +32,7 @@ def parse_monitor_message(msg: list[bytes]) -> _MonitorMessage:
         RuntimeError: the message is malformed.
     """
     if len(msg) != 2 or len(msg[0]) != _HEAD.size:
-        raise RuntimeError(f"this is not a monitor's message: {msg}")
+        raise RuntimeError(f"not a message of a monitor: {msg}")
     event, value = _HEAD.unpack(msg[0])
     return {"event": Event(event), "value": value, "endpoint": msg[1]}
 
