@@ -55,10 +55,33 @@ pub unsafe fn make<T>(kind: *mut ffi::PyTypeObject, content: T) -> Result<Object
 /// Called by the interpreter, once, with the last reference gone.
 #[entry]
 pub unsafe extern "C" fn dealloc<T>(object: *mut ffi::PyObject) {
-    // SAFETY: as above; an object of a heap type holds its type.
+    // SAFETY: the caller's.
+    unsafe {
+        ffi::PyObject_GC_UnTrack(object.cast());
+        free::<T>(object);
+    }
+}
+
+/// `tp_dealloc` of a type whose content is `T` and that takes no part in garbage collection.
+///
+/// # Safety
+///
+/// As of [`dealloc`].
+#[entry]
+pub unsafe extern "C" fn dealloc_untracked<T>(object: *mut ffi::PyObject) {
+    // SAFETY: the caller's.
+    unsafe { free::<T>(object) }
+}
+
+/// Drops the content of an object and gives its memory back.
+///
+/// # Safety
+///
+/// As of [`dealloc`], and the collector does not know the object.
+unsafe fn free<T>(object: *mut ffi::PyObject) {
+    // SAFETY: the caller's; an object of a heap type holds its type.
     unsafe {
         let kind = ffi::Py_TYPE(object);
-        ffi::PyObject_GC_UnTrack(object.cast());
         drop(ptr::read(&raw const (*object.cast::<Layout<T>>()).content));
         if let Some(free) = (*kind).tp_free {
             free(object.cast());

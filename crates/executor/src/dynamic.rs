@@ -1,17 +1,11 @@
 //! A pool that grows while all its workers are busy.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::config::Config;
-use crate::delayed::Delayed;
-use crate::executor::Executor;
-use crate::job::Job;
+use crate::of_workers::executor_of_workers;
 use crate::pool::{Size, WorkerPool};
-use crate::rejected::Rejected;
-use crate::report::ShutdownReport;
-use crate::statistics::Statistics;
 
 /// How a [`DynamicExecutor`] grows and shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,40 +43,4 @@ impl DynamicExecutor {
     }
 }
 
-impl Executor for DynamicExecutor {
-    fn execute(&self, job: Job) -> Result<(), Rejected> {
-        self.0.execute(job)
-    }
-
-    fn execute_after(&self, delay: Duration, job: Job) -> Result<Delayed, Rejected> {
-        self.0.execute_after(delay, job)
-    }
-
-    fn shutdown(&self) {
-        self.0.shutdown();
-    }
-
-    fn join(&self, deadline: Option<Instant>) -> ShutdownReport {
-        self.0.join(deadline)
-    }
-
-    fn statistics(&self) -> Statistics {
-        self.0.statistics()
-    }
-
-    fn is_current(&self) -> bool {
-        self.0.is_current()
-    }
-}
-
-impl Drop for DynamicExecutor {
-    fn drop(&mut self) {
-        self.0.shutdown();
-    }
-}
-
-impl fmt::Debug for DynamicExecutor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DynamicExecutor").field(&self.statistics()).finish()
-    }
-}
+executor_of_workers!(DynamicExecutor);

@@ -33,6 +33,8 @@ mod job;
 mod ledger;
 #[cfg(loom)]
 pub mod model;
+#[cfg(not(loom))]
+mod of_workers;
 mod panic;
 #[cfg(not(loom))]
 mod pool;

@@ -19,6 +19,7 @@ use ropewalk_pool::codec::{Lent, Place, loans, places};
 use super::leases::{self, Looked};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{raise, raise_text};
+use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_shm::memory::{Block, Segment};
 
@@ -63,12 +64,6 @@ impl Held {
     }
 }
 
-#[repr(C)]
-struct Layout {
-    head: ffi::PyObject,
-    content: Content,
-}
-
 fn count_in(held: &Held) {
     leases::enter(held.looked_into());
     if let Purpose::Shared(block) = &held.purpose {
@@ -86,11 +81,14 @@ fn place(held: &Held, block: Option<&Arc<Block>>) -> Place {
     }
 }
 
-fn count_out(held: &Held) {
-    if let Purpose::Shared(_) = held.purpose {
-        places::leave(held.start as usize);
+impl Drop for Held {
+    /// Counts it out.
+    fn drop(&mut self) {
+        if let Purpose::Shared(_) = self.purpose {
+            places::leave(self.start as usize);
+        }
+        leases::leave(self.looked_into());
     }
-    leases::leave(held.looked_into());
 }
 
 /// Makes a buffer over part of a segment.
@@ -117,19 +115,8 @@ pub(crate) fn make(
     let private = private.map(|(map, _)| map);
     let held = Held { segment, purpose, start, offset, length: length as usize, readonly, _private: private };
     count_in(&held);
-    // SAFETY: tp_alloc gives zeroed memory of the type's basic size, which is that of Layout; the content is written
-    // before anybody sees the object.
-    unsafe {
-        let Some(alloc) = (*kind).tp_alloc else { return Err(Raised) };
-        let object = alloc(kind, 0);
-        if object.is_null() {
-            count_out(&held);
-            return Err(Raised);
-        }
-        let content = Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) };
-        ptr::write(&raw mut (*object.cast::<Layout>()).content, content);
-        Object::own(object)
-    }
+    // SAFETY: one of the two types made below.
+    unsafe { heap::make(kind, Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) }) }
 }
 
 /// A look at what a buffer holds, which cannot be released meanwhile.
@@ -181,7 +168,7 @@ const RELEASED_TEXT: &CStr = c"this shared memory has been released";
 /// `object` is one, and lives while the reference does.
 unsafe fn content<'a>(object: *mut ffi::PyObject) -> &'a Content {
     // SAFETY: the caller's.
-    unsafe { &(*object.cast::<Layout>()).content }
+    unsafe { heap::content(object) }
 }
 
 /// The segment that an object of our type lies in, if it fills it from the start.
@@ -193,23 +180,6 @@ pub(crate) unsafe fn segment(object: *mut ffi::PyObject) -> Option<Arc<Segment>>
     // SAFETY: the caller's.
     let held = unsafe { content(object) }.look()?;
     (held.offset == 0).then(|| Arc::clone(&held.segment))
-}
-
-#[entry]
-unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this once, with the last reference gone; a heap type's object holds its type.
-    unsafe {
-        let kind = ffi::Py_TYPE(object);
-        let content = ptr::read(&raw const (*object.cast::<Layout>()).content);
-        if let Some(held) = content.held.into_inner() {
-            count_out(&held);
-            drop(held);
-        }
-        if let Some(free) = (*kind).tp_free {
-            free(object.cast());
-        }
-        ffi::Py_DECREF(kind.cast());
-    }
 }
 
 #[entry]
@@ -283,10 +253,7 @@ unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) 
         let content = content(object);
         match content.uses.compare_exchange(0, RELEASED, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => {
-                if let Some(held) = (*content.held.get()).take() {
-                    count_out(&held);
-                    drop(held);
-                }
+                drop((*content.held.get()).take());
             }
             Err(RELEASED) => {}
             Err(_) => {
@@ -456,113 +423,61 @@ Made by `ropewalk.shared.buffer` and `ropewalk.share`. Sent to a task it arrives
 
 /// Makes the type of results that are read-only for whoever does not ask, once in each interpreter.
 pub(crate) fn make_result_type(module: &Object) -> Result<Object, Raised> {
-    // As in `make_type`.
-    let methods = Box::leak(Box::new([
-        ffi::PyMethodDef {
-            ml_name: c"__reduce_ex__".as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunction: reduce },
-            ml_flags: ffi::METH_O,
-            ml_doc: c"Its bytes.".as_ptr(),
-        },
-        ffi::PyMethodDef {
-            ml_name: c"_lend".as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunction: lend },
-            ml_flags: ffi::METH_NOARGS,
-            ml_doc: c"None.".as_ptr(),
-        },
-        // SAFETY: a table ends with zeros.
-        unsafe { std::mem::zeroed() },
-    ]));
-    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
-    let mut slots = [
-        slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
-        slot(ffi::Py_tp_doc, c"The memory of a result.".as_ptr().cast_mut().cast()),
-        slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),
-        slot(ffi::Py_sq_length, length as *mut c_void),
-        slot(ffi::Py_bf_getbuffer, result_buffer as *mut c_void),
-        slot(0, ptr::null_mut()),
-    ];
-    let mut spec = ffi::PyType_Spec {
-        name: c"ropewalk._worker.ResultBuffer".as_ptr(),
-        basicsize: size_of::<Layout>() as c_int,
-        itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,
-        slots: slots.as_mut_ptr(),
+    let kind = heap::Type {
+        name: c"ropewalk._worker.ResultBuffer",
+        doc: c"The memory of a result.",
+        flags: ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        methods: vec![
+            heap::method(c"__reduce_ex__", reduce, ffi::METH_O, c"Its bytes."),
+            heap::method(c"_lend", lend, ffi::METH_NOARGS, c"None."),
+        ],
+        getters: Vec::new(),
+        slots: &[
+            (ffi::Py_tp_dealloc, heap::dealloc_untracked::<Content> as *mut _),
+            (ffi::Py_sq_length, length as *mut _),
+            (ffi::Py_bf_getbuffer, result_buffer as *mut _),
+        ],
     };
-    // SAFETY: a complete spec, whose tables outlive the type.
-    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module.as_ptr(), &raw mut spec, ptr::null_mut())) }
+    heap::make_type::<Content>(module, kind)
 }
 
 /// Makes the type, once in each interpreter.
 pub(crate) fn make_type(module: &Object) -> Result<Object, Raised> {
-    // The tables are read while the type is made; the method and getter tables must outlive it, so they are leaked: one
-    // small table for each interpreter.
-    let methods = Box::leak(Box::new([
-        ffi::PyMethodDef {
-            ml_name: c"_lend".as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunction: lend },
-            ml_flags: ffi::METH_NOARGS,
-            ml_doc: c"The handle of this memory inside an encoding, else None.".as_ptr(),
-        },
-        ffi::PyMethodDef {
-            ml_name: c"release".as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunction: release },
-            ml_flags: ffi::METH_NOARGS,
-            ml_doc: c"release($self, /)\n--\n\n\
-            Give the memory up now; BufferError if arrays or memoryviews still look at it."
-                .as_ptr(),
-        },
-        ffi::PyMethodDef {
-            ml_name: c"__enter__".as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunction: enter },
-            ml_flags: ffi::METH_NOARGS,
-            ml_doc: c"The buffer itself.".as_ptr(),
-        },
-        ffi::PyMethodDef {
-            ml_name: c"__exit__".as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunction: release },
-            ml_flags: ffi::METH_VARARGS,
-            ml_doc: c"Releases it.".as_ptr(),
-        },
-        ffi::PyMethodDef {
-            ml_name: c"__reduce_ex__".as_ptr(),
-            ml_meth: ffi::PyMethodDefPointer { PyCFunction: reduce },
-            ml_flags: ffi::METH_O,
-            ml_doc: c"A handle inside an encoding, the bytes anywhere else.".as_ptr(),
-        },
-        // SAFETY: a table ends with zeros.
-        unsafe { std::mem::zeroed() },
-    ]));
-    let getters = Box::leak(Box::new([
-        ffi::PyGetSetDef {
-            name: c"readonly".as_ptr(),
-            get: Some(is_readonly),
-            set: None,
-            doc: c"Whether it can only be read.".as_ptr(),
-            closure: ptr::null_mut(),
-        },
-        // SAFETY: as above.
-        unsafe { std::mem::zeroed() },
-    ]));
-    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
-    let mut slots = [
-        slot(ffi::Py_tp_dealloc, dealloc as *mut c_void),
-        slot(ffi::Py_tp_repr, repr as *mut c_void),
-        slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
-        slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),
-        slot(ffi::Py_tp_getset, getters.as_mut_ptr().cast()),
-        slot(ffi::Py_sq_length, length as *mut c_void),
-        slot(ffi::Py_bf_getbuffer, get_buffer as *mut c_void),
-        slot(ffi::Py_bf_releasebuffer, release_buffer as *mut c_void),
-        slot(0, ptr::null_mut()),
-    ];
-    let mut spec = ffi::PyType_Spec {
-        name: c"ropewalk._worker.SharedBuffer".as_ptr(),
-        basicsize: size_of::<Layout>() as c_int,
-        itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as _,
-        slots: slots.as_mut_ptr(),
+    let kind = heap::Type {
+        name: c"ropewalk._worker.SharedBuffer",
+        doc: DOC,
+        flags: ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
+        methods: vec![
+            heap::method(
+                c"_lend",
+                lend,
+                ffi::METH_NOARGS,
+                c"The handle of this memory inside an encoding, else None.",
+            ),
+            heap::method(
+                c"release",
+                release,
+                ffi::METH_NOARGS,
+                c"release($self, /)\n--\n\n\
+                Give the memory up now; BufferError if arrays or memoryviews still look at it.",
+            ),
+            heap::method(c"__enter__", enter, ffi::METH_NOARGS, c"The buffer itself."),
+            heap::method(c"__exit__", release, ffi::METH_VARARGS, c"Releases it."),
+            heap::method(
+                c"__reduce_ex__",
+                reduce,
+                ffi::METH_O,
+                c"A handle inside an encoding, the bytes anywhere else.",
+            ),
+        ],
+        getters: vec![heap::getter(c"readonly", is_readonly, c"Whether it can only be read.")],
+        slots: &[
+            (ffi::Py_tp_dealloc, heap::dealloc_untracked::<Content> as *mut _),
+            (ffi::Py_tp_repr, repr as *mut _),
+            (ffi::Py_sq_length, length as *mut _),
+            (ffi::Py_bf_getbuffer, get_buffer as *mut _),
+            (ffi::Py_bf_releasebuffer, release_buffer as *mut _),
+        ],
     };
-    // SAFETY: a complete spec, whose tables outlive the type.
-    unsafe { Object::own(ffi::PyType_FromModuleAndSpec(module.as_ptr(), &raw mut spec, ptr::null_mut())) }
+    heap::make_type::<Content>(module, kind)
 }

@@ -1,7 +1,7 @@
 //! The base of `SharedArray`: NumPy's array, whose `a[...]` gives shared arrays for views of the memory and plain
 //! arrays for copies. Compiled, since an element taken in a loop must cost what it costs in a plain array.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -9,6 +9,7 @@ use pyo3_ffi as ffi;
 
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
+use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised};
 
 /// NumPy's own `a[...]`: one function for all interpreters, for its array is a static type. Written before the type
@@ -35,10 +36,8 @@ unsafe extern "C" fn subscript(object: *mut ffi::PyObject, key: *mut ffi::PyObje
 
 /// Makes the type over NumPy's.
 pub(crate) fn make_type(module: &Object, array: *mut ffi::PyObject) -> Result<Object, Raised> {
-    let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
-    // SAFETY: checked to be a type; the spec is complete, its size is the base's, and it is read while the type
-    // is made.
-    unsafe {
+    // SAFETY: checked to be a type, which outlives the one that is made over it.
+    let base = unsafe {
         if ffi::PyType_Check(array) == 0 {
             return Err(fail(c"the base of a shared array is NumPy's array type"));
         }
@@ -47,15 +46,16 @@ pub(crate) fn make_type(module: &Object, array: *mut ffi::PyObject) -> Result<Ob
             return Err(fail(c"the base of a shared array is NumPy's array type"));
         }
         SUBSCRIPT.store(plain, Ordering::Relaxed);
-        let bases = Object::own(ffi::PyTuple_Pack(1, array))?;
-        let mut slots = [slot(ffi::Py_mp_subscript, subscript as *mut c_void), slot(0, ptr::null_mut())];
-        let mut spec = ffi::PyType_Spec {
-            name: c"ropewalk._worker.SharedArrayBase".as_ptr(),
-            basicsize: 0,
-            itemsize: 0,
-            flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_BASETYPE) as _,
-            slots: slots.as_mut_ptr(),
-        };
-        Object::own(ffi::PyType_FromModuleAndSpec(module.as_ptr(), &raw mut spec, bases.as_ptr()))
-    }
+        Object::share(array)?
+    };
+    let kind = heap::Type {
+        name: c"ropewalk._worker.SharedArrayBase",
+        doc: c"NumPy's array, whose views of shared memory stay shared.",
+        flags: ffi::Py_TPFLAGS_BASETYPE,
+        methods: Vec::new(),
+        getters: Vec::new(),
+        slots: &[(ffi::Py_mp_subscript, subscript as *mut _)],
+    };
+    // Of the size of its base.
+    heap::make_sized_type(module, kind, 0, Some(&base))
 }
