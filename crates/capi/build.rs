@@ -1,5 +1,5 @@
-//! Tells the crate which interpreter it is built for (`cfg(Py_GIL_DISABLED)` and its like), and links its tests with
-//! that interpreter if it has a shared library (`cfg(embedded)`).
+//! Sets the `cfg`s of the interpreter that the crate is built for (`Py_GIL_DISABLED` and its like), and links its tests
+//! with that interpreter if it has a shared library (`cfg(embedded)`).
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ fn main() {
     pyo3_build_config::use_pyo3_cfgs();
     println!("cargo:rustc-check-cfg=cfg(embedded)");
     // The tests run the interpreter in their own process. Where it has no shared library, they are ignored. An
-    // interpreter that was moved after it was built has its library beside its program, and not where it says.
+    // interpreter that was moved after it was built has its library beside its program, and not in the place that it
+    // reports.
     let python = pyo3_build_config::get();
     let beside = python.executable.as_ref().and_then(|program| Path::new(program).parent()?.parent());
     let stated = python.lib_dir.as_ref().and_then(|folder| Path::new(folder).parent());

@@ -1,4 +1,4 @@
-//! Tells the linker which routine unwinds the extension's frames.
+//! Passes to the linker the routine that unwinds the extension's frames.
 
 fn main() {
     // See crates/capi/src/forced_unwind.rs.

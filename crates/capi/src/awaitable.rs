@@ -1,4 +1,5 @@
-//! What every awaitable of ours has: it is its own iterator, its steps are `am_send`'s, and it looks like a coroutine.
+//! The parts that all our awaitables share: each is its own iterator, takes its steps in `am_send`, and has a
+//! coroutine's methods.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -9,7 +10,7 @@ use crate::entry::entry;
 use crate::errors::fail;
 use crate::object::{Object, Raised};
 
-/// Not in the headers: the slot of `am_send`.
+/// The slot number of `am_send`, which pyo3's headers lack.
 pub const AM_SEND: c_int = 81;
 
 /// `__iter__` and `am_await`.
@@ -49,7 +50,7 @@ pub unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject 
     unsafe { send(object, ffi::Py_None()) }
 }
 
-/// `send(value)`: a step, for those who know iterators only: an end is a `StopIteration` with the value.
+/// `send(value)`: a step for callers that only know iterators: the end is a `StopIteration` with the value.
 ///
 /// # Safety
 ///
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn send(object: *mut ffi::PyObject, sent: *mut ffi::PyObje
         match ffi::PyIter_Send(object, sent, &raw mut result) {
             ffi::PySendResult::PYGEN_NEXT => result,
             ffi::PySendResult::PYGEN_RETURN => {
-                // An instance, because a tuple that is set would be taken for the arguments of one.
+                // An instance, because the interpreter would take a tuple for the exception's arguments.
                 if let Ok(stop) =
                     Object::share(ffi::PyExc_StopIteration).and_then(|class| class.call(&[result]))
                 {
@@ -76,12 +77,12 @@ pub unsafe extern "C" fn send(object: *mut ffi::PyObject, sent: *mut ffi::PyObje
     }
 }
 
-/// The way of a cancellation: throws into the iterator that is waited for, or raises where there is none, in all the
-/// forms that `throw(type_or_exception[, value[, traceback]])` has.
+/// Delivers a cancellation: throws into the awaited iterator, or raises if there is none, in all forms of
+/// `throw(type_or_exception[, value[, traceback]])`.
 ///
 /// # Safety
 ///
-/// What the interpreter passes to a method `throw`.
+/// The arguments are those that the interpreter passes to a method `throw`.
 pub unsafe fn throw_into(
     inner: Option<&Object>,
     arguments: *const *mut ffi::PyObject,

@@ -1,11 +1,11 @@
-//! What stands between the interpreter and a function that it calls: no panic passes it.
+//! The wrapper of every function that the interpreter calls: no panic passes it.
 //!
 //! A panic that leaves an `extern "C"` function aborts the process. Every function of that kind in this crate carries
-//! `#[entry]`, which runs its body here; a law test finds those that do not, and pyo3 does the same for what is written
-//! with it. The caller gets `ropewalk.InternalError` with what the panic said. In a destructor, which cannot raise,
-//! that goes to `sys.unraisablehook`; the object's memory is not given back, for nobody knows how far it was taken
-//! apart. In the garbage collector, where no Python code may run, what was seen so far is the answer: an object whose
-//! references the collector does not see is kept.
+//! `#[entry]`, which runs its body here; a law test finds those that do not, and pyo3 wraps its own functions in the
+//! same way. The caller gets `ropewalk.InternalError` with the panic's message. A destructor cannot raise, so its error
+//! goes to `sys.unraisablehook`, and the object's memory is leaked, because it may be half destroyed. In the garbage
+//! collector no Python code may run, so the function returns what it has visited so far: an object whose references the
+//! collector does not see is kept.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -19,9 +19,9 @@ pub use ropewalk_entry::entry;
 use crate::errors;
 use crate::object::{Kept, Raised};
 
-/// What a function answers that has panicked.
+/// The return value of a function that has panicked.
 pub trait Answer {
-    /// Tells the interpreter of a panic, and gives the answer that says so.
+    /// Reports a panic to the interpreter, and returns the value that signals an error.
     fn failed(payload: Box<dyn Any + Send>) -> Self;
 }
 
@@ -53,7 +53,7 @@ impl Answer for ffi::PySendResult {
     }
 }
 
-/// Of a destructor: it cannot raise.
+/// For destructors, which cannot raise.
 impl Answer for () {
     fn failed(payload: Box<dyn Any + Send>) -> Self {
         let kept = Kept::take();
@@ -67,11 +67,11 @@ impl Answer for () {
 /// Runs the body of a function that the interpreter has called.
 #[inline]
 pub fn run<T: Answer>(body: impl FnOnce() -> T) -> T {
-    // What a panic leaves half done is no more than what an exception there would.
+    // A panic leaves no more half done than an exception at the same place would.
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(T::failed)
 }
 
-/// Runs the body of a `tp_traverse` or `m_traverse`. What the panic said was printed when it happened.
+/// Runs the body of a `tp_traverse` or `m_traverse`. A panic's message was printed when it happened.
 #[inline]
 pub fn run_in_collector(body: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(0)
@@ -86,7 +86,7 @@ fn raise(payload: &(dyn Any + Send)) {
     let said = said.unwrap_or("a panic that says nothing");
     let message = format!("a defect in ropewalk, please report it with this text: {said}");
     let Raised = errors::raise_text(Code::InternalError, &message);
-    // SAFETY: the thread is attached, for a body that lets the interpreter go takes it back when it panics.
+    // SAFETY: the thread is attached: a body that releases the interpreter takes it back when it panics.
     unsafe {
         if ffi::PyErr_Occurred().is_null() {
             ffi::PyErr_SetString(ffi::PyExc_SystemError, c"a defect in ropewalk: it panicked".as_ptr());

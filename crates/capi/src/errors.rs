@@ -1,8 +1,8 @@
 //! Rust's errors become Python's exceptions here, and nowhere else. Their classes are those of the table of errors
-//! (`ropewalk_base::Code`), which Python has in `ropewalk._errors` and needs nothing of Rust for.
+//! (`ropewalk_base::Code`). They are defined in `ropewalk._errors`, in pure Python.
 //!
-//! Two kinds stand beside the table: the standard library's exceptions for what it defines itself, such as a cancelled
-//! future, and messaging's, whose class the package that made the socket chooses (`py-zmq/src/errors.rs`).
+//! Two kinds are not in the table: the standard library's exceptions for its own concepts, such as a cancelled future,
+//! and messaging's, whose class the package that made the socket chooses (`py-zmq/src/errors.rs`).
 
 use std::ffi::CStr;
 
@@ -11,19 +11,19 @@ use ropewalk_base::{Code, Error};
 
 use crate::object::{Object, Raised, text};
 
-/// Raises what a Rust error reports: its message, its causes, and the remedy of its code.
+/// Raises the exception for a Rust error: its message, its causes, and the remedy of its code.
 #[cold]
 pub fn raise(error: &Error) -> Raised {
     set(of(error))
 }
 
-/// Raises a text that has its own sentence on what to try.
+/// Raises an exception for a code whose text names its own remedy.
 #[cold]
 pub fn raise_text(code: Code, said: &str) -> Raised {
     set(exception(code, said))
 }
 
-/// Raises an exception of a class that is made of other arguments than a text.
+/// Raises an exception whose class takes other arguments than a text.
 #[cold]
 pub fn raise_made(code: Code, arguments: &[*mut ffi::PyObject]) -> Raised {
     set(class(code).and_then(|class| class.call(arguments)))
@@ -52,16 +52,16 @@ pub fn exception(code: Code, said: &str) -> Result<Object, Raised> {
 /// The class for a code.
 pub fn class(code: Code) -> Result<Object, Raised> {
     let entry = code.entry();
-    // SAFETY: C strings, and live objects; an exception that is not there is cleared as well.
+    // SAFETY: C strings and live objects; clearing without an exception set is allowed.
     unsafe {
-        // What is loaded already is found without the import system, which costs as much as all the rest.
+        // A loaded module is found without the import system, which would cost as much as all the rest.
         let name = Object::own(ffi::PyUnicode_FromString(entry.module.as_ptr()))?;
         if let Ok(module) = Object::own(ffi::PyImport_GetModule(name.as_ptr()))
             && let Ok(class) = module.attribute(entry.class)
         {
             return Ok(class);
         }
-        // It is not loaded, or not to its end.
+        // The module is not loaded, or not completely.
         ffi::PyErr_Clear();
         Object::own(ffi::PyImport_Import(name.as_ptr()))?.attribute(entry.class)
     }
@@ -82,7 +82,7 @@ pub fn raise_os(error: &std::io::Error) -> Raised {
 /// The `OSError`, or its subclass, of a system call.
 pub fn os_error(error: &std::io::Error) -> Result<Object, Raised> {
     let words = error.to_string();
-    // Rust appends the number, which Python puts in front.
+    // Rust appends the number to the text; Python puts it in front.
     let words = words.split(" (os error").next().unwrap_or_default();
     // SAFETY: a live exception class and fresh objects.
     unsafe {
@@ -91,7 +91,7 @@ pub fn os_error(error: &std::io::Error) -> Result<Object, Raised> {
     }
 }
 
-/// Sets the exception, unless the one that kept it from being made is set already.
+/// Sets the exception. If making it failed, that failure's exception is set already.
 fn set(made: Result<Object, Raised>) -> Raised {
     if let Ok(error) = made {
         // SAFETY: a live exception; PyErr_SetObject takes its own references.

@@ -1,6 +1,6 @@
 //! State that the attached threads of one interpreter share.
 //!
-//! Where there is a global interpreter lock, that is the lock: a thread that is attached has it, so a guard costs
+//! Where there is a global interpreter lock, it protects the state: an attached thread holds it, so a guard costs
 //! nothing. On a free-threaded build a guard is a mutex. Either way nothing of the interpreter may run, and no
 //! reference may be dropped, while a guard lives: both could come back to the same state.
 
@@ -15,11 +15,11 @@ pub struct Guarded<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard only, of which there is one at a time: by the interpreter lock, as the
-// callers of `lock` are attached, or by the mutex.
+// SAFETY: the value is reached through a guard only, and there is one guard at a time: the interpreter lock ensures
+// that, because callers of `lock` are attached, or the mutex does.
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
-/// The value, to itself.
+/// Exclusive access to the value.
 pub struct Guard<'a, T> {
     #[cfg(Py_GIL_DISABLED)]
     _mutex: ropewalk_sync::MutexGuard<'a, ()>,
@@ -27,7 +27,7 @@ pub struct Guard<'a, T> {
 }
 
 impl<T> Guarded<T> {
-    /// Such state.
+    /// State with this value.
     #[inline]
     pub fn new(value: T) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// The value, for as long as the guard lives.
+    /// Locks the state for as long as the guard lives.
     ///
     /// # Safety
     ///
@@ -53,15 +53,15 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// The value for the garbage collector, which runs while every other thread stands still outside of guards: in
-    /// `tp_traverse` and `tp_clear` the pointer may be dereferenced.
+    /// The value for the garbage collector, which runs while every other thread is stopped outside of guards:
+    /// `tp_traverse` and `tp_clear` may dereference the pointer.
     #[inline]
     pub fn in_collection(&self) -> *mut T {
         self.value.get()
     }
 }
 
-/// A guard ends where it is dropped, also where nothing has to be done for that.
+/// Makes every guard end at its drop, even on builds in which the drop does nothing.
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {}

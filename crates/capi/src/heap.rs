@@ -8,14 +8,14 @@ use pyo3_ffi as ffi;
 use crate::entry::entry;
 use crate::object::{Object, Raised};
 
-/// An object of ours: the interpreter's head, then what is ours.
+/// An object of ours: the interpreter's head, then our content.
 #[repr(C)]
 pub struct Layout<T> {
     head: ffi::PyObject,
     content: T,
 }
 
-/// What an object of ours holds.
+/// The content of an object of ours.
 ///
 /// # Safety
 ///
@@ -35,8 +35,8 @@ pub unsafe fn content<'a, T>(object: *mut ffi::PyObject) -> &'a T {
 /// `kind` is a type that was made with `make_type::<T>`, or a subtype of one.
 #[inline]
 pub unsafe fn make<T>(kind: *mut ffi::PyTypeObject, content: T) -> Result<Object, Raised> {
-    // SAFETY: tp_alloc gives memory of at least the type's basic size. A type with a garbage collector's head is known
-    // to the collector from here on, which cannot look before the content is written: nothing of ours runs between.
+    // SAFETY: tp_alloc gives memory of at least the type's basic size. From here on the collector knows an object of a
+    // type with a collector's head, but it cannot run before the content is written.
     unsafe {
         let Some(alloc) = (*kind).tp_alloc else { return Err(Raised) };
         let object = alloc(kind, 0);
@@ -90,20 +90,20 @@ unsafe fn free<T>(object: *mut ffi::PyObject) {
     }
 }
 
-/// A reference that a field of an object holds: visited by the collector, dropped when the object is.
+/// A reference in a field of an object: visited by the collector, and dropped with the object.
 ///
-/// The collector takes it away to break a cycle, after which it is null.
+/// The collector clears it to break a cycle; it is null afterwards.
 #[derive(Debug)]
 pub struct Field(std::cell::Cell<*mut ffi::PyObject>);
 
-// SAFETY: a reference count may be changed by any attached thread, and fields are only touched by such; a field is
-// written when its object is made and when nobody else has it any more.
+// SAFETY: only attached threads touch fields, and any attached thread may change a reference count. A field is written
+// when its object is made, and when no other thread has the object any more.
 unsafe impl Send for Field {}
 // SAFETY: as above.
 unsafe impl Sync for Field {}
 
 impl Field {
-    /// A field that holds it.
+    /// A field with this object.
     #[inline]
     #[must_use]
     pub fn new(object: Object) -> Self {
@@ -123,7 +123,7 @@ impl Field {
         self.0.get()
     }
 
-    /// A reference of its own to what it holds, if it holds anything.
+    /// A new reference to the object, if there is one.
     #[inline]
     #[must_use]
     pub fn share(&self) -> Option<Object> {
@@ -135,11 +135,11 @@ impl Field {
         unsafe { Object::share(object) }.ok()
     }
 
-    /// Shows it to the garbage collector.
+    /// Shows the object to the garbage collector.
     ///
     /// # Safety
     ///
-    /// Called from `tp_traverse` with what that was given.
+    /// Called from `tp_traverse` with its arguments.
     #[inline]
     pub unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
         let object = self.get();
@@ -147,14 +147,14 @@ impl Field {
         if object.is_null() { 0 } else { unsafe { visit(object, arg) } }
     }
 
-    /// Holds something in place of what it held. The thread has the object to itself.
+    /// Replaces the object. Only this thread has the field's owner.
     #[inline]
     pub fn set(&self, object: Object) {
         drop(self.take());
         self.0.set(object.into_ptr());
     }
 
-    /// Takes what it holds, for whoever has the object to itself.
+    /// Takes the object out. Only this thread has the field's owner.
     #[inline]
     pub fn take(&self) -> Option<Object> {
         // SAFETY: the reference that the field held.
@@ -181,24 +181,24 @@ impl Drop for Field {
 ///
 /// # Safety
 ///
-/// Called from `tp_traverse` with what that was given.
+/// Called from `tp_traverse` with its arguments.
 #[inline]
 pub unsafe fn visit_type(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a live object's type is live.
     unsafe { visit(ffi::Py_TYPE(object).cast(), arg) }
 }
 
-/// What a heap type is made of.
+/// The parts of a heap type.
 pub struct Type<'a> {
-    /// With its module: `ropewalk._bus.Bus`.
+    /// The name with its module: `ropewalk._bus.Bus`.
     pub name: &'static CStr,
-    /// What `help` says.
+    /// The docstring.
     pub doc: &'static CStr,
-    /// Beside the defaults.
+    /// Flags beside the defaults.
     pub flags: std::ffi::c_ulong,
-    /// Made with [`method`] and its siblings.
+    /// Methods, made with [`method`] and its siblings.
     pub methods: Vec<ffi::PyMethodDef>,
-    /// Made with [`getter`].
+    /// Properties, made with [`getter`].
     pub getters: Vec<ffi::PyGetSetDef>,
     /// Slots by number.
     pub slots: &'a [(c_int, *mut c_void)],
@@ -222,7 +222,7 @@ pub fn make_type_apart<T>(kind: Type<'_>) -> Result<Object, Raised> {
     assemble(ptr::null_mut(), kind, size_of::<Layout<T>>() as c_int, None)
 }
 
-/// Makes a heap type of objects of so many bytes, on a base other than `object` if one is given.
+/// Makes a heap type whose objects have this many bytes, on a base other than `object` if one is given.
 ///
 /// # Errors
 ///
@@ -302,7 +302,7 @@ pub fn fast_method(
     }
 }
 
-/// A method that takes its arguments as an array, and names too.
+/// A method that takes its arguments as an array, by position or by name.
 pub fn keyword_method(
     name: &'static CStr,
     function: ffi::PyCFunctionFastWithKeywords,
@@ -316,7 +316,7 @@ pub fn keyword_method(
     }
 }
 
-/// A property that can only be read.
+/// A read-only property.
 pub fn getter(name: &'static CStr, get: ffi::getter, doc: &'static CStr) -> ffi::PyGetSetDef {
     ffi::PyGetSetDef {
         name: name.as_ptr(),

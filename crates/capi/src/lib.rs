@@ -1,14 +1,15 @@
-//! What every extension module in the plain C API stands on.
+//! The base of every extension module that is written in the plain C API.
 //!
-//! `object` has references that are given back; `errors` makes exceptions of Rust's errors; `heap` has types whose
-//! objects hold Rust's values; `module` has definitions and their state. `entry` is what stands before every function
-//! that the interpreter calls, `forced_unwind` what becomes of a thread that the interpreter ends. `guarded` is state
-//! that attached threads share, `awaitable` what every awaitable has, `running_loop` which loop a thread runs,
-//! `mailbox` what other threads have for it.
+//! `object` has owned references; `errors` makes exceptions of Rust errors; `heap` has types whose objects hold Rust
+//! values; `module` has module definitions and their state. `entry` wraps every function that the interpreter calls;
+//! `forced_unwind` stops a thread that the interpreter ends. `guarded` is state that attached threads share,
+//! `awaitable` what every awaitable has, `running_loop` which loop a thread runs, `mailbox` what other threads have for
+//! it.
 //!
-//! Nothing here knows a room, nor pyo3: all of it serves every interpreter of a process.
+//! This crate depends on none of the extension modules and not on pyo3: all of it serves every interpreter of a
+//! process.
 
-// What `#[entry]` writes names this crate from outside.
+// The code that `#[entry]` generates names this crate by its outside name.
 extern crate self as ropewalk_capi;
 
 pub mod awaitable;

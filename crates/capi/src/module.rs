@@ -1,8 +1,8 @@
-//! An extension module in the plain C API: its definition, and the state that it has in each interpreter.
+//! An extension module in the plain C API: its definition, and its state in each interpreter.
 //!
 //! Multi-phase initialisation, all state in the module and no static types: such a module can be loaded by every
 //! interpreter of a process. One compiled file may be loaded by interpreters that know different module slots, so the
-//! definition is made when the module is first asked for.
+//! definition is made when the module is first imported.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
@@ -15,17 +15,17 @@ use crate::entry::entry;
 use crate::forced_unwind;
 use crate::object::{Object, Raised};
 
-/// Slot numbers that older headers do not know: they are looked at by interpreters of these versions and later only.
+/// Slot numbers that older headers lack; only interpreters of these versions and later read them.
 const MULTIPLE_INTERPRETERS: c_int = 3;
 const GIL: c_int = 4;
 
-/// What a module keeps in each interpreter.
+/// A module's state in one interpreter.
 ///
 /// # Safety
 ///
-/// All zeros is a value of the type, and [`references`](State::references) gives every reference that it owns.
+/// All zeros is a valid value of the type, and [`references`](State::references) yields every reference that it owns.
 pub unsafe trait State: Sized + 'static {
-    /// Every reference in it, null or owned: what the garbage collector is shown, and what is dropped at the end.
+    /// Every reference in the state, null or owned: the garbage collector visits them, and they are dropped at the end.
     fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject>;
 
     /// The functions of the module.
@@ -34,14 +34,14 @@ pub unsafe trait State: Sized + 'static {
         Vec::new()
     }
 
-    /// Fills it, and adds what is public to the fresh module.
+    /// Fills the state, and adds the public names to the new module.
     ///
     /// # Errors
     ///
     /// An exception is set, which the import raises.
     fn fill(&mut self, module: &Object) -> Result<(), Raised>;
 
-    /// Gives back what is not a reference, before the references are dropped. Called more than once.
+    /// Frees resources that are not references, before the references are dropped. Called more than once.
     fn free(&mut self) {}
 }
 
@@ -50,7 +50,7 @@ pub unsafe trait State: Sized + 'static {
 pub struct Module<S> {
     name: &'static CStr,
     doc: &'static CStr,
-    /// The definition's address, once somebody has asked.
+    /// The definition's address, once the module was imported.
     definition: OnceLock<usize>,
     state: PhantomData<fn() -> S>,
 }
@@ -62,7 +62,7 @@ impl<S: State> Module<S> {
         Self { name, doc, definition: OnceLock::new(), state: PhantomData }
     }
 
-    /// What a `PyInit_` function returns.
+    /// The return value of a `PyInit_` function.
     pub fn init(&self) -> *mut ffi::PyObject {
         if let Err(Raised) = forced_unwind::check() {
             return ptr::null_mut();
@@ -102,12 +102,12 @@ impl<S: State> Module<S> {
         }))
     }
 
-    /// The state of a module that this definition made; none before there is room for it.
+    /// The state of a module that this definition made; `None` before the interpreter has allocated it.
     ///
     /// # Safety
     ///
-    /// `module` is such a module, and alive for as long as the state is used; one reference at a time is written
-    /// through.
+    /// `module` is such a module, and alive for as long as the state is used; only one reference at a time is used for
+    /// writing.
     #[inline]
     #[must_use]
     pub unsafe fn state<'a>(&self, module: *mut ffi::PyObject) -> Option<&'a mut S> {
@@ -152,7 +152,7 @@ impl<S: State> Module<S> {
 ///
 /// # Safety
 ///
-/// A live object, of which it takes a reference of its own.
+/// `object` is live; the module takes its own reference to it.
 pub unsafe fn add(module: &Object, name: &CStr, object: *mut ffi::PyObject) -> Result<(), Raised> {
     // SAFETY: the caller's.
     if unsafe { ffi::PyModule_AddObjectRef(module.as_ptr(), name.as_ptr(), object) } == 0 {
@@ -162,15 +162,15 @@ pub unsafe fn add(module: &Object, name: &CStr, object: *mut ffi::PyObject) -> R
     }
 }
 
-/// Refuses to load a module that is written with pyo3 into any but the main interpreter: pyo3 would load it without a
-/// word, and share its type objects between interpreters, which is unsound. `instead` is what the user reads.
+/// Refuses to load a module that is written with pyo3 into any but the main interpreter: pyo3 would load it without an
+/// error and share its type objects between interpreters, which is unsound. `instead` is the message for the user.
 ///
 /// # Errors
 ///
 /// An `ImportError` is set.
 pub fn check_main_interpreter(instead: &CStr) -> Result<(), Raised> {
     forced_unwind::check()?;
-    // SAFETY: an interpreter is attached, for this runs during an import; a live exception class and a C string, which
+    // SAFETY: the thread is attached, because this runs during an import; a live exception class and a C string, which
     // is copied.
     unsafe {
         if ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) == 0 {
@@ -186,13 +186,13 @@ pub fn check_main_interpreter(instead: &CStr) -> Result<(), Raised> {
 /// As [`Module::state`].
 #[inline]
 unsafe fn state<'a, S: State>(module: *mut ffi::PyObject) -> Option<&'a mut S> {
-    // SAFETY: the interpreter made room for an `S`, zeroed, which is a value of it; null before that.
+    // SAFETY: the interpreter allocated a zeroed `S`, which is a valid value; the pointer is null before that.
     unsafe { ffi::PyModule_GetState(module).cast::<S>().as_mut() }
 }
 
 #[entry]
 unsafe extern "C" fn exec<S: State>(module: *mut ffi::PyObject) -> c_int {
-    // SAFETY: a fresh module of ours, which nobody else sees yet.
+    // SAFETY: a new module of ours, which no other code sees yet.
     let filled = unsafe {
         let Some(state) = state::<S>(module) else { return -1 };
         Object::share(module).and_then(|module| state.fill(&module))

@@ -1,37 +1,37 @@
-//! References into the interpreter, owned, and exceptions: the little that is needed of what pyo3 would give.
+//! Owned references and exceptions: the small part of pyo3 that the extension modules need.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
 use pyo3_ffi as ffi;
 
-/// An exception is set in this thread.
+/// A marker: an exception is set in this thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Raised;
 
-/// A new reference, given back when dropped. The thread is attached to the interpreter wherever one lives.
+/// An owned reference, released when dropped. The thread is attached to the interpreter wherever one lives.
 #[derive(Debug)]
 pub struct Object(NonNull<ffi::PyObject>);
 
 impl Object {
-    /// Takes over a new reference, or the failure that null stands for.
+    /// Takes over a new reference, or the failure that null signals.
     ///
     /// # Safety
     ///
-    /// `pointer` is null with an exception set, or a new reference that nobody else gives back.
+    /// `pointer` is null with an exception set, or a new reference that no other code releases.
     #[inline]
     pub unsafe fn own(pointer: *mut ffi::PyObject) -> Result<Self, Raised> {
         NonNull::new(pointer).map(Self).ok_or(Raised)
     }
 
-    /// Takes a reference of its own to a borrowed object.
+    /// Takes a new reference to a borrowed object.
     ///
     /// # Safety
     ///
     /// `pointer` is a live object, or null with an exception set.
     #[inline]
     pub unsafe fn share(pointer: *mut ffi::PyObject) -> Result<Self, Raised> {
-        // SAFETY: Py_XINCREF takes null, and the caller vouches for the rest.
+        // SAFETY: Py_XINCREF accepts null; the caller guarantees the rest.
         unsafe {
             ffi::Py_XINCREF(pointer);
             Self::own(pointer)
@@ -45,7 +45,7 @@ impl Object {
         self.0.as_ptr()
     }
 
-    /// Gives the reference to the interpreter.
+    /// Passes the reference to the interpreter.
     #[inline]
     #[must_use]
     pub fn into_ptr(self) -> *mut ffi::PyObject {
@@ -54,7 +54,7 @@ impl Object {
         pointer
     }
 
-    /// An attribute of it.
+    /// An attribute of the object.
     ///
     /// # Errors
     ///
@@ -64,14 +64,14 @@ impl Object {
         unsafe { Self::own(ffi::PyObject_GetAttrString(self.as_ptr(), name.as_ptr())) }
     }
 
-    /// Calls it with positional arguments.
+    /// Calls the object with positional arguments.
     ///
     /// # Errors
     ///
     /// An exception is set.
     #[inline]
     pub fn call(&self, arguments: &[*mut ffi::PyObject]) -> Result<Self, Raised> {
-        // SAFETY: live objects, as many as said.
+        // SAFETY: live objects, with their number.
         unsafe {
             Self::own(ffi::PyObject_Vectorcall(
                 self.as_ptr(),
@@ -82,7 +82,7 @@ impl Object {
         }
     }
 
-    /// A `bytes` object with a copy of these.
+    /// A `bytes` object with a copy of these bytes.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Object {
     #[inline]
     #[must_use]
     pub fn none() -> Self {
-        // SAFETY: None is always there.
+        // SAFETY: `None` is immortal.
         match unsafe { Self::share(ffi::Py_None()) } {
             Ok(none) => none,
             Err(Raised) => unreachable!("None is never null"),
@@ -108,7 +108,7 @@ impl Object {
     #[inline]
     #[must_use]
     pub fn is_none(&self) -> bool {
-        // SAFETY: None is always there.
+        // SAFETY: `None` is immortal.
         self.as_ptr() == unsafe { ffi::Py_None() }
     }
 
@@ -139,15 +139,15 @@ impl Clone for Object {
 impl Drop for Object {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: we own one reference, and the thread is attached.
+        // SAFETY: this owns one reference, and the thread is attached.
         unsafe { ffi::Py_DECREF(self.as_ptr()) }
     }
 }
 
-/// Takes the exception that is set in this thread, with its traceback in it.
+/// Takes the exception that is set in this thread, with its traceback attached.
 #[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
 pub fn take_exception() -> Object {
-    // SAFETY: the C API's own way; the three references are ours afterwards.
+    // SAFETY: PyErr_Fetch passes ownership of its three references.
     unsafe {
         let (mut kind, mut value, mut trace) =
             (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
@@ -165,40 +165,40 @@ pub fn take_exception() -> Object {
     }
 }
 
-/// The exception that was set, if any, kept while something else runs. It is set again when this is dropped, in place
-/// of what may be set by then.
+/// Saves the current exception, if any, while other code runs. Dropping this sets it again, in place of any exception
+/// that is set by then.
 #[derive(Debug)]
 pub struct Kept([*mut ffi::PyObject; 3]);
 
 #[allow(deprecated, reason = "what replaces these calls is not there before 3.12")]
 impl Kept {
-    /// Takes what is set out of this thread.
+    /// Takes the current exception out of this thread.
     #[must_use]
     pub fn take() -> Self {
         let mut kept = [std::ptr::null_mut(); 3];
         let [kind, value, trace] = &mut kept;
-        // SAFETY: three places for three references, which are ours then.
+        // SAFETY: PyErr_Fetch stores three references here and passes their ownership.
         unsafe { ffi::PyErr_Fetch(kind, value, trace) };
         Self(kept)
     }
 
-    /// Its class, borrowed; null if there is no exception.
+    /// The exception's class, borrowed; null if there is no exception.
     #[must_use]
     pub fn class(&self) -> *mut ffi::PyObject {
         self.0[0]
     }
 
-    /// Sets it again, where that is said at once.
+    /// Sets the exception again now: an explicit drop.
     pub fn put_back(self) {
         drop(self);
     }
 
-    /// Lets it go: something else has been raised since.
+    /// Drops the saved exception: another one has been raised since.
     pub fn discard(self) {
         let kept = self.0;
         std::mem::forget(self);
         for part in kept {
-            // SAFETY: null, or a reference that was ours.
+            // SAFETY: null, or an owned reference.
             unsafe { ffi::Py_XDECREF(part) };
         }
     }
@@ -208,7 +208,7 @@ impl Drop for Kept {
     #[allow(deprecated, reason = "what replaces it is not there before 3.12")]
     fn drop(&mut self) {
         let [kind, value, trace] = self.0;
-        // SAFETY: the thread is attached; it gives the references back.
+        // SAFETY: the thread is attached; PyErr_Restore takes the references over.
         unsafe { ffi::PyErr_Restore(kind, value, trace) };
     }
 }
@@ -220,21 +220,21 @@ pub fn text(text: &str) -> Result<Object, Raised> {
     unsafe { Object::own(ffi::PyUnicode_FromStringAndSize(text.as_ptr().cast(), length)) }
 }
 
-/// Runs something that blocks with the interpreter released. If the interpreter is leaving by then, the thread does not
-/// come back: see `forced_unwind`.
+/// Runs a blocking call with the interpreter released. If the interpreter finalizes meanwhile, the thread does not
+/// return: see `forced_unwind`.
 #[inline]
 pub fn detached<T>(work: impl FnOnce() -> T) -> T {
-    /// Attaches again when dropped, also by a panic.
+    /// Attaches the thread again when dropped, also by a panic.
     struct Away(*mut ffi::PyThreadState);
 
     impl Drop for Away {
         fn drop(&mut self) {
-            // SAFETY: the state that SaveThread gave, in the same thread.
+            // SAFETY: the state that SaveThread returned, in the same thread.
             unsafe { ffi::PyEval_RestoreThread(self.0) };
         }
     }
 
-    // SAFETY: the thread is attached, and is so again before anything of the interpreter is touched.
+    // SAFETY: the thread is attached, and attaches again before it touches the interpreter.
     let _away = Away(unsafe { ffi::PyEval_SaveThread() });
     work()
 }

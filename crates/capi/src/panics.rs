@@ -1,7 +1,7 @@
-//! `_Panics`: an object that panics where it is told to, by which tests know that no panic ends the process.
+//! `_Panics`: an object that panics at a chosen place, so that tests can check that no panic ends the process.
 //!
-//! It has one function of each shape that the interpreter calls. It belongs to the module because what it proves is
-//! true of the extension that is shipped, and of no other build.
+//! It has one function of each kind that the interpreter calls. It is part of the module so that the tests hold for the
+//! extension that is shipped, and not for another build.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
@@ -17,7 +17,7 @@ use crate::object::{Object, Raised, detached};
 
 struct Panics {
     place: String,
-    /// Anything: what makes a cycle.
+    /// Any object, to make cycles with.
     held: Field,
 }
 
@@ -33,7 +33,7 @@ impl Drop for Panics {
     }
 }
 
-/// Panics if this is the place.
+/// Panics if `place` is the chosen one.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ unsafe extern "C" fn new(
     _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     let (mut place, mut held) = (null_mut(), null_mut());
-    // SAFETY: room for two borrowed references; a type of ours.
+    // SAFETY: pointers for two borrowed references; a type of ours.
     let made = unsafe {
         if ffi::PyArg_UnpackTuple(args, c"_Panics".as_ptr(), 2, 2, &raw mut place, &raw mut held) == 0 {
             return null_mut();
@@ -70,7 +70,7 @@ unsafe extern "C" fn new(
     made.map_or(null_mut(), Object::into_ptr)
 }
 
-/// The functions that give an object and are given one, or more that do not matter here.
+/// Functions that return an object and take one, or more that do not matter here.
 macro_rules! gives_an_object {
     ($name:ident, $place:literal $(, $more:ty)*) => {
         #[entry]
@@ -82,7 +82,7 @@ macro_rules! gives_an_object {
     };
 }
 
-/// The functions that give a number and are given an object, or more that do not matter here.
+/// Functions that return a number and take an object, or more that do not matter here.
 macro_rules! gives_a_number {
     ($name:ident, $place:literal, $number:ty $(, $more:ty)*) => {
         #[entry]
@@ -109,7 +109,7 @@ gives_a_number!(truth, "truth", c_int);
 
 #[entry]
 unsafe extern "C" fn get_buffer(object: *mut ffi::PyObject, view: *mut ffi::Py_buffer, _: c_int) -> c_int {
-    // SAFETY: a live object of ours, and a view that says that it holds nothing.
+    // SAFETY: a live object of ours, and a view marked as empty.
     unsafe {
         (*view).obj = null_mut();
         at(object, "buffer");
@@ -132,7 +132,7 @@ unsafe extern "C" fn send(
     ffi::PySendResult::PYGEN_RETURN
 }
 
-/// Panics while the interpreter is let go.
+/// Panics while the interpreter is released.
 #[entry]
 unsafe extern "C" fn away(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live object of ours.
@@ -143,7 +143,7 @@ unsafe extern "C" fn away(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
 
 #[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: a live object of ours, and what the collector gave.
+    // SAFETY: a live object of ours, and the collector's arguments.
     unsafe {
         at(object, "traverse");
         let answer = content::<Panics>(object).held.visit(visit, arg);

@@ -11,23 +11,23 @@ use pyo3_ffi as ffi;
 use crate::object::{Object, Raised, text};
 
 thread_local! {
-    /// Compared and never followed: it may be of an object that is gone.
+    /// Only compared, never dereferenced: the object may be gone.
     static RUNNING: Cell<*mut ffi::PyObject> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// This thread runs the loop from now on.
+/// Records that this thread runs the loop from now on.
 pub fn enter(event_loop: *mut ffi::PyObject) {
     RUNNING.set(event_loop);
 }
 
-/// This thread does not run the loop any more, if it did.
+/// Records that this thread does not run the loop any more, if it did.
 pub fn leave(event_loop: *mut ffi::PyObject) {
     if is_here(event_loop) {
         RUNNING.set(ptr::null_mut());
     }
 }
 
-/// Whether the object is a loop of ours that this thread runs.
+/// Whether the object is the loop of ours that this thread runs.
 #[inline]
 #[must_use]
 pub fn is_here(event_loop: *mut ffi::PyObject) -> bool {

@@ -1,7 +1,7 @@
 //! The memory of a result: an object's head and one reference, which never changes.
 //!
-//! A result is of no interest to the garbage collector unless what it holds is: an `Ok(1)` can be in no cycle, so it is
-//! not tracked, which spares the time to link it in and out and spares every collection the look at it.
+//! A result matters to the garbage collector only if its value does: an `Ok(1)` can be in no cycle, so it is not
+//! tracked. That saves the time to link it in and out, and saves every collection the visit.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,41 +11,42 @@ use super::{Pointer, nest};
 use ropewalk_capi::entry;
 use ropewalk_capi::heap;
 
-/// What `Ok` and `Err` are laid out as.
+/// The layout of `Ok` and `Err`.
 #[repr(C)]
 struct Holder {
     head: ffi::PyObject,
     held: Pointer,
 }
 
-/// Where the reference is, for the type's table of members.
+/// The reference's offset, for the type's table of members.
 pub(super) const OFFSET: usize = std::mem::offset_of!(Holder, held);
 
-/// What `heap::make_type` is told that a result holds, beside its head.
+/// The content type of a result for `heap::make_type`, beside its head.
 pub(super) type Content = Pointer;
 
 const _: () = assert!(size_of::<heap::Layout<Content>>() == size_of::<Holder>());
 
-/// What a result holds, borrowed.
+/// A result's value, borrowed.
 ///
 /// # Safety
 ///
 /// `result` is an `Ok` or an `Err`, and lives for as long as the reference is used.
 #[inline]
 pub(super) unsafe fn held(result: Pointer) -> Pointer {
-    // SAFETY: the caller's; the reference was written before anybody had the object, and is never changed.
+    // SAFETY: the caller guarantees a live result; the reference was written before any other code had the object, and
+    // is never changed.
     unsafe { (*result.cast::<Holder>()).held }
 }
 
-/// Makes a result, and takes over the reference that it is to hold; null with an exception set if there is no memory.
+/// Makes a result, and takes over the reference to its value; null with an exception set if there is no memory.
 ///
 /// # Safety
 ///
-/// `kind` is the type `Ok` or `Err`, and `held` a reference that nobody else gives back.
+/// `kind` is the type `Ok` or `Err`, and `held` a reference that no other code releases.
 #[inline]
 pub(super) unsafe fn make(kind: *mut ffi::PyTypeObject, held: Pointer) -> Pointer {
-    // SAFETY: the type has a collector's head and the size of a Holder. The object is written before it is tracked,
-    // and tracked at most once. An object whose type takes no part in collection never will.
+    // SAFETY: the type has a collector's head and the size of a Holder. The object is written before it is tracked, and
+    // tracked at most once. An object whose type takes no part in collection never does.
     unsafe {
         let made = ffi::PyObject_GC_New::<Holder>(kind);
         if made.is_null() {
@@ -60,8 +61,8 @@ pub(super) unsafe fn make(kind: *mut ffi::PyTypeObject, held: Pointer) -> Pointe
     }
 }
 
-/// `tp_traverse`. There is no `tp_clear`: a cycle through something that never changes goes through something else that
-/// does, and that can be cleared; so it is with tuples.
+/// `tp_traverse`. There is no `tp_clear`, as for tuples: a cycle through an immutable object also goes through a
+/// mutable one, which can be cleared.
 #[entry]
 pub(super) unsafe extern "C" fn traverse(result: Pointer, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a tracked result, which is complete, and the collector's own function.
@@ -74,8 +75,8 @@ pub(super) unsafe extern "C" fn traverse(result: Pointer, visit: ffi::visitproc,
 /// `tp_dealloc`.
 #[entry]
 pub(super) unsafe extern "C" fn dealloc(result: Pointer) {
-    // SAFETY: the last reference is gone; an object of a heap type holds its type. What was held goes last, because it
-    // may run anything.
+    // SAFETY: the last reference is gone; an object of a heap type holds its type. The value is dropped last, because
+    // that may run any code.
     unsafe {
         let (kind, held) = (ffi::Py_TYPE(result), held(result));
         ffi::PyObject_GC_UnTrack(result.cast());
@@ -89,7 +90,7 @@ pub(super) unsafe extern "C" fn dealloc(result: Pointer) {
     }
 }
 
-/// Whether it is a result of any interpreter's.
+/// Whether the object is a result, of any interpreter.
 ///
 /// # Safety
 ///

@@ -1,9 +1,9 @@
-//! `ropewalk._results`: `Ok` and `Err`, what a call came to, as a value.
+//! `ropewalk._results`: `Ok` and `Err`, the outcome of a call as a value.
 //!
-//! Two final types with one field each and the same `methods`, so that either can be called whichever it is. Next to
-//! nothing is left between Python and what is here: a result is made by a vectorcall of its type (`protocol`) in memory
-//! of its own shape (`holder`), its field is read by the interpreter itself, and methods get their argument bare. What
-//! they are called and what they say of themselves stands in the `table`.
+//! Two final types with one field each and the same `methods`, so that a caller need not know which one it has. There
+//! is almost no layer between Python and this code: a vectorcall of the type makes a result (`protocol`) in memory of
+//! its own layout (`holder`), the interpreter itself reads its field, and methods get their argument without a tuple.
+//! The `table` has the methods' names and docstrings.
 
 mod holder;
 mod methods;
@@ -53,11 +53,11 @@ unsafe impl module::State for State {
     }
 }
 
-/// The two kinds, as types, so that each has methods of its own.
+/// The two kinds, as Rust types, so that the methods are compiled for each.
 trait Kind {
     /// The name of the type, with its module.
     const NAME: &'static CStr;
-    /// What the field is called.
+    /// The field's name.
     const FIELD: &'static CStr;
     const DOC: &'static CStr;
     const IS_OK: bool;
@@ -80,7 +80,7 @@ impl Kind for ErrKind {
     const IS_OK: bool = false;
 }
 
-/// A new reference to what is there.
+/// A new reference to the same object.
 ///
 /// # Safety
 ///

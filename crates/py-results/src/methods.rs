@@ -11,15 +11,15 @@ use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_made;
 use ropewalk_capi::object::{Object, Raised, take_exception};
 
-/// Calls a function with what a result holds.
+/// Calls a function with a result's value.
 ///
 /// # Safety
 ///
-/// A result, which its caller keeps alive, and a live object.
+/// `result` is a result that the caller keeps alive, and `function` a live object.
 #[inline]
 unsafe fn call(function: Pointer, result: Pointer) -> Pointer {
-    // The place before the argument is the callee's to use, for a method's `self`.
-    // SAFETY: live objects, one argument after a free place.
+    // The callee may use the place before the argument, for a method's `self`. SAFETY: live objects, one argument after
+    // a free place.
     unsafe {
         let places = [ptr::null_mut(), held(result)];
         let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -41,24 +41,25 @@ pub(super) unsafe extern "C" fn is_err<K: Kind>(_: Pointer, _: Pointer) -> Point
 
 #[entry]
 pub(super) unsafe extern "C" fn ok<K: Kind>(result: Pointer, _: Pointer) -> Pointer {
-    // SAFETY: a result; None is always there.
+    // SAFETY: a result; `None` is immortal.
     unsafe { same(if K::IS_OK { held(result) } else { ffi::Py_None() }) }
 }
 
 #[entry]
 pub(super) unsafe extern "C" fn err<K: Kind>(result: Pointer, _: Pointer) -> Pointer {
-    // SAFETY: a result; None is always there.
+    // SAFETY: a result; `None` is immortal.
     unsafe { same(if K::IS_OK { ffi::Py_None() } else { held(result) }) }
 }
 
-/// The function changes what is held, if the kind is the wanted one.
+/// Calls the function to replace the value, if the kind is the wanted one.
 ///
 /// # Safety
 ///
 /// A result, and a live object.
 #[inline]
 unsafe fn mapped(result: Pointer, function: Pointer, wanted: bool) -> Pointer {
-    // SAFETY: the caller's; a result's type is `Ok` or `Err`, and the call gives a reference to us.
+    // SAFETY: the caller guarantees live objects; a result's type is `Ok` or `Err`, and the call returns an owned
+    // reference.
     unsafe {
         if !wanted {
             return same(result);
@@ -80,14 +81,14 @@ pub(super) unsafe extern "C" fn map_err<K: Kind>(result: Pointer, function: Poin
     unsafe { mapped(result, function, !K::IS_OK) }
 }
 
-/// The function gives the next result, if the kind is the wanted one.
+/// Calls the function for the next result, if the kind is the wanted one.
 ///
 /// # Safety
 ///
 /// A result, and a live object.
 #[inline]
 unsafe fn chained(result: Pointer, function: Pointer, wanted: bool) -> Pointer {
-    // SAFETY: the caller's; the call gives a reference to us, which goes on or is given back.
+    // SAFETY: the caller guarantees live objects; the call returns an owned reference, which is passed on or released.
     unsafe {
         if !wanted {
             return same(result);
@@ -124,7 +125,7 @@ pub(super) unsafe extern "C" fn or_else<K: Kind>(result: Pointer, function: Poin
 ///
 /// A result, and a live object.
 unsafe fn inspected(result: Pointer, function: Pointer, wanted: bool) -> Pointer {
-    // SAFETY: the caller's; what the call gives is given back.
+    // SAFETY: the caller guarantees live objects; the call's result is released.
     unsafe {
         if wanted {
             let ignored = call(function, result);
@@ -149,13 +150,14 @@ pub(super) unsafe extern "C" fn inspect_err<K: Kind>(result: Pointer, function: 
     unsafe { inspected(result, function, !K::IS_OK) }
 }
 
-/// Raises `UnwrapError`, its cause what was held if that is an exception.
+/// Raises `UnwrapError`, with the value as its cause if that is an exception.
 ///
 /// # Safety
 ///
-/// A live object; the message is null with an exception set, or a reference that is given back here.
+/// `held` is a live object; the message is null with an exception set, or a reference that is released here.
 unsafe fn raise_unwrap_error(message: Pointer, held: Pointer) -> Pointer {
-    // SAFETY: the caller's; an exception is set, and taken; SetCause takes a reference over, SetObject its own.
+    // SAFETY: the caller's objects are live; an exception is set, and taken; SetCause takes a reference over, SetObject
+    // its own.
     unsafe {
         let Ok(message) = Object::own(message) else { return ptr::null_mut() };
         let Raised = raise_made(Code::UnwrapError, &[message.as_ptr(), held]);

@@ -1,9 +1,9 @@
-//! How a deep nest of results ends: `Ok(Ok(Ok(...)))`.
+//! Drops deep nests of results: `Ok(Ok(Ok(...)))`.
 //!
-//! Dropping a result drops what it holds, one call within the other, and a million of them would overflow the stack.
-//! CPython's own containers are guarded by its trashcan, whose form changes with every version; so this is ours. Beyond
-//! a depth, what is to be dropped is put on a list, and the outermost drop works the list off. Only results within
-//! results come here. Where another container lies between two of them, its trashcan bounds the depth.
+//! Dropping a result drops its value in a nested call, and a million of them would overflow the stack. CPython guards
+//! its own containers by its trashcan, whose form changes with every version; so this module has its own. Beyond a
+//! depth, objects to be dropped are put on a list, which the outermost drop works off. Only results within results come
+//! here. Where another container lies between two of them, its trashcan bounds the depth.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -12,27 +12,27 @@ use pyo3_ffi as ffi;
 
 use super::Pointer;
 
-/// Drops within drops: a few hundred bytes of stack each.
+/// The most nested drops; each takes a few hundred bytes of stack.
 const DEEPEST: usize = 64;
 
-/// The outermost drop of this thread and what it has to work off.
+/// The outermost drop of this thread, and its list of objects.
 struct Nest {
-    /// Code that a drop runs may enter another interpreter, whose objects must not end here.
+    /// Code that a drop runs may enter another interpreter, whose objects must not be dropped here.
     interpreter: *mut ffi::PyInterpreterState,
     depth: Cell<usize>,
     waiting: RefCell<Vec<Pointer>>,
 }
 
 thread_local! {
-    /// It lies on this thread's stack, and is taken away before it is gone.
+    /// It is on this thread's stack, and is removed before it ends.
     static OUTERMOST: Cell<*const Nest> = const { Cell::new(ptr::null()) };
 }
 
-/// Gives back a reference to a result.
+/// Releases a reference to a result.
 ///
 /// # Safety
 ///
-/// `result` is a reference that nobody else gives back, and the thread is attached.
+/// `result` is a reference that no other code releases, and the thread is attached.
 pub(super) unsafe fn drop(result: Pointer) {
     // SAFETY: the thread is attached.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
@@ -46,20 +46,20 @@ pub(super) unsafe fn drop(result: Pointer) {
             return;
         }
         nest.depth.set(nest.depth.get() + 1);
-        // SAFETY: the caller's.
+        // SAFETY: the caller passes a reference that no other code releases.
         unsafe { ffi::Py_DECREF(result) };
         nest.depth.set(nest.depth.get() - 1);
         return;
     }
     let nest = Nest { interpreter, depth: Cell::new(0), waiting: RefCell::default() };
     OUTERMOST.set(&raw const nest);
-    // SAFETY: the caller's.
+    // SAFETY: the caller passes a reference that no other code releases.
     unsafe { ffi::Py_DECREF(result) };
     loop {
         // Not held over the drop, which may put more on the list.
         let next = nest.waiting.borrow_mut().pop();
         let Some(next) = next else { break };
-        // SAFETY: its reference was put on the list to be given back here.
+        // SAFETY: its reference was put on the list to be released here.
         unsafe { ffi::Py_DECREF(next) };
     }
     OUTERMOST.set(before);

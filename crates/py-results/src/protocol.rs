@@ -1,4 +1,4 @@
-//! What a result is to the interpreter: made, compared, hashed, shown, pickled.
+//! The interpreter's protocols: making, comparing, hashing, showing and pickling results.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -9,7 +9,7 @@ use super::holder::{self, held};
 use super::{Kind, Pointer, same};
 use ropewalk_capi::entry;
 
-/// `Ok(value)`, by the way that leaves out `tp_new` and `tp_init`.
+/// `Ok(value)`, without `tp_new` and `tp_init`.
 #[entry]
 pub(super) unsafe extern "C" fn vectorcall(
     kind: Pointer,
@@ -26,7 +26,7 @@ pub(super) unsafe extern "C" fn vectorcall(
     }
 }
 
-/// For `Ok.__new__` and whoever else does not know vectorcalls.
+/// `tp_new`, for `Ok.__new__` and other callers that do not use vectorcalls.
 #[entry]
 pub(super) unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,
@@ -56,8 +56,8 @@ unsafe fn wrong_arguments(kind: *mut ffi::PyTypeObject) -> Pointer {
 #[entry]
 pub(super) unsafe extern "C" fn repr<K: Kind>(result: Pointer) -> Pointer {
     let format = if K::IS_OK { c"Ok(%R)" } else { c"Err(%R)" };
-    // SAFETY: a result; the format's argument is a live object. `PyObject_Repr` guards against what is too deep. A
-    // result that holds itself does so by way of a list or its like, which knows that it is being shown.
+    // SAFETY: a result; the format's argument is a live object. `PyObject_Repr` guards against too deep nests. A result
+    // that holds itself does so through a list or another container, whose `repr` detects the recursion.
     unsafe { ffi::PyUnicode_FromFormat(format.as_ptr(), held(result)) }
 }
 
@@ -75,17 +75,18 @@ pub(super) unsafe extern "C" fn hash<K: Kind>(result: Pointer) -> ffi::Py_hash_t
     if inner == -1 {
         return -1;
     }
-    // Different from that of what is held, and of the other kind.
+    // Different from the hash of the value, and of the other kind.
     let mixed = inner.rotate_left(7) ^ if K::IS_OK { 0x51ED_270B } else { 0x2D51_36A9 };
     if mixed == -1 { -2 } else { mixed }
 }
 
-/// `==` and `!=` of two results, as of two tuples: what is the same object is equal.
+/// `==` and `!=` of two results, as of two tuples: identical values are equal.
 #[entry]
 pub(super) unsafe extern "C" fn compare(result: Pointer, other: Pointer, operation: c_int) -> Pointer {
     // SAFETY: a result, and a live object; if it is of the same type, a result too.
     unsafe {
-        // An Ok is no Err, nor anything else: where both sides say so, the interpreter goes by identity.
+        // An Ok never equals an Err or another type: if both sides return NotImplemented, the interpreter compares
+        // identities.
         if !matches!(operation, ffi::Py_EQ | ffi::Py_NE) || ffi::Py_TYPE(result) != ffi::Py_TYPE(other) {
             return same(ffi::Py_NotImplemented());
         }
@@ -96,7 +97,7 @@ pub(super) unsafe extern "C" fn compare(result: Pointer, other: Pointer, operati
     }
 }
 
-/// There is no truth of a result that would not mislead: that of an `Err` as much as that of an `Ok(0)`.
+/// Any truth value of a result would mislead, for an `Err` as much as for an `Ok(0)`, so this raises.
 #[entry]
 pub(super) unsafe extern "C" fn truth(_: Pointer) -> c_int {
     // SAFETY: a live exception class.

@@ -1,4 +1,4 @@
-//! The tables of the two types: the names of their methods, and what `help` says of them.
+//! The tables of the two types: the names and docstrings of their methods.
 
 use std::ffi::CStr;
 
@@ -18,8 +18,8 @@ pub(super) fn make_types(module: &Object) -> Result<(Object, Object), Raised> {
 }
 
 fn make_type<K: Kind>(module: &Object) -> Result<Object, Raised> {
-    // Unlike a property, a member is read by the interpreter itself once the code that reads it is warm. The
-    // interpreter copies the table.
+    // Unlike a property, the interpreter reads a member itself once the code that reads it is warm. It copies the
+    // table.
     let members = [
         ffi::PyMemberDef {
             name: K::FIELD.as_ptr(),
@@ -35,7 +35,7 @@ fn make_type<K: Kind>(module: &Object) -> Result<Object, Raised> {
         heap::Type {
             name: K::NAME,
             doc: K::DOC,
-            // The interpreter calls only a type that cannot change straight through its vectorcall.
+            // The interpreter uses a type's vectorcall directly only if the type is immutable.
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_IMMUTABLETYPE,
             methods: table::<K>(),
             getters: Vec::new(),
@@ -51,8 +51,8 @@ fn make_type<K: Kind>(module: &Object) -> Result<Object, Raised> {
             ],
         },
     )?;
-    // SAFETY: a fresh heap type that nobody else has seen, so that what is immutable to all others can be completed; a
-    // pair of a name and a tuple goes into its dictionary, and whatever was cached of it is dropped.
+    // SAFETY: a new heap type that no other code has seen, so the immutable type can still be completed; a pair of a
+    // name and a tuple goes into its dictionary, and its caches are dropped.
     unsafe {
         let raw = kind.as_ptr().cast::<ffi::PyTypeObject>();
         (*raw).tp_vectorcall = Some(protocol::vectorcall);
@@ -65,7 +65,7 @@ fn make_type<K: Kind>(module: &Object) -> Result<Object, Raised> {
     Ok(kind)
 }
 
-/// The name, the function and the convention it is called by, and what `help` says, with the signature for `inspect`.
+/// The name, the function, its calling convention, and the docstring, with the signature for `inspect`.
 fn table<K: Kind>() -> Vec<ffi::PyMethodDef> {
     vec![
         method(c"is_ok", methods::is_ok::<K>, NONE, c"is_ok($self, /)\n--\n\nWhether it is an `Ok`."),

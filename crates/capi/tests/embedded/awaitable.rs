@@ -1,4 +1,4 @@
-//! What every awaitable has.
+//! The parts that all awaitables share.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use crate::interpreter::{attached, eval, fresh, raised, references, run, shown};
 
-/// Yields `None` so many times, and then gives its result; what it is sent is the result if it is not `None`.
+/// Yields `None` a given number of times, and then returns its result; a sent value other than `None` is the result.
 struct Steps {
     left: Cell<u32>,
     result: Field,
@@ -54,13 +54,13 @@ unsafe extern "C" fn throw(
     arguments: *mut *mut ffi::PyObject,
     given: ffi::Py_ssize_t,
 ) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
+    // SAFETY: the interpreter's arguments.
     unsafe { throw_into(None, arguments, given) }.map_or(std::ptr::null_mut(), Object::into_ptr)
 }
 
 #[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: an object of the type below, and what the collector gave.
+    // SAFETY: an object of the type below, and the collector's arguments.
     unsafe {
         let answer = content::<Steps>(object).result.visit(visit, arg);
         if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
@@ -92,11 +92,11 @@ fn steps(left: u32, result: Object) -> Object {
     )
     .unwrap_or_else(|_| panic!("{}", raised()));
     let content = Steps { left: Cell::new(left), result: Field::new(result) };
-    // SAFETY: a type that was made for them.
+    // SAFETY: a type that was made for this content.
     unsafe { make(kind.as_ptr().cast(), content) }.expect("an awaitable")
 }
 
-/// What a coroutine gives that awaits it.
+/// The result of a coroutine that awaits it.
 const DRIVE: &str = "
 async def main():
     return await awaitable
@@ -132,7 +132,8 @@ fn a_coroutine_awaits_it() {
 #[test]
 fn an_end_is_a_stop_iteration_with_just_that_value() {
     attached(|| {
-        // A tuple or an exception as the value must not be taken for the arguments of one, nor for one.
+        // A tuple as the value must not be taken for an exception's arguments, nor an exception for the one that is
+        // raised.
         for result in ["7", "(1, 2)", "None", "ValueError('a value')", "StopIteration(5)"] {
             let value = eval(result, &[]);
             let awaitable = steps(1, value.clone());

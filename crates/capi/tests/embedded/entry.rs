@@ -1,4 +1,4 @@
-//! What becomes of a panic in each kind of function that the interpreter calls.
+//! The outcome of a panic in each kind of function that the interpreter calls.
 
 use std::ffi::{c_int, c_void};
 
@@ -43,7 +43,7 @@ unsafe extern "C" fn destroys(wanted: bool) {
 #[entry]
 unsafe extern "C" fn visits(visit: ffi::visitproc, wanted: bool) -> c_int {
     assert!(!wanted, "asked to");
-    // SAFETY: the function below, which looks at nothing.
+    // SAFETY: the function below, which does not use its arguments.
     unsafe { visit(std::ptr::null_mut(), std::ptr::null_mut()) }
 }
 

@@ -1,4 +1,4 @@
-//! Guards: one at a time, in threads that are attached.
+//! Guards: one at a time, in attached threads.
 
 use std::sync::Arc;
 use std::thread;
@@ -32,6 +32,6 @@ fn attached_threads_take_turns() {
     for thread in threads {
         thread.join().expect("no turn was lost");
     }
-    // SAFETY: nobody else has it any more; the pointer is of the state.
+    // SAFETY: no other thread has the state any more, and the pointer is to it.
     assert_eq!(unsafe { (*state.in_collection()).0 }, 4 * EACH);
 }

@@ -10,7 +10,7 @@ use ropewalk_capi::object::Object;
 
 use crate::interpreter::{attached, collect, eval, fresh, raised, references, run, shown};
 
-/// What a node holds; it counts itself.
+/// The content of a node; an `Arc` counts the nodes.
 struct Node {
     held: Field,
     _counted: Arc<()>,
@@ -18,21 +18,21 @@ struct Node {
 
 #[entry]
 unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: a node, and what the collector gave.
+    // SAFETY: a node, and the collector's arguments.
     unsafe {
         let answer = content::<Node>(object).held.visit(visit, arg);
         if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
     }
 }
 
-/// A `tp_traverse` that forgets what the object holds.
+/// A `tp_traverse` that does not visit the object's field.
 #[entry]
 unsafe extern "C" fn traverse_nothing(
     object: *mut ffi::PyObject,
     visit: ffi::visitproc,
     arg: *mut c_void,
 ) -> c_int {
-    // SAFETY: a node, and what the collector gave.
+    // SAFETY: a node, and the collector's arguments.
     unsafe { heap::visit_type(object, visit, arg) }
 }
 
@@ -110,7 +110,7 @@ fn node_type(traverse: ffi::traverseproc) -> Object {
     made.unwrap_or_else(|_| panic!("{}", raised()))
 }
 
-/// A node, and the counter that it has one part of.
+/// A node, and the counter that it shares.
 fn node(kind: &Object, held: Object) -> (Object, Arc<()>) {
     let counted = Arc::new(());
     let node = Node { held: Field::new(held), _counted: Arc::clone(&counted) };
@@ -157,7 +157,7 @@ fn a_cycle_through_a_list_and_a_subtype_is_collected() {
     });
 }
 
-/// A type that has everything of its base.
+/// A type that inherits everything from its base.
 fn subtype() -> Object {
     let made = heap::make_sized_type(
         &module(),

@@ -1,4 +1,4 @@
-//! The interpreter of this process, and what the tests ask of it.
+//! The interpreter of this process, and the tests' access to it.
 
 use std::ffi::{CStr, CString};
 use std::sync::Once;
@@ -11,12 +11,12 @@ struct Attached(ffi::PyGILState_STATE);
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // SAFETY: what `attached` got.
+        // SAFETY: the state that `attached` got.
         unsafe { ffi::PyGILState_Release(self.0) };
     }
 }
 
-/// Runs a test's body in a thread that is attached.
+/// Runs a test's body in an attached thread.
 pub(crate) fn attached<T>(body: impl FnOnce() -> T) -> T {
     static STARTED: Once = Once::new();
     STARTED.call_once(start);
@@ -49,12 +49,12 @@ fn start() {
     }
 }
 
-/// What an expression gives, with these names in it.
+/// The value of an expression that uses these names.
 pub(crate) fn eval(expression: &str, names: &[(&CStr, &Object)]) -> Object {
     compiled(expression, names, ffi::Py_eval_input).0
 }
 
-/// Runs statements; gives their namespace.
+/// Runs statements; returns their namespace.
 pub(crate) fn run(statements: &str, names: &[(&CStr, &Object)]) -> Object {
     compiled(statements, names, ffi::Py_file_input).1
 }
@@ -74,7 +74,7 @@ fn compiled(code: &str, names: &[(&CStr, &Object)], start: std::ffi::c_int) -> (
     done.unwrap_or_else(|Raised| panic!("{code}: {}", shown(&take_exception())))
 }
 
-/// What `repr` says.
+/// The result of `repr`.
 pub(crate) fn shown(object: &Object) -> String {
     // SAFETY: attached; a live object.
     let bytes = unsafe {
@@ -84,7 +84,7 @@ pub(crate) fn shown(object: &Object) -> String {
     String::from_utf8_lossy(bytes.as_bytes().expect("bytes")).into_owned()
 }
 
-/// The exception that is set, which is none afterwards, as `repr` says.
+/// Takes the exception that is set; returns its `repr`.
 pub(crate) fn raised() -> String {
     assert!(is_raised(), "no exception is set");
     shown(&take_exception())
@@ -96,19 +96,19 @@ pub(crate) fn is_raised() -> bool {
     unsafe { !ffi::PyErr_Occurred().is_null() }
 }
 
-/// How many references there are to an object.
+/// The number of references to an object.
 pub(crate) fn references(object: *mut ffi::PyObject) -> isize {
     // SAFETY: attached; a live object.
     unsafe { ffi::Py_REFCNT(object) as isize }
 }
 
-/// A fresh object that a test can count.
+/// A new object whose references a test can count.
 pub(crate) fn fresh() -> Object {
     // SAFETY: attached.
     unsafe { Object::own(ffi::PyList_New(0)) }.expect("a list")
 }
 
-/// Collects everything that nobody can reach.
+/// Runs the garbage collector.
 pub(crate) fn collect() {
     // SAFETY: attached.
     unsafe { ffi::PyGC_Collect() };

@@ -1,7 +1,7 @@
 //! The kit's own tests, with an interpreter in this process.
 //!
-//! Each test attaches a thread of its own. The interpreter's objects lie in the C library's memory, so that a sanitizer
-//! sees what is used after it was given back.
+//! Each test attaches a thread of its own. The interpreter allocates its objects with the C library's `malloc`, so that
+//! a sanitizer detects a use after free.
 
 #![cfg_attr(not(embedded), allow(unused))]
 

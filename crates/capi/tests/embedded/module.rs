@@ -1,4 +1,4 @@
-//! Module definitions, and what a module keeps in each interpreter.
+//! Module definitions, and a module's state in each interpreter.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,23 +12,23 @@ use ropewalk_sync::Mutex;
 
 use crate::interpreter::{attached, collect, eval, is_raised, raised, references, run, shown};
 
-/// The numbers of the states that have given back what is no reference.
+/// The numbers of the states that have freed their other resources.
 static FREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 struct State {
     kind: *mut ffi::PyObject,
     held: *mut ffi::PyObject,
-    /// Which one it is; 0 before it is filled, and after it gave that back.
+    /// The state's number; 0 before it is filled, and after it was freed.
     number: usize,
 }
 
 /// The number of a module's state.
 fn number(module: &Object) -> usize {
-    // SAFETY: a module of this definition; nobody else has its state.
+    // SAFETY: a module of this definition; no other code has its state.
     unsafe { COUNTERS.state(module.as_ptr()) }.expect("a state").number
 }
 
-/// How often a state has given back what is no reference.
+/// How often a state has freed its other resources.
 fn freed(number: usize) -> usize {
     FREED.lock().iter().filter(|&&freed| freed == number).count()
 }
@@ -103,7 +103,7 @@ unsafe impl module::State for Panicking {
 
 static PANICKING: Module<Panicking> = Module::new(c"panicking", c"");
 
-/// What an import does with a definition.
+/// Imports a definition as the import system does.
 fn import<S: module::State>(definition: &Module<S>) -> Result<Object, Raised> {
     let spec = eval("__import__('importlib.machinery').machinery.ModuleSpec('counters', None)", &[]);
     let definition = definition.init().cast::<ffi::PyModuleDef>();
@@ -122,9 +122,9 @@ fn each_module_has_a_state_of_its_own_and_gives_it_back() {
         let pair: [(&CStr, &Object); 2] = [(c"one", &one), (c"other", &other)];
         assert_eq!(shown(&eval("one.__doc__, one.held is other.held", &pair)), "('Counts.', False)");
         let held = one.attribute(c"held").expect("it has one");
-        // Ours, the module's attribute, the state.
+        // The references of this test, of the module's attribute and of the state.
         assert_eq!(references(held.as_ptr()), 3);
-        // The state holds what holds the module.
+        // The state holds an object that holds the module.
         run("held.add(lambda: one)", &[(c"held", &held), (c"one", &one)]);
         let numbers = (number(&one), number(&other));
         drop((one, other));
@@ -140,7 +140,7 @@ fn a_cycle_through_a_modules_state_is_collected() {
     attached(|| {
         let module = import(&COUNTERS).expect("a module");
         run("del module.held\nmodule.Counter = module.held = None", &[(c"module", &module)]);
-        // SAFETY: a module of this definition; nobody else has the state.
+        // SAFETY: a module of this definition; no other code has the state.
         let state = unsafe { COUNTERS.state(module.as_ptr()) }.expect("a state");
         // SAFETY: a live object, which the state holds.
         let held = unsafe { Object::share(state.held) }.expect("a set");

@@ -31,7 +31,7 @@ fn every_reference_is_given_back_once() {
 #[test]
 fn null_is_a_failure() {
     attached(|| {
-        // SAFETY: null is allowed; there is no exception, for which nobody asks.
+        // SAFETY: null is allowed here, and the missing exception is not read.
         unsafe {
             assert!(Object::own(std::ptr::null_mut()).is_err());
             assert!(Object::share(std::ptr::null_mut()).is_err());

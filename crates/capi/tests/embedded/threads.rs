@@ -1,4 +1,4 @@
-//! Threads: that let the interpreter go, that Python ends, that run a loop.
+//! Threads that release the interpreter, that Python ends, and that run a loop.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,10 +49,10 @@ fn a_thread_that_is_ended_in_our_frames_stays_there() {
     thread::spawn(move || {
         let (_frame, _sender) = (Frame, sender);
         STAYS.store(true, Ordering::SeqCst);
-        // SAFETY: it is the C library's, and this thread has nothing that others wait for.
+        // SAFETY: the C library's function; this thread holds nothing that other threads wait for.
         unsafe { pthread_exit(std::ptr::null_mut()) };
     });
-    // The sender is dropped if the thread is unwound, or ends.
+    // The sender is dropped if the thread is unwound or ends.
     let left = receiver.recv_timeout(Duration::from_millis(300));
     assert_eq!(left, Err(mpsc::RecvTimeoutError::Timeout));
     assert!(STAYS.load(Ordering::SeqCst) && !UNWOUND.load(Ordering::SeqCst));

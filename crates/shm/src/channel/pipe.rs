@@ -370,8 +370,8 @@ impl Reader {
         self.memory.shared().tail.0.load(Ordering::Acquire) != self.head.load(Ordering::Relaxed)
     }
 
-    /// Appends at most `most` bytes to a buffer, and no more than it has room for; 0 if there are none. The writer is
-    /// not rung for: see [`rings`](Self::rings).
+    /// Appends at most `most` bytes to a buffer, and no more than it has room for; 0 if there are none. This does not
+    /// wake the writer: see [`must_wake_writer`](Self::must_wake_writer).
     ///
     /// # Errors
     ///
@@ -393,7 +393,7 @@ impl Reader {
         if count > 0 {
             // SAFETY: the room is at least `count` bytes long, and `count` is at most the capacity.
             unsafe { self.memory.get(head, room.as_mut_ptr(), count) };
-            // SAFETY: so many bytes of the room were written.
+            // SAFETY: this many bytes of the room were written.
             unsafe { target.advance_mut(count) };
             let head = head + count as u64;
             self.head.store(head, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use ropewalk_base::{Code, Result, error};
 use ropewalk_os::mmap::Mapping;
 use ropewalk_sync::CacheLine;
 
-/// What shared memory may be seen as: another process can write any bytes there, at any time.
+/// A type that shared memory may be read as, although another process can write any bytes there at any time.
 ///
 /// # Safety
 ///
@@ -21,14 +21,14 @@ pub unsafe trait Atomics {}
 unsafe impl Atomics for AtomicU32 {}
 // SAFETY: an atomic integer.
 unsafe impl Atomics for AtomicU64 {}
-// SAFETY: its content, and padding that nobody reads.
+// SAFETY: its content, and padding that no code reads.
 unsafe impl<T: Atomics> Atomics for CacheLine<T> {}
 // SAFETY: its elements.
 unsafe impl<T: Atomics, const N: usize> Atomics for [T; N] {}
 
-/// Atomics at a place of a mapping, which they keep mapped.
+/// Atomics at an offset of a mapping, which this keeps mapped.
 pub struct Words<T> {
-    /// `T` lies in the mapping there, aligned.
+    /// Points to an aligned `T` inside the mapping.
     place: NonNull<T>,
     map: Arc<Mapping>,
 }
@@ -39,7 +39,7 @@ unsafe impl<T: Atomics> Send for Words<T> {}
 unsafe impl<T: Atomics> Sync for Words<T> {}
 
 impl<T: Atomics> Words<T> {
-    /// The atomics `offset` bytes from the start of a mapping. Who writes them needs one that may be written.
+    /// The atomics `offset` bytes from the start of a mapping. Writing them needs a writable mapping.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl<T: Atomics> Deref for Words<T> {
 }
 
 impl<T> Words<T> {
-    /// The mapping that they lie in.
+    /// The mapping that holds the atomics.
     #[inline]
     pub fn map(&self) -> &Mapping {
         &self.map
