@@ -59,7 +59,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
 def test_a_panic_is_an_exception(place: str, capfd: pytest.CaptureFixture[str]) -> None:
     panics = Panics(place, None)
     for _ in range(2):
-        with pytest.raises(ropewalk.InternalError, match=f"told to panic in {place}"):
+        with pytest.raises(ropewalk.InternalError, match=f"asked to panic in {place}"):
             CALLS[place](panics)
     # And nowhere else.
     told: list[tuple[str, str]] = []
@@ -75,7 +75,7 @@ def test_a_panic_is_an_exception(place: str, capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_panic_of_a_constructor() -> None:
-    with pytest.raises(ropewalk.InternalError, match="told to panic in new"):
+    with pytest.raises(ropewalk.InternalError, match="asked to panic in new"):
         Panics("new", None)
 
 
@@ -86,7 +86,7 @@ def test_a_panic_of_a_coroutine_step() -> None:
     async def wait() -> None:
         await asyncio.get_running_loop().create_task(Panics("send", None))
 
-    with pytest.raises(ropewalk.InternalError, match="told to panic in send"):
+    with pytest.raises(ropewalk.InternalError, match="asked to panic in send"):
         asyncio.run(wait())
 
 
@@ -103,7 +103,7 @@ def test_a_panic_of_a_destructor_is_reported() -> None:
         with pytest.raises(KeyError, match="on its way"):
             _drop_and_raise(panics)
     assert [type(error) for error in found] == [ropewalk.InternalError]
-    assert "told to panic in dealloc" in str(found[0])
+    assert "asked to panic in dealloc" in str(found[0])
 
 
 def test_what_the_collector_cannot_see_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_what_the_collector_cannot_see_is_kept(capfd: pytest.CaptureFixture[str]
     found.held = None
     del found
     assert kept() is None
-    assert "told to panic in traverse" in capfd.readouterr().err
+    assert "asked to panic in traverse" in capfd.readouterr().err
 
 
 def test_a_panic_while_a_cycle_is_broken_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +128,7 @@ def test_a_panic_while_a_cycle_is_broken_is_reported(capfd: pytest.CaptureFixtur
         holder["it"] = Panics("clear", holder)
         del holder
         gc.collect()
-    assert all("told to panic in clear" in str(error) for error in found)
+    assert all("asked to panic in clear" in str(error) for error in found)
     if sys.version_info < (3, 14) and not sysconfig.get_config_var("Py_GIL_DISABLED"):
         assert [type(error) for error in found] == [ropewalk.InternalError]
     capfd.readouterr()

@@ -2,14 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One for each of the first threads, and the last for all others.
+/// One shard for each of the first threads, and the last for all others.
 const SHARDS: usize = 16;
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard {
-    /// Written by the one thread that has the shard, or added to by those that share the last one. Relaxed: a
-    /// statistic.
+    /// Written by the one thread that owns the shard; the last one is added to by all others. Relaxed: a statistic.
     published: AtomicU64,
     reached: AtomicU64,
 }
@@ -19,11 +18,11 @@ struct Shard {
 pub(crate) struct Counter([Shard; SHARDS]);
 
 impl Counter {
-    /// Counts an event; `thread` is a number that no other thread has at the moment.
+    /// Counts an event; `thread` is a number that no other live thread has.
     #[inline]
     pub(crate) fn count(&self, thread: usize, reached: usize) {
         if let Some(shard) = self.0[..SHARDS - 1].get(thread) {
-            // Nobody else writes: a plain addition will do.
+            // No other thread writes, so a plain addition is enough.
             shard.published.store(shard.published.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             shard.reached.store(shard.reached.load(Ordering::Relaxed) + reached as u64, Ordering::Relaxed);
         } else {
@@ -55,7 +54,7 @@ mod tests {
             counter.count(thread, 0);
         }
         assert_eq!(counter.sums(), (4 * SHARDS as u64, 6 * SHARDS as u64));
-        // Threads beyond the first ones share a shard, and no other does.
+        // Threads beyond the first ones share a shard; no others do.
         let shared = counter.0[SHARDS - 1].published.load(Ordering::Relaxed);
         assert_eq!(shared, 2 * (SHARDS as u64 + 1));
     }

@@ -1,9 +1,9 @@
-//! What is kept by type and name for good: entries come and never go, so that a look-up takes no lock, writes nothing,
-//! and has nothing to hold while it uses what it found.
+//! Values by type and name. Entries are added and never removed, so a look-up takes no lock, writes nothing, and needs
+//! no protection for the value that it found.
 //!
-//! A table of open addressing, at most half full. Those who add take turns; when the table is half full they put one of
-//! twice the size in its place. The old table stays until the directory goes, for readers that are in it: all old ones
-//! together are smaller than the current one.
+//! A table of open addressing, at most half full. Threads that add entries take turns; when the table is half full they
+//! replace it by one of twice the size. The old table stays until the directory is dropped, for threads that still read
+//! it; all old tables together are smaller than the current one.
 
 #![expect(unsafe_code, reason = "argued in README.md")]
 
@@ -26,7 +26,7 @@ struct Entry<V> {
 }
 
 struct Table<V> {
-    /// Null, or an entry. A place is written once (release), by whoever adds, under the lock.
+    /// Null, or an entry. A place is written once (release), by the thread that adds the entry, under the lock.
     places: Box<[AtomicPtr<Entry<V>>]>,
 }
 
@@ -44,8 +44,8 @@ struct Tables<V> {
     entries: usize,
 }
 
-// SAFETY: the pointers are to tables and entries that the directory owns; others get shared references to values, in
-// any thread, and the last owner drops them in any thread.
+// SAFETY: the pointers are to tables and entries that the directory owns; any thread may get a shared reference to a
+// value, and any thread may drop them.
 unsafe impl<V: Send + Sync, S: Send> Send for Directory<V, S> {}
 // SAFETY: as above.
 unsafe impl<V: Send + Sync, S: Sync> Sync for Directory<V, S> {}
@@ -55,16 +55,16 @@ impl<V> Table<V> {
         Self { places: (0..places).map(|_| AtomicPtr::new(ptr::null_mut())).collect() }
     }
 
-    /// The first place for this hash that is free, or has an entry that fits, and what is in it. There is one: half of
-    /// the places are free.
+    /// The first place for this hash that is free or has a matching entry, and its content. There is one, because half
+    /// of the places are free.
     #[inline]
     fn find(&self, hash: u64, fits: impl Fn(&Entry<V>) -> bool) -> (&AtomicPtr<Entry<V>>, Option<&Entry<V>>) {
-        // What is cut off is of no use to a mask.
+        // A mask needs only the lower bits.
         #[expect(clippy::cast_possible_truncation)]
         let mut at = hash as usize;
         loop {
             let place = &self.places[at & (self.places.len() - 1)];
-            // Acquire: pairs with the release of whoever added the entry.
+            // Acquire: pairs with the release in `add`.
             let entry = place.load(Ordering::Acquire);
             // SAFETY: from Box::into_raw in `add`; an entry that is in a table lives as long as the directory.
             let entry = unsafe { entry.as_ref() };
@@ -102,7 +102,7 @@ impl<V, S: BuildHasher> Directory<V, S> {
         hasher.finish()
     }
 
-    /// What was added for this type and name.
+    /// The value for this type and name.
     #[inline]
     pub(crate) fn get(&self, kind: TypeId, name: &str) -> Option<&V> {
         let hash = self.hash(kind, name);
@@ -133,13 +133,13 @@ impl<V, S: BuildHasher> Directory<V, S> {
             }
             current = Box::into_raw(Box::new(more));
             tables.all.push(current);
-            // Release: who sees the table sees what is in it.
+            // Release: a thread that sees the table sees its content.
             self.current.store(current, Ordering::Release);
             // SAFETY: as in `get`.
             table = unsafe { &*current };
         }
         let entry = Box::into_raw(Box::new(Entry { hash, kind, name, value }));
-        // Release: who sees the entry sees what is in it.
+        // Release: a thread that sees the entry sees its content.
         table.find(hash, |_| false).0.store(entry, Ordering::Release);
         tables.entries += 1;
     }
@@ -229,7 +229,7 @@ mod tests {
     }
 }
 
-/// On every schedule that loom finds: what was added is found whole, while others add and the table grows.
+/// On every schedule that loom finds, an added value is found complete while other threads add and the table grows.
 #[cfg(test)]
 #[cfg(loom)]
 mod tests {

@@ -114,15 +114,15 @@ mod tests {
     #[test]
     fn reports_without_listeners_are_not_made_and_others_keep_their_order() {
         static REPORTER: Reporter<2> = Reporter::new(["test.a", "test.b"]);
-        REPORTER.report(0, || unreachable!("nobody listens"));
+        REPORTER.report(0, || unreachable!("no listener"));
         let mailbox = Arc::new(Mailbox::new(100, Overflow::DropNewest, None));
         let subscription = collect("test.a", &mailbox).expect("sound");
-        REPORTER.report(1, || unreachable!("nobody listens to this one"));
+        REPORTER.report(1, || unreachable!("no listener"));
         for number in 0..3 {
             REPORTER.report(0, || Arc::new(Happened("test.a", number)));
         }
         drop(subscription);
-        REPORTER.report(0, || unreachable!("nobody listens any more"));
+        REPORTER.report(0, || unreachable!("no listener any more"));
         for number in 0..3 {
             let Taken::Message(report) = mailbox.take() else { panic!("three were reported") };
             assert_eq!((report.topic(), report.fields()), ("test.a", vec![Field::Number(number)]));

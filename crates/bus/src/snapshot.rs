@@ -239,7 +239,7 @@ mod tests {
             drop(model.snapshot.replace(&model.domain, Value::new(2, &alive)));
             other.join().expect("no panic");
             reader.join().expect("no panic");
-            assert_eq!(alive.load(Ordering::Relaxed), 1, "whoever was the last has freed it");
+            assert_eq!(alive.load(Ordering::Relaxed), 1, "the last reader has freed it");
             drop(model);
             assert_eq!(alive.load(Ordering::Relaxed), 0);
         });
@@ -260,7 +260,7 @@ mod tests {
             for reader in readers {
                 reader.join().expect("no panic");
             }
-            assert_eq!(alive.load(Ordering::Relaxed), 1, "whoever was the last has freed it");
+            assert_eq!(alive.load(Ordering::Relaxed), 1, "the last reader has freed it");
         });
     }
 

@@ -162,7 +162,7 @@ mod tests {
         let id = table.reserve();
         assert!(table.set_alternatives(id, [(pattern("a.*"), '1'), (pattern("**"), '2')]).is_empty());
         table.add(pattern("**"), -5, 'x').expect("open");
-        assert_eq!(served(&table, "a.b"), "x1", "behind everybody else");
+        assert_eq!(served(&table, "a.b"), "x1", "behind all others");
         assert_eq!(served(&table, "b"), "x2");
         let gone = table.set_alternatives(id, [(pattern("c"), '3')]);
         assert_eq!(gone.iter().map(|listener| listener.target).collect::<String>(), "12");

@@ -95,12 +95,12 @@ fn what_a_delivery_kept_is_freed_when_it_ends() {
         begun.wait();
         go.wait(); // The handler runs.
         drop(subscription);
-        assert_eq!(Arc::strong_count(&alive), 2, "nobody frees it under the handler");
+        assert_eq!(Arc::strong_count(&alive), 2, "it is not freed under the handler");
         // Others publish meanwhile.
         bus.publish("t", &2_u8).expect("open");
         assert_eq!(Arc::strong_count(&alive), 2);
         go.wait();
         delivery.join().expect("no panic").expect("open");
-        assert_eq!(Arc::strong_count(&alive), 1, "nobody has to publish once more");
+        assert_eq!(Arc::strong_count(&alive), 1, "no further publication is needed");
     });
 }

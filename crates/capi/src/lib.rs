@@ -3,8 +3,8 @@
 //! `object` has owned references; `errors` makes exceptions of Rust errors; `heap` has types whose objects hold Rust
 //! values; `module` has module definitions and their state. `entry` wraps every function that the interpreter calls;
 //! `forced_unwind` stops a thread that the interpreter ends. `guarded` is state that attached threads share,
-//! `awaitable` what every awaitable has, `running_loop` which loop a thread runs, `mailbox` what other threads have for
-//! it.
+//! `awaitable` has the parts that all awaitables share, `running_loop` knows which loop a thread runs, and `mailbox`
+//! takes what other threads post to a loop.
 //!
 //! This crate depends on none of the extension modules and not on pyo3: all of it serves every interpreter of a
 //! process.

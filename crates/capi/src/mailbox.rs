@@ -1,17 +1,17 @@
-//! A mailbox for each event loop: what other threads have for the loop is delivered in the loop's own thread, for one
-//! wake-up a burst.
+//! A mailbox for each event loop: posts of other threads are delivered in the loop's own thread, with one wake-up for a
+//! burst.
 //!
-//! Whoever has something for a loop asks for its mailbox ([`Mailbox::of`]) and posts. The first post after a delivery
-//! schedules the mailbox by `call_soon_threadsafe`; what is posted before the loop has begun to deliver is delivered
+//! A thread that has something for a loop gets its mailbox ([`Mailbox::of`]) and posts. The first post after a delivery
+//! schedules the mailbox by `call_soon_threadsafe`; posts that arrive before the loop begins to deliver are delivered
 //! with it. Pools, subscriptions and sockets share the mailbox, so that a burst from all of them wakes a loop once.
 //!
 //! The loop holds its mailbox, as an attribute, and the mailbox knows the loop by a weak reference. So a mailbox lives
-//! as long as its loop, and what a closed loop never took is collected with it. A table from loops to mailboxes would
-//! keep both: what waits in a mailbox refers to its loop. A loop that takes no attributes gets a mailbox for each that
-//! asks.
+//! as long as its loop, and posts that a closed loop never took are collected with it. A table from loops to mailboxes
+//! would keep both alive, because posts refer to their loop. A loop that accepts no attributes gets a mailbox for each
+//! caller.
 //!
 //! A forked child has none of its parent's mailboxes: nothing posted to one arrives, since a wake-up would write into a
-//! descriptor that the parent reads. A loop that the child goes on with gets a new one.
+//! descriptor that the parent reads. A loop that the child goes on using gets a new one.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
@@ -29,27 +29,27 @@ use crate::heap;
 use crate::object::{Kept, Object, Raised};
 use crate::running_loop;
 
-/// Where a loop has its mailbox.
+/// The attribute in which a loop has its mailbox.
 const ATTRIBUTE: &CStr = c"_ropewalk_mailbox";
-/// Where an interpreter has the type.
+/// The key under which an interpreter has the type.
 const TYPE: &CStr = c"ropewalk.Mailbox";
 
-/// Somebody whose coroutines wait in loops.
+/// An object whose coroutines wait in loops.
 pub trait Wakes {
-    /// Wakes those who wait at a place in the loop with this mailbox. Called in the loop's thread.
+    /// Wakes the coroutines that wait at a place in the loop with this mailbox. Called in the loop's thread.
     fn wake(&self, place: usize, mailbox: *mut ffi::PyObject);
 
-    /// The loop could not be woken for them; whoever has something next posts again.
+    /// The loop could not be woken for them; the next event posts again.
     fn not_woken(&self, place: usize, mailbox: *mut ffi::PyObject);
 }
 
-/// What is posted to a loop.
+/// A post to a loop.
 pub enum Post {
-    /// A future of the loop is resolved with `None`, unless it is done.
+    /// Resolve a future of the loop with `None`, unless it is done.
     Resolve(Object),
-    /// Something is called, with two arguments or none.
+    /// Call an object, with two arguments or none.
     Call(Object, Option<(Object, Object)>),
-    /// Somebody is to wake those who wait at a place, if it is still there.
+    /// Wake the coroutines that wait at a place of an object, if that still lives.
     Wake(Weak<dyn Wakes>, usize),
 }
 
@@ -60,7 +60,7 @@ pub struct Mailbox(Object);
 struct Content {
     /// A weak reference to the loop.
     event_loop: Object,
-    /// The loop's address. Compared only.
+    /// The loop's address, only compared.
     address: *mut ffi::PyObject,
     /// The process that the loop belongs to, as a count of forks.
     forks: u64,
@@ -70,9 +70,9 @@ struct Content {
 #[derive(Default)]
 struct State {
     posts: VecDeque<Post>,
-    /// The loop has been woken and has not begun to deliver.
+    /// The loop was woken and has not begun to deliver.
     woken: bool,
-    /// The thread in which the loop ran when somebody last began to wait there.
+    /// The thread in which the loop ran when a coroutine last began to wait there.
     thread: Option<ThreadId>,
 }
 
@@ -90,7 +90,7 @@ fn is_true(object: &Object) -> Result<bool, Raised> {
     if truth < 0 { Err(Raised) } else { Ok(truth != 0) }
 }
 
-/// `future.set_result(None)`, unless it is done; true if this woke somebody.
+/// `future.set_result(None)`, unless it is done; returns whether this woke a coroutine.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ pub fn resolve(future: &Object) -> Result<bool, Raised> {
     Ok(true)
 }
 
-/// What a mailbox holds.
+/// The content of a mailbox.
 ///
 /// # Safety
 ///
@@ -152,7 +152,7 @@ impl Mailbox {
         Ok(Self(made))
     }
 
-    /// One that the interpreter passes to a function of its type.
+    /// The mailbox that the interpreter passes to a function of its type.
     ///
     /// # Safety
     ///
@@ -162,14 +162,14 @@ impl Mailbox {
         unsafe { Object::share(object) }.map(Self)
     }
 
-    /// The object of Python's.
+    /// The Python object.
     #[inline]
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.0
     }
 
-    /// The object of Python's, to keep.
+    /// The Python object, owned.
     #[must_use]
     pub fn into_object(self) -> Object {
         self.0
@@ -180,16 +180,16 @@ impl Mailbox {
         unsafe { content(self.0.as_ptr()) }
     }
 
-    /// Notes that this thread runs the loop, for [`is_here`](Self::is_here).
+    /// Records that this thread runs the loop, for [`is_here`](Self::is_here).
     pub fn enter(&self) {
         self.content().lock().thread = Some(current_thread());
     }
 
-    /// Whether this thread runs the loop now. That it did when somebody began to wait there says nothing: a loop may be
-    /// run by one thread after another, and must be woken from the others.
+    /// Whether this thread runs the loop now. The recorded thread is not proof: one thread after another may run a
+    /// loop, and it must be woken from the others.
     #[must_use]
     pub fn is_here(&self) -> bool {
-        // Asked first, because it is cheap: nearly always another thread posts.
+        // Checked first, because it is cheap: nearly always another thread posts.
         if self.content().lock().thread != Some(current_thread()) {
             return false;
         }
@@ -209,7 +209,7 @@ impl Mailbox {
         self.content().forks == fork_generation()
     }
 
-    /// Whether nobody will ever wait in the loop again: it is gone, closed, or another process's.
+    /// Whether no coroutine will ever wait in the loop again: it is gone, closed, or another process's.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Mailbox {
 
     fn put(&self, post: Post, schedule: &CStr) {
         if !self.is_ours() {
-            return; // What was posted goes here.
+            return; // The post is dropped here.
         }
         let mut state = self.content().lock();
         state.posts.push_back(post);
@@ -244,7 +244,7 @@ impl Mailbox {
         }
     }
 
-    /// Schedules a delivery, which the state says already.
+    /// Schedules a delivery; the state records it already.
     fn schedule(&self, schedule: &CStr) {
         let mut interrupted = false;
         let again = loop {
@@ -261,11 +261,11 @@ impl Mailbox {
                 match scheduled {
                     Ok(()) => break false,
                     Err(Raised) if ffi::PyErr_ExceptionMatches(ffi::PyExc_RuntimeError) != 0 => {
-                        // The loop is closed: nobody waits there any more.
+                        // The loop is closed: no coroutine waits there any more.
                         ffi::PyErr_Clear();
                         return self.discard();
                     }
-                    // It is a function of Python's, in which an interrupt may come. The loop is woken all the same.
+                    // It is a Python function, in which an interrupt may come. The loop is woken all the same.
                     Err(Raised)
                         if !interrupted && ffi::PyErr_ExceptionMatches(ffi::PyExc_KeyboardInterrupt) != 0 =>
                     {
@@ -288,7 +288,7 @@ impl Mailbox {
         }
     }
 
-    /// Drops what nobody waits for.
+    /// Drops the posts of a loop that no coroutine waits in any more.
     #[cold]
     fn discard(&self) {
         let mut state = self.content().lock();
@@ -316,10 +316,10 @@ impl Mailbox {
         }
     }
 
-    /// Delivers what was posted until now. Called by the loop.
+    /// Delivers the posts so far. Called by the loop.
     fn deliver(&self) -> Result<(), Raised> {
         let mut state = self.content().lock();
-        // First of all: who still finds it set has posted before what is counted here.
+        // First of all: a thread that still finds it set has posted before the count below.
         state.woken = false;
         let count = state.posts.len();
         drop(state);
@@ -327,7 +327,7 @@ impl Mailbox {
             let post = self.content().lock().posts.pop_front();
             let Some(post) = post else { break };
             if let Err(Raised) = self.perform(post) {
-                // Ctrl-C, say, which ends this call and not those that wait.
+                // For instance Ctrl-C, which ends this call but not the remaining posts.
                 let raised = Kept::take();
                 let mut state = self.content().lock();
                 let wakes = !state.posts.is_empty() && !std::mem::replace(&mut state.woken, true);
@@ -366,13 +366,13 @@ impl Content {
         unsafe { self.state.lock() }
     }
 
-    /// The loop, while it is there.
+    /// The loop, while it lives.
     fn event_loop(&self) -> Result<Option<Object>, Raised> {
         Ok(Some(self.event_loop.call(&[])?).filter(|event_loop| !event_loop.is_none()))
     }
 }
 
-/// The type of mailboxes in this interpreter, made when the first of its modules asks.
+/// The type of mailboxes in this interpreter, made when one of its modules first needs it.
 ///
 /// # Errors
 ///
@@ -447,7 +447,7 @@ unsafe extern "C" fn post(
     }
 }
 
-/// What the loop calls.
+/// The function that the loop calls.
 #[entry]
 unsafe extern "C" fn call(
     object: *mut ffi::PyObject,
@@ -459,7 +459,7 @@ unsafe extern "C" fn call(
     delivered.map_or(null_mut(), |()| Object::none().into_ptr())
 }
 
-/// How many posts wait.
+/// The number of waiting posts.
 #[entry]
 unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
     // SAFETY: a mailbox.
@@ -467,7 +467,7 @@ unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
     ffi::Py_ssize_t::try_from(length).unwrap_or(ffi::Py_ssize_t::MAX)
 }
 
-/// A mailbox is true, also while it is empty.
+/// A mailbox is always true, even while it is empty.
 #[entry]
 unsafe extern "C" fn truth(_: *mut ffi::PyObject) -> c_int {
     1

@@ -23,7 +23,7 @@ struct Panics {
 
 impl Panics {
     fn at(&self, place: &str) {
-        assert!(self.place != place, "told to panic in {place}");
+        assert!(self.place != place, "asked to panic in {place}");
     }
 }
 
@@ -63,7 +63,7 @@ unsafe extern "C" fn new(
         Object::share(place).and_then(|place| {
             let bytes = Object::own(ffi::PyUnicode_AsUTF8String(place.as_ptr()))?;
             let place = String::from_utf8_lossy(bytes.as_bytes().unwrap_or_default()).into_owned();
-            assert!(place != "new", "told to panic in new");
+            assert!(place != "new", "asked to panic in new");
             make(kind, Panics { place, held: Field::new(Object::share(held)?) })
         })
     };

@@ -1,7 +1,7 @@
-//! Which event loop a thread runs, for those who would wait in it, post to it or take a shorter way.
+//! Which event loop a thread runs, for code that waits in it, posts to it or takes a shortcut.
 //!
-//! asyncio knows ([`running`], [`required`]). Of a loop of ours it is a fact of the thread as well, kept by the thread:
-//! the loop enters it when it begins to run, and whoever asks ([`is_here`]) pays for a thread-local word.
+//! asyncio knows this ([`running`], [`required`]). A loop of ours also stores itself in a thread-local word when it
+//! begins to run, so [`is_here`] costs one load of that word.
 
 use std::cell::Cell;
 use std::ptr;
@@ -34,7 +34,7 @@ pub fn is_here(event_loop: *mut ffi::PyObject) -> bool {
     ptr::eq(RUNNING.get(), event_loop)
 }
 
-/// asyncio, if somebody has imported it.
+/// asyncio, if the program has imported it.
 fn asyncio() -> Result<Option<Object>, Raised> {
     let name = text("asyncio")?;
     // SAFETY: a live string; null without an exception where there is no such module.

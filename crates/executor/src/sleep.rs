@@ -22,7 +22,7 @@ fn searchers(counts: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
-    /// A searcher will find the work; nobody was woken.
+    /// A searcher will find the work; no worker was woken.
     Searching,
     /// A sleeper was woken, as a searcher.
     Woken,

@@ -9,7 +9,7 @@ pub fn usable_cores() -> usize {
     quota().map_or(by_affinity, |quota| by_affinity.min(quota)).max(1)
 }
 
-/// Cores that are switched on, whoever may use them; 1 at least.
+/// Cores that are switched on, whether or not this process may use them; 1 at least.
 pub fn online_cores() -> usize {
     // SAFETY: the call takes a number and touches no memory of ours.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };

@@ -86,7 +86,7 @@ impl Epoll {
     ///
     /// When the process is out of descriptors.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: the result is a fresh descriptor that nobody else owns.
+        // SAFETY: the result is a fresh descriptor that no other code owns.
         unsafe { Ok(Self(OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?))) }
     }
 

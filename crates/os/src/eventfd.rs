@@ -18,7 +18,7 @@ impl EventFd {
     ///
     /// When the process is out of descriptors.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: the result is a fresh descriptor that nobody else owns.
+        // SAFETY: the result is a fresh descriptor that no other code owns.
         unsafe {
             let raw = check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?;
             Ok(Self(OwnedFd::from_raw_fd(raw)))

@@ -59,7 +59,7 @@ fn reserve(name: &CStr, size: u64) -> io::Result<OwnedFd> {
 }
 
 fn create_empty(name: &CStr, flags: libc::c_uint) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string; the result is a fresh descriptor that nobody else owns.
+    // SAFETY: the name is a C string; the result is a fresh descriptor that no other code owns.
     unsafe {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | flags;
         Ok(OwnedFd::from_raw_fd(check(libc::memfd_create(name.as_ptr(), flags))?))

@@ -219,7 +219,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is exactly what `map` got, and nobody can hold a pointer past the mapping's life.
+        // SAFETY: the range is exactly what `map` got, and no pointer is used past the mapping's life.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -25,7 +25,7 @@ use address::Raw;
 
 fn make(family: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: three numbers; the descriptor is fresh and owned by nobody else.
+    // SAFETY: three numbers; the descriptor is fresh and owned by no other code.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(family, kind, 0))?)) }
 }
 
@@ -113,7 +113,7 @@ pub fn listen_unix(name: &UnixName, backlog: i32) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 ///
-/// `NotFound` or `ConnectionRefused` if nobody listens, `WouldBlock` if too many connections wait already: that is a
+/// `NotFound` or `ConnectionRefused` if no socket listens, `WouldBlock` if too many connections wait already: that is a
 /// refusal, and no descriptor becomes ready when a retry would succeed.
 pub fn connect_unix(name: &UnixName) -> io::Result<OwnedFd> {
     let address = Raw::unix(name)?;
@@ -128,7 +128,7 @@ pub fn connect_unix(name: &UnixName) -> io::Result<OwnedFd> {
 ///
 /// The system's error if the number is no open socket.
 pub fn listener_of(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel checks the number; the result is a fresh descriptor that nobody else owns.
+    // SAFETY: the kernel checks the number; the result is a fresh descriptor that no other code owns.
     let listener = unsafe { OwnedFd::from_raw_fd(check(libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3))?) };
     // SAFETY: a number; the kernel checks it.
     let flags = check(unsafe { libc::fcntl(listener.as_raw_fd(), libc::F_GETFL) })?;
@@ -153,7 +153,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
         })
     });
     match got {
-        // SAFETY: the descriptor is fresh and owned by nobody else.
+        // SAFETY: the descriptor is fresh and owned by no other code.
         Ok(raw) => Ok(Some(unsafe { OwnedFd::from_raw_fd(raw) })),
         Err(error) => match error.raw_os_error() {
             // accept(2): errors of the new connection are not errors of the listener.

@@ -12,8 +12,7 @@ use std::ptr;
 ///
 /// When there is no such process.
 pub fn open(pid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: a plain call; the result is a fresh descriptor that nobody else owns. It is close-on-exec by
-    // itself.
+    // SAFETY: a plain call; the result is a fresh descriptor that no other code owns. It is close-on-exec by itself.
     let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     match RawFd::try_from(raw) {
         // SAFETY: as above.

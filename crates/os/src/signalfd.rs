@@ -26,7 +26,7 @@ fn set_of(signal: i32) -> libc::sigset_t {
 /// When the process is out of descriptors.
 pub fn block_and_open(signal: i32) -> io::Result<OwnedFd> {
     let set = set_of(signal);
-    // SAFETY: the set is initialised; the result is a fresh descriptor that nobody else owns.
+    // SAFETY: the set is initialised; the result is a fresh descriptor that no other code owns.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut());
         let raw = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;

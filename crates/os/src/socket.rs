@@ -22,7 +22,7 @@ struct Control([u8; CONTROL]);
 /// When the process is out of descriptors.
 pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds: [RawFd; 2] = [-1; 2];
-    // SAFETY: room for two descriptors; both are fresh and owned by nobody else.
+    // SAFETY: room for two descriptors; both are fresh and owned by no other code.
     unsafe {
         check(libc::socketpair(
             libc::AF_UNIX,
@@ -124,8 +124,8 @@ pub fn recv_packet(
     // The kernel cuts a packet to the buffer and sets a flag. Its descriptors are taken all the same, so that they can
     // be closed.
     let too_long = header.msg_flags & libc::MSG_TRUNC != 0;
-    // SAFETY: the kernel has filled the control buffer; the macros walk it within msg_controllen, and every
-    // descriptor in it is fresh and owned by nobody else.
+    // SAFETY: the kernel has filled the control buffer; the macros walk it within msg_controllen, and every descriptor
+    // in it is fresh and owned by no other code.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(&raw const header);
         while !message.is_null() {

@@ -123,6 +123,6 @@ mod tests {
         assert_eq!(take().expect("received"), b"hello!");
         drop(a);
         assert_eq!(take().expect("the end"), b"");
-        assert_eq!(send(b.as_fd(), b"?").expect_err("nobody there").kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(send(b.as_fd(), b"?").expect_err("no peer").kind(), io::ErrorKind::BrokenPipe);
     }
 }

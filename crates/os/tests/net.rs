@@ -123,7 +123,7 @@ fn a_connection_without_listener_is_refused() {
         net::listen_tcp(any(Ipv4Addr::new(127, 0, 0, 3)), 1, &TcpOptions::default()).expect("a listener");
     let address = local(&listener);
     drop(listener);
-    let refused = connected(address, None, &TcpOptions::default()).expect_err("nobody");
+    let refused = connected(address, None, &TcpOptions::default()).expect_err("no listener");
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
 
@@ -181,7 +181,7 @@ fn a_path_and_an_abstract_name_can_be_met_at() {
     let path = UnixName::Path(directory.join("socket"));
     let hidden = UnixName::Abstract(format!("ropewalk-net-{}\0with a zero", std::process::id()).into_bytes());
     for name in [&path, &hidden] {
-        assert!(net::connect_unix(name).is_err(), "nobody is there yet");
+        assert!(net::connect_unix(name).is_err(), "no listener yet");
         let listener = net::listen_unix(name, 4).expect("a listener");
         assert_eq!(net::local_address(listener.as_fd()).expect("a name"), Address::Unix(name.clone()));
         let taken = net::listen_unix(name, 4).expect_err("taken");

@@ -1,4 +1,4 @@
-//! What the methods of this room are given, and what lists they give.
+//! The arguments of this module's methods, and the lists that they return.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -12,11 +12,11 @@ use ropewalk_capi::errors::raise;
 use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::{Object, Raised};
 
-/// Sorts the arguments of a function that takes them by position or by name, each borrowed; null for one not given.
+/// Sorts arguments that are given by position or by name. They are borrowed; a missing one is null.
 ///
 /// # Safety
 ///
-/// What the interpreter passes to a function with `METH_FASTCALL | METH_KEYWORDS`.
+/// The arguments are those that the interpreter passes to a function with `METH_FASTCALL | METH_KEYWORDS`.
 pub(super) unsafe fn sorted<const N: usize>(
     function: &CStr,
     known: &[&CStr; N],
@@ -26,7 +26,7 @@ pub(super) unsafe fn sorted<const N: usize>(
     names: *mut ffi::PyObject,
 ) -> Result<[*mut ffi::PyObject; N], Raised> {
     let wrong = |what: &CStr| {
-        // SAFETY: a live exception class and C strings, as many as the format says.
+        // SAFETY: a live exception class and C strings, as the format needs them.
         unsafe {
             ffi::PyErr_Format(ffi::PyExc_TypeError, c"%s() %s".as_ptr(), function.as_ptr(), what.as_ptr())
         };
@@ -37,7 +37,7 @@ pub(super) unsafe fn sorted<const N: usize>(
         return Err(wrong(c"got too many arguments"));
     }
     let mut sorted = [ptr::null_mut(); N];
-    // SAFETY: as many positional arguments as said, then one for each of the names.
+    // SAFETY: `given` positional arguments, then one for each of the names.
     unsafe {
         for (at, place) in sorted.iter_mut().enumerate().take(count) {
             *place = *given.add(at);
@@ -67,9 +67,9 @@ pub(super) unsafe fn sorted<const N: usize>(
 ///
 /// # Safety
 ///
-/// `object` is alive while they are used.
+/// `object` lives while the characters are used.
 pub(super) unsafe fn characters<'a>(object: *mut ffi::PyObject, what: &CStr) -> Result<&'a str, Raised> {
-    // SAFETY: checked to be a string, whose UTF-8 form lives as long as it does.
+    // SAFETY: checked to be a string; its UTF-8 form lives as long as the string.
     unsafe {
         if ffi::PyUnicode_Check(object) == 0 {
             ffi::PyErr_Format(
@@ -96,7 +96,7 @@ pub(super) fn invalid(error: &dyn std::error::Error) -> Raised {
 }
 
 #[cold]
-/// The pattern that a string says.
+/// Parses a pattern from a string.
 ///
 /// # Safety
 ///
@@ -107,7 +107,7 @@ pub(super) unsafe fn pattern(pattern: *mut ffi::PyObject) -> Result<Pattern, Rai
     Pattern::parse(characters).map_err(|error| invalid(&error))
 }
 
-/// `None` as a null.
+/// The object, or empty for `None`.
 pub(super) fn optional(object: *mut ffi::PyObject) -> Field {
     // SAFETY: a live object.
     unsafe {
@@ -119,7 +119,7 @@ pub(super) fn optional(object: *mut ffi::PyObject) -> Field {
     }
 }
 
-/// A time limit in seconds: `None` for none. Too long to say is none, too.
+/// The deadline after a timeout in seconds; none for `None`, or if it is too far away to be represented.
 pub(super) fn deadline(seconds: *mut ffi::PyObject) -> Result<Option<Instant>, Raised> {
     // SAFETY: a live object.
     unsafe {
@@ -159,7 +159,7 @@ pub(super) fn positive(number: *mut ffi::PyObject) -> Result<usize, Raised> {
 
 /// A list of these messages.
 pub(super) fn list(messages: Vec<Object>) -> Result<Object, Raised> {
-    // SAFETY: a fresh list of that length, each place of which is filled once; SetItem takes the reference over.
+    // SAFETY: a new list of that length, each item of which is set once; SetItem takes the reference over.
     unsafe {
         let list = Object::own(ffi::PyList_New(ffi::Py_ssize_t::try_from(messages.len()).unwrap_or(0)))?;
         for (at, message) in (0..).zip(messages) {

@@ -1,4 +1,4 @@
-//! What a bus holds: who listens, how a topic's route is found, what is counted and reported.
+//! A bus's state: its listeners, the look-up of a topic's route, counters, and reports of errors.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,27 +17,27 @@ use ropewalk_capi::errors::raise;
 use ropewalk_capi::heap::{self, Field};
 use ropewalk_capi::object::{Object, Raised};
 
-/// Topics whose routes are remembered; when there are more, all are forgotten and found again as they are used.
+/// The most topics whose routes are cached; with more, all are dropped and made again as they are used.
 const MOST_ROUTES: ffi::Py_ssize_t = 4096;
 
 pub(super) struct Bus {
     pub(super) registry: Arc<Registry>,
-    /// `dispatch(handlers, message, report, topic)`: walks through a list of handlers.
+    /// `dispatch(handlers, message, report, topic)`: calls a list of handlers.
     pub(super) dispatch: Field,
-    /// `report(error, handler, topic)`: told of what a handler or a filter raised.
+    /// `report(error, handler, topic)`: called with an error that a handler or a filter raised.
     pub(super) report: Field,
-    /// What it has if it carries the reports of this process.
+    /// Set if the bus carries the reports of this process.
     pub(super) carrier: OnceLock<Arc<Carrier>>,
-    /// How deep handlers may publish into handlers.
+    /// The depth to which handlers may publish into handlers.
     pub(super) depth: u32,
-    /// Messages published; deliveries to handlers and queues, those that a filter kept away not counted; handlers and
+    /// Messages published; deliveries to handlers and queues, without those that a filter rejected; handlers and
     /// filters that raised. Statistics, hence relaxed.
     pub(super) published: AtomicU64,
     pub(super) delivered: AtomicU64,
     pub(super) failed: AtomicU64,
 }
 
-/// Counts up. Where the interpreter lock orders the threads a plain addition does.
+/// Adds to a counter. Where the interpreter lock orders the threads a plain addition is enough.
 #[inline]
 pub(super) fn count(counter: &AtomicU64, by: u64) {
     if cfg!(Py_GIL_DISABLED) {
@@ -61,7 +61,7 @@ pub(super) fn closed() -> Raised {
     raise(&error!(Code::BusClosed, "the bus is closed"))
 }
 
-/// The route of a topic: the remembered one, or a new one.
+/// The route of a topic: the cached one, or a new one.
 ///
 /// # Safety
 ///
@@ -130,14 +130,14 @@ unsafe fn make_route(object: *mut ffi::PyObject, topic: *mut ffi::PyObject) -> R
     }
 }
 
-/// `_report(error, handler, topic)`: counts, and tells whoever wants to know.
+/// `_report(error, handler, topic)`: counts the error, and calls the report function.
 #[entry]
 pub(super) unsafe extern "C" fn report(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
     given: ffi::Py_ssize_t,
 ) -> *mut ffi::PyObject {
-    // SAFETY: a bus, and as many live arguments as said.
+    // SAFETY: a bus, and live arguments with their number.
     unsafe {
         let bus = bus(object);
         count(&bus.failed, 1);
@@ -149,7 +149,7 @@ pub(super) unsafe extern "C" fn report(
     Object::none().into_ptr()
 }
 
-/// Reports the exception that is set, if it is one that a handler may raise; others go on to the publisher.
+/// Reports the exception that is set, if a handler may raise it; others propagate to the publisher.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! `Bus`: what Python calls on it, and its type.
+//! `Bus`: its methods and its type.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -25,7 +25,7 @@ unsafe extern "C" fn publish(
     given: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: a bus, and what the interpreter passes to a function of this kind.
+    // SAFETY: a bus, and the interpreter's arguments for a function of this kind.
     let done = unsafe {
         if given == 2 && names.is_null() {
             deliver::publish_one(object, *arguments, *arguments.add(1), &mut deliver::Patience::Endless, None)
@@ -44,7 +44,7 @@ unsafe extern "C" fn publish(
     if done.is_ok() { Object::none().into_ptr() } else { ptr::null_mut() }
 }
 
-/// `publish_many(topic, messages)`: gives how many there were.
+/// `publish_many(topic, messages)`: returns their number.
 #[entry]
 unsafe extern "C" fn publish_many(
     object: *mut ffi::PyObject,
@@ -81,7 +81,8 @@ unsafe extern "C" fn publish_many(
     published.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// `_begin(topic, message)`: publishes to whoever has room; awaitables for the others, and whether anybody refused.
+/// `_begin(topic, message)`: publishes to all listeners that have room; returns awaitables for the others, and whether
+/// any refused.
 #[entry]
 unsafe extern "C" fn begin(
     object: *mut ffi::PyObject,
@@ -97,7 +98,7 @@ unsafe extern "C" fn begin(
     begun.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// Adds an entry for a pattern; its number.
+/// Adds an entry for a pattern; returns its number.
 ///
 /// # Safety
 ///
@@ -127,7 +128,7 @@ unsafe fn add(
     }
 }
 
-/// `_on(pattern, handler, where, priority, topics)`: the entry's number.
+/// `_on(pattern, handler, where, priority, topics)`: returns the entry's number.
 #[entry]
 unsafe extern "C" fn on(object: *mut ffi::PyObject, arguments: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let [mut pattern, mut handler, mut filter, mut priority] = [ptr::null_mut(); 4];
@@ -183,7 +184,7 @@ unsafe extern "C" fn subscribe(
         (|| {
             let (topics, overflow) = (arguments::pattern(pattern)?, numbered_overflow(overflow));
             let capacity = usize::try_from(capacity).unwrap_or(1);
-            // A filter is Python's to call, so what it is for comes by the thread that serves those.
+            // Only Python can call a filter, so the serving thread delivers the reports of a subscription that has one.
             let feed = match bus::bus(object).carrier.get() {
                 Some(carrier) if filter == ffi::Py_None() => Some(carrier.feed(&topics, capacity, overflow)?),
                 _ => None,
@@ -205,7 +206,7 @@ unsafe extern "C" fn subscribe(
     made.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// `_off(number)`: whether there was such an entry.
+/// `_off(number)`: returns whether there was such an entry.
 #[entry]
 unsafe extern "C" fn off(object: *mut ffi::PyObject, number: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a bus, and a live argument.
@@ -244,7 +245,7 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
         let bus = bus::bus(object);
         let (mut handlers, mut queues, mut waiting, mut dropped, mut refused) =
             (0_u64, 0_u64, 0_u64, 0_u64, 0_u64);
-        // A link to other processes is no listener of its own.
+        // A link to other processes does not count as a listener.
         for listener in bus.registry.listeners().iter().filter(|known| known.target.link.is_none()) {
             match &listener.target.target {
                 Target::Handler(..) => handlers += 1,
@@ -367,31 +368,36 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
                     c"publish",
                     publish,
                     c"publish($self, /, topic, message, timeout=None)\n--\n\n\
-                    Gives a message to everybody who listens to its topic.",
+                    Gives a message to every listener of its topic.",
                 ),
                 heap::fast_method(
                     c"publish_many",
                     publish_many,
                     c"publish_many($self, topic, messages, /)\n--\n\n\
-                    Publishes each of the messages, in order; how many there were.",
+                    Publishes each of the messages, in order; returns their number.",
                 ),
-                heap::fast_method(c"_receive", linked::receive, c"Publishes what came by a link."),
-                heap::fast_method(c"_forward", linked::forward, c"The same, to whoever has room."),
-                heap::fast_method(c"_lag", linked::lag, c"Tells of messages that were dropped on their way."),
+                heap::fast_method(c"_receive", linked::receive, c"Publishes a message that came by a link."),
+                heap::fast_method(c"_forward", linked::forward, c"The same, to listeners that have room."),
+                heap::fast_method(c"_lag", linked::lag, c"Reports messages that were dropped on their way."),
                 heap::method(c"_link", linked::link, ffi::METH_VARARGS, c"Adds a link to another process."),
-                heap::method(c"_patterns", linked::patterns, ffi::METH_NOARGS, c"What is listened to here."),
-                heap::fast_method(c"_carry", serve::carry, c"Carries what the rooms of this process report."),
-                heap::method(c"_serve", serve::serve, ffi::METH_NOARGS, c"What the reports' thread does."),
+                heap::method(
+                    c"_patterns",
+                    linked::patterns,
+                    ffi::METH_NOARGS,
+                    c"The patterns that this process listens to.",
+                ),
+                heap::fast_method(c"_carry", serve::carry, c"Carries the reports of this process."),
+                heap::method(c"_serve", serve::serve, ffi::METH_NOARGS, c"Runs the reports' thread."),
                 heap::method(c"_stop", serve::stop, ffi::METH_NOARGS, c"Ends that thread."),
                 heap::method(c"_restart", serve::restart, ffi::METH_NOARGS, c"For a forked child."),
-                heap::fast_method(c"_begin", begin, c"Publishes; whom to wait for, whether any refused."),
-                heap::method(c"_on", on, ffi::METH_VARARGS, c"Adds a handler; its number."),
+                heap::fast_method(c"_begin", begin, c"Publishes; awaitables, and whether any refused."),
+                heap::method(c"_on", on, ffi::METH_VARARGS, c"Adds a handler; returns its number."),
                 heap::method(c"_subscribe", subscribe, ffi::METH_VARARGS, c"Adds a subscription."),
-                heap::method(c"_off", off, ffi::METH_O, c"Takes an entry away by its number."),
+                heap::method(c"_off", off, ffi::METH_O, c"Removes an entry by its number."),
                 heap::method(c"_handlers", handlers, ffi::METH_NOARGS, c"Numbers and handlers."),
-                heap::method(c"_counters", counters, ffi::METH_NOARGS, c"What `statistics` is made of."),
-                heap::method(c"_close", close, ffi::METH_NOARGS, c"Ends it."),
-                heap::fast_method(c"_report", bus::report, c"Counts and reports what a handler raised."),
+                heap::method(c"_counters", counters, ffi::METH_NOARGS, c"The numbers of `statistics`."),
+                heap::method(c"_close", close, ffi::METH_NOARGS, c"Closes the bus."),
+                heap::fast_method(c"_report", bus::report, c"Counts and reports a handler's error."),
             ],
             getters: vec![heap::getter(c"closed", is_closed, c"Whether it was closed.")],
             slots: &[

@@ -1,4 +1,4 @@
-//! A message's way from its publisher to everybody on a route.
+//! Delivers a message from its publisher to every listener on a route.
 
 use std::cell::Cell;
 use std::ptr;
@@ -20,30 +20,30 @@ use ropewalk_capi::heap;
 use ropewalk_capi::object::{Kept, Object, Raised, detached};
 use ropewalk_capi::running_loop;
 
-/// What a publisher does where there is no room.
+/// What a publisher does when a queue has no room.
 pub(super) enum Patience {
     /// Waits.
     Endless,
-    /// Waits so long.
+    /// Waits until this time.
     Until(Instant),
-    /// Notes whom to come back to, and whether anybody refused.
+    /// Records the full queues, and whether any listener refused.
     Later { full: Vec<(Arc<Queue>, Object)>, refused: bool },
 }
 
-/// Where a message came from, if not from a publisher of this process.
+/// The origin of a message that no publisher of this process published.
 pub(super) enum Origin<'a> {
-    /// A link, which does not get it, and the message as it came, for the other links.
+    /// A link, which does not get the message back, and the message as it arrived, for the other links.
     Link(&'a Queue, Option<Object>),
-    /// A room of this process: the queues that have a feed have it already.
+    /// A report of this process: the queues that have a feed have got it already.
     Report,
 }
 
 thread_local! {
-    /// How deep this thread is in handlers that publish.
+    /// The depth of this thread in handlers that publish.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// One handler more on the way down.
+/// Counts one more nested handler.
 struct Deeper;
 
 impl Deeper {
@@ -71,7 +71,7 @@ fn too_deep(most: u32) -> Raised {
     raise(&error!(Code::PublishTooDeep, "handlers publish to handlers more than {} deep", most))
 }
 
-/// Calls a handler; what it raises is reported.
+/// Calls a handler, and reports the errors that it raises.
 ///
 /// # Safety
 ///
@@ -83,13 +83,13 @@ unsafe fn call(
     topic: *mut ffi::PyObject,
     arguments: &[*mut ffi::PyObject],
 ) -> Result<(), Raised> {
-    // The place before the first argument is the callee's to use, for a method's `self`.
+    // The callee may use the place before the first argument, for a method's `self`.
     let mut places = [ptr::null_mut(); 3];
     let [_, rest @ ..] = &mut places;
     for (place, argument) in rest.iter_mut().zip(arguments) {
         *place = *argument;
     }
-    // SAFETY: the caller's; as many arguments as said, after a free place.
+    // SAFETY: the caller's objects are live; the arguments with their number, after a free place.
     unsafe {
         let count = arguments.len() | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
         let result = ffi::PyObject_Vectorcall(handler, places.as_ptr().add(1), count, ptr::null_mut());
@@ -101,8 +101,9 @@ unsafe fn call(
     Ok(())
 }
 
-/// Gives a message to everybody on a route. What handlers raise is reported; an error here is the publisher's: there
-/// is no room, or the bus was closed while it waited. Everybody who can be served is served first.
+/// Gives a message to every listener on a route. Errors of handlers are reported; an error returned here is for the
+/// publisher: there is no room, or the bus was closed while it waited. All listeners that can be served are served
+/// first.
 ///
 /// # Safety
 ///
@@ -218,7 +219,7 @@ unsafe fn mixed(
     if refusal { refuse(patience) } else { Ok(()) }
 }
 
-/// Publishes a message; how many could get it.
+/// Publishes a message; returns how many listeners could get it.
 ///
 /// # Safety
 ///
@@ -243,7 +244,7 @@ pub(super) unsafe fn publish_one(
     }
 }
 
-/// Serves those to whom a report does not come by a feed of their own.
+/// Delivers a report to the listeners that have no feed of their own.
 ///
 /// # Safety
 ///
@@ -267,7 +268,7 @@ pub(super) unsafe fn report(
     }
 }
 
-/// Tells the publisher that somebody refused, now or later.
+/// Reports to the publisher that a listener refused, now or later.
 fn refuse(patience: &mut Patience) -> Result<(), Raised> {
     match patience {
         Patience::Later { refused, .. } => {
@@ -278,7 +279,7 @@ fn refuse(patience: &mut Patience) -> Result<(), Raised> {
     }
 }
 
-/// Has the messages for which there is no room dealt with, as the publisher wants it.
+/// Handles the queues that have no room, as the publisher wants it.
 #[inline]
 fn wait_for_room(
     bus: &Bus,
@@ -299,7 +300,7 @@ fn wait_for_room(
             outcome = put(bus, &queue, item, deadline);
             continue;
         }
-        // That the publisher waits no more is no reason to pass over who has room by now.
+        // Even if the publisher waits no more, the queues that have room by now get the message.
         let raised = Kept::take();
         if matches!(queue.offer(item), Offered::Full(_)) {
             queue.refuse();
@@ -314,7 +315,7 @@ fn refused() -> Raised {
     raise(&error!(Code::BusFull, "a subscription has no room, and its overflow is \"error\""))
 }
 
-/// Whether a filter lets a message through; one that raises does not, and is reported.
+/// Whether a filter accepts a message; a filter that raises rejects it, and the error is reported.
 ///
 /// # Safety
 ///
@@ -338,7 +339,7 @@ unsafe fn passes(
     }
 }
 
-/// Puts a message where there was no room a moment ago.
+/// Puts a message into a queue that had no room a moment ago.
 #[cold]
 pub(super) fn put(
     bus: &Bus,
@@ -349,11 +350,11 @@ pub(super) fn put(
     loop {
         item = match queue.offer(item) {
             Offered::Full(item) => item,
-            // Its subscription has ended; if the bus has, the publisher is told.
+            // The subscription has ended; if the bus has, too, the publisher gets an error.
             Offered::Closed(_) if bus.registry.is_closed() => return Err(bus::closed()),
             _ => return Ok(()),
         };
-        // A loop must not wait for what only it may be able to change.
+        // A loop must not block on a change that perhaps only it can make.
         if running_loop::running()?.is_some() {
             queue.refuse();
             return Err(raise_text(

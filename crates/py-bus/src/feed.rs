@@ -1,9 +1,9 @@
-//! Reports of the process's rooms, on a bus of Python's.
+//! Reports of this process's crates, on a Python bus.
 //!
-//! A room reports from a thread of Rust's, with its locks held, so nothing of Python's runs there. A subscription has a
-//! mailbox, which such a thread fills and whose receiver makes the objects. What needs Python for each message is
-//! served by one thread of Python's, which the first of them starts: handlers, filters, links to other processes, and
-//! coroutines, whose loops only Python can wake. Nobody else needs it.
+//! A crate reports from a Rust thread, with its locks held, so no Python code runs there. A subscription has a mailbox,
+//! which such a thread fills; the receiver makes the Python objects. One Python thread serves the listeners that need
+//! Python for each message: handlers, filters, links to other processes, and coroutines, whose loops only Python can
+//! wake. The first of them starts the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,17 +17,17 @@ use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::{Object, Raised, text};
 
-/// What a queue has for reports beside its messages.
+/// A queue's source of reports, beside its messages.
 pub(super) struct Feed {
     pub(super) mailbox: Arc<Mailbox<Shared>>,
-    /// Makes the objects.
+    /// Makes the objects of reports.
     pub(super) carrier: Arc<Carrier>,
-    /// Fills the mailbox for as long as it is there.
+    /// Fills the mailbox for as long as it lives.
     subscription: Guarded<Option<Subscription>>,
 }
 
 impl Feed {
-    /// No more reports come.
+    /// Ends the reports.
     pub(super) fn end(&self) {
         // SAFETY: attached; nothing of the interpreter runs before the guard goes.
         let gone = unsafe { self.subscription.lock() }.take();
@@ -39,17 +39,17 @@ fn collect(pattern: &str, mailbox: &Arc<Mailbox<Shared>>) -> Result<Subscription
     reports::collect(pattern, mailbox).map_err(|_| fail(c"the reports of this process cannot be listened to"))
 }
 
-/// What a bus has that carries reports.
+/// The state of a bus that carries reports.
 pub(super) struct Carrier {
-    /// `make(topic, *fields)`: the object that a report becomes.
+    /// `make(topic, *fields)`: returns the object of a report.
     make: Field,
     /// `start()`: starts a thread that calls `_serve`.
     start: Field,
     has_started: AtomicBool,
     pub(super) watcher: Arc<Watcher>,
-    /// For whatever is not a queue with a feed.
+    /// For the listeners that are no queues with a feed.
     pub(super) mailbox: Arc<Mailbox<Shared>>,
-    /// Fills that mailbox, once there is anything of the kind.
+    /// Fills that mailbox, once there is such a listener.
     others: Guarded<Option<Subscription>>,
 }
 
@@ -66,7 +66,7 @@ impl Carrier {
         }
     }
 
-    /// The objects that it holds, for the garbage collector.
+    /// The objects that the carrier holds, for the garbage collector.
     pub(super) fn fields(&self) -> [&Field; 2] {
         [&self.make, &self.start]
     }
@@ -76,13 +76,13 @@ impl Carrier {
         drop((self.make.take(), self.start.take()));
     }
 
-    /// What was reported while anybody listened, and to how many queues.
+    /// How many reports were published while anything listened, and to how many queues.
     pub(super) fn counts(&self) -> (u64, u64) {
         let reported = reports::statistics();
         (reported.published, reported.reached.saturating_sub(self.mailbox.counters().accepted))
     }
 
-    /// What a queue of its own needs.
+    /// Makes a feed for a queue.
     pub(super) fn feed(
         self: &Arc<Self>,
         pattern: &Pattern,
@@ -94,7 +94,7 @@ impl Carrier {
         Ok(Feed { mailbox, carrier: Arc::clone(self), subscription })
     }
 
-    /// The object that a report becomes.
+    /// Makes the object of a report.
     pub(super) fn make(&self, report: &Shared) -> Result<Object, Raised> {
         let Some(make) = self.make.share() else { return Err(fail(c"the bus is gone")) };
         let part = |part: &Part<'_>| match part {
@@ -111,7 +111,7 @@ impl Carrier {
         make.call(&arguments)
     }
 
-    /// Has the thread run that wakes loops.
+    /// Starts the serving thread, which wakes loops, if it does not run.
     pub(super) fn start_thread(&self) -> Result<(), Raised> {
         if self.has_started.swap(true, Ordering::Relaxed) {
             return Ok(());
@@ -123,7 +123,7 @@ impl Carrier {
         started.inspect_err(|_| self.has_started.store(false, Ordering::Relaxed))
     }
 
-    /// Has the thread run that serves handlers, filters and links, and reports come to it.
+    /// Starts the serving thread, if it does not run, and subscribes it to the reports for handlers, filters and links.
     pub(super) fn serve_others(&self) -> Result<(), Raised> {
         // SAFETY: as `Feed::end`.
         let known = unsafe { self.others.lock() }.is_some();
@@ -136,12 +136,12 @@ impl Carrier {
         self.start_thread()
     }
 
-    /// In a forked child, which has no thread of its parent's.
+    /// Restarts the serving thread in a forked child, which has no thread of its parent.
     pub(super) fn restart(&self) -> Result<(), Raised> {
         if self.has_started.swap(false, Ordering::Relaxed) { self.start_thread() } else { Ok(()) }
     }
 
-    /// No more reports come, and the thread ends once it has delivered those that have.
+    /// Ends the reports; the thread ends once it has delivered those that have arrived.
     pub(super) fn close(&self) {
         // SAFETY: as `Feed::end`.
         let gone = unsafe { self.others.lock() }.take();

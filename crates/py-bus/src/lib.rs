@@ -1,10 +1,10 @@
 //! `ropewalk._bus`: publish and subscribe between the threads and event loops of one interpreter.
 //!
-//! A publisher finds the route of its topic (`route`), which holds everybody who listens to it, and serves them one
-//! after another (`deliver`): handlers are called, queues (`queue`) are filled. Receivers take from a queue by a
-//! `subscription`, blocking, or awaiting (`wait`, `waiters`). A `link` leads to another process, a `feed` brings what
-//! the rooms of this one report. The `registry` says who listens to what. Its table and the queues' contents are those
-//! of `crates/bus`.
+//! A publisher finds the route of its topic (`route`), which holds all listeners of the topic, and serves them one
+//! after another (`deliver`): it calls handlers and fills queues (`queue`). Receivers take from a queue through a
+//! `subscription`, blocking or awaiting (`wait`, `waiters`). A `link` leads to another process; a `feed` brings the
+//! reports of this one. The `registry` has the listeners and their patterns. Its table and the queues' backlogs are
+//! those of `crates/bus`.
 
 mod arguments;
 mod bus;
@@ -33,7 +33,7 @@ use ropewalk_capi::heap::fast_method;
 use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised};
 
-/// The types, as pointers for whoever makes objects of them; null before they are made and after they are gone.
+/// The types, as pointers for the code that makes objects of them; null before they are made and after they are gone.
 #[repr(C)]
 struct ModuleTypes {
     bus: *mut ffi::PyObject,
@@ -44,12 +44,12 @@ struct ModuleTypes {
 
 static MODULE: Module<ModuleTypes> = Module::new(c"_bus", c"Publish and subscribe in one process.");
 
-/// Makes the module: what its `PyInit_` function returns.
+/// Makes the module: the return value of its `PyInit_` function.
 pub fn init() -> *mut ffi::PyObject {
     MODULE.init()
 }
 
-/// The types that objects of this room make.
+/// The types of which this module's methods make objects.
 struct Types {
     subscription: *mut ffi::PyTypeObject,
     waiting: *mut ffi::PyTypeObject,

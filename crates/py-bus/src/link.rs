@@ -1,12 +1,12 @@
 //! Links: the queues that lead to other processes.
 //!
-//! What is published is encoded once, in the publisher's thread, and written to the ring of each process that listens,
-//! there and then if there is room: so it arrives even if this process ends at once. Where there is no room it waits in
-//! the link's queue, which a thread of its own empties. While anything waits there nothing is written past it, so that
-//! the messages of one publisher stay in order.
+//! The publisher's thread encodes a message once, and writes it to the ring of each process that listens. It writes at
+//! once if there is room, so the message arrives even if this process ends immediately. If there is no room the message
+//! waits in the link's queue, which the link's own thread empties. While any message waits there no other is written
+//! past it, so the messages of one publisher stay in order.
 //!
-//! A full queue treats each message as the process at the other end asked for its topic: one process that does not
-//! receive holds up those who publish what it must not miss, and nobody else.
+//! A full queue applies to each message the policy that the other process has requested for its topic: a process that
+//! does not receive holds up only publishers of messages that it must not miss.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::arguments;
 use super::queue::{Queue, Side};
 use ropewalk_capi::object::{Object, Raised, take_exception};
 
-/// Topics whose losses are counted apart; beyond, they are counted under the empty name.
+/// The most topics whose losses are counted separately; further ones are counted under the empty name.
 const MOST_TOPICS: usize = 1024;
 
 /// A message on its way to the links of a bus.
 pub(super) struct Outgoing {
     topic: *mut ffi::PyObject,
-    /// Encoded for the first link; `None` of Python's if it cannot be.
+    /// Encoded for the first link; Python's `None` if it cannot be encoded.
     encoded: Option<Object>,
     /// The topic and the encoded message.
     pair: Option<Object>,
@@ -35,7 +35,7 @@ impl Outgoing {
         Self { topic, encoded, pair: None }
     }
 
-    /// Gives the message to a link: it is written, or offered to the queue.
+    /// Gives the message to a link: writes it, or offers it to the queue.
     ///
     /// # Safety
     ///
@@ -66,7 +66,7 @@ impl Outgoing {
             }
         }
         if self.pair.is_none() {
-            // SAFETY: two live objects, of which the tuple takes references of its own.
+            // SAFETY: two live objects, to which the tuple takes its own references.
             self.pair = Some(unsafe { Object::own(ffi::PyTuple_Pack(2, self.topic, encoded.as_ptr()))? });
         }
         let Some(pair) = self.pair.clone() else { return Ok(None) };
@@ -79,7 +79,7 @@ impl Outgoing {
 }
 
 impl Queue {
-    /// Gives a link its functions.
+    /// Sets a link's functions.
     pub(super) fn connect(&self, encode: Object, write: Object) {
         let mut state = self.lock();
         let before = (state.link.encode.replace(encode), state.link.write.replace(write));
@@ -87,13 +87,13 @@ impl Queue {
         drop(before);
     }
 
-    /// Takes its functions away: it is closed, and they refer to what refers to it.
+    /// Drops a closed link's functions, which refer back to it.
     pub(super) fn disconnect(&self) {
         let functions: Vec<Object> = self.lock().link.take_objects().collect();
         drop(functions);
     }
 
-    /// Offers a message to a link's queue, with the policy that it was asked for with.
+    /// Offers a message to a link's queue, with the requested policy.
     fn offer_to_link(&self, message: Object, overflow: Overflow) -> Offered<Object> {
         let mut state = self.lock();
         let accepted = state.backlog.counters.accepted;
@@ -106,9 +106,9 @@ impl Queue {
         offered
     }
 
-    /// Counts a pair that was dropped, by its topic.
+    /// Counts a dropped pair under its topic.
     fn lose(&self, pair: &Object) {
-        // SAFETY: a pair that `Outgoing::go` made; the topic lives as long as it does.
+        // SAFETY: a pair that `Outgoing::go` made; the topic lives as long as the pair.
         let topic = unsafe { arguments::characters(ffi::PyTuple_GetItem(pair.as_ptr(), 0), c"topic") };
         let Ok(topic) = topic else {
             drop(take_exception());
@@ -123,12 +123,12 @@ impl Queue {
         *lost.entry(topic).or_default() += 1;
     }
 
-    /// How many messages of each topic were dropped since this was last asked.
+    /// Takes the counts of dropped messages by topic since the last call.
     pub(super) fn take_lost(&self) -> HashMap<String, u64> {
         std::mem::take(&mut self.lock().link.lost)
     }
 
-    /// Takes a message, and writes nothing past it until it is released.
+    /// Takes a message; no other is written past it until it is released.
     pub(super) fn hold(&self) -> Taken<Object> {
         let mut state = self.lock();
         let taken = state.backlog.take();
@@ -139,7 +139,7 @@ impl Queue {
         taken
     }
 
-    /// The message that was taken is written.
+    /// Reports that the held message was written.
     pub(super) fn release(&self) {
         self.lock().link.held = false;
     }

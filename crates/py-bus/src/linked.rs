@@ -1,4 +1,4 @@
-//! The methods of a bus that its links use.
+//! The methods of a bus for its links.
 
 use std::ptr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use ropewalk_capi::object::{Object, Raised, text};
 ///
 /// `object` is a bus, `link` is live for as long as the reference.
 unsafe fn link_of<'a>(object: *mut ffi::PyObject, link: *mut ffi::PyObject) -> Result<&'a Queue, Raised> {
-    // SAFETY: the caller's; the argument is checked before it is looked into.
+    // SAFETY: the caller's objects are live; the argument's type is checked before its content is read.
     unsafe {
         let types = super::types(ffi::Py_TYPE(object))?;
         if ffi::PyObject_TypeCheck(link, types.subscription) == 0 {
@@ -30,8 +30,8 @@ unsafe fn link_of<'a>(object: *mut ffi::PyObject, link: *mut ffi::PyObject) -> R
     }
 }
 
-/// `_receive(link, topic, message)`: publishes what came by a link, and waits for room; how many could have got it, the
-/// link included.
+/// `_receive(link, topic, message)`: publishes a message that came by a link, and waits for room; returns how many
+/// listeners could have got it, the link included.
 #[entry]
 pub(super) unsafe extern "C" fn receive(
     object: *mut ffi::PyObject,
@@ -55,8 +55,8 @@ pub(super) unsafe extern "C" fn receive(
     reach.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// `_forward(link, topic, message, encoded)`: publishes what came by a link to whoever has room, other links included;
-/// as `_begin`.
+/// `_forward(link, topic, message, encoded)`: publishes a message that came by a link to all listeners that have room,
+/// other links included; returns as `_begin`.
 #[entry]
 pub(super) unsafe extern "C" fn forward(
     object: *mut ffi::PyObject,
@@ -78,8 +78,8 @@ pub(super) unsafe extern "C" fn forward(
     begun.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// `_lag(topic, count)`: tells who listens to a topic with a queue that drops, or to any for an empty one, that
-/// so many messages were dropped on their way here.
+/// `_lag(topic, count)`: reports to the topic's listeners with dropping queues, or to those of all topics if it is
+/// empty, that `count` messages were dropped on their way here.
 #[entry]
 pub(super) unsafe extern "C" fn lag(
     object: *mut ffi::PyObject,
@@ -91,7 +91,7 @@ pub(super) unsafe extern "C" fn lag(
         return ptr::null_mut();
     }
     // SAFETY: a bus, and two live arguments.
-    let told = unsafe {
+    let reported = unsafe {
         (|| {
             let count = ffi::PyLong_AsUnsignedLongLong(*arguments.add(1));
             if !ffi::PyErr_Occurred().is_null() {
@@ -110,10 +110,10 @@ pub(super) unsafe extern "C" fn lag(
             Ok(Object::none())
         })()
     };
-    told.map_or(ptr::null_mut(), Object::into_ptr)
+    reported.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// `_link(capacity, encode, write)`: a link to another process, which listens to nothing yet.
+/// `_link(capacity, encode, write)`: makes a link to another process, which listens to nothing yet.
 #[entry]
 pub(super) unsafe extern "C" fn link(
     object: *mut ffi::PyObject,
@@ -150,7 +150,7 @@ pub(super) unsafe extern "C" fn link(
     made.map_or(ptr::null_mut(), Object::into_ptr)
 }
 
-/// `_patterns()`: pairs of a pattern that is listened to in this process and the number of its overflow.
+/// `_patterns()`: pairs of a pattern that this process listens to and the number of its overflow.
 #[entry]
 pub(super) unsafe extern "C" fn patterns(
     object: *mut ffi::PyObject,

@@ -1,8 +1,9 @@
-//! The routes that publishers found last, by the very object that named the topic.
+//! The routes that publishers found last, by the identity of the object that named the topic.
 //!
 //! Most programs publish to few topics, each named by one string, and the look-up in the dictionary of routes would be
-//! a third of the time that a message takes from its publisher to its receiver. There are so few places that they
-//! keep nothing alive for long. Only where the interpreter lock orders the threads; a free-threaded build looks up.
+//! a third of the time that a message takes from its publisher to its receiver. There are so few places that they keep
+//! nothing alive for long. They are used only where the interpreter lock orders the threads; a free-threaded build
+//! always looks up.
 
 use pyo3_ffi as ffi;
 
@@ -12,7 +13,7 @@ use ropewalk_capi::object::Object;
 /// A power of two.
 const PLACES: usize = 8;
 
-/// One topic and its route, or two nulls. Both are changed together, and nothing of the interpreter runs between.
+/// One topic and its route, or two nulls. Both are changed together, and no Python code runs between.
 struct Place {
     topic: Field,
     route: Field,
@@ -28,14 +29,14 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// The only place in which this topic may be: objects are 16 bytes and more apart.
+    /// The only place in which this topic may be. Objects are at least 16 bytes apart.
     #[inline]
     fn place(&self, topic: *mut ffi::PyObject) -> &Place {
         let number = topic.addr() >> 4;
         &self.0[(number ^ (number >> 3)) % PLACES]
     }
 
-    /// The route that was remembered for this object, borrowed, perhaps out of date; null for none.
+    /// The route that is cached for this object, borrowed, perhaps out of date; null for none.
     #[inline]
     pub(super) fn recall(&self, topic: *mut ffi::PyObject) -> *mut ffi::PyObject {
         if cfg!(Py_GIL_DISABLED) {
@@ -45,7 +46,7 @@ impl Recent {
         if place.topic.get() == topic { place.route.get() } else { std::ptr::null_mut() }
     }
 
-    /// Remembers the route of a topic that is a plain string; other objects could refer to the bus.
+    /// Caches the route of a topic that is a plain string; other objects could refer to the bus.
     ///
     /// # Safety
     ///
@@ -61,12 +62,12 @@ impl Recent {
             let before = (place.topic.take(), place.route.take());
             place.topic.set(named);
             place.route.set(route);
-            // Last: what goes may run anything.
+            // Last: the drop may run any code.
             drop(before);
         }
     }
 
-    /// Takes everything out. The caller drops it when whatever that runs does no harm.
+    /// Takes everything out. The caller drops it where destructors can do no harm.
     #[must_use]
     pub(super) fn forget(&self) -> Vec<Object> {
         if cfg!(Py_GIL_DISABLED) {
@@ -75,7 +76,7 @@ impl Recent {
         self.0.iter().flat_map(|place| [place.topic.take(), place.route.take()]).flatten().collect()
     }
 
-    /// What it holds, for the garbage collector.
+    /// The objects held, for the garbage collector.
     pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
         self.0.iter().flat_map(|place| [&place.topic, &place.route])
     }

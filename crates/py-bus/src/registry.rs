@@ -1,9 +1,9 @@
-//! Who listens to what on a bus of Python's: the table that every bus has, under the interpreter's lock.
+//! The listeners of a Python bus: the table that every bus has, under the interpreter's lock.
 //!
-//! Publishers do not look here. They use a `Route`, the entries of one topic, found by its name in a dictionary and
-//! good for as long as the registry's version is the one that it was made from. Every change of the table makes all
-//! routes out of date. (The Rust bus has lists that hazard pointers protect instead: its publishers have no lock of an
-//! interpreter, which keeps a route whole at no cost.)
+//! Publishers do not use the table. They use a `Route`, the entries of one topic, found by its name in a dictionary and
+//! valid while the registry has the version that the route was made from. Every change of the table invalidates all
+//! routes. (The Rust bus has lists that hazard pointers protect instead: its publishers hold no interpreter lock, which
+//! protects a route at no cost.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,28 +17,28 @@ use ropewalk_capi::guarded::{Guard, Guarded};
 use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::Object;
 
-/// Who gets a message.
+/// The receiver of a message.
 #[derive(Clone)]
 pub(super) enum Target {
-    /// Is called in the publisher's thread; with the topic too, if so marked.
+    /// A handler, called in the publisher's thread; also with the topic, if the flag is set.
     Handler(Field, bool),
     Queue(Arc<Queue>),
 }
 
-/// What is served for one who listens.
+/// One listener's entry.
 #[derive(Clone)]
 pub(super) struct Entry {
-    /// Called with the message; a false answer keeps it away. Empty for none.
+    /// Called with the message; a false result rejects it. Empty for none.
     pub(super) filter: Field,
     pub(super) target: Target,
-    /// False once it listens no more, also for deliveries under way. Written under the guard, read without: late by a
-    /// moment for other threads, never for the thread that wrote it; hence relaxed.
+    /// False once the entry is removed, also for deliveries under way. Written under the guard, read without it: other
+    /// threads may see it a moment late, the thread that wrote it never; hence relaxed.
     pub(super) active: Arc<AtomicBool>,
-    /// Of a link: the policy for when it is full.
+    /// For a link: its policy when it is full.
     pub(super) link: Option<Overflow>,
 }
 
-/// A list of plain handlers that a publisher may be walking through, by which entry each of them is.
+/// A list of plain handlers that a publisher may be walking through, and the entry of each.
 struct Live {
     list: *mut ffi::PyObject,
     ids: Arc<[u64]>,
@@ -50,21 +50,21 @@ struct Listeners {
     live: Vec<Live>,
 }
 
-// SAFETY: what is in it are references into the interpreter, which any attached thread may use; see `Guarded`.
+// SAFETY: it holds references into the interpreter, which any attached thread may use; see `Guarded`.
 unsafe impl Send for Listeners {}
 
 /// See the module.
 pub(super) struct Registry {
     state: Guarded<Listeners>,
-    /// Changes with the entries. Written under the guard; a publisher that reads the old number a moment later has
-    /// published before the change.
+    /// Changes with the entries. Written under the guard; a publisher that still reads the old number counts as
+    /// publishing before the change.
     version: AtomicU64,
     closed: AtomicBool,
-    /// Takes the place of a handler that listens no more in a list that is being walked through.
+    /// Replaces a removed handler in a list that is being walked through.
     nothing: Field,
     /// The routes that were made, by topic: a dictionary.
     routes: Field,
-    /// Some of them again.
+    /// A cache of some of them.
     pub(super) recent: Recent,
 }
 
@@ -81,7 +81,7 @@ impl Registry {
     }
 
     fn lock(&self) -> Guard<'_, Listeners> {
-        // SAFETY: the functions of this file are attached, and run nothing of the interpreter under the guard.
+        // SAFETY: the functions of this file are attached, and run no Python code under the guard.
         unsafe { self.state.lock() }
     }
 
@@ -94,17 +94,17 @@ impl Registry {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Adds an entry, unless the bus is closed; its number.
+    /// Adds an entry, unless the bus is closed; returns its number.
     pub(super) fn add(&self, pattern: Pattern, priority: i64, entry: Entry) -> Option<u64> {
         let mut state = self.lock();
         let added = state.table.add(pattern, priority, entry);
         self.version.fetch_add(1, Ordering::Release);
         drop(state);
-        added.ok() // One that was refused goes here, without the guard.
+        added.ok() // A refused entry is dropped here, without the guard.
     }
 
-    /// Takes an entry away; false if it was gone already. When this returns, no delivery that this thread is in the
-    /// middle of calls it any more.
+    /// Removes an entry; false if it was removed before. When this returns, no delivery under way in this thread calls
+    /// it any more.
     pub(super) fn remove(&self, id: u64) -> bool {
         let mut state = self.lock();
         let gone = state.table.remove(id);
@@ -127,22 +127,22 @@ impl Registry {
         drop(state);
         for (list, at) in lists {
             if let (Some(nothing), Ok(at)) = (self.nothing.share(), ffi::Py_ssize_t::try_from(at)) {
-                // SAFETY: a live list, a place inside it; SetItem takes the reference over.
+                // SAFETY: a live list, an index inside it; SetItem takes the reference over.
                 unsafe { ffi::PyList_SetItem(list.as_ptr(), at, nothing.into_ptr()) };
             }
         }
-        // Last, and without the guard: what goes may run anything.
+        // Last, and without the guard: the drop may run any code.
         drop(gone);
         self.forget_routes();
         true
     }
 
-    /// A number for a link, which listens to nothing yet.
+    /// Reserves a number for a link, which listens to nothing yet.
     pub(super) fn reserve(&self) -> u64 {
         self.lock().table.reserve()
     }
 
-    /// Has a link listen to these patterns in place of those that it listened to, after everybody else.
+    /// Makes a link listen to these patterns instead of its last ones, after all other listeners.
     pub(super) fn set_patterns(&self, id: u64, queue: &Arc<Queue>, patterns: Vec<(Pattern, Overflow)>) {
         let entries = patterns.into_iter().map(|(pattern, overflow)| {
             let entry = Entry {
@@ -160,13 +160,13 @@ impl Registry {
         self.forget_routes();
     }
 
-    /// The routes by topic, borrowed; null when the collector has taken them.
+    /// The routes by topic, borrowed; null once the collector has cleared them.
     #[inline]
     pub(super) fn routes(&self) -> *mut ffi::PyObject {
         self.routes.get()
     }
 
-    /// Routes that are out of date keep alive who listens no more.
+    /// Drops all routes: outdated ones keep removed listeners alive.
     pub(super) fn forget_routes(&self) {
         let recent = self.recent.forget();
         if let Some(routes) = self.routes.share() {
@@ -176,19 +176,19 @@ impl Registry {
         drop(recent);
     }
 
-    /// The entries for a topic by their numbers, in the order of service, and the version that they belong to.
+    /// The entries for a topic with their numbers, in the order of service, and the version that they belong to.
     pub(super) fn matching(&self, topic: &str) -> (Vec<(u64, Entry)>, u64) {
         let state = self.lock();
         let entries = state.table.matching(topic);
         (entries.map(|listener| (listener.id, listener.target.clone())).collect(), self.version())
     }
 
-    /// Remembers a list of plain handlers for as long as it may be walked through.
+    /// Registers a list of plain handlers for as long as it may be walked through.
     pub(super) fn watch(&self, list: *mut ffi::PyObject, ids: Arc<[u64]>) {
         self.lock().live.push(Live { list, ids });
     }
 
-    /// Forgets it, before its last reference goes.
+    /// Unregisters a list, before its last reference is dropped.
     pub(super) fn unwatch(&self, list: *mut ffi::PyObject) {
         let mut state = self.lock();
         if let Some(at) = state.live.iter().position(|live| live.list == list) {
@@ -196,8 +196,8 @@ impl Registry {
         }
     }
 
-    /// The patterns that are listened to in this process, each with what happens to a message without room. Handlers
-    /// have no queue, and are to miss nothing.
+    /// The patterns that this process listens to, each with its overflow policy. Handlers have no queue and must miss
+    /// nothing.
     pub(super) fn local_patterns(&self) -> Vec<(Pattern, Overflow)> {
         let state = self.lock();
         let local = state.table.listeners().iter().filter(|listener| listener.target.link.is_none());
@@ -212,12 +212,12 @@ impl Registry {
             .collect()
     }
 
-    /// Everybody who listens, as it is now.
+    /// All current listeners.
     pub(super) fn listeners(&self) -> Vec<Listener<Entry>> {
         self.lock().table.listeners().to_vec()
     }
 
-    /// Ends it: no entry is added any more, and every queue is closed.
+    /// Closes the registry: no entry is added any more, and every queue is closed.
     pub(super) fn close(&self) {
         let gone = {
             let mut state = self.lock();
@@ -252,14 +252,14 @@ impl Registry {
     ///
     /// Called from `tp_clear`.
     pub(super) unsafe fn clear(&self) {
-        // SAFETY: the caller's; the table is dropped once nothing refers to the state.
+        // SAFETY: called from `tp_clear`; the table is dropped once nothing refers to the state.
         let table = std::mem::take(unsafe { &mut (*self.state.in_collection()).table });
         drop((table, self.routes.take(), self.recent.forget()));
     }
 }
 
 impl Entry {
-    /// The objects that it holds.
+    /// The objects that the entry holds.
     pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
         let handler = match &self.target {
             Target::Handler(handler, _) => Some(handler),
@@ -268,12 +268,12 @@ impl Entry {
         handler.into_iter().chain([&self.filter])
     }
 
-    /// Whether reports come to it by a feed of its own.
+    /// Whether the entry gets reports by a feed of its own.
     pub(super) fn has_feed(&self) -> bool {
         matches!(&self.target, Target::Queue(queue) if queue.feed.is_some())
     }
 
-    /// A handler that is called with the message, whatever it is.
+    /// The handler, if it takes every message and only the message.
     pub(super) fn plain(&self) -> Option<&Field> {
         match &self.target {
             Target::Handler(handler, false) if self.filter.get().is_null() => Some(handler),

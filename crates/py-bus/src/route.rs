@@ -1,4 +1,4 @@
-//! `Route`: the entries of one topic, made ready for its publishers.
+//! `Route`: the entries of one topic, prepared for its publishers.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Field};
 use ropewalk_capi::object::{Object, Raised};
 
-/// How a message gets to the entries.
+/// How a message is delivered to the entries.
 pub(super) enum Way {
-    /// Nobody listens.
+    /// There is no listener.
     Nowhere,
-    /// One handler, called as it is.
+    /// One handler without filter, called directly.
     One(Field),
-    /// A list of handlers, walked through by a function of Python's: calling from there is cheaper than from here.
+    /// A list of handlers, which a Python function calls: calling from there is cheaper than from here.
     Plain(Field),
-    /// One queue that takes messages as they are.
+    /// One queue without filter.
     Queue(Arc<Queue>),
-    /// One by one, with filters and queues.
+    /// Entries served one by one, with filters and queues.
     Mixed(Vec<Entry>),
 }
 
 pub(super) struct Route {
     pub(super) version: u64,
     pub(super) way: Way,
-    /// How many get a message, if no filter keeps it away.
+    /// The number of receivers of a message, if no filter rejects it.
     pub(super) reach: u64,
     registry: Arc<Registry>,
 }
@@ -82,7 +82,7 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
     }
 }
 
-/// Makes the route of a topic from the entries as they are now.
+/// Makes the route of a topic from the current entries.
 ///
 /// # Safety
 ///
@@ -105,7 +105,7 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
         module,
         heap::Type {
             name: c"ropewalk._bus._Route",
-            doc: c"Who gets what is published to one topic.",
+            doc: c"The receivers of one topic's messages.",
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: Vec::new(),
             getters: Vec::new(),

@@ -1,4 +1,4 @@
-//! The thread that serves what needs Python to run for a report: see `feed`.
+//! The thread that serves the listeners that need Python for each report: see `feed`.
 
 use std::ptr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::object::{Object, Raised, detached, text};
 
-/// Wakes the loops of those who wait for a report that has come.
+/// Wakes the loops whose coroutines wait for a report that has arrived.
 fn wake_loops(registry: &Registry) {
     for listener in registry.listeners() {
         if let Target::Queue(queue) = &listener.target.target
@@ -28,7 +28,7 @@ fn wake_loops(registry: &Registry) {
     }
 }
 
-/// `_carry(make, start)`: the bus carries what the rooms of this process report.
+/// `_carry(make, start)`: makes the bus carry the reports of this process.
 #[entry]
 pub(super) unsafe extern "C" fn carry(
     object: *mut ffi::PyObject,
@@ -55,7 +55,7 @@ pub(super) unsafe extern "C" fn carry(
     }
 }
 
-/// `_serve()`: what its thread does, until `_stop` and everything that has come by then is delivered.
+/// `_serve()`: runs the thread, until `_stop` was called and all reports that arrived before are delivered.
 #[entry]
 pub(super) unsafe extern "C" fn serve(
     object: *mut ffi::PyObject,
@@ -65,7 +65,7 @@ pub(super) unsafe extern "C" fn serve(
     let bus = unsafe { bus::bus(object) };
     let Some(carrier) = bus.carrier.get() else { return Object::none().into_ptr() };
     loop {
-        // Before looking: what comes after it changes it.
+        // Read before checking: a later report changes the number.
         let number = carrier.watcher.number();
         wake_loops(&bus.registry);
         match carrier.mailbox.take() {
@@ -76,8 +76,8 @@ pub(super) unsafe extern "C" fn serve(
                     unsafe { deliver::report(object, topic.as_ptr(), message.as_ptr()) }
                 });
                 if served.is_err() && !bus.registry.is_closed() {
-                    // `BusFull`, or what a handler may not raise: the thread goes on.
-                    // SAFETY: an exception is set.
+                    // `BusFull`, or an exception that a handler may not raise: the thread goes on. SAFETY: an exception
+                    // is set.
                     unsafe { ffi::PyErr_WriteUnraisable(object) };
                 }
                 // SAFETY: the thread is attached.
@@ -94,7 +94,7 @@ pub(super) unsafe extern "C" fn serve(
     }
 }
 
-/// `_stop()`: no more reports come, and the thread ends once it has delivered those that have.
+/// `_stop()`: ends the reports; the thread ends once it has delivered those that have arrived.
 #[entry]
 pub(super) unsafe extern "C" fn stop(
     object: *mut ffi::PyObject,
@@ -107,7 +107,7 @@ pub(super) unsafe extern "C" fn stop(
     Object::none().into_ptr()
 }
 
-/// `_restart()`: in a forked child, which has no thread of its parent's.
+/// `_restart()`: starts the thread anew in a forked child, which has no thread of its parent.
 #[entry]
 pub(super) unsafe extern "C" fn restart(
     object: *mut ffi::PyObject,

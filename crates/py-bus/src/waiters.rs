@@ -1,4 +1,4 @@
-//! Coroutines that wait at one end of a queue, and how their loops are woken: by their mailboxes, once for a burst.
+//! Coroutines that wait at one end of a queue. Their loops are woken through their mailboxes, once for a burst.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -10,12 +10,12 @@ use ropewalk_capi::mailbox::{Mailbox, Post, Wakes, resolve};
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_capi::running_loop;
 
-/// The coroutines of one loop, by the futures that they wait for.
+/// The coroutines of one loop, as the futures that they wait for.
 pub(super) struct Group {
     mailbox: Mailbox,
-    /// For the post: the queue itself.
+    /// The queue itself, for the post.
     queue: Weak<Queue>,
-    /// The loop is about to wake them: it has a post for them.
+    /// The loop has a post to wake them.
     pending: bool,
     futures: VecDeque<Object>,
 }
@@ -29,18 +29,18 @@ pub(super) struct Loops(Vec<Group>);
 pub(super) struct Wakers(Vec<(Mailbox, Weak<Queue>)>);
 
 impl Loops {
-    /// Whether any loop has to be woken when something happens.
+    /// Whether any loop must be woken on a change.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.0.iter().any(|group| !group.pending && !group.futures.is_empty())
     }
 
-    /// Whether anybody waits in a loop.
+    /// Whether any coroutine waits.
     pub(super) fn is_waited_in(&self) -> bool {
         self.0.iter().any(|group| !group.futures.is_empty())
     }
 
-    /// Marks every loop that has to be woken as pending.
+    /// Marks every loop that must be woken as pending.
     pub(super) fn mark_pending(&mut self) -> Wakers {
         let mut wakers = Vec::new();
         for group in &mut self.0 {
@@ -56,7 +56,7 @@ impl Loops {
         self.0.iter_mut().find(|group| group.mailbox.object().as_ptr() == mailbox)
     }
 
-    /// Takes a future away, unless somebody has taken it to wake it.
+    /// Removes a future, unless it was taken to be woken.
     fn remove(&mut self, future: *mut ffi::PyObject) -> Option<Object> {
         self.0.iter_mut().find_map(|group| {
             let at = group.futures.iter().position(|known| known.as_ptr() == future)?;
@@ -64,26 +64,26 @@ impl Loops {
         })
     }
 
-    /// Everything that is referred to, for the garbage collector.
+    /// Every referenced object, for the garbage collector.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
         self.0.iter().flat_map(|group| std::iter::once(group.mailbox.object()).chain(&group.futures))
     }
 
-    /// Forgets a loop and everybody in it; what was known is dropped without the guard.
+    /// Removes a loop and its coroutines; the caller drops the result without the guard.
     fn forget(&mut self, mailbox: &Mailbox) -> Option<Group> {
         let at =
             self.0.iter().position(|group| group.mailbox.object().as_ptr() == mailbox.object().as_ptr())?;
         Some(self.0.swap_remove(at))
     }
 
-    /// Everything, for whoever has the queue to itself.
+    /// Takes everything. Only the caller has the queue.
     pub(super) fn take(&mut self) -> Vec<Group> {
         std::mem::take(&mut self.0)
     }
 }
 
 impl Wakers {
-    /// Wakes the loops for those who wait at this end. The thread is attached and holds no guard.
+    /// Wakes the loops for the coroutines that wait at this end. The thread is attached and holds no guard.
     pub(super) fn wake(self, side: Side) {
         for (mailbox, queue) in self.0 {
             if !mailbox.is_here() {
@@ -95,7 +95,7 @@ impl Wakers {
     }
 }
 
-/// The place is the number of a side.
+/// The side with this number.
 fn side(place: usize) -> Side {
     if place == Side::Receivers as usize { Side::Receivers } else { Side::Publishers }
 }
@@ -119,7 +119,7 @@ impl Queue {
             Some(group) => group.pending = false,
             None => return,
         }
-        // After the mark is taken away: what comes later has the loop woken again.
+        // After the flag is cleared: a later change wakes the loop again.
         let mut left = self.worth_waking(side);
         while left > 0 {
             let future = self.lock().loops(side).find(mailbox).and_then(|group| group.futures.pop_front());
@@ -135,7 +135,7 @@ impl Queue {
         }
     }
 
-    /// Has a coroutine of the running loop wait at one end: its future, or `None` if it need not wait.
+    /// Makes a coroutine of the running loop wait at one end; returns its future, or `None` if it need not wait.
     pub(super) fn wait_in_loop(self: &Arc<Self>, side: Side) -> Result<Option<Object>, Raised> {
         let event_loop = running_loop::required()?;
         let future = event_loop.attribute(c"create_future")?.call(&[])?;
@@ -159,19 +159,19 @@ impl Queue {
         }
         drop(state);
         drop(fresh);
-        // After it is known there: who publishes from here on wakes it. For a report that is the feed's thread.
+        // Checked after it is registered: a later publisher wakes it. For a report the feed's thread does.
         let feed = self.feed.as_ref().filter(|_| side == Side::Receivers);
         let has_report = feed.is_some_and(|feed| !feed.mailbox.watch());
         if has_report || self.is_open(side) {
             let removed = self.lock().loops(side).remove(future.as_ptr());
             if removed.is_some() {
-                return Ok(None); // What was made goes here, without the guard.
+                return Ok(None); // The new objects are dropped here, without the guard.
             }
         }
         Ok(Some(future))
     }
 
-    /// Forgets loops in which nobody will wait any more: one `asyncio.run` after another would leave one each.
+    /// Removes loops in which no coroutine will wait any more: each `asyncio.run` would leave one.
     fn forget_dead_loops(&self, side: Side) -> Result<(), Raised> {
         let known: Vec<Mailbox> =
             self.lock().loops(side).0.iter().map(|group| group.mailbox.clone()).collect();
@@ -184,7 +184,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Forgets a coroutine that waits no more. If it was woken already, another is woken in its place.
+    /// Removes a coroutine that waits no more. If it was woken already, another is woken in its place.
     pub(super) fn leave_loop(&self, side: Side, future: *mut ffi::PyObject) {
         let removed = self.lock().loops(side).remove(future);
         if removed.is_none() {

@@ -134,7 +134,7 @@ mod loom_tests {
             }
             sender.join().expect("joined");
             if sleeps {
-                assert_eq!(shared.writes.load(Relaxed), 1, "it sleeps, so somebody must write");
+                assert_eq!(shared.writes.load(Relaxed), 1, "it sleeps, so a caller must write");
                 shared.wake.unpark();
                 assert_eq!(taken(&shared), [1]);
             }

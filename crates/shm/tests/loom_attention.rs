@@ -77,11 +77,11 @@ fn a_sleeping_leader_is_woken_for_every_record() {
     bounded(|| {
         let attention = Arc::new(Attention::model());
         let (mut producer, consumer) = ring();
-        let told = Arc::clone(&attention);
+        let armed = Arc::clone(&attention);
         let worker = thread::spawn(move || {
             for id in 1..=2 {
                 push(&mut producer, id);
-                assert_eq!(told.after_push(|| true, false), Wake::Nothing, "nobody has armed the event");
+                assert_eq!(armed.after_push(|| true, false), Wake::Nothing, "the event is not armed");
             }
         });
         let mut rings = [consumer];
@@ -103,10 +103,10 @@ fn two_workers_and_one_sleep_lose_nothing() {
         for id in 1..=2 {
             let (mut producer, consumer) = ring();
             rings.push(consumer);
-            let told = Arc::clone(&attention);
+            let armed = Arc::clone(&attention);
             workers.push(thread::spawn(move || {
                 push(&mut producer, id);
-                let _ = told.after_push(|| true, false);
+                let _ = armed.after_push(|| true, false);
             }));
         }
         let mut came = drain(&mut rings);
@@ -321,11 +321,11 @@ fn a_leader_that_leaves_makes_a_follower_look() {
             core: Mutex::new(Core { results, leader: false, followers: Vec::new() }),
             tasks: [Word::new(), Word::new()],
         });
-        let told = Arc::clone(&engine);
+        let far = Arc::clone(&engine);
         let worker = thread::spawn(move || {
             for id in 0..2 {
                 push(&mut producer, id);
-                let _ = told.attention.after_push(|| true, false);
+                let _ = far.attention.after_push(|| true, false);
             }
         });
         let other = Arc::clone(&engine);

@@ -56,7 +56,7 @@ proptest! {
                         Ok(position) => queue.push_back((id, bytes, position, false)),
                         Err(PushError::TooLarge) => prop_assert!(bytes.len() > producer.max_record()),
                         Err(PushError::Full) => prop_assert!(!producer.is_empty(), "an empty one has room"),
-                        Err(PushError::Corrupt) => prop_assert!(false, "nobody wrote nonsense"),
+                        Err(PushError::Corrupt) => prop_assert!(false, "no end writes nonsense"),
                     }
                 }
                 Step::Peek => {

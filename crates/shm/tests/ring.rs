@@ -230,7 +230,7 @@ fn an_end_that_comes_later_goes_on_where_the_last_one_was() {
     producer.try_push(header(3), &[]).expect("room");
     let ids: Vec<u64> = std::iter::from_fn(|| take(&mut consumer)).map(|(header, _)| header.id).collect();
     assert_eq!(ids, [1, 2, 3]);
-    assert!(!memory.wake_consumer() && !producer.wake_consumer(), "nobody sleeps");
+    assert!(!memory.wake_consumer() && !producer.wake_consumer(), "no thread sleeps");
     memory.initialise();
     assert!(!memory.clone().consumer().is_ready() && memory.producer().is_empty());
 }

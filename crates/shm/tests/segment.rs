@@ -73,7 +73,7 @@ fn a_private_copy_shows_the_part_and_keeps_its_changes() {
         let part = unsafe { std::slice::from_raw_parts_mut(start, length as usize) };
         assert_eq!(part, &all[offset as usize..][..length as usize]);
         part.fill(255);
-        assert_eq!(bytes(&segment, 0, 20_000), all, "nobody else sees what is written");
+        assert_eq!(bytes(&segment, 0, 20_000), all, "no other mapping sees the write");
     }
 }
 

@@ -58,7 +58,7 @@ impl<T> TurnCell<T> {
     ///
     /// # Safety
     ///
-    /// Nobody else is in `with` on this cell, and the end of the last turn happens before this one.
+    /// No other thread is in `with` on this cell, and the end of the last turn happens before this one.
     #[inline]
     pub unsafe fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(not(loom))]

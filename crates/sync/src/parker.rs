@@ -77,7 +77,7 @@ mod tests {
         parker.park(None);
         assert_eq!(parker.word.load(Ordering::Relaxed), EMPTY, "two tokens are one");
         parker.park(Some(Duration::from_millis(1)));
-        assert_eq!(parker.word.load(Ordering::Relaxed), EMPTY, "nobody sleeps any more");
+        assert_eq!(parker.word.load(Ordering::Relaxed), EMPTY, "no thread sleeps any more");
     }
 
     #[test]

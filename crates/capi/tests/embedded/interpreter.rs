@@ -37,8 +37,8 @@ fn start() {
         let mut config = std::mem::zeroed::<ffi::PyConfig>();
         ffi::PyConfig_InitIsolatedConfig(&raw mut config);
         let home = CString::new(env!("ROPEWALK_TEST_PYTHONHOME")).expect("a path");
-        let told = ffi::PyConfig_SetBytesString(&raw mut config, &raw mut config.home, home.as_ptr());
-        assert_eq!(ffi::PyStatus_Exception(told), 0);
+        let status = ffi::PyConfig_SetBytesString(&raw mut config, &raw mut config.home, home.as_ptr());
+        assert_eq!(ffi::PyStatus_Exception(status), 0);
         assert_eq!(ffi::PyStatus_Exception(ffi::Py_InitializeFromConfig(&raw const config)), 0);
         ffi::PyConfig_Clear(&raw mut config);
         // `ropewalk._errors` has the classes that are raised.

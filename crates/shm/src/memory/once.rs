@@ -98,7 +98,7 @@ mod tests {
     use crate::memory::ArenaConfig;
 
     #[test]
-    fn the_same_bytes_are_put_once_while_somebody_has_them() {
+    fn the_same_bytes_are_put_once_while_a_lease_of_them_lives() {
         let arena = Arena::new(ArenaConfig { keep: 0 });
         let mut bytes = vec![3; 3 << 20];
         let first = arena.put_once(&bytes).expect("room");

@@ -102,7 +102,7 @@ fn the_hub_does_not_sleep_before_it_has_received_everything() {
     let anything = || board.anything().expect("mapped");
     assert!(!anything());
     let port = Port::take(segment, NOW).expect("a free port");
-    assert!(anything(), "somebody came");
+    assert!(anything(), "a port was taken");
     receive(&board);
     assert!(!anything());
     assert!(port.offer(b"word").expect("sound"));
@@ -141,7 +141,7 @@ fn what_comes_ends_a_wait_and_what_came_makes_none() {
         board.wait(long).expect("the hub is ours");
         other.store(true, Ordering::Relaxed);
     });
-    assert!(std::time::Instant::now() < deadline, "a wait that nobody ended");
+    assert!(std::time::Instant::now() < deadline, "a wait that no port ended");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_sender_gives_up_when_the_port_leaves_or_its_callback_refuses() {
     let (segment, board) = hub(1, 1024);
     let port = Port::take(segment, NOW).expect("a free port");
     receive(&board);
-    assert!(board.send(0, b"fits", || false).expect("sound"), "nobody has to be asked");
+    assert!(board.send(0, b"fits", || false).expect("sound"), "the callback is not called");
     assert!(!board.send(0, &[7; 5000], || false).expect("sound"));
     drop(port);
     let mut asked = 0;
@@ -159,7 +159,7 @@ fn a_sender_gives_up_when_the_port_leaves_or_its_callback_refuses() {
         true
     });
     assert!(!sent.expect("sound"));
-    assert!(!board.send(5, b"nobody", || true).expect("sound"));
+    assert!(!board.send(5, b"no port", || true).expect("sound"));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn memory(segment: &Segment) -> u64 {
 fn memory_is_that_of_the_ports_in_use() {
     let (segment, board) = hub(256, 64 * 1024);
     let idle = memory(&segment);
-    assert!(idle <= 64 * 1024, "{idle} bytes for nobody");
+    assert!(idle <= 64 * 1024, "{idle} bytes without a port");
     for _ in 0..3 {
         let ports: Vec<_> =
             (0..4).map(|_| Port::take(Arc::clone(&segment), NOW).expect("a free port")).collect();
@@ -324,7 +324,7 @@ fn what_has_no_room_is_not_sent_in_part() {
     receive(&board);
     assert!(!port.offer(&[7; 5000]).expect("sound"));
     assert!(!board.offer(0, &[7; 5000]).expect("sound"));
-    assert!(!board.offer(1, b"nobody").expect("sound"));
+    assert!(!board.offer(1, b"no port").expect("sound"));
     assert!(receive(&board).is_empty());
     assert_eq!(port.receive(NOW).expect("sound"), Received::Nothing);
     let mut sent = 0;
@@ -363,7 +363,7 @@ fn closing_ends_a_port_once_it_has_received_everything() {
     board.close().expect("ours");
     assert_eq!(port.receive(NOW).expect("sound"), Received::Message(b"last".to_vec()));
     assert_eq!(port.receive(NOW).expect("sound"), Received::Ended);
-    assert!(!port.send(&[1; 5000], || true).expect("sound"), "nobody listens any more");
+    assert!(!port.send(&[1; 5000], || true).expect("sound"), "the hub listens no more");
 }
 
 #[test]
