@@ -97,8 +97,6 @@ class Bus(_compiled.Bus):
     {'id': 1}
     """
 
-    __module__ = "ropewalk"
-
     __slots__ = ("__weakref__", "_link_end", "_tasks")
 
     #: Asynchronous handlers: for the subscription of each, the function and the task that runs it.

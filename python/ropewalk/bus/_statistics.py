@@ -9,8 +9,6 @@ from dataclasses import dataclass
 class SubscriptionStatistics:
     """A snapshot of the counters of a subscription."""
 
-    __module__ = "ropewalk"
-
     #: Messages that wait now.
     waiting: int
     #: The most that ever waited at once.
@@ -28,8 +26,6 @@ class SubscriptionStatistics:
 @dataclass(frozen=True)
 class BusStatistics:
     """A snapshot of the counters of a bus."""
-
-    __module__ = "ropewalk"
 
     #: Messages published.
     published: int

@@ -180,12 +180,12 @@ class Dispatch:
         if done <= chunk.taken or done > len(chunk.items):
             return
         try:
-            told = list(_chunk.read(chunk.slot, chunk.at, end))
+            records = list(_chunk.read(chunk.slot, chunk.at, end))
         except (ValueError, TypeError):
             return  # The function has overwritten the slot; the damaged records count as lost.
-        for item, one in zip(chunk.items[chunk.taken :], told, strict=False):
+        for item, one in zip(chunk.items[chunk.taken :], records, strict=False):
             yield Ended(item, one.line, one.failure, one.seconds)
-        chunk.taken += len(told)
+        chunk.taken += len(records)
         chunk.at = end
 
     def _outcome(self, chunk: Chunk, record: bytes) -> Iterator[Ended]:

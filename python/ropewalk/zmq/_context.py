@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from ropewalk.zmq import _compiled
 from ropewalk.zmq._enums import ContextOption
-from ropewalk.zmq._options import OptionAttributes, names_of
+from ropewalk.zmq._options import OptionAttributes, names_of, repr_name
 from ropewalk.zmq._socket import Socket
 from ropewalk.zmq._socket_options import SocketOption
 from ropewalk.zmq.error import ZMQError
@@ -48,7 +48,7 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
         ...     context.socket(zmq.PUB).close()
     """
 
-    __module__ = "ropewalk.zmq"
+    _repr_name = "ropewalk.zmq.Context"
 
     _option_names = names_of(ContextOption, SocketOption)
     _shadow = False
@@ -101,11 +101,10 @@ class Context(_compiled.Context, OptionAttributes, Generic[_SocketT]):
         self.destroy()
 
     def __repr__(self) -> str:
-        cls = type(self)
         count = len(self.__dict__.get("_sockets", ()))
         sockets = f"{count} socket{'s' if count > 1 else ''}" if count else ""
         closed = " closed" if self.closed else ""
-        return f"<{cls.__module__}.{cls.__qualname__}({sockets}) at {id(self):#x}{closed}>"
+        return f"<{repr_name(type(self))}({sockets}) at {id(self):#x}{closed}>"
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.zmq import _compiled
 from ropewalk.zmq._enums import MessageOption
-from ropewalk.zmq._options import OptionAttributes, names_of
+from ropewalk.zmq._options import OptionAttributes, names_of, repr_name
 
 #: How many bytes a frame's ``repr`` shows of a long frame, and how long a frame may be to be shown completely.
 _SHOWN, _WHOLE = 12, 16
@@ -23,7 +23,7 @@ class Frame(_compiled.Frame, OptionAttributes):
         copy_threshold: In bytes, by default `COPY_THRESHOLD`.
     """
 
-    __module__ = "ropewalk.zmq"
+    _repr_name = "ropewalk.zmq.Frame"
 
     _option_names = names_of(MessageOption)
 
@@ -35,7 +35,7 @@ class Frame(_compiled.Frame, OptionAttributes):
         size = len(self)
         whole = size <= _WHOLE
         shown = repr(self.bytes) if whole else f"{bytes(self.buffer[:_SHOWN])!r}...{_rounded(size)}"
-        return f"<{type(self).__module__}.{type(self).__qualname__}({shown})>"
+        return f"<{repr_name(type(self))}({shown})>"
 
     @property
     def group(self) -> str:

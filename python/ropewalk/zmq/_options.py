@@ -74,3 +74,9 @@ def _annotations(cls: type) -> Iterable[str]:
 
         return get_annotations(cls, format=Format.FORWARDREF)
     return inspect.get_annotations(cls)
+
+
+def repr_name(cls: type) -> str:
+    """Return the name of a class in its objects' `repr`: its public name, or a subclass's own."""
+    name: str | None = vars(cls).get("_repr_name")
+    return f"{cls.__module__}.{cls.__qualname__}" if name is None else name

@@ -12,7 +12,7 @@ from ropewalk.zmq import _compiled
 from ropewalk.zmq._encoded import EncodedMessages
 from ropewalk.zmq._enums import Event, OptionKind, PollEvent, SocketType
 from ropewalk.zmq._frame import Frame
-from ropewalk.zmq._options import OptionAttributes, names_of
+from ropewalk.zmq._options import OptionAttributes, names_of, repr_name
 from ropewalk.zmq._socket_options import SocketOption
 from ropewalk.zmq.error import ZMQBindError, ZMQError
 
@@ -84,7 +84,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         b'ping pong'
     """
 
-    __module__ = "ropewalk.zmq"
+    _repr_name = "ropewalk.zmq.Socket"
 
     _option_names = names_of(SocketOption)
     _frame_class = Frame
@@ -144,9 +144,8 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         self.close()
 
     def __repr__(self) -> str:
-        cls = self.__class__
         closed = " closed" if self.closed else ""
-        return f"<{cls.__module__}.{cls.__qualname__}(zmq.{self._type_name}) at {id(self):#x}{closed}>"
+        return f"<{repr_name(type(self))}(zmq.{self._type_name}) at {id(self):#x}{closed}>"
 
     def __enter__(self) -> Self:
         return self

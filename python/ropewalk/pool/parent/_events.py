@@ -19,8 +19,6 @@ from ropewalk.bus._bus import Bus
 class PoolEvent:
     """An event of a pool. Fields that do not apply to a topic are `None` or 0."""
 
-    __module__ = "ropewalk"
-
     #: ``"pool.worker.started"``, ``"pool.worker.recycled"``, ``"pool.worker.crashed"``, ``"pool.saturated"``,
     #: ``"pool.task.failed"``, ``"pool.broken"`` or ``"pool.ended"``.
     topic: str

@@ -1,4 +1,4 @@
-"""`Future`: the standard library's, with its condition made only when somebody looks."""
+"""`Future`: the standard library's class, whose condition is made only when it is first needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ropewalk.pool.parent._options import FUTURE_METHODS, no_attribute
 
 T = TypeVar("T")
 
-#: The standard library's own logger: whoever listens for its messages hears ours.
+#: The standard library's own logger, so that its handlers get these messages too.
 _LOGGER = logging.getLogger("concurrent.futures")
 #: Guards the making of a future's shared part; held for an instruction or two.
 _MAKING = threading.Lock()
@@ -26,26 +26,24 @@ _MAKING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """How a finished task was run."""
-
-    __module__ = "ropewalk"
+    """The record of a finished task's run."""
 
     #: The task's number in its pool.
     id: int
     #: ``"process"`` or ``"thread"``.
     kind: str
-    #: The process that ran it; 0 if none did.
+    #: The id of the process that ran the task; 0 if none did.
     worker_pid: int
-    #: How often it was given to a worker.
+    #: How often the task was given to a worker.
     attempt: int
-    #: Seconds from submission to the end, less the seconds at work: waiting, and the way there and back.
+    #: Seconds from submission to the end, less `busy_seconds`: the time in the queue and in transfer.
     queued_seconds: float
     #: Seconds inside the function, by the worker's clock.
     busy_seconds: float
 
 
 class _Shared:
-    """What `wait` and `as_completed` look at: `state` changes only under the condition."""
+    """The part of a future that `wait` and `as_completed` read: `state` changes only under the condition."""
 
     __slots__ = ("condition", "state", "waiters")
 
@@ -63,15 +61,13 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
     waits in `result` drives the pool itself. Callbacks run in the pool's collector thread.
     """
 
-    __module__ = "ropewalk"
-
     _shared: _Shared | None = None
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        """Raises `RuntimeError`: a future is made by a pool, which does not come this way."""
+        """Raises `RuntimeError`: only a pool can make a future, and it does not call this."""
         raise RuntimeError("only a pool can make a ropewalk.Future")
 
-    # --- what the standard library's functions look at --------------------------------------------------------------
+    # --- attributes that the standard library's functions read ------------------------------------------------------
 
     def _share(self) -> _Shared:
         shared = self._shared
@@ -91,7 +87,7 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
         return CANCELLED_AND_NOTIFIED if self._is_cancelled() else FINISHED
 
     def _publish(self) -> None:
-        """Makes the end visible to `wait` and `as_completed`; the task is done."""
+        """Makes the end visible to `wait` and `as_completed`; called when the task is done."""
         shared = self._shared
         if shared is None:
             return
@@ -108,8 +104,8 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
                     waiter.add_result(self)
             shared.condition.notify_all()
 
-    # Type checkers know these as the standard library's attributes: its own `wait` and `as_completed` are declared for
-    # futures that have them, and a property is no such attribute.
+    # Type checkers see the standard library's attributes: its `wait` and `as_completed` are declared for futures that
+    # have them, and do not accept properties.
     if not TYPE_CHECKING:
 
         @property
@@ -139,7 +135,7 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
             return None if not self.done() or self.cancelled() else self.exception()
 
     def _get_snapshot(self) -> tuple[bool, bool, Any, BaseException | None]:
-        """What `asyncio` of Python 3.14 copies from: done, cancelled, result, exception."""
+        """Returns done, cancelled, result and exception; `asyncio` of Python 3.14 copies a future from these."""
         if not self.done():
             return False, False, None, None
         if self.cancelled():
@@ -159,14 +155,14 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
         def result(self, timeout: float | None = None) -> T: ...
 
     def running(self) -> bool:
-        """Whether the task is being run right now."""
+        """Whether the task is running now."""
         return self._is_running()
 
     def cancel(self, *, running: bool = False) -> bool:
-        """Cancels the task if it has not started; true if it is cancelled.
+        """Cancels the task if it has not started; returns whether it is cancelled.
 
-        With ``running=True`` a task that is running in a worker process is ended too: its worker is killed and
-        replaced. A task that runs in a thread cannot be ended.
+        With ``running=True`` it also ends a task that runs in a worker process: the pool kills and replaces the worker.
+        A task that runs in a thread cannot be ended.
         """
         if self._is_cancelled():
             return True
@@ -177,22 +173,22 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
 
     @property
     def task(self) -> TaskRecord | None:
-        """How the task was run, or `None` while it is not done."""
+        """The record of the task's run, or `None` while the task is not done."""
         if not self._is_done():
             return None
         id_, pid, attempt, total, busy = self._record()
         return TaskRecord(id_, self._pool_kind, pid, attempt, max(0, total - busy) / 1e9, busy / 1e9)
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Not for this class: its pool alone says where the task stands."""
-        raise concurrent.futures.InvalidStateError("only its pool can move a ropewalk.Future on")
+        """Raises `InvalidStateError`: only the pool changes the state of a future."""
+        raise concurrent.futures.InvalidStateError("only its pool can change the state of a ropewalk.Future")
 
     def set_result(self, result: T) -> None:
-        """Not for this class: its pool alone sets the result."""
+        """Raises `InvalidStateError`: only the pool sets the result."""
         raise concurrent.futures.InvalidStateError("only its pool can set a ropewalk.Future")
 
     def set_exception(self, exception: BaseException | None) -> None:
-        """Not for this class: its pool alone sets the exception."""
+        """Raises `InvalidStateError`: only the pool sets the exception."""
         raise concurrent.futures.InvalidStateError("only its pool can set a ropewalk.Future")
 
     def __repr__(self) -> str:
@@ -207,19 +203,20 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
 
 
 def log_callback(future: Future[Any], exception: BaseException) -> None:
-    """Tells of a callback that raised, in the standard library's words."""
+    """Logs the exception of a callback as the standard library does."""
     _LOGGER.error("exception calling callback for %r", future, exc_info=exception)
 
 
-#: The code of asyncio's callback below, and where its closure has what it works on; `None` before it is looked for.
+#: The code of asyncio's callback, and the indices of its variables in its closure; `None` before the first search.
 _carrier: tuple[CodeType | None, tuple[int, ...]] | None = None
 
 
 def by_mailbox(callback: FunctionType) -> Callable[[Any], object]:
-    """What to call in place of a done-callback: a post to the loop's mailbox, if it is asyncio's own, else itself.
+    """Returns a post to the loop's mailbox in place of asyncio's own done-callback; any other callback as it is.
 
-    `asyncio.wrap_future`, and so `run_in_executor`, have a callback that wakes the loop once for each future. Each
-    time the collector's thread loses the interpreter to the loop's, which takes longer than the rest of the task.
+    `asyncio.wrap_future`, and so `run_in_executor`, add a callback that wakes the loop once for each future. Each
+    wake-up makes the collector thread lose the interpreter to the loop's thread, which takes longer than the rest of
+    the task.
     """
     global _carrier
     code = callback.__code__
@@ -232,7 +229,7 @@ def by_mailbox(callback: FunctionType) -> Callable[[Any], object]:
         return callback
     closure = callback.__closure__
     set_state, destination, loop = [closure[at].cell_contents for at in places]
-    if loop is None:  # It carries the result to a future that belongs to no loop.
+    if loop is None:  # The destination is a future that belongs to no loop.
         return callback
     return partial(_core.mailbox_of(loop).post, destination, set_state)
 
@@ -244,4 +241,4 @@ def _find_carrier(futures: Any) -> tuple[CodeType | None, tuple[int, ...]]:
             names = ("_set_state", "destination", "dest_loop")
             if all(name in code.co_freevars for name in names):
                 return code, tuple(code.co_freevars.index(name) for name in names)
-    return None, ()  # Another Python's: its callbacks are called as they are.
+    return None, ()  # Another version of Python, whose callbacks are called as they are.

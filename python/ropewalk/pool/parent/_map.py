@@ -45,8 +45,6 @@ class MapIterator(_Base[T_co]):
         4 [0, 1, 4, 9]
     """
 
-    __module__ = "ropewalk"
-
     _waiters: list[asyncio.Future[None]] | None = None
 
     def __len__(self) -> int:

@@ -94,8 +94,6 @@ class Pool(_core.PoolBase, TaskMethods):
         Unsupported: the system has no pidfds, which process pools need.
     """
 
-    __module__ = "ropewalk"
-
     _kind: Literal["process", "thread"]
     _reason: str
     _name: str

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 class WorkerStatistics:
     """A snapshot of one worker process."""
 
-    __module__ = "ropewalk"
-
     #: Process id; 0 while it is being forked.
     pid: int
     #: ``"starting"``, ``"idle"``, ``"busy"`` or ``"leaving"``.
@@ -24,8 +22,6 @@ class WorkerStatistics:
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
     """A snapshot of a pool's counters; totals run from the pool's start."""
-
-    __module__ = "ropewalk"
 
     #: The kind that really runs: ``"process"`` or ``"thread"``.
     kind: str

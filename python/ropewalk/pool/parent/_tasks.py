@@ -357,8 +357,6 @@ class PoolOptions(TaskMethods):
         [1, 2]
     """
 
-    __module__ = "ropewalk"
-
     def __init__(self, pool: Pool, settings: TaskSettings) -> None:
         """For `Pool.options` alone, which has checked the settings."""
         self._pool = pool
