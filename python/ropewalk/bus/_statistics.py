@@ -17,7 +17,7 @@ class SubscriptionStatistics:
     accepted: int
     #: Messages that receivers took.
     received: int
-    #: Messages that were dropped for want of room; a `Lagged` has reported each, or will.
+    #: Messages that were dropped because there was no room; a `Lagged` has reported each, or will.
     dropped: int
     #: Messages whose publisher got a `BusFull`.
     refused: int

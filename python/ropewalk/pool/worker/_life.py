@@ -161,7 +161,7 @@ def _sets_threads(settings: dict[str, Any]) -> bool:
 def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
     """Applies the parent's surroundings where they differ, and returns the limits that only the worker sets."""
     # The terminal's Ctrl-C does not reach workers, because the zygote has a process group of its own. A SIGINT that
-    # somebody sends to a worker raises KeyboardInterrupt, as in any Python.
+    # another process sends to a worker raises KeyboardInterrupt, as in any Python.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.path != settings["sys_path"]:
