@@ -95,6 +95,9 @@ class Subscription(Generic[_T_co]):
     def recv_many(self, n: int, timeout: float | None = None) -> list[_T_co]:
         """Returns up to `n` messages; waits for the first, as `recv` does. Its async twin is `recv_many_async`."""
 
+    def recv_many_nowait(self, n: int, /) -> list[_T_co]:
+        """Up to `n` messages that are there; if there is none `BusEmpty`, as `recv_nowait`."""
+
     def recv_async(self) -> _Waiting[_T_co]:
         """Returns an awaitable of the next message, which can be awaited once. Errors are those of `recv`.
 

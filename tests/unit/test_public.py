@@ -110,6 +110,7 @@ def test_it_has_a_signature(name: str) -> None:
         (ropewalk.PoolOptions, "submit"),
         (ropewalk.Bus, "publish"),
         (ropewalk.Subscription, "recv"),
+        (ropewalk.Subscription, "recv_many"),
     ],
 )
 def test_a_call_that_may_wait_has_its_twins(owner: type, call: str) -> None:

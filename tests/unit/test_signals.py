@@ -282,10 +282,27 @@ def test_nothing_to_receive(bus: Bus) -> None:
         subscription.recv_nowait,
         lambda: subscription.recv(timeout=0.01),
         lambda: subscription.recv_many(3, timeout=0),
+        lambda: subscription.recv_many_nowait(3),
     ):
         with pytest.raises(ropewalk.BusEmpty) as caught:
             receive()
         assert isinstance(caught.value, TimeoutError)
+
+
+def test_recv_many_nowait_takes_what_is_there(bus: Bus) -> None:
+    subscription = bus.subscribe("t", capacity=4, overflow="drop_oldest")
+    bus.publish_many("t", range(4))
+    assert subscription.recv_many_nowait(3) == [0, 1, 2]
+    assert subscription.recv_many_nowait(3) == [3]
+    bus.publish_many("t", range(5))
+    with pytest.raises(ropewalk.Lagged):
+        subscription.recv_many_nowait(9)
+    assert subscription.recv_many_nowait(9) == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="at least 1"):
+        subscription.recv_many_nowait(0)
+    subscription.close()
+    with pytest.raises(ropewalk.BusClosed):
+        subscription.recv_many_nowait(1)
 
 
 def test_dropping_the_oldest_tells_the_gap_where_it_is(bus: Bus) -> None:

@@ -228,8 +228,17 @@ impl<M> Backlog<M> {
         oldest
     }
 
-    /// Takes the next message or report of a loss.
+    /// Takes the oldest message, unless a loss before it is to be reported first.
     #[inline(always)]
+    pub fn take_message(&mut self) -> Option<M> {
+        if !matches!(self.slots.front(), Some(Slot::Message(_) | Slot::Loose(_))) {
+            return None;
+        }
+        self.counters.received += 1;
+        self.slots.pop_front().and_then(Slot::message)
+    }
+
+    /// Takes the next message or report of a loss.
     pub fn take(&mut self) -> Taken<M> {
         match self.slots.pop_front() {
             Some(Slot::Message(message) | Slot::Loose(message)) => {
@@ -288,6 +297,19 @@ mod tests {
             other => Some(other),
         })
         .collect()
+    }
+
+    #[test]
+    fn a_loss_is_reported_before_the_message_behind_it_is_taken() {
+        let mut backlog = Backlog::default();
+        assert_eq!(backlog.take_message(), None);
+        for number in 0..3 {
+            let _ = backlog.offer(number, 2, Overflow::DropOldest);
+        }
+        assert_eq!(backlog.take_message(), None);
+        assert_eq!(backlog.take(), Taken::Lagged(1));
+        assert_eq!((backlog.take_message(), backlog.take_message()), (Some(1), Some(2)));
+        assert_eq!((backlog.take_message(), backlog.counters.received), (None, 2));
     }
 
     #[test]

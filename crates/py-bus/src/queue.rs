@@ -242,17 +242,31 @@ impl Queue {
         self.lock().backlog.counters.refused += 1;
     }
 
-    /// Takes what there is to receive.
+    /// Takes the oldest message, if it is an object: the way of nearly every reception.
     #[inline(always)]
+    pub(super) fn take_object(&self) -> Option<Object> {
+        let mut state = self.lock();
+        let message = state.backlog.take_message()?;
+        self.make_room(state);
+        Some(message)
+    }
+
+    /// A message was taken: wakes whoever waits for its room.
+    #[inline(always)]
+    fn make_room(&self, mut state: Guard<'_, Content>) {
+        if state.publisher_sleeps || state.publishers.any() {
+            let wake = state.wake(Side::Publishers);
+            drop(state);
+            self.perform(wake);
+        }
+    }
+
+    /// Takes what there is to receive.
     pub(super) fn take(&self) -> Taken<Item> {
         let mut state = self.lock();
         match state.backlog.take() {
             Taken::Message(message) => {
-                if state.publisher_sleeps || state.publishers.any() {
-                    let wake = state.wake(Side::Publishers);
-                    drop(state);
-                    self.perform(wake);
-                }
+                self.make_room(state);
                 Taken::Message(Item::Object(message))
             }
             other => {

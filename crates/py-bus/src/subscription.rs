@@ -9,7 +9,7 @@ use pyo3_ffi as ffi;
 use ropewalk_bus::{Overflow, Pattern, Taken};
 
 use super::arguments;
-use super::queue::{Item, Queue, Side, numbered_overflow};
+use super::queue::{Queue, Side, numbered_overflow};
 use super::registry::Registry;
 use super::wait::{self, Goal};
 use ropewalk_base::{Code, error};
@@ -63,20 +63,19 @@ impl Subscription {
 
     #[inline]
     fn receive(&self, deadline: Option<Instant>) -> Result<Object, Raised> {
-        match self.queue.take() {
-            Taken::Message(Item::Object(message)) => Ok(message),
-            other => self.receive_later(other, deadline),
+        match self.queue.take_object() {
+            Some(message) => Ok(message),
+            None => self.receive_later(deadline),
         }
     }
 
     /// Goes on where there was no message.
-    fn receive_later(&self, mut taken: Taken<Item>, deadline: Option<Instant>) -> Result<Object, Raised> {
+    fn receive_later(&self, deadline: Option<Instant>) -> Result<Object, Raised> {
         loop {
-            if let Some(message) = self.queue.or_raise(taken)? {
+            if let Some(message) = self.queue.or_raise(self.queue.take())? {
                 return Ok(message);
             }
             self.wait(deadline)?;
-            taken = self.queue.take();
         }
     }
 
@@ -89,6 +88,10 @@ impl Subscription {
             self.wait(deadline)?;
         }
     }
+}
+
+fn empty() -> Raised {
+    raise(&error!(Code::BusEmpty, "the subscription has no message"))
 }
 
 fn finish(result: Result<Object, Raised>) -> *mut ffi::PyObject {
@@ -129,10 +132,24 @@ unsafe extern "C" fn recv(
 #[entry]
 unsafe extern "C" fn recv_nowait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
-    let subscription = unsafe { subscription(object) };
-    let taken = subscription.queue.take();
-    finish(subscription.queue.or_raise(taken).and_then(|message| {
-        message.ok_or_else(|| raise(&error!(Code::BusEmpty, "the subscription has no message")))
+    let queue = &unsafe { subscription(object) }.queue;
+    finish(match queue.take_object() {
+        Some(message) => Ok(message),
+        None => queue.or_raise(queue.take()).and_then(|message| message.ok_or_else(empty)),
+    })
+}
+
+/// `recv_many_nowait(n)`
+#[entry]
+unsafe extern "C" fn recv_many_nowait(
+    object: *mut ffi::PyObject,
+    most: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a subscription.
+    let queue = &unsafe { subscription(object) }.queue;
+    finish(arguments::positive(most).and_then(|most| match queue.take_many(most) {
+        Ok(messages) => queue.list_of(messages),
+        Err(taken) => queue.or_raise(taken).and_then(|message| message.ok_or_else(empty)),
     }))
 }
 
@@ -201,6 +218,9 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };
     loop {
+        if let Some(message) = subscription.queue.take_object() {
+            return message.into_ptr();
+        }
         let taken = subscription.queue.take();
         if matches!(taken, Taken::Ended) {
             return ptr::null_mut(); // Without an exception: the end of the iteration.
@@ -503,6 +523,13 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
                     recv_many,
                     c"recv_many($self, /, n, timeout=None)\n--\n\n\
                     A list of up to n messages; waits for the first.",
+                ),
+                heap::method(
+                    c"recv_many_nowait",
+                    recv_many_nowait,
+                    ffi::METH_O,
+                    c"recv_many_nowait($self, n, /)\n--\n\n\
+                    A list of up to n messages that are there; if there is none it raises `BusEmpty`.",
                 ),
                 heap::method(
                     c"recv_async",

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use pyo3_ffi as ffi;
 use ropewalk_bus::{Offered, Taken};
 
-use super::queue::{Item, Queue, Side};
+use super::queue::{Queue, Side};
 use super::{arguments, bus, deliver};
 use ropewalk_capi::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
 use ropewalk_capi::entry;
@@ -74,14 +74,9 @@ impl Waiting {
     fn look(&self) -> Result<Option<Object>, Raised> {
         let queue = &self.queue;
         match self.goal.get() {
-            Goal::One | Goal::Next => match queue.take() {
-                Taken::Message(Item::Object(message)) => Ok(Some(message)),
-                Taken::Ended if self.goal.get() == Goal::Next => {
-                    // SAFETY: the class is always there.
-                    unsafe { ffi::PyErr_SetNone(ffi::PyExc_StopAsyncIteration) };
-                    Err(Raised)
-                }
-                other => self.queue.or_raise(other),
+            Goal::One | Goal::Next => match queue.take_object() {
+                Some(message) => Ok(Some(message)),
+                None => self.look_further(),
             },
             Goal::Many(most) => match queue.take_many(most) {
                 Ok(messages) => self.queue.list_of(messages).map(Some),
@@ -100,6 +95,18 @@ impl Waiting {
                 // Nobody receives any more, or it is there.
                 _ => Ok(Some(Object::none())),
             },
+        }
+    }
+
+    /// What else there is to receive where no object waits.
+    fn look_further(&self) -> Result<Option<Object>, Raised> {
+        match self.queue.take() {
+            Taken::Ended if self.goal.get() == Goal::Next => {
+                // SAFETY: the class is always there.
+                unsafe { ffi::PyErr_SetNone(ffi::PyExc_StopAsyncIteration) };
+                Err(Raised)
+            }
+            other => self.queue.or_raise(other),
         }
     }
 
