@@ -24,7 +24,7 @@ pub struct Entry {
     pub remedy: &'static str,
 }
 
-/// Makes [`Code`] and its entries from one table, so that no code can lack a column.
+/// Makes `Code` and its entries from one table, so that no code can lack a column.
 macro_rules! errors {
     ($(
         in $module:literal {$(

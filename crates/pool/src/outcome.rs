@@ -21,9 +21,9 @@ pub struct Reply {
 /// Which limit a task overran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// [`Options::timeout`].
+    /// [`crate::task::Options::timeout`].
     Timeout,
-    /// [`Options::deadline`].
+    /// [`crate::task::Options::deadline`].
     Deadline,
 }
 

@@ -166,7 +166,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Bytes that [`write`] will produce for `parts` and so many handles.
+/// Bytes that [`write()`] will produce for `parts` and so many handles.
 pub fn written_len(parts: &[Part<'_>], handles: usize) -> usize {
     parts.iter().fold(HEAD + (parts.len() + handles) * ENTRY, |at, part| match part {
         Part::Inline(bytes) => at.next_multiple_of(ALIGN) + bytes.len(),

@@ -228,7 +228,7 @@ impl Switchboard {
     ///
     /// # Errors
     ///
-    /// As [`hear`](Self::hear).
+    /// As [`receive`](Self::receive).
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.check()?;
         let mut looked = Ok(false);
