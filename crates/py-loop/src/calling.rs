@@ -1,4 +1,4 @@
-//! Calls of Python's functions.
+//! Calls of Python functions.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 
 use ropewalk_capi::object::Kept;
 
-/// So many arguments are passed without a tuple's memory being used in place.
+/// Up to this many arguments are copied to the stack, with a free place before them.
 const FEW: usize = 6;
 
 /// Calls with no arguments, one, or a tuple of them.
@@ -20,7 +20,7 @@ pub(super) unsafe fn invoke(
     args: *mut ffi::PyObject,
     one: bool,
 ) -> *mut ffi::PyObject {
-    // The place before the arguments is free for a bound method to put its object in.
+    // A bound method may put its object into the place before the arguments.
     let mut places = [null_mut(); FEW + 1];
     // SAFETY: the caller's; as many arguments as said, behind a place that may be written.
     unsafe {

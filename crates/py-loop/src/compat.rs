@@ -1,10 +1,10 @@
-//! What the interpreter's headers have and the bindings lack.
+//! Declarations that the interpreter's headers have and the bindings lack.
 
 use std::ffi::c_ulong;
 
 use pyo3_ffi as ffi;
 
-/// Objects are made by us alone.
+/// Only this crate makes objects of the type.
 pub(super) const DISALLOW_INSTANTIATION: c_ulong = 1 << 7;
 
 unsafe extern "C" {
@@ -12,7 +12,7 @@ unsafe extern "C" {
     fn _PyObject_GC_New(kind: *mut ffi::PyTypeObject) -> *mut ffi::PyObject;
 }
 
-/// Memory for an object that the garbage collector can know and does not yet: only its head is written.
+/// Memory for an object that the garbage collector can track but does not track yet; only its head is written.
 ///
 /// # Safety
 ///

@@ -49,11 +49,11 @@ unsafe fn current() -> *mut ffi::PyObject {
 /// Tries the places on contexts and values of its own.
 #[cfg(not(Py_GIL_DISABLED))]
 pub(super) fn are_places_known() -> Result<bool, Raised> {
-    // Newer versions have not been looked at.
+    // The offsets of newer versions are unknown.
     if cfg!(Py_3_15) {
         return Ok(false);
     }
-    // SAFETY: fresh objects of the C API; what is read lies within a thread's state and a context, whatever it is.
+    // SAFETY: fresh objects of the C API; the offsets read lie within a thread's state and a context.
     unsafe {
         let context = Object::own(ffi::PyContext_New())?;
         if ffi::PyContext_Enter(context.as_ptr()) != 0 {
@@ -88,7 +88,7 @@ pub(super) fn are_places_known() -> Result<bool, Raised> {
 pub(super) struct Snapshots {
     #[cfg(not(Py_GIL_DISABLED))]
     known: bool,
-    /// Never entered while anybody else has it.
+    /// Never entered while other code has it.
     base: Cell<Option<Object>>,
     /// The values of `base`, which holds them.
     #[cfg(not(Py_GIL_DISABLED))]
@@ -139,8 +139,8 @@ impl Snapshots {
     /// A context to run a callback in that shares `base`. Given back by [`Entered::leave`].
     #[cfg(not(Py_GIL_DISABLED))]
     fn runner(&self, base: &Object) -> Result<Object, Raised> {
-        // One that serves a single handle (the other reference is the caller's) can be entered itself.
-        // SAFETY: a live context.
+        // A snapshot of a single handle (the other reference is the caller's) can be entered itself. SAFETY: a live
+        // context.
         if unsafe { ffi::Py_REFCNT(base.as_ptr()) } == 2 {
             return Ok(base.clone());
         }
@@ -154,11 +154,11 @@ impl Snapshots {
         unsafe { Object::own(ffi::PyContext_Copy(base.as_ptr())) }
     }
 
-    /// The context that a handle runs in at this moment, if it does.
+    /// The context that a handle runs in now, if it runs.
     #[cfg(not(Py_GIL_DISABLED))]
     pub(super) fn of_running(&self, made: &Handle) -> Option<Object> {
         let (running, runner) = self.running.get()?;
-        // SAFETY: it is held by whoever runs the handle.
+        // SAFETY: the code that runs the handle holds it.
         if running == std::ptr::from_ref(made) { unsafe { Object::share(runner) }.ok() } else { None }
     }
 
@@ -168,11 +168,11 @@ impl Snapshots {
         None
     }
 
-    /// Shows what it holds to the collector.
+    /// Shows its references to the collector.
     ///
     /// # Safety
     ///
-    /// Called from `tp_traverse` with what that was given.
+    /// Called from `tp_traverse` with its arguments.
     pub(super) unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
         // SAFETY: nothing else runs while the collector looks, so the cells may be read where they are.
         let (base, runner) = unsafe { (&*self.base.as_ptr(), &*self.runner.as_ptr()) };
@@ -199,7 +199,7 @@ fn copy_current() -> Result<Object, Raised> {
     unsafe { Object::own(ffi::PyContext_CopyCurrent()) }
 }
 
-/// A context that has been entered for callbacks, until they are of another one.
+/// A context that was entered for callbacks, until a callback has another one.
 #[cfg(not(Py_GIL_DISABLED))]
 pub(super) struct Entered {
     base: Object,
@@ -211,7 +211,7 @@ impl Entered {
     /// Enters a runner of the shared context `base`.
     pub(super) fn enter(snapshots: &Snapshots, base: Object) -> Result<Self, Raised> {
         let runner = snapshots.runner(&base)?;
-        // SAFETY: a live context that nobody has entered: it was made for us.
+        // SAFETY: a live context that is not entered: it was made for this.
         if unsafe { ffi::PyContext_Enter(runner.as_ptr()) } != 0 {
             return Err(Raised);
         }
@@ -222,7 +222,7 @@ impl Entered {
         self.base.as_ptr() == base && self.runner.as_ptr() != base
     }
 
-    /// Before a callback: its handle may be asked for its context.
+    /// Before a callback: records the handle, whose context the callback may request.
     pub(super) fn begin(&self, snapshots: &Snapshots, running: *const Handle) {
         snapshots.running.set(Some((running, self.runner.as_ptr())));
     }
@@ -230,7 +230,7 @@ impl Entered {
     /// After a callback: whether the next one may run in the same context.
     pub(super) fn is_clean(&self, snapshots: &Snapshots) -> bool {
         snapshots.running.set(None);
-        // One reference is ours, one is the thread's that has entered it; a third is a token's, or a handle's.
+        // One reference is ours, one is the thread's that has entered it; a third would be a token's or a handle's.
         // SAFETY: the places are known, as there is a shared context; both are live.
         unsafe {
             ffi::Py_REFCNT(self.runner.as_ptr()) == 2
@@ -238,10 +238,10 @@ impl Entered {
         }
     }
 
-    /// Leaves it, and keeps it for later if it is as it was.
+    /// Leaves it, and keeps it for reuse if it is unchanged.
     pub(super) fn leave(self, snapshots: &Snapshots) -> Result<(), Raised> {
         let clean = self.is_clean(snapshots) && self.runner.as_ptr() != self.base.as_ptr();
-        // SAFETY: it was entered, and whatever entered another one meanwhile has left it.
+        // SAFETY: it was entered, and any context that was entered meanwhile was left.
         if unsafe { ffi::PyContext_Exit(self.runner.as_ptr()) } != 0 {
             return Err(Raised);
         }
@@ -252,7 +252,8 @@ impl Entered {
     }
 }
 
-/// Makes the context that a handle shared, and ran in, its own: an error in it is told of with what it had set.
+/// Gives a handle its own context, the one that it ran in, so that the report of its error sees the values that it had
+/// set.
 #[cfg(not(Py_GIL_DISABLED))]
 pub(super) fn keep(made: *mut Handle, entered: &Entered) {
     // SAFETY: a live handle.

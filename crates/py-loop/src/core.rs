@@ -20,10 +20,10 @@ use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
-/// So many bytes are received at once: asyncio's own size.
+/// The most bytes that are received at once: asyncio's own size.
 pub(super) const RECEIVE: usize = 256 * 1024;
 
-/// What any attached thread may reach. References in it are owned.
+/// State that any attached thread may reach. References in it are owned.
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) ready: Vec<Item>,
@@ -31,7 +31,7 @@ pub(super) struct Inner {
     pub(super) descriptors: Descriptors,
 }
 
-/// What is being run: reached by the thread that runs the loop, and by the collector while that stands still.
+/// The batch that runs: reached by the thread that runs the loop, and by the collector while that thread is stopped.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Item>,
@@ -43,13 +43,13 @@ pub(super) struct Batch {
 pub(super) struct LoopCore {
     /// First, where `Status::of` finds it.
     status: Status,
-    /// Until the loop is closed; whoever uses it holds it meanwhile.
+    /// Present until the loop is closed; its users hold a reference meanwhile.
     reactor: Guarded<Option<Arc<Reactor>>>,
     /// What other threads have scheduled while this one runs.
     pub(super) injector: Injector<Handle>,
     pub(super) inner: Guarded<Inner>,
     pub(super) batch: UnsafeCell<Batch>,
-    /// What transports receive into, in the thread that runs the loop.
+    /// The buffer that transports receive into, in the thread that runs the loop.
     buffer: UnsafeCell<Vec<u8>>,
     /// Reached by attached threads by turns; not used on a free-threaded build.
     pub(super) snapshots: Snapshots,
@@ -112,7 +112,7 @@ impl LoopCore {
         unsafe { self.reactor.lock() }.clone()
     }
 
-    /// Takes the set of descriptors away, which closes them once nobody holds it.
+    /// Removes the set of descriptors, which closes them with its last reference.
     pub(super) fn take_reactor(&self) -> Option<Arc<Reactor>> {
         // SAFETY: as above.
         unsafe { self.reactor.lock() }.take()
@@ -125,7 +125,7 @@ impl LoopCore {
         }
     }
 
-    /// Room for `RECEIVE` bytes, for the thread that runs the loop, until it receives again.
+    /// A buffer of `RECEIVE` bytes for the thread that runs the loop, valid until it receives again.
     pub(super) fn receive_buffer(&self) -> *mut u8 {
         // SAFETY: only the thread that runs the loop comes here, and keeps no reference.
         let buffer = unsafe { &mut *self.buffer.get() };
@@ -149,13 +149,13 @@ impl LoopCore {
         Ok((context.into_ptr(), if shared { SHARED } else { 0 }))
     }
 
-    /// Puts something at the end of what is to run.
+    /// Puts an item at the end of the queue.
     pub(super) fn enqueue(&self, item: Item) {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
         unsafe { self.inner.lock() }.ready.push(item);
     }
 
-    /// One of the timers was cancelled.
+    /// Counts a cancelled timer.
     pub(super) fn timer_cancelled(&self) {
         // SAFETY: as of `enqueue`; handles are read, not dropped, while the guard lives.
         let gone = unsafe {
@@ -174,11 +174,11 @@ impl LoopCore {
         }
     }
 
-    /// Makes the handles that somebody keeps known to the collector, for nobody may ever run the loop again. While it
-    /// runs they need not be: it is no garbage, and lets go of them by itself.
+    /// Tracks the handles that other code keeps, because the loop may never run again. While it runs they need no
+    /// tracking: the loop is no garbage, and releases them itself.
     pub(super) fn show_kept(&self) {
         // SAFETY: as of `enqueue`; tracking runs nothing. Only attached threads take from the injector, and the batch
-        // belongs to whoever runs the loop, and nobody does.
+        // belongs to the thread that runs the loop, and none does.
         unsafe {
             let inner = self.inner.lock();
             let batch = &*self.batch.get();
@@ -194,7 +194,7 @@ impl LoopCore {
 
     /// Drops everything that was scheduled, and all descriptors.
     pub(super) fn drop_all(&self) {
-        // SAFETY: as of `enqueue`. The batch belongs to whoever runs the loop, and nobody does.
+        // SAFETY: as of `enqueue`. The batch belongs to the thread that runs the loop, and none does.
         let (ready, timers, descriptors, rest) = unsafe {
             let mut inner = self.inner.lock();
             let batch = &mut *self.batch.get();

@@ -1,4 +1,4 @@
-//! The table of the descriptors that a loop waits for: who waits for each, and what epoll was asked for.
+//! The table of the descriptors that a loop waits for: the waiters of each, and its registration with epoll.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,11 +11,11 @@ use ropewalk_reactor::{Reactor, Token};
 use super::handle::Handle;
 use super::item::{Item, drop_item};
 
-/// What is known of one number. All references are owned.
+/// The state of one descriptor. All references are owned.
 pub(super) struct Slot {
-    /// Counts the files that had the number, so that what is told of an old one is told apart.
+    /// Counts the files that had the number, so that events of an old one are recognized.
     pub(super) generation: u32,
-    /// What the kernel was asked for, if it was.
+    /// The registration with the kernel, if any.
     pub(super) asked: Option<Asked>,
     pub(super) reader: *mut Handle,
     pub(super) writer: *mut Handle,
@@ -24,16 +24,16 @@ pub(super) struct Slot {
     /// Socket operations that wait, or null.
     pub(super) receiving: *mut ffi::PyObject,
     pub(super) sending: *mut ffi::PyObject,
-    /// The addresses of the objects that reader and writer were added with, which may be closed, or gone, when they are
-    /// removed: they are compared and never followed.
+    /// The addresses of the objects that reader and writer were added with. The objects may be closed or gone when they
+    /// are removed, so the addresses are only compared.
     pub(super) files: [usize; 2],
     /// A weak reference to the socket object of the last operation that waited, or null. As long as that object has
-    /// this number, the kernel knows it.
+    /// this number, its registration is valid.
     pub(super) socket: *mut ffi::PyObject,
-    /// The socket is a stream, and nothing has come since it was read to the end of what there was.
+    /// The socket is a stream, and nothing has arrived since it was read until it was empty.
     pub(super) drained: bool,
     pub(super) stream_of_bytes: bool,
-    /// The peer's end was told: a read does not tell what is left any more.
+    /// The peer's end was reported: from then on a short read does not mean that the socket is empty.
     pub(super) ended: bool,
 }
 
@@ -73,7 +73,7 @@ impl Slot {
         }
     }
 
-    /// Whether the kernel tells edges of the file of this socket object.
+    /// Whether the kernel reports edges of the file of this socket object.
     pub(super) fn knows(&self, socket: *mut ffi::PyObject) -> bool {
         #[allow(
             deprecated,
@@ -87,11 +87,11 @@ impl Slot {
         }
     }
 
-    /// What is to be asked for; nothing if nobody waits.
+    /// The registration that is needed; none if there are no waiters.
     fn wanted(&self) -> Option<Asked> {
         let (read, write) = (!self.reader.is_null(), !self.writer.is_null());
         let edge = [self.stream, self.receiving, self.sending].iter().any(|waiting| !waiting.is_null());
-        // A callback is told as long as there is something; a level tells edges, too.
+        // A callback needs level-triggering, which reports every edge, too.
         if read || write {
             let read = read || !self.receiving.is_null();
             let write = write || !self.sending.is_null();
@@ -103,8 +103,8 @@ impl Slot {
         }
     }
 
-    /// Brings the kernel up to date. `again` asks anew even where nothing has changed: the file may be another one by
-    /// now, and an edge that was seen before is to be told again.
+    /// Updates the registration with the kernel. `again` registers anew even if nothing has changed: the file may be
+    /// another one by now, and an edge that was reported before must be reported again.
     pub(super) fn update(&mut self, reactor: &Reactor, fd: RawFd, again: bool) -> io::Result<()> {
         let wanted = self.wanted();
         if wanted == self.asked && !(again && wanted.is_some()) {
@@ -138,7 +138,7 @@ impl Slot {
         let token = Token { fd, generation: self.generation };
         match reactor.add(token, asked.interest()) {
             Ok(()) => {}
-            // Somebody has duplicated the file of a slot that was given up.
+            // The program has duplicated the file of a slot that was given up.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 reactor.modify(token, asked.interest())?;
             }
@@ -192,7 +192,7 @@ impl Descriptors {
             .is_some_and(|slot| !(slot.stream.is_null() && slot.reader.is_null() && slot.writer.is_null()))
     }
 
-    /// Drops all references, once nobody reaches the table any more.
+    /// Drops all references. No other code reaches the table any more.
     pub(super) fn drop_all(self) {
         let handles: Vec<_> = self.handles().collect();
         let objects: Vec<_> = self.objects().collect();
@@ -207,7 +207,7 @@ impl Descriptors {
     }
 }
 
-/// Who waits for a descriptor without a callback.
+/// A waiter for a descriptor that has no callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiter {
     Stream,

@@ -24,9 +24,9 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap;
 use ropewalk_capi::object::Raised;
 
-/// Nobody wants it any more.
+/// The handle was cancelled.
 pub(super) const CANCELLED: u32 = 1;
-/// Its context is one that it shares: a copy is due when anybody but a callback could see it.
+/// The context is shared: it must be copied before code other than a callback can see it.
 pub(super) const SHARED: u32 = 2;
 /// `args` is the one argument itself, not a tuple.
 pub(super) const ONE: u32 = 4;
@@ -37,13 +37,13 @@ pub(super) const LASTING: u32 = 16;
 /// Of `call_soon_threadsafe`, from 3.14 on: `cancel` of another thread waits while it runs.
 pub(super) const THREAD_SAFE: u32 = 32;
 const RUNNING: u32 = 64;
-/// Somebody waits for it to have run.
+/// Another thread waits for the end of its run.
 const AWAITED: u32 = 128;
 #[cfg(Py_GIL_DISABLED)]
 const LOCKED: u32 = 1 << 31;
 
-/// `asyncio.TimerHandle`'s layout, slots in the order of their names, and what is ours. A plain handle has the two
-/// slots of a timer as well, and leaves them empty.
+/// `asyncio.TimerHandle`'s layout, slots in the order of their names, then our fields. A plain handle has the two slots
+/// of a timer as well, and leaves them empty.
 #[repr(C)]
 pub(super) struct Handle {
     head: ffi::PyObject,
@@ -64,7 +64,7 @@ pub(super) struct Handle {
     pub(super) flags: Futex,
 }
 
-/// A sleep after which is looked again.
+/// The length of a sleep before the next check.
 const LONG: Duration = Duration::from_secs(1);
 
 /// Where the first slot of a timer stands: the size of a plain handle of asyncio.
@@ -85,7 +85,7 @@ impl Handle {
     }
 
     pub(super) fn set(&self, flag: u32) {
-        // Where there is an interpreter lock, nobody else writes between the two.
+        // Where there is an interpreter lock, no other thread writes between the two.
         if cfg!(Py_GIL_DISABLED) {
             self.flags.fetch_or(flag, Ordering::AcqRel);
         } else {
@@ -132,7 +132,7 @@ impl Handle {
         }
     }
 
-    /// Touches the content: briefly, and without running anything of the interpreter.
+    /// Accesses the content, briefly and without running Python code.
     pub(super) fn locked<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
         #[cfg(Py_GIL_DISABLED)]
         ropewalk_sync::spin::until(|| self.flags.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0);
@@ -155,7 +155,7 @@ impl Handle {
     }
 }
 
-/// A handle, as those who have a reference to it see it.
+/// The handle behind a reference.
 ///
 /// # Safety
 ///
@@ -166,7 +166,7 @@ pub(super) unsafe fn handle<'a>(object: *mut ffi::PyObject) -> &'a mut Handle {
     unsafe { &mut *object.cast::<Handle>() }
 }
 
-/// What a new handle is made of. All references are given to it; `context` may be null with `SHARED` unset.
+/// The parts of a new handle. It takes all references over; `context` may be null with `SHARED` unset.
 pub(super) struct Content {
     pub(super) callback: *mut ffi::PyObject,
     pub(super) args: *mut ffi::PyObject,
@@ -175,7 +175,7 @@ pub(super) struct Content {
     pub(super) when: f64,
 }
 
-/// Which of the types.
+/// The type of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,
@@ -196,7 +196,7 @@ impl Kind {
         }
     }
 
-    /// What its handles are from the start.
+    /// The initial flags of such handles.
     pub(super) fn flags(self) -> u32 {
         match self {
             Self::Plain => 0,
@@ -207,7 +207,7 @@ impl Kind {
     }
 }
 
-/// Makes a handle of a loop. On failure the content is given back.
+/// Makes a handle of a loop. On failure the content is released.
 ///
 /// # Safety
 ///
@@ -262,7 +262,7 @@ pub(super) unsafe fn make(
         ptr::write(&raw mut (*made).link, Link::new());
         (*made).when = content.when;
         ptr::write(&raw mut (*made).flags, Futex::new(content.flags));
-        // See `LoopCore::show_kept`: whoever gets the handle may keep it.
+        // See `LoopCore::show_kept`: the caller may keep the handle.
         if Status::of(owner).thread() == 0 {
             ffi::PyObject_GC_Track(object.cast());
         }
@@ -270,7 +270,7 @@ pub(super) unsafe fn make(
     }
 }
 
-/// Gives a reference of the loop's back. A handle that somebody else keeps becomes the garbage collector's business.
+/// Releases a reference of the loop. The garbage collector begins to track a handle that other code keeps.
 ///
 /// # Safety
 ///
@@ -283,7 +283,7 @@ pub(super) unsafe fn release(made: *mut Handle) {
     }
 }
 
-/// Makes a handle that somebody has beside the loop known to the collector.
+/// Tracks a handle that code beside the loop holds.
 ///
 /// # Safety
 ///
@@ -300,14 +300,14 @@ pub(super) unsafe fn show_if_kept(made: *mut Handle) {
 
 #[entry]
 pub(super) unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: the last reference is gone, so that nobody else reaches the handle; an object of a heap type holds its
-    // type. References are dropped once. After the weak references are cleared nothing leads here.
+    // SAFETY: the last reference is gone, so no other code reaches the handle; an object of a heap type holds its type.
+    // References are dropped once. After the weak references are cleared nothing leads here.
     unsafe {
         if ffi::PyObject_GC_IsTracked(object) != 0 {
             ffi::PyObject_GC_UnTrack(object.cast());
         }
         let kind = ffi::Py_TYPE(object);
-        // Where the list of weak references stands, before the object or in it, depends on the version.
+        // The list of weak references is before the object or in it, depending on the version.
         if !object.byte_offset((*kind).tp_weaklistoffset).cast::<*mut c_void>().read().is_null() {
             ffi::PyObject_ClearWeakRefs(object);
         }
@@ -352,8 +352,8 @@ fn drop_content(made: &mut Handle) {
     }
 }
 
-/// Shows what a handle holds to the collector: from its own `tp_traverse`, or from the loop's as long as the loop is
-/// the only one that has it.
+/// Shows a handle's references to the collector: from its own `tp_traverse`, or from the loop's as long as only the
+/// loop has it.
 ///
 /// # Safety
 ///
@@ -387,7 +387,7 @@ pub(super) unsafe extern "C" fn traverse(
 
 #[entry]
 pub(super) unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
-    // SAFETY: a live handle that is garbage. The loop it belongs to stays known: a getter may still be asked.
+    // SAFETY: a live handle that is garbage. The reference to its loop stays, because a getter may still be called.
     drop_content(unsafe { handle(object) });
     0
 }

@@ -1,4 +1,4 @@
-//! The types of handles, and what Python code asks of one.
+//! The types of handles, and their methods.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised};
 
-/// A new reference to what a field holds, or to None.
+/// A new reference to a field's object, or to None.
 fn shared_or_none(
     object: *mut ffi::PyObject,
     field: impl FnOnce(&Handle) -> *mut ffi::PyObject,
@@ -91,7 +91,7 @@ unsafe extern "C" fn get_when(object: *mut ffi::PyObject, _: *mut c_void) -> *mu
     unsafe { ffi::PyFloat_FromDouble(handle(object).when) }
 }
 
-/// The handle's own context. One that it shared so far becomes its own.
+/// The handle's own context. A shared context is copied first.
 fn own_context(object: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: a live handle. On a free-threaded build no context is shared, so nothing is changed there.
     unsafe {
@@ -148,7 +148,7 @@ unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -
             made.set(CANCELLED);
             let core = if made.owner.is_null() { None } else { Some(LoopCore::of(made.owner)) };
             if core.is_some_and(|core| core.is_debug()) {
-                // What it was, for messages about it.
+                // The description of the handle for messages about it.
                 let Ok(repr) = Object::own(ffi::PyObject_Repr(object)) else { return null_mut() };
                 let old = made.locked(|made| std::mem::replace(&mut made.repr, repr.into_ptr()));
                 ffi::Py_XDECREF(old);
@@ -167,7 +167,7 @@ unsafe extern "C" fn cancel(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -
     }
 }
 
-/// Whether an instance attribute of a class stands where we think it does.
+/// Whether an instance attribute of a class has the expected offset.
 fn stands_at(class: &Object, name: &CStr, place: usize) -> Result<bool, Raised> {
     #[repr(C)]
     struct Descriptor {
@@ -293,7 +293,7 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
         Some(&plain),
     )?
     .into_ptr();
-    // Until 3.13 there is no such class, and a plain handle serves.
+    // Up to 3.13 there is no such class, and a plain handle serves.
     let safe = match events.attribute(c"_ThreadSafeHandle") {
         Ok(base) => {
             if size_of_class(&base)? != PLAIN + size_of::<*mut c_void>() {
@@ -305,7 +305,7 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
                 false,
             );
             let made = heap::make_sized_type(module, kind, size, Some(&base))?;
-            // asyncio's own would take the lock that ours do not need.
+            // asyncio's own method would take a lock that our handles do not need.
             let run = plain.attribute(c"_run")?;
             // SAFETY: live objects and a C string.
             if unsafe { ffi::PyObject_SetAttrString(made.as_ptr(), c"_run".as_ptr(), run.as_ptr()) } != 0 {

@@ -4,7 +4,7 @@ use pyo3_ffi as ffi;
 
 use super::handle::{self, Handle};
 
-/// What is to run: a handle, or a transport or socket operation that is ready; the lowest bit says which.
+/// An entry of the queue: a handle, or a transport or socket operation that is ready. The lowest bit says which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item(usize);
 

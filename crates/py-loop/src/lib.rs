@@ -1,7 +1,8 @@
 //! `ropewalk._loop`: the event loop's own part, in the plain C API.
 //!
-//! `ropewalk.Loop` is asyncio's loop class with `LoopCore` before it. What is called for each callback, timer, read or
-//! write is here; what is called once for each connection, server or process is asyncio's, or in `ropewalk.loop`.
+//! `ropewalk.Loop` is asyncio's loop class with `LoopCore` before it. The code that runs for each callback, timer, read
+//! or write is here; the code that runs once for each connection, server or process is asyncio's, or in
+//! `ropewalk.loop`.
 
 mod calling;
 mod compat;
@@ -30,7 +31,7 @@ use ropewalk_capi::heap::{fast_method, method};
 use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
-/// Makes the module: what its `PyInit_` function returns.
+/// Makes the module: the return value of its `PyInit_` function.
 pub fn init() -> *mut ffi::PyObject {
     MODULE.init()
 }

@@ -1,4 +1,4 @@
-//! What the extension module holds in each interpreter: names, types, and what belongs to asyncio.
+//! The extension module's state in each interpreter: names, types, and objects of asyncio.
 
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use super::spare::Spare;
 use ropewalk_capi::module::Module;
 use ropewalk_capi::object::{Object, Raised};
 
-/// Attributes and methods that are looked up by name again and again.
+/// Names of attributes and methods that are looked up often.
 #[repr(C)]
 pub(crate) struct Names {
     pub(crate) future_class: *mut ffi::PyObject,
@@ -40,7 +40,7 @@ pub(crate) struct Names {
     pub(crate) eof_received: *mut ffi::PyObject,
     pub(crate) fatal_error: *mut ffi::PyObject,
     pub(crate) loop_: *mut ffi::PyObject,
-    /// A tuple of it, as the names of a call.
+    /// A tuple of this name, as the names of a call.
     pub(crate) loop_keyword: *mut ffi::PyObject,
     pub(crate) note_scheduled: *mut ffi::PyObject,
     pub(crate) pause_protocol: *mut ffi::PyObject,
@@ -52,7 +52,7 @@ pub(crate) struct Names {
     pub(crate) warn_lost: *mut ffi::PyObject,
 }
 
-/// What the module holds in one interpreter, zeroed when it is made.
+/// The module's state in one interpreter, zeroed when it is made.
 #[repr(C)]
 pub(crate) struct LoopModule {
     pub(crate) names: Names,
@@ -63,7 +63,7 @@ pub(crate) struct LoopModule {
     pub(crate) stream_type: *mut ffi::PyObject,
     pub(crate) operation_type: *mut ffi::PyObject,
     pub(crate) reading_type: *mut ffi::PyObject,
-    /// The class of readers that are fed without their methods, once it is known.
+    /// The class of readers that are fed without calling their methods, once it is known.
     pub(crate) fast_reader: *mut ffi::PyObject,
     pub(crate) reader_protocol: *mut ffi::PyObject,
     pub(crate) incomplete_read: *mut ffi::PyObject,
@@ -72,14 +72,14 @@ pub(crate) struct LoopModule {
     pub(crate) tasks: *mut ffi::PyObject,
     pub(crate) socket_class: *mut ffi::PyObject,
     pub(crate) buffered_protocol: *mut ffi::PyObject,
-    /// asyncio's own methods, for what ours leave to them.
+    /// asyncio's own methods, for the cases that ours leave to them.
     pub(crate) create_task: *mut ffi::PyObject,
     pub(crate) sock_recv: *mut ffi::PyObject,
     pub(crate) sock_recv_into: *mut ffi::PyObject,
     pub(crate) sock_sendall: *mut ffi::PyObject,
     /// Memory of handles; null once the module was cleared.
     pub(crate) spare: *mut Spare,
-    /// Whether the places in the interpreter's structures were found to be right.
+    /// Whether the offsets in the interpreter's structures were found to be correct.
     pub(crate) places_known: bool,
 }
 
@@ -140,7 +140,7 @@ impl Names {
 }
 
 impl LoopModule {
-    /// Makes the memory for handles, interns the names, and finds what belongs to asyncio and to the socket module.
+    /// Makes the memory for handles, interns the names, and looks up the objects of asyncio and of the socket module.
     pub(crate) fn prepare(&mut self) -> Result<(), Raised> {
         self.spare = Box::into_raw(Box::default());
         self.names.fill()?;
@@ -167,13 +167,13 @@ impl LoopModule {
         Ok(())
     }
 
-    /// Every reference that it owns, null or not.
+    /// Every reference that the state owns, null or not.
     pub(crate) fn all_references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
-        // SAFETY: the layout is C's, and it begins with so many references.
+        // SAFETY: the layout is C's, and the structure begins with `OBJECTS` references.
         unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(self).cast(), OBJECTS) }.iter_mut()
     }
 
-    /// Gives the memory for handles back. It goes before the types that its memory was of.
+    /// Frees the memory for handles, before the types of which the memory was.
     pub(crate) fn free_spare(&mut self) {
         let spare = std::mem::replace(&mut self.spare, null_mut());
         if !spare.is_null() {

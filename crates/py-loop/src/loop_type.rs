@@ -1,8 +1,8 @@
-//! The type of loops, as Python sees it: `ropewalk.Loop` is this and asyncio's own loop class, in this order, so that
-//! what is written here goes before what is there.
+//! The Python type of loops. `ropewalk.Loop` derives from this and from asyncio's own loop class, in this order, so the
+//! methods here come first.
 //!
-//! State that asyncio keeps in attributes of the instance and that is needed here (`_debug`, `_closed`, `_stopping`,
-//! `_thread_id`) is a descriptor, so that there is one of each.
+//! asyncio keeps some state in attributes of the instance (`_debug`, `_closed`, `_stopping`, `_thread_id`). They are
+//! descriptors here, so that each exists once.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -72,7 +72,7 @@ unsafe extern "C" fn stop(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *
 
 #[entry]
 unsafe extern "C" fn discard(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a loop, and the thread is attached. The descriptors are closed once nobody holds the set.
+    // SAFETY: a loop, and the thread is attached. The descriptors are closed with the last reference to the set.
     unsafe {
         let core = LoopCore::of(owner);
         core.drop_all();
@@ -177,7 +177,7 @@ unsafe fn visit_item(item: Item, visit: ffi::visitproc, arg: *mut c_void) -> c_i
         if !item.is_handle() {
             return visit(item.object(), arg);
         }
-        // A handle that nobody else has is unknown to the collector, and what it holds is the loop's.
+        // The collector does not track a handle that only the loop has; the loop shows its references.
         if ffi::Py_REFCNT(item.object()) == 1 && ffi::PyObject_GC_IsTracked(item.object()) == 0 {
             handle::visit_content(&*item.as_handle(), visit, arg)
         } else {

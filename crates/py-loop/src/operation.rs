@@ -22,12 +22,12 @@ use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::heap::{self, Field, fast_method, keyword_method, method};
 use ropewalk_capi::object::{Kept, Object, Raised};
 
-/// Up to so many bytes are received into the stack, and copied into an object of the right size.
+/// Up to this many bytes are received into the stack, and copied into an object of the right size.
 const SMALL: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug)]
 enum Goal {
-    /// At most so many bytes.
+    /// Receive at most this many bytes.
     Receive(usize),
     ReceiveInto,
     SendAll,
@@ -35,15 +35,15 @@ enum Goal {
 
 pub(super) struct Operation {
     owner: Field,
-    /// The socket, which is not to be closed by its last reference meanwhile.
+    /// The socket, kept alive while the operation waits.
     socket: Field,
     fd: Cell<RawFd>,
     goal: Goal,
-    /// What is received into, or sent; held from the first step on.
+    /// The buffer to receive into or to send; held from the first step on.
     data: Field,
     view: Cell<Option<Box<ffi::Py_buffer>>>,
     sent: Cell<usize>,
-    /// The future that is waited for, and its iterator.
+    /// The future that the operation waits for, and its iterator.
     future: Field,
     inner: Field,
     started: Cell<bool>,
@@ -56,15 +56,15 @@ impl Drop for Operation {
     }
 }
 
-/// How an attempt went.
+/// The result of an attempt.
 enum Attempt {
     Done(Object),
-    /// Received, and there is no more.
+    /// Received, and the socket is empty.
     Last(Object),
     WouldBlock,
 }
 
-/// What was received, of so many bytes that were asked for.
+/// The received bytes, of a number that was asked for.
 fn received(data: Object, got: usize, asked: usize) -> Attempt {
     if got < asked && got > 0 { Attempt::Last(data) } else { Attempt::Done(data) }
 }
@@ -110,12 +110,12 @@ impl Operation {
         let fd = unsafe { BorrowedFd::borrow_raw(self.fd.get()) };
         let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         match self.goal {
-            // The kernel would wait for something to be there all the same.
+            // The kernel would still wait for data.
             Goal::Receive(0) => Object::bytes(&[]).map(Attempt::Done),
             Goal::Receive(most) if most <= SMALL => {
                 let mut buffer = [const { MaybeUninit::<u8>::uninit() }; SMALL];
                 let start = buffer.as_mut_ptr().cast::<u8>();
-                // SAFETY: no more than the buffer has.
+                // SAFETY: at most the size of the buffer.
                 match unsafe { bytes::recv(fd, start, most) } {
                     // SAFETY: the kernel has written so many.
                     Ok(got) => Object::bytes(unsafe { std::slice::from_raw_parts(start, got) })
@@ -125,7 +125,7 @@ impl Operation {
                 }
             }
             Goal::Receive(most) => {
-                // SAFETY: fresh bytes of that size, that nobody else sees, cut to what was received.
+                // SAFETY: a new `bytes` object of that size, which no other code sees, cut to the received bytes.
                 unsafe {
                     let size = ffi::Py_ssize_t::try_from(most).unwrap_or(ffi::Py_ssize_t::MAX);
                     let mut made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
@@ -146,7 +146,7 @@ impl Operation {
             }
             Goal::ReceiveInto => {
                 let (start, length) = self.memory()?;
-                // SAFETY: a writable view of that length. As above where that is none.
+                // SAFETY: a writable view of that length. As above if it is empty.
                 match if length == 0 { Ok(0) } else { unsafe { bytes::recv(fd, start, length) } } {
                     Ok(got) => {
                         self.release_view();
@@ -189,7 +189,7 @@ impl Operation {
         let (core, fd) = unsafe {
             let fd = ffi::PyObject_AsFileDescriptor(self.socket.get());
             if fd < 0 {
-                // A closed socket has no number, and asyncio's receive would say so in the system's words.
+                // A closed socket has no number; asyncio's receive would raise the system's error.
                 ffi::PyErr_Clear();
                 return Err(raise_os(&io::Error::from_raw_os_error(9)));
             }
@@ -240,7 +240,7 @@ unsafe fn operation<'a>(object: *mut ffi::PyObject) -> &'a Operation {
     unsafe { heap::content(object) }
 }
 
-/// The descriptor is ready: does the work, and wakes whoever waits.
+/// The descriptor is ready: does the work, and wakes the waiting task.
 ///
 /// # Safety
 ///
@@ -351,8 +351,8 @@ unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc,
                 return answer;
             }
         }
-        // The view holds a reference of its own to the object that it is of. The cell is read where it is: nothing else
-        // runs while the collector looks.
+        // The view holds its own reference to its object. The cell is read where it is: nothing else runs while the
+        // collector looks.
         if let Some(view) = &*this.view.as_ptr()
             && !view.obj.is_null()
         {
@@ -374,7 +374,7 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     0
 }
 
-/// Makes the awaitable of one operation; nothing happens before it is awaited.
+/// Makes the awaitable of one operation, which starts when it is awaited.
 unsafe fn make(
     owner: *mut ffi::PyObject,
     goal: Goal,
@@ -403,7 +403,7 @@ unsafe fn make(
     }
 }
 
-/// One of the methods of the loop. What is not a plain socket, or in debug mode, goes asyncio's way.
+/// One of the loop's methods. asyncio's own serves debug mode, and objects that are no plain sockets.
 unsafe fn method_of_loop(
     owner: *mut ffi::PyObject,
     arguments: *const *mut ffi::PyObject,

@@ -9,7 +9,7 @@ use ropewalk_os::stream::{self, MOST_PIECES};
 
 use ropewalk_capi::object::{Object, Raised};
 
-/// A piece: a `bytes` object that is kept, from a place on.
+/// A piece: a `bytes` object, from an offset on.
 struct Piece {
     bytes: Object,
     from: usize,
@@ -32,7 +32,7 @@ pub(super) struct Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     All,
-    /// The socket takes no more; it will say when it does.
+    /// The socket takes no more; an event will report when it does.
     Some,
 }
 
@@ -52,7 +52,7 @@ impl Outgoing {
         self.pieces.push_back(Piece { bytes, from: 0 });
     }
 
-    /// Everything, to be dropped when that may run things.
+    /// Takes everything, to be dropped where destructors may run.
     pub(super) fn take(&mut self) -> impl Sized + use<> {
         self.size = 0;
         std::mem::take(&mut self.pieces)
@@ -91,7 +91,7 @@ impl Outgoing {
     }
 }
 
-/// The bytes of an object as they are now: itself if it cannot change, a copy if it can.
+/// The current bytes of an object: itself if it is immutable, else a copy.
 pub(super) fn frozen(data: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: a live object.
     unsafe {

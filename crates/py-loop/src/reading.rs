@@ -59,8 +59,8 @@ fn length(buffer: &Object) -> usize {
     usize::try_from(unsafe { ffi::PyByteArray_Size(buffer.as_ptr()) }).unwrap_or(0)
 }
 
-/// Gives received bytes to the reader of an `asyncio.StreamReaderProtocol`, as its `data_received` does; nothing if
-/// the reader is of a class of somebody else's, whose method is to be called.
+/// Gives received bytes to the reader of an `asyncio.StreamReaderProtocol`, as its `data_received` does; nothing if the
+/// reader is of another class, whose method must be called.
 pub(super) fn feed(state: &LoopModule, protocol: &Object, data: &Object) -> Result<Option<()>, Raised> {
     let names = &state.names;
     let weak = get(protocol, names.stream_reader)?;
@@ -104,7 +104,7 @@ pub(super) fn feed(state: &LoopModule, protocol: &Object, data: &Object) -> Resu
         let transport = get(&reader, names.transport)?;
         if !transport.is_none() {
             call(&transport, names.pause_reading)?;
-            // SAFETY: True is always there.
+            // SAFETY: `True` is immortal.
             set(&reader, names.paused, unsafe { ffi::Py_True() })?;
         }
     }
@@ -116,7 +116,7 @@ pub(super) struct Reading {
     reader: Field,
     most: usize,
     exactly: bool,
-    /// The iterator of the future that is waited for.
+    /// The iterator of the future that this waits for.
     inner: Field,
     ended: Cell<bool>,
 }
@@ -127,7 +127,7 @@ enum Step {
 }
 
 impl Reading {
-    /// What there is, if it is enough.
+    /// The available bytes, if they are enough.
     fn look(&self, state: &LoopModule, reader: &Object) -> Result<Option<Object>, Raised> {
         let names = &state.names;
         let error = get(reader, names.exception)?;
@@ -173,7 +173,7 @@ impl Reading {
         Ok(Some(data))
     }
 
-    /// Makes the future that is waited for.
+    /// Makes the future that this waits for.
     fn wait(&self, state: &LoopModule, reader: &Object) -> Result<Object, Raised> {
         let names = &state.names;
         if !get(reader, names.waiter)?.is_none() {
@@ -184,7 +184,7 @@ impl Reading {
             }));
         }
         if is_true(&get(reader, names.paused)?)? {
-            // SAFETY: False is always there.
+            // SAFETY: `False` is immortal.
             set(reader, names.paused, unsafe { ffi::Py_False() })?;
             call(&get(reader, names.transport)?, names.resume_reading)?;
         }

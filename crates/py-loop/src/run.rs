@@ -25,7 +25,7 @@ use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::heap::method;
 use ropewalk_capi::object::{Kept, Object, Raised, detached, take_exception};
 
-/// A sleep is never longer, in seconds: asyncio's own limit.
+/// The longest sleep in seconds: asyncio's own limit.
 const LONGEST: f64 = 86_400.0;
 struct Run<'a> {
     owner: *mut ffi::PyObject,
@@ -104,13 +104,13 @@ impl Run<'_> {
         self.run_batch()
     }
 
-    /// Sends what was written in the last turn, as there may be none after it. Transports stay in the queue: they may
-    /// have to read, too.
+    /// Sends the data written in the last turn, because there may be no further turn. Transports stay in the queue:
+    /// they may have to read, too.
     fn flush(&mut self) -> Result<(), Raised> {
         // SAFETY: as of `turn`.
         let queued = unsafe { self.core.inner.lock() }.ready.clone();
         for item in queued {
-            // SAFETY: what the queue holds is taken out of it by nobody but this thread; one of two types of ours.
+            // SAFETY: only this thread takes items from the queue; each is one of two types of ours.
             unsafe {
                 if !item.is_handle()
                     && ffi::Py_TYPE(item.object()).cast() != (*self.core.module).operation_type
@@ -142,8 +142,7 @@ impl Run<'_> {
             }
             !core.injector.is_empty()
         };
-        // What was dropped above may have scheduled something: finalizers are anybody's code.
-        // SAFETY: as of `turn`.
+        // The drops above may have scheduled something, because finalizers run any code. SAFETY: as of `turn`.
         let is_idle = unsafe { core.inner.lock() }.ready.is_empty();
         let woken = if !is_idle || timeout == Some(Duration::ZERO) {
             reactor.look(events)
@@ -163,16 +162,16 @@ impl Run<'_> {
 
     fn polled(&mut self, woken: Woken) -> Result<(), Raised> {
         if !self.events.is_empty() {
-            // SAFETY: what the table holds is a live transport.
+            // SAFETY: the table holds live transports.
             self.core.note_events(&self.events, |object, event| unsafe { stream::note(object, event) });
         }
         let _ = woken;
-        // Handlers of signals run here; a loop of functions that are not Python's would never let them.
+        // Signal handlers run here; a loop whose callbacks are all compiled functions would never run them otherwise.
         // SAFETY: the thread is attached.
         if unsafe { ffi::PyErr_CheckSignals() } != 0 { Err(Raised) } else { Ok(()) }
     }
 
-    /// The time to the next timer; nothing if there is none that counts.
+    /// The time to the next timer that is not cancelled, if there is one.
     fn time_left(&self) -> Option<Duration> {
         let mut gone = Vec::new();
         // SAFETY: as of `turn`; what is taken out is dropped after.
@@ -216,7 +215,8 @@ impl Run<'_> {
     fn run_batch(&mut self) -> Result<(), Raised> {
         let batch = self.core.batch.get();
         loop {
-            // SAFETY: this thread's batch, whose items nobody else takes out; a callback may not run the loop again.
+            // SAFETY: this thread's batch, whose items no other thread takes out; a callback may not run the loop
+            // again.
             let item = unsafe {
                 let batch = &mut *batch;
                 let Some(&item) = batch.items.get(batch.at) else { return Ok(()) };
@@ -357,7 +357,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A callback has raised: what it was is given back to its handle, and the loop's user is told.
+    /// A callback has raised: returns its function and arguments to the handle, and reports the error to the loop's
+    /// exception handler.
     unsafe fn failed(
         &mut self,
         made: *mut Handle,
@@ -389,7 +390,7 @@ impl Run<'_> {
         }
     }
 
-    /// As asyncio runs a handle in debug mode: timed, and known as the current one.
+    /// Runs a handle as asyncio does in debug mode: timed, and recorded as the current one.
     unsafe fn run_in_debug(&mut self, made: *mut Handle) -> Result<(), Raised> {
         // SAFETY: live objects.
         unsafe {
@@ -400,7 +401,7 @@ impl Run<'_> {
     }
 }
 
-/// Tells the loop's user of an exception in a callback.
+/// Reports an exception in a callback to the loop's exception handler.
 unsafe fn tell_failed(
     core: &LoopCore,
     owner: *mut ffi::PyObject,

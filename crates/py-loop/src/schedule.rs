@@ -13,7 +13,7 @@ use super::status::this_thread;
 use ropewalk_capi::entry;
 use ropewalk_capi::object::{Object, Raised};
 
-/// The callback, its arguments and its context, as they are given to all methods that schedule.
+/// The callback, its arguments and its context, as all scheduling methods take them.
 struct Call {
     /// The first parameter, borrowed: the time of a timer.
     first: *mut ffi::PyObject,
@@ -229,7 +229,7 @@ pub(super) unsafe extern "C" fn call_soon_threadsafe(
 }
 
 impl LoopCore {
-    /// Moves what other threads have left to the end of what is to run.
+    /// Moves the handles that other threads have pushed to the end of the queue.
     pub(crate) fn collect(&self) {
         if !self.injector.is_empty() {
             // SAFETY: the thread is attached, and runs nothing while the guard lives.
@@ -238,15 +238,15 @@ impl LoopCore {
         }
     }
 
-    /// Puts a handle at the end of what is to run, from any thread, and wakes the loop.
+    /// Puts a handle at the end of the queue, from any thread, and wakes the loop.
     pub(crate) fn hand_over(&self, made: *mut Handle) {
         let thread = self.thread();
         if thread == this_thread() {
             return self.enqueue(Item::of_handle(made));
         }
         if thread == 0 {
-            // Nobody runs it. What was left when it stopped goes first, so that each thread's calls keep their order.
-            // SAFETY: as of `collect`; taking and adding are one step for whoever else does this.
+            // No thread runs the loop. Handles that were left when it stopped go first, so that each thread's calls
+            // keep their order. SAFETY: as of `collect`; taking and adding are one step for other threads that do this.
             let mut inner = unsafe { self.inner.lock() };
             inner.ready.extend(self.injector.take().map(|made| Item::of_handle(made.as_ptr())));
             inner.ready.push(Item::of_handle(made));
@@ -271,7 +271,7 @@ pub(crate) fn now() -> u64 {
     ropewalk_os::clock::monotonic_nanos()
 }
 
-/// The same, as `time.monotonic()` says it.
+/// The same, as `time.monotonic()` returns it.
 pub(crate) fn as_seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
@@ -338,7 +338,7 @@ pub(super) unsafe extern "C" fn add_callback(
     arguments: *mut *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
 ) -> *mut ffi::PyObject {
-    // SAFETY: a loop, and what the interpreter passes. A foreign handle goes by its own `_run`.
+    // SAFETY: a loop, and what the interpreter passes. A foreign handle runs by its own `_run`.
     unsafe {
         if count != 1 {
             raise_type("_add_callback() takes one handle");

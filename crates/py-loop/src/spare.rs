@@ -1,5 +1,5 @@
-//! Memory of handles, which the loop uses again. That saves work of the allocator and, above all, of the garbage
-//! collector, which counts allocations.
+//! Memory of handles, which the loop reuses. That saves work of the allocator and, above all, of the garbage collector,
+//! which counts allocations.
 //!
 //! On a free-threaded build nothing is kept: the lists would need a lock.
 
@@ -21,7 +21,7 @@ impl Spare {
         self.lists[list].pop()
     }
 
-    /// Keeps the memory of an object of this type, if there is room for it; whether there was.
+    /// Keeps the memory of an object of this type if there is room for it; returns whether there was.
     #[cfg(not(Py_GIL_DISABLED))]
     #[inline]
     pub(crate) fn keep(&mut self, list: usize, object: *mut ffi::PyObject) -> bool {
@@ -33,19 +33,19 @@ impl Spare {
         true
     }
 
-    /// Gives a part of what a burst has left back, before a sleep.
+    /// Frees part of the memory that a burst has left, before a sleep.
     pub(crate) fn trim(&mut self) {
         #[cfg(not(Py_GIL_DISABLED))]
         for list in &mut self.lists {
             let excess = list.len().saturating_sub(IDLE_SPARE);
             for object in list.drain(list.len() - excess.div_ceil(16)..) {
-                // SAFETY: memory that the collector's allocator gave, and nobody uses.
+                // SAFETY: unused memory from the collector's allocator.
                 unsafe { ffi::PyObject_GC_Del(object.cast()) };
             }
         }
     }
 
-    /// Gives the memory back, when no object can come any more.
+    /// Frees the memory, when no object can come any more.
     ///
     /// # Safety
     ///
@@ -53,15 +53,15 @@ impl Spare {
     pub(crate) unsafe fn free(self) {
         #[cfg(not(Py_GIL_DISABLED))]
         for object in self.lists.into_iter().flatten() {
-            // SAFETY: memory that the collector's allocator gave, and nobody uses.
+            // SAFETY: unused memory from the collector's allocator.
             unsafe { ffi::PyObject_GC_Del(object.cast()) };
         }
     }
 }
 
-/// So many of each kind are kept while the loop is busy: some 8 MB after a burst.
+/// The most of each kind that are kept while the loop is busy: some 8 MB after a burst.
 #[cfg(not(Py_GIL_DISABLED))]
 const MOST_SPARE: usize = 65_536;
-/// So many are kept by a loop that sleeps.
+/// The most of each kind that a sleeping loop keeps.
 #[cfg(not(Py_GIL_DISABLED))]
 const IDLE_SPARE: usize = 1_024;

@@ -1,4 +1,4 @@
-//! The status of a loop: what its handles read of it, and what asyncio keeps in attributes of the loop.
+//! The status of a loop, which its handles read, and which asyncio keeps in attributes of the loop.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

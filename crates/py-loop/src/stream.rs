@@ -31,33 +31,33 @@ use ropewalk_capi::object::{Kept, Object, Raised, take_exception};
 
 /// asyncio's default: 64 KiB, and a quarter of it.
 const HIGH: usize = 64 * 1024;
-/// After so many writes to a lost connection asyncio warns.
+/// asyncio warns after this many writes to a lost connection.
 const PATIENCE: u32 = 5;
 
-/// The state of a transport, one bit for each thing that is so or not.
+/// The state of a transport, one bit for each property.
 mod bit {
-    /// Told by an edge, and not refused since: it may be received, it may be sent.
+    /// Reported by an edge and not refused since: the transport may receive, or send.
     pub(super) const READABLE: u32 = 1;
     pub(super) const WRITABLE: u32 = 2;
-    /// The peer has ended its side, or the connection is gone: it must be read to the end.
+    /// The peer has ended its side, or the connection is gone: the transport must read to the end.
     pub(super) const ENDING: u32 = 4;
-    /// In the queue of what is ready.
+    /// The transport is in the queue.
     pub(super) const QUEUED: u32 = 8;
     pub(super) const PAUSED: u32 = 16;
     pub(super) const CLOSING: u32 = 32;
     /// `write_eof` was called.
     pub(super) const EOF: u32 = 64;
-    /// The peer's end was told to the protocol.
+    /// The peer's end was reported to the protocol.
     pub(super) const ENDED: u32 = 128;
     pub(super) const PROTOCOL_PAUSED: u32 = 256;
     /// Its protocol is a `BufferedProtocol`.
     pub(super) const BUFFERED: u32 = 512;
-    /// A callback of a read runs, after which is sent what it has written.
+    /// A callback of a read runs; the transport sends what it has written afterwards.
     pub(super) const READING: u32 = 1024;
     pub(super) const STARTED: u32 = 2048;
     /// Its protocol is asyncio's for streams, and no subclass of it.
     pub(super) const STREAM_READER: u32 = 8192;
-    /// The end has been scheduled, or has come.
+    /// The end has been scheduled or reached.
     pub(super) const LOST: u32 = 4096;
 }
 
@@ -69,10 +69,10 @@ pub(super) struct Stream {
     /// `data_received`, or `buffer_updated`.
     received: Field,
     get_buffer: Field,
-    /// What its callbacks run in.
+    /// The context of its callbacks.
     context: Field,
     server: Field,
-    /// A future of `sendfile`, which waits for all to be sent.
+    /// A future of `sendfile`, which waits until all data are sent.
     emptied: Field,
     bits: Cell<u32>,
     ignored: Cell<u32>,
@@ -81,8 +81,8 @@ pub(super) struct Stream {
     low: Cell<usize>,
 }
 
-/// asyncio's transports with flow control have a slot `_extra`, and four that we have properties for; our content
-/// comes after.
+/// asyncio's transports with flow control have a slot `_extra`, and four for which this type has properties; our
+/// content comes after.
 #[repr(C)]
 struct Layout {
     head: ffi::PyObject,
@@ -123,7 +123,7 @@ impl Stream {
         self.core().map(|core| unsafe { &*core.module })
     }
 
-    /// On a free-threaded build the loop's thread has a transport to itself, and others are told so.
+    /// On a free-threaded build only the loop's thread may use a transport; other threads get an error.
     fn check_thread(&self) -> Result<(), Raised> {
         #[cfg(Py_GIL_DISABLED)]
         if !self.owner.get().is_null() {
@@ -152,7 +152,7 @@ impl Stream {
         unsafe { self.outgoing.lock() }.size()
     }
 
-    /// Puts it into the queue of what is ready, once.
+    /// Puts the transport into the queue, once.
     fn enqueue(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         if !self.has(bit::QUEUED) {
             self.set(bit::QUEUED);
@@ -166,14 +166,14 @@ impl Stream {
         self.bits.get() & (bit::READABLE | bit::PAUSED | bit::CLOSING | bit::ENDED) == bit::READABLE
     }
 
-    /// Reads once, and tells the protocol.
+    /// Reads once, and passes the bytes to the protocol.
     fn read(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         if self.has(bit::BUFFERED) {
             return self.read_into_buffer(object);
         }
         let core = self.core()?;
         let buffer = core.receive_buffer();
-        // SAFETY: the buffer is the running thread's, of that size, and nothing runs between the two calls.
+        // SAFETY: the running thread's buffer, of that size; nothing runs between the two calls.
         let data = match unsafe { bytes::recv(self.file(), buffer, RECEIVE) } {
             Ok(0) => return self.at_end(object),
             Ok(got) => {
@@ -275,7 +275,7 @@ impl Stream {
         self.fatal(object, "Fatal read error on socket transport")
     }
 
-    /// The peer has ended its side.
+    /// Handles that the peer has ended its side.
     fn at_end(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         self.set(bit::ENDED);
         self.unset(bit::READABLE);
@@ -306,7 +306,7 @@ impl Stream {
         }
     }
 
-    /// An exception is set: the connection ends by it, unless it ends the loop.
+    /// An exception is set: it ends the connection, unless it ends the loop.
     fn fatal(&self, object: *mut ffi::PyObject, words: &str) -> Result<(), Raised> {
         if is_ending() {
             return Err(Raised);
@@ -323,7 +323,7 @@ impl Stream {
             .map(drop)
     }
 
-    /// Sends what there is, and does what waits for that.
+    /// Sends the waiting data, and continues what waits for that.
     fn flush(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         let mut done = Vec::new();
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
@@ -408,7 +408,7 @@ impl Stream {
         }
         self.set(bit::CLOSING);
         if !self.is_empty() {
-            // What was written in this turn goes out now; the rest when there is room.
+            // Data written in this turn is sent now; the rest when there is room.
             self.flush(object)?;
         }
         if self.is_empty() { self.lose(object, &Object::none()) } else { Ok(()) }
@@ -486,7 +486,7 @@ impl Stream {
     }
 }
 
-/// Notes what an event tells; whether it is to be put into the queue of what is ready.
+/// Records an event; returns whether the transport must be put into the queue.
 ///
 /// # Safety
 ///
@@ -511,7 +511,7 @@ pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
     true
 }
 
-/// Sends what there is.
+/// Sends the waiting data.
 ///
 /// # Safety
 ///
@@ -540,7 +540,7 @@ pub(super) unsafe fn run(core: &LoopCore, object: *mut ffi::PyObject) -> Result<
     }
     if this.may_read() {
         this.read(object)?;
-        // There is more: after everybody else.
+        // There is more: after all other items of the queue.
         if this.may_read() && !this.owner.get().is_null() {
             this.enqueue(object)?;
         }

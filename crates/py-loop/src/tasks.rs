@@ -36,7 +36,8 @@ pub(super) unsafe extern "C" fn create_future(
     }
 }
 
-/// `create_task(coro, *, name=None, context=None, ...)`: what asyncio does where no factory is set, else by its own.
+/// `create_task(coro, *, name=None, context=None, ...)`: does what asyncio does without a task factory; with one it
+/// calls asyncio's own method.
 #[entry]
 pub(super) unsafe extern "C" fn create_task(
     owner: *mut ffi::PyObject,
@@ -53,7 +54,7 @@ pub(super) unsafe extern "C" fn create_task(
         }
         let given = if names.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(names) };
         if core.is_debug() || !core.task_factory.get().is_null() || count != 1 || given > 2 {
-            // asyncio's method, given what we were given.
+            // Calls asyncio's method with the same arguments.
             let all = (count + given) as usize;
             let mut with_owner = Vec::with_capacity(all + 1);
             with_owner.push(owner);

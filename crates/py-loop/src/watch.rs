@@ -18,7 +18,8 @@ use ropewalk_capi::heap::{fast_method, method};
 use ropewalk_capi::object::{Object, Raised};
 
 impl LoopCore {
-    /// Waits for a descriptor on behalf of an object of ours, in place of the one before: until [`leave`](Self::leave).
+    /// Waits for a descriptor on behalf of an object of ours, which replaces the one before, until
+    /// [`leave`](Self::leave).
     pub(super) fn watch(&self, fd: RawFd, who: Waiter, object: &Object) -> Result<(), Raised> {
         let reactor = self.reactor()?;
         let kept = object.clone().into_ptr();
@@ -37,7 +38,7 @@ impl LoopCore {
         result.map_err(|error| raise_os(&error))
     }
 
-    /// Waits on behalf of an operation on a socket object, whose file the kernel may know from the last one.
+    /// Waits on behalf of an operation on a socket object, whose file may be registered from the last operation.
     pub(super) fn watch_socket(
         &self,
         fd: RawFd,
@@ -76,14 +77,14 @@ impl LoopCore {
         Ok(())
     }
 
-    /// Whether there is nothing to receive for certain, so that it need not be tried.
+    /// Whether it is certain that there is nothing to receive, so that no attempt is needed.
     pub(super) fn is_drained(&self, fd: RawFd, socket: *mut ffi::PyObject) -> bool {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
         let mut inner = unsafe { self.inner.lock() };
         inner.descriptors.slot(fd).is_some_and(|slot| slot.drained && slot.knows(socket))
     }
 
-    /// A receive got less than it asked for.
+    /// Records that a receive got less than it asked for.
     pub(super) fn note_drained(&self, fd: RawFd, socket: *mut ffi::PyObject) {
         // SAFETY: as above.
         let mut inner = unsafe { self.inner.lock() };
@@ -96,7 +97,8 @@ impl LoopCore {
         }
     }
 
-    /// Waits no more on behalf of that object. An operation that has ended stays asked for: the next one comes soon.
+    /// Ends the wait on behalf of that object. The registration of an operation that has ended stays: the next
+    /// operation comes soon.
     pub(super) fn leave(&self, fd: RawFd, who: Waiter, object: *mut ffi::PyObject) {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
         let old = unsafe {
@@ -117,8 +119,8 @@ impl LoopCore {
         unsafe { ffi::Py_DECREF(old) };
     }
 
-    /// Puts whoever waits for what has become ready into the queue. `note` notes an event of a transport, and says
-    /// whether the transport is to be put into the queue.
+    /// Puts the waiters of ready descriptors into the queue. `note` records an event of a transport, and returns
+    /// whether the transport must be put into the queue.
     #[inline]
     pub(super) fn note_events(&self, events: &[Event], note: impl Fn(*mut ffi::PyObject, Event) -> bool) {
         // SAFETY: the thread is attached, and runs nothing while the guard lives; new references are taken.
@@ -156,7 +158,7 @@ impl LoopCore {
         }
     }
 
-    /// Sets the callback of one side, or removes it with null. Gives the one before.
+    /// Sets the callback of one side, or removes it with null. Returns the one before.
     fn set_callback(
         &self,
         fd: RawFd,
@@ -219,7 +221,7 @@ unsafe fn add_callback(
             flags: LASTING | one,
             when: 0.0,
         };
-        // One reference is the table's, one is given back.
+        // One reference is the table's, one is returned.
         let made = handle::make(&mut *core.module, owner, content, Kind::Plain)?;
         ffi::Py_INCREF(made.cast());
         match core.set_callback(fd, write, made, *arguments) {
@@ -236,7 +238,7 @@ unsafe fn add_callback(
     }
 }
 
-/// Cancels what the table has let go; whether there was anything.
+/// Cancels the handle that the table has released; returns whether there was one.
 unsafe fn cancel(made: *mut Handle) -> Result<bool, Raised> {
     if made.is_null() {
         return Ok(false);

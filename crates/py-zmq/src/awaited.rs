@@ -1,5 +1,5 @@
-//! `AsyncSocket`: what is awaited, in the plain cases in which programs spend their time. All others are Python's,
-//! which brings them to the same [`Watch`].
+//! `AsyncSocket`: its awaitables, in the plain cases in which programs spend their time. The Python class handles all
+//! others, with the same [`Watch`].
 
 mod future;
 mod watch;
@@ -30,7 +30,7 @@ impl AsyncSocketBase {
         }
     }
 
-    /// Receives without anything special, or waits.
+    /// Receives without special options, or waits.
     fn receive_plain<'py>(slf: &Bound<'py, Self>, attempt: Attempt) -> PyResult<Bound<'py, PyAny>> {
         let watch = Self::watch(slf)?;
         match watch.get().try_receive(slf.as_super(), &attempt) {
@@ -59,7 +59,7 @@ impl AsyncSocketBase {
         visit.call(self.watch.get())
     }
 
-    /// Who waits for it; put in once.
+    /// The watch with the socket's waiters; set once.
     #[getter]
     fn _watch<'py>(slf: &Bound<'py, Self>) -> Option<Bound<'py, Watch>> {
         slf.get().watch.get().map(|watch| watch.bind(slf.py()).clone())
@@ -70,7 +70,7 @@ impl AsyncSocketBase {
         self.watch.set(watch).map_err(|_| errors::made_already())
     }
 
-    /// Receives one part; to be awaited.
+    /// Returns an awaitable that receives one part.
     #[pyo3(
         signature = (flags = 0, copy = Truth(true), track = Truth(false)),
         text_signature = "($self, flags=0, copy=True, track=False)"
@@ -88,7 +88,7 @@ impl AsyncSocketBase {
         Watch::receive_as(watch, intern!(slf.py(), "recv"), flags, copy.0, track.0)
     }
 
-    /// Receives a whole message; to be awaited.
+    /// Returns an awaitable that receives a whole message.
     #[pyo3(
         signature = (flags = 0, copy = Truth(true), track = Truth(false)),
         text_signature = "($self, flags=0, copy=True, track=False)"
@@ -106,7 +106,7 @@ impl AsyncSocketBase {
         Watch::receive_as(watch, intern!(slf.py(), "recv_multipart"), flags, copy.0, track.0)
     }
 
-    /// Sends one part; to be awaited.
+    /// Returns an awaitable that sends one part.
     #[pyo3(
         signature = (data, flags = 0, copy = Truth(true), track = Truth(false), routing_id = None, group = None),
         text_signature = "($self, data, flags=0, copy=True, track=False, routing_id=None, group=None)"
@@ -136,7 +136,7 @@ impl AsyncSocketBase {
     }
 }
 
-/// Whether an error is the operation's, and goes into its future: what is none ends the program.
+/// Whether an error belongs to the operation and goes into its future; others end the program.
 fn is_ordinary(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyException>(py)
 }

@@ -1,4 +1,4 @@
-//! `Context`: what sockets share, under pyzmq's names.
+//! `Context`: the state that sockets share, under pyzmq's names.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,12 @@ use super::release;
 
 /// The option that says how many threads serve a context.
 const IO_THREADS: i32 = 1;
-/// How long `term` waits before it looks for signals.
+/// How long `term` waits before it checks for signals.
 const SLICE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Inner {
     pub(crate) context: Context,
-    /// The fork generation that it was made in.
+    /// The fork generation in which it was made.
     pub(crate) forks: u64,
     /// Whether this object made it, and no other.
     owned: bool,
@@ -34,7 +34,7 @@ pub(crate) struct ContextBase {
     inner: OnceLock<Inner>,
     /// Whether `term` has succeeded.
     closed: AtomicBool,
-    /// What Python has written there; this module itself looks at `Inner::owned`.
+    /// The value of Python's attribute; this module itself uses `Inner::owned`.
     shadow: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ impl ContextBase {
         }
     }
 
-    /// The context, for a socket that is made in it.
+    /// The context, for a new socket.
     pub(crate) fn open<'a>(slf: &'a Bound<'_, Self>) -> PyResult<&'a Context> {
         let Some(inner) = slf.get().inner.get() else {
             return Err(errors::new(slf, EFAULT, "the context was not made: its __init__ was not called"));
@@ -62,7 +62,7 @@ impl ContextBase {
         Ok(&inner.context)
     }
 
-    /// As `open`, for options: what pyzmq raises there is a `RuntimeError`.
+    /// As `open`, for options: pyzmq raises a `RuntimeError` there.
     fn configurable(&self) -> PyResult<&Context> {
         match self.inner.get() {
             Some(inner) if !self.is_closed() => Ok(&inner.context),
@@ -136,14 +136,14 @@ impl ContextBase {
         slf.get().configurable()?.get(option).map_err(|error| errors::of(slf, &error))
     }
 
-    /// Waits in slices, signals' handlers running in between.
+    /// Waits in slices; signal handlers run in between.
     fn term(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(inner) = this.inner.get()
             && !this.is_closed()
         {
             let context = &inner.context;
-            // Sockets that were closed may be nearly done, so the first look is short.
+            // Closed sockets may be nearly done, so the first wait is short.
             let mut slice = Duration::from_millis(1);
             while !py.detach(|| context.term(slice)) {
                 release::collect(py);
@@ -162,7 +162,8 @@ impl Drop for ContextBase {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
         if inner.forks != fork_generation() {
-            // The parent's: its destructor would wait for threads that are not here, or speak to the parent's peers.
+            // It is the parent's: its destructor would wait for threads that do not exist here, or write to the
+            // parent's peers.
             std::mem::forget(inner);
         } else if inner.owned {
             CONTEXTS.remove(inner.context.id());

@@ -1,7 +1,8 @@
-//! The core's errors become exceptions here: of which class, the Python package says.
+//! The core's errors become exceptions here; the Python package chooses their class.
 //!
 //! Two packages may use this module in one process, `ropewalk.zmq` and pyzmq by its backend, each with classes of its
-//! own. So what makes an exception is looked for on the type that was used, and only then among what was registered.
+//! own. So the function that makes an exception is looked up on the type that was used, and only then among the
+//! registered ones.
 
 use std::cell::Cell;
 
@@ -19,7 +20,7 @@ thread_local! {
     static LATEST: Cell<i32> = const { Cell::new(0) };
 }
 
-/// A function of the Python package's, put in when it is imported.
+/// A function of the Python package, registered when it is imported.
 pub(crate) struct Hook(Mutex<Option<Py<PyAny>>>);
 
 impl Hook {
@@ -38,7 +39,7 @@ impl Hook {
         Ok(())
     }
 
-    /// What the type says, else what was registered.
+    /// The type's function, else the registered one.
     pub(crate) fn find<'py>(
         &self,
         py: Python<'py>,
@@ -91,7 +92,7 @@ pub(crate) fn new<T>(object: &Bound<'_, T>, errno: i32, message: &str) -> PyErr 
     make(object.py(), Some(&object.as_any().get_type()), errno, message)
 }
 
-/// The exception for what was made in another process than this one.
+/// The exception for an object that was made in another process.
 #[cold]
 pub(crate) fn forked<T>(object: &Bound<'_, T>, what: &str) -> PyErr {
     let message = format!("the {what} was made before this process was forked. Make a new one in the child.");
@@ -104,7 +105,7 @@ pub(crate) fn made_already() -> PyErr {
     PyRuntimeError::new_err("__init__ was called already: it can be called once")
 }
 
-/// Makes a tracker that is done once the event is set; at once, without one.
+/// Makes a tracker that is done once the event is set, or at once without an event.
 pub(crate) fn tracker<'py>(
     py: Python<'py>,
     user: &Bound<'py, PyType>,

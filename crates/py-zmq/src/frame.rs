@@ -16,14 +16,14 @@ use ropewalk_sync::{Mutex, MutexGuard};
 use super::errors::{self, EINVAL, Truth};
 use super::release::{self, Joint, Shared, View};
 
-/// Below this many bytes a copy is cheaper than the way back of a shared buffer; pyzmq has the same number.
+/// Below this many bytes a copy is cheaper than releasing a shared buffer; pyzmq uses the same number.
 pub(crate) const COPY_THRESHOLD: usize = 65_536;
 
 /// Options of a message, by number.
 const MORE: i32 = 1;
 const SHARED: i32 = 3;
 
-/// What may change after the frame was made.
+/// The mutable state of a frame.
 #[derive(Default)]
 struct State {
     more: bool,
@@ -36,9 +36,9 @@ struct State {
     group: Option<String>,
     /// The buffer of another object that the bytes are in.
     lent: Option<Joint>,
-    /// Of a copy of such a frame: the frame itself, so that the buffer has one holder that the collector knows.
+    /// For a copy of such a frame: the frame itself, so that the collector knows the buffer's one holder.
     original: Option<Py<FrameBase>>,
-    /// Views of the lent bytes, those of copies too: as long as there are any, the bytes stay.
+    /// The number of views of the lent bytes, those of copies included; while there are any, the bytes stay.
     exports: usize,
 }
 
@@ -78,7 +78,7 @@ impl FrameBase {
         self.frame.get().is_some() || state.lent.is_some() || state.original.is_some()
     }
 
-    /// What is sent of it: the same bytes, with what was set on this object.
+    /// The core frame to send: the same bytes, with the properties that were set on this object.
     pub(crate) fn share(slf: &Bound<'_, Self>) -> PyResult<Frame> {
         let this = slf.get();
         let mut frame = match (this.frame.get(), Self::joint(slf)) {
@@ -100,7 +100,7 @@ impl FrameBase {
         self.state().tracker.as_ref().map(|tracker| tracker.clone_ref(py))
     }
 
-    /// Wraps what was received in an object of `class`.
+    /// Wraps a received frame in an object of `class`.
     pub(crate) fn wrap<'py>(
         class: &Bound<'py, PyType>,
         frame: Frame,
@@ -124,7 +124,7 @@ impl FrameBase {
     }
 }
 
-/// A frame over an object's buffer, and the event that is set when the buffer is let go, if one was wanted.
+/// A frame over an object's buffer, and the event that is set when the buffer is released, if one was requested.
 pub(crate) fn lend<'py>(
     py: Python<'py>,
     view: View,
@@ -139,7 +139,7 @@ pub(crate) fn lend<'py>(
 /// The shared buffer, or the view again if it cannot be shared; and the event.
 type Sharing<'py> = (Result<Shared, View>, Option<Bound<'py, PyAny>>);
 
-/// As `release::share`, with an event if one is wanted.
+/// As `release::share`, with an event if one is requested.
 fn share_view<'py>(py: Python<'py>, view: View, track: bool) -> PyResult<Sharing<'py>> {
     let event = if track {
         Some(py.import(intern!(py, "threading"))?.call_method0(intern!(py, "Event"))?)
@@ -202,7 +202,7 @@ impl FrameBase {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Never waits: the collector may have stopped whoever holds it.
+        // Never waits: the collector may have stopped the thread that holds the lock.
         let Some(state) = self.state.try_lock() else { return Ok(()) };
         visit.call(&state.tracker)?;
         visit.call(&state.view)?;
@@ -262,7 +262,7 @@ impl FrameBase {
         }
         let made = Self::with_bytes(slf, |bytes| PyBytes::new(py, bytes));
         let mut state = slf.get().state();
-        // Another thread may have been faster: both get the same.
+        // Another thread may have been faster: both get the same object.
         state.bytes.get_or_insert_with(|| made.unbind()).bind(py).clone()
     }
 
@@ -283,7 +283,7 @@ impl FrameBase {
         let py = slf.py();
         let object = slf.get_type().call0()?;
         let (this, copy) = (slf.get(), object.cast::<Self>()?.get());
-        // A subclass's `__init__` may have made it, or shown what is in it so far.
+        // A subclass's `__init__` may have set the frame, or shown its bytes already.
         let state = copy.state();
         let is_used = copy.is_made(&state) || state.exports > 0;
         drop(state);
@@ -386,7 +386,7 @@ impl FrameBase {
         let length = ffi::Py_ssize_t::try_from(length)?;
         root.get().state().exports += 1;
         // SAFETY: the bytes live as long as the object, which the view holds: its own frame is never replaced, and a
-        // lent buffer is not let go while it is exported.
+        // lent buffer is not released while it is exported.
         let filled = unsafe {
             ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast_mut().cast::<c_void>(), length, 1, flags)
         };
@@ -397,7 +397,7 @@ impl FrameBase {
         Err(PyErr::fetch(slf.py()))
     }
 
-    /// A view is let go.
+    /// A view is released.
     ///
     /// # Safety
     ///

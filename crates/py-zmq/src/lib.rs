@@ -1,11 +1,11 @@
-//! `ropewalk._zmq`: sockets, contexts and frames, as pyzmq's compiled backends have them, and a little more.
+//! `ropewalk._zmq`: sockets, contexts and frames with the interface of pyzmq's compiled backends, and a few additions.
 //!
-//! It is written with pyo3 and serves the main interpreter. What is here is the interface only; what a socket does is
-//! in `ropewalk-messaging`. Three rules hold everywhere:
+//! It is written with pyo3 and serves the main interpreter. This crate is the interface only; `ropewalk-messaging`
+//! implements sockets. Three rules hold everywhere:
 //!
-//! - An attached thread tries first, and lets the interpreter go only to wait.
-//! - No lock of the core's is held while Python code may run; under it, at most `bytes` objects are made.
-//! - The core's threads never attach to the interpreter: what they let go comes back through `release`.
+//! - An attached thread tries first, and releases the interpreter only to wait.
+//! - No lock of the core is held while Python code may run; under one, at most `bytes` objects are made.
+//! - The core's threads never attach to the interpreter: buffers that they release come back through `release`.
 
 mod awaited;
 mod context;
@@ -23,17 +23,17 @@ use pyo3::types::PyBytes;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 
-/// Bytes that the path of an ipc endpoint may have: a socket's address, without the zero.
+/// The most bytes of an ipc endpoint's path: a socket's address, without the zero byte.
 const IPC_PATH_MAX_LEN: usize = 107;
 
-/// Registers what makes exceptions: `make(errno, message)`.
+/// Registers the function that makes exceptions: `make(errno, message)`.
 #[pyfunction]
 #[pyo3(signature = (make, /))]
 fn set_errors(make: &Bound<'_, PyAny>) -> PyResult<()> {
     errors::MAKE_ERROR.set(make)
 }
 
-/// Registers what makes trackers: `make(event)`, or `make(None)` for one that is done.
+/// Registers the function that makes trackers: `make(event)`, or `make(None)` for one that is done.
 #[pyfunction]
 #[pyo3(signature = (make, /))]
 fn set_trackers(make: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -46,13 +46,13 @@ fn zmq_errno() -> i32 {
     errors::latest()
 }
 
-/// What an error number means.
+/// The text of an error number.
 #[pyfunction]
 fn strerror(errno: i32) -> String {
     ropewalk_messaging::strerror(errno)
 }
 
-/// Whether a transport or mechanism is here.
+/// Whether a transport or mechanism is supported.
 #[pyfunction]
 fn has(capability: &str) -> bool {
     ropewalk_messaging::has(capability)

@@ -1,4 +1,4 @@
-//! Socket options: which type of Python's goes with which number.
+//! Socket options: the Python type for each number.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -13,14 +13,14 @@ fn integer<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyI
     }
 }
 
-/// Gives an option's value to `set` in the bytes that the core wants.
+/// Passes an option's value to `set` as the bytes that the core expects.
 pub(crate) fn encode<R>(number: i32, value: &Bound<'_, PyAny>, set: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
     if value.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(
             "an option takes bytes, not str: encode it, or use setsockopt_string",
         ));
     }
-    // What is not known is taken for the most frequent type, and refused by the core.
+    // An unknown option counts as the most frequent type; the core refuses it.
     match value_type(number).unwrap_or(ValueType::Int) {
         ValueType::Bytes => match value.cast::<PyBytes>() {
             Ok(bytes) => Ok(set(bytes.as_bytes())),
@@ -28,7 +28,7 @@ pub(crate) fn encode<R>(number: i32, value: &Bound<'_, PyAny>, set: impl FnOnce(
         },
         ValueType::Int64 => {
             let value = integer(value)?;
-            // AFFINITY is a set of 64 bits: what does not fit with a sign fits without.
+            // AFFINITY is a set of 64 bits: a value that does not fit a signed number fits an unsigned one.
             let bytes = match value.extract::<i64>() {
                 Ok(value) => value.to_ne_bytes(),
                 Err(_) => value.extract::<u64>()?.to_ne_bytes(),
@@ -39,7 +39,7 @@ pub(crate) fn encode<R>(number: i32, value: &Bound<'_, PyAny>, set: impl FnOnce(
     }
 }
 
-/// Makes a Python value of what the core gave.
+/// Makes a Python value of the core's bytes.
 pub(crate) fn decode<'py>(py: Python<'py>, number: i32, value: Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Int(value) => value.into_pyobject(py)?.into_any(),
@@ -47,7 +47,7 @@ pub(crate) fn decode<'py>(py: Python<'py>, number: i32, value: Value) -> PyResul
         Value::Uint64(value) => value.into_pyobject(py)?.into_any(),
         Value::Bytes(bytes) => {
             let text = match bytes.as_slice() {
-                // Of text, the final zero of a C string is no part; a routing id may end with any byte.
+                // The final zero byte of a C string is no part of the text; a routing id may end with any byte.
                 [text @ .., 0] if number != option::ROUTING_ID => text,
                 bytes => bytes,
             };

@@ -12,7 +12,7 @@ use super::errors::{self, EINTR};
 use super::release;
 use super::socket::SocketBase;
 
-/// What an item of Python's stands for.
+/// A polled item: a socket or a descriptor.
 enum Polled<'py> {
     Socket(Bound<'py, SocketBase>),
     Fd(RawFd),
@@ -133,7 +133,7 @@ pub(crate) fn proxy(
     run_proxy(frontend, backend, capture, None)
 }
 
-/// As `proxy`, told what to do by what `control` receives.
+/// As `proxy`, controlled by the messages that `control` receives.
 #[pyfunction]
 #[pyo3(signature = (frontend, backend, capture = None, control = None))]
 pub(crate) fn proxy_steerable(
@@ -145,7 +145,7 @@ pub(crate) fn proxy_steerable(
     run_proxy(frontend, backend, capture, control)
 }
 
-/// As `proxy`: the type says nothing any more.
+/// As `proxy`; the type has no effect.
 #[pyfunction]
 #[pyo3(signature = (r#type, frontend, backend))]
 pub(crate) fn device(r#type: i32, frontend: &Bound<'_, PyAny>, backend: &Bound<'_, PyAny>) -> PyResult<i32> {

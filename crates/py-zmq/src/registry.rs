@@ -1,11 +1,11 @@
-//! Contexts and sockets by number: how one object is another name for what a second one made.
+//! Contexts and sockets by number, so that one object can be another name for a socket that a second one made.
 
 use std::collections::BTreeMap;
 
 use ropewalk_messaging::{Context, Socket};
 use ropewalk_sync::Mutex;
 
-/// What is open, each with the fork generation that it was made in.
+/// The open ones, each with the fork generation in which it was made.
 pub(crate) struct Registry<T>(Mutex<BTreeMap<u64, (u64, T)>>);
 
 pub(crate) static CONTEXTS: Registry<Context> = Registry::new();
@@ -21,11 +21,11 @@ impl<T: Clone> Registry<T> {
     }
 
     pub(crate) fn add(&self, id: u64, forks: u64, thing: &T) {
-        // What had the number before was the parent's, in whose copy nothing may be dropped.
+        // The earlier value with this number was the parent's; a copy of it must not be dropped.
         std::mem::forget(self.with(|known| known.insert(id, (forks, thing.clone()))));
     }
 
-    /// What has this number and was made in this process.
+    /// The value with this number, if it was made in this process.
     pub(crate) fn find(&self, id: u64, forks: u64) -> Option<T> {
         self.with(|known| known.get(&id).filter(|(made, _)| *made == forks).map(|(_, thing)| thing.clone()))
     }

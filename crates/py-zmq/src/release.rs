@@ -1,11 +1,11 @@
-//! Buffers of Python's that messages share, and how they come back.
+//! Python buffers that messages share, and their release.
 //!
-//! A message is let go by whichever thread has sent its last byte, perhaps under a socket's lock, so its drop must not
-//! attach to the interpreter: it pushes the buffer onto a stack without locks. Whoever next calls into this module with
-//! the interpreter attached takes them off. So that nothing is kept for long when nobody calls, a thread looks in as
-//! well: at once where a tracker waits for it, else after some milliseconds, and then only if nobody else has, for it
-//! takes the interpreter away from whoever is running. It starts with the first buffer that is shared and ends before
-//! the interpreter does.
+//! The thread that sends the last byte of a message drops it, perhaps under a socket's lock, so the drop must not
+//! attach to the interpreter: it pushes the buffer onto a lock-free stack. The next attached thread that calls into
+//! this module takes the buffers off. So that no buffer is kept for long when no thread calls, a watcher thread checks,
+//! too: at once if a tracker waits for a buffer, else after some milliseconds, and only if no other thread has, because
+//! it takes the interpreter from a running thread. It starts with the first shared buffer and ends before the
+//! interpreter does.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -18,25 +18,25 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, ffi};
 use ropewalk_sync::{Mutex, PerProcess};
 
-/// Buffers that were let go: a stack of [`Node`]s. Any thread pushes; one that is attached takes all of them.
+/// Released buffers: a stack of [`Node`]s. Any thread pushes; an attached one takes all of them.
 static RETURNED: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
 /// Buffers that are shared and not yet released. Written by attached threads only. Together with `ALERT` it decides
-/// whether the thread has to be woken, so both are sequentially consistent.
+/// whether the watcher must be woken, so both are sequentially consistent.
 static SHARED: AtomicUsize = AtomicUsize::new(0);
-/// Whether the thread looks in by itself. Only the thread writes it.
+/// Whether the watcher checks by itself. Only the watcher writes it.
 static ALERT: AtomicBool = AtomicBool::new(false);
-/// How often the stack was taken. Attached threads count; the thread compares, and nothing else depends on it.
+/// How often the stack was taken. Attached threads count; the watcher compares, and nothing else depends on it.
 static ROUNDS: AtomicUsize = AtomicUsize::new(0);
-/// Whether a tracked buffer was pushed that nobody is about to take. Any thread sets it after the push; only the
-/// thread takes it back.
+/// Whether a tracked buffer was pushed that no thread is about to take. Any thread sets it after the push; only the
+/// watcher clears it.
 static URGENT: AtomicBool = AtomicBool::new(false);
-/// Tells the thread to end; set once, before the interpreter is finalized.
+/// Tells the watcher to end; set once, before the interpreter is finalized.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// The thread, and the fork generation that it belongs to. Locked by attached threads only.
+/// The watcher. Locked by attached threads only.
 static WATCHER: PerProcess<Mutex<Option<JoinHandle<()>>>> = PerProcess::new();
 
 thread_local! {
-    /// Whether this thread takes what has come back as soon as its call is done.
+    /// Whether this thread takes released buffers as soon as its call is done.
     static COLLECTS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -49,12 +49,12 @@ struct Node {
     view: View,
     /// A `threading.Event` of a tracker, owned; or null.
     event: *mut ffi::PyObject,
-    /// Who is told at once, if there is an event.
+    /// The thread to wake at once, if there is an event.
     watcher: Thread,
     next: *mut Node,
 }
 
-/// A contiguous buffer of a Python object, held until it is dropped. A drop while attached gives it back there.
+/// A contiguous buffer of a Python object. A drop while attached releases it at once.
 pub(crate) struct View(Box<ffi::Py_buffer>);
 
 impl View {
@@ -80,7 +80,7 @@ impl View {
         }
     }
 
-    /// The room that a writable view gives.
+    /// The memory of a writable view.
     pub(crate) fn room(&mut self) -> (*mut u8, usize) {
         (self.0.buf.cast(), usize::try_from(self.0.len).unwrap_or(0))
     }
@@ -114,13 +114,13 @@ impl AsRef<[u8]> for Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let node = self.0.as_ptr();
-        // SAFETY: the node is ours until the push; its watcher and event are read before.
+        // SAFETY: the node is ours until the push; its watcher and event are read before it.
         let wake = unsafe { (!(*node).event.is_null()).then(|| (*node).watcher.clone()) };
         let mut head = RETURNED.load(Ordering::Relaxed);
         loop {
             // SAFETY: still ours.
             unsafe { (*node).next = head };
-            // Release: whoever takes the stack sees the node's fields.
+            // Release: a thread that takes the stack sees the node's fields.
             match RETURNED.compare_exchange_weak(head, node, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => head = now,
@@ -135,7 +135,7 @@ impl Drop for Shared {
     }
 }
 
-/// A shared buffer that a frame of Python's holds, and whatever was made of the frame: messages, for one.
+/// A shared buffer that a Python frame holds together with everything made of the frame, such as messages.
 #[derive(Clone)]
 pub(crate) struct Joint(Arc<Shared>);
 
@@ -144,21 +144,21 @@ impl Joint {
         Self(Arc::new(shared))
     }
 
-    /// Shows the collector whose buffer it is, if nobody but the caller holds the buffer. Another holder may be a
-    /// message that is being sent: the collector does not know it, and its bytes must stay. The event is not shown: it
-    /// is set when the buffer has come back, which is after the collector would have taken it apart.
+    /// Shows the buffer's owner to the collector, if only the caller holds the buffer. Another holder may be a message
+    /// that is being sent: the collector does not know it, and its bytes must stay. The event is not shown: it is set
+    /// when the buffer is released, which is after the collector would have cleared it.
     ///
-    /// During a collection nobody can come to share it, since that takes a frame and an interpreter; others may let it
-    /// go. What one pass was not shown and a later one is, the collector takes for something that is kept.
+    /// During a collection no thread can begin to share the buffer, since that takes a frame and an interpreter; others
+    /// may release it. The collector treats an object that only a later pass shows as one that is kept.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         if Arc::strong_count(&self.0) > 1 {
             return Ok(());
         }
-        // SAFETY: the node lives until the drop, and nobody writes its view before that.
+        // SAFETY: the node lives until the drop, and no thread writes its view before that.
         let field = unsafe { &raw const self.0.0.as_ref().view.0.obj };
-        // A memoryview does not survive it to be taken apart by the collector while it is exported: its end reads what
-        // is gone by then. Other objects do, since memoryviews show them in the same way.
-        // SAFETY: null, or an object that the view keeps; only its type is looked at.
+        // A memoryview must not be cleared by the collector while it is exported: its destructor would read freed
+        // memory. Other objects survive that, since memoryviews show them in the same way. SAFETY: null, or an object
+        // that the view keeps; only its type is looked at.
         if unsafe { !(*field).is_null() && ffi::PyMemoryView_Check(*field) != 0 } {
             return Ok(());
         }
@@ -174,8 +174,8 @@ impl AsRef<[u8]> for Joint {
     }
 }
 
-/// Shares a view with a message; `event` is set once the message has let it go. `None` gives the view back: the
-/// interpreter is about to end, and nobody would release it any more.
+/// Shares a view with a message; `event` is set once the message has released it. Without a result the view comes back:
+/// the interpreter is about to end, and no thread would release it any more.
 pub(crate) fn share(view: View, event: Option<&Bound<'_, PyAny>>) -> PyResult<Result<Shared, View>> {
     let Some(watcher) = watcher()? else { return Ok(Err(view)) };
     let event = event.map_or(ptr::null_mut(), |event| event.clone().into_ptr());
@@ -187,7 +187,7 @@ pub(crate) fn share(view: View, event: Option<&Bound<'_, PyAny>>) -> PyResult<Re
     Ok(Ok(Shared(NonNull::from(Box::leak(node)))))
 }
 
-/// While it lives, what this thread lets go is nobody else's to look after: it collects it at the end.
+/// While this lives, only this thread takes the buffers that it releases; it does so at the end.
 pub(crate) struct Collecting<'py>(Python<'py>);
 
 impl<'py> Collecting<'py> {
@@ -204,7 +204,7 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// Releases what has come back. Cheap when nothing has.
+/// Takes the released buffers. Cheap if there are none.
 #[inline]
 pub(crate) fn collect(py: Python<'_>) {
     if !RETURNED.load(Ordering::Relaxed).is_null() {
@@ -232,7 +232,7 @@ fn collect_all(py: Python<'_>) {
     }
 }
 
-/// The thread that looks in, started if it is not there; `None` once the interpreter is ending.
+/// The watcher thread, started if it does not run; `None` once the interpreter is ending.
 fn watcher() -> PyResult<Option<Thread>> {
     if ENDING.load(Ordering::Relaxed) {
         return Ok(None);
@@ -266,7 +266,7 @@ fn watch() {
             std::thread::park_timeout(nap);
         } else {
             ALERT.store(false, Ordering::SeqCst);
-            // Looked at again: who shares after this sees that nobody is alert, and wakes us.
+            // Checked again: a thread that shares later sees that the watcher is not alert, and wakes it.
             if SHARED.load(Ordering::SeqCst) == 0 {
                 std::thread::park();
             }
@@ -275,15 +275,15 @@ fn watch() {
     }
 }
 
-/// Runs among the interpreter's exit handlers: ends the thread while the interpreter is whole, for one that attached
-/// later would never come back.
+/// Runs among the interpreter's exit handlers: ends the watcher while the interpreter is whole, because a thread that
+/// attached later would never return.
 #[pyfunction]
 #[pyo3(name = "_leave")]
 fn leave(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
     if let Some(thread) = WATCHER.existing().and_then(|watcher| watcher.lock().take()) {
         thread.thread().unpark();
-        // What it panicked of was printed.
+        // Its panic was printed.
         let _ = py.detach(|| thread.join());
     }
     collect(py);

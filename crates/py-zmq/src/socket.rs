@@ -1,4 +1,4 @@
-//! `Socket`: the methods that pyzmq's compiled backends have, and those that take many messages in one call.
+//! `Socket`: the methods of pyzmq's compiled backends, and methods for many messages in one call.
 
 pub(crate) mod receive;
 pub(crate) mod send;
@@ -34,9 +34,9 @@ const EVERY_EVENT: u64 = 0xFFFF;
 
 pub(crate) struct Inner {
     pub(crate) socket: Socket,
-    /// The fork generation that it was made in.
+    /// The fork generation in which it was made.
     forks: u64,
-    /// Whether this object made it: then it closes it when it goes.
+    /// Whether this object made the socket: then its drop closes it.
     owned: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct SocketBase {
     copy_threshold: AtomicUsize,
     /// Whether it was closed by this object, or found closed by it.
     closed: AtomicBool,
-    /// What Python has written there; this module itself looks at `Inner::owned`.
+    /// The value of Python's attribute; this module itself uses `Inner::owned`.
     shadow: AtomicBool,
 }
 
@@ -80,16 +80,16 @@ impl SocketBase {
         error.errno() == EAGAIN && flags & DONTWAIT == 0
     }
 
-    /// As `may_wait`, for a send. SERVER, PEER and STREAM send to a peer that the message names, and say at once that
-    /// this one has no room.
+    /// As `may_wait`, for a send. SERVER, PEER and STREAM send to the peer that the message names, and report at once
+    /// if that one has no room.
     fn may_wait_to_send(socket: &Socket, error: &Error, flags: i32) -> bool {
         let refuses = matches!(socket.kind(), SocketType::Server | SocketType::Peer | SocketType::Stream);
         !refuses && Self::may_wait(error, flags)
     }
 
-    /// Tries again whenever the socket may be ready, until it is something else than `EAGAIN`, or the time is up.
+    /// Tries again whenever the socket may be ready, until the result is not `EAGAIN`, or the time is up.
     ///
-    /// The thread is detached only while it sleeps. `attempt` is told whether the wait has said that there is
+    /// The thread is detached only while it sleeps. The argument of `attempt` says whether the wait has found
     /// something: then the kernel need not be asked again.
     #[cold]
     fn retry<T>(
@@ -121,8 +121,8 @@ impl SocketBase {
                     in_vain += u32::from(ready);
                 }
             }
-            // A ROUTER has room for somebody, but not for the one that this message names: its readiness does not
-            // tell, so it is looked at from time to time.
+            // A ROUTER has room for some peer, but not for the one that this message names. Its readiness does not show
+            // that, so it is checked from time to time.
             if in_vain > 3 && !what.has(Events::READ) {
                 py.detach(|| std::thread::sleep(Duration::from_millis(1)));
             }
@@ -137,7 +137,7 @@ impl SocketBase {
         self.copy_threshold.load(Ordering::Relaxed)
     }
 
-    /// Calls something of the core's that takes an endpoint or a group; only its failure is of interest.
+    /// Calls a function of the core that takes an endpoint or a group.
     fn named(
         slf: &Bound<'_, Self>,
         name: &Bound<'_, PyAny>,
@@ -213,7 +213,7 @@ impl SocketBase {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Never waits: the collector may have stopped whoever holds it.
+        // Never waits: the collector may have stopped the thread that holds the lock.
         self.context.try_lock().map_or(Ok(()), |context| visit.call(&*context))
     }
 
@@ -322,7 +322,7 @@ impl SocketBase {
         Self::named(slf, addr, Socket::unbind)
     }
 
-    /// Connects to an address, now or as soon as somebody is there.
+    /// Connects to an address, now or as soon as a peer listens there.
     fn connect(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, addr, Socket::connect)
     }
@@ -332,24 +332,24 @@ impl SocketBase {
         Self::named(slf, addr, Socket::disconnect)
     }
 
-    /// Connects a PEER, and gives the routing id of whom it has connected to.
+    /// Connects a PEER, and returns the routing id of its new peer.
     fn connect_peer(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<u32> {
         let name = errors::text(addr, "an address")?;
         let socket = Self::open(slf)?;
         slf.py().detach(|| socket.connect_peer(&name)).map_err(|error| Self::explain(slf, &name, &error))
     }
 
-    /// Takes the messages of a group, too.
+    /// Receives the messages of a group, too.
     fn join(slf: &Bound<'_, Self>, group: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, group, Socket::join)
     }
 
-    /// Takes the messages of a group no more.
+    /// Receives the messages of a group no more.
     fn leave(slf: &Bound<'_, Self>, group: &Bound<'_, PyAny>) -> PyResult<()> {
         Self::named(slf, group, Socket::leave)
     }
 
-    /// Tells of the connections on a PAIR socket at an ``inproc`` address; `None` ends that.
+    /// Reports events of connections on a PAIR socket at an ``inproc`` address; `None` ends that.
     #[pyo3(signature = (addr, events = EVERY_EVENT), text_signature = "($self, addr, events=65535)")]
     fn monitor(slf: &Bound<'_, Self>, addr: Option<&Bound<'_, PyAny>>, events: u64) -> PyResult<()> {
         let addr = addr.map(|addr| errors::text(addr, "an address")).transpose()?;
@@ -394,13 +394,13 @@ impl SocketBase {
         send::whole(slf, msg_parts, flags, copy.0, track.0)
     }
 
-    /// Sends as many of the messages as can go; how many went.
+    /// Sends as many of the messages as have room; returns their number.
     #[pyo3(signature = (messages, flags = 0))]
     fn send_many(slf: &Bound<'_, Self>, messages: &Bound<'_, PyAny>, flags: i32) -> PyResult<usize> {
         send::many(slf, messages, flags)
     }
 
-    /// Sends one part if that can be done at once; whether it was sent.
+    /// Sends one part if that can be done at once; returns whether it was sent.
     #[pyo3(signature = (data, flags = 0))]
     fn try_send(slf: &Bound<'_, Self>, data: &Bound<'_, PyAny>, flags: i32) -> PyResult<bool> {
         send::at_once(slf, data, flags)
@@ -420,7 +420,7 @@ impl SocketBase {
         receive::one(slf, flags, copy.0, track.0)
     }
 
-    /// Receives one part into a buffer; how many bytes it has.
+    /// Receives one part into a buffer; returns its number of bytes.
     #[pyo3(signature = (buffer, /, *, nbytes = 0, flags = 0))]
     fn recv_into(
         slf: &Bound<'_, Self>,
@@ -472,7 +472,7 @@ impl SocketBase {
         }
     }
 
-    /// What `EFAULT` says of an argument that should have been a socket.
+    /// The `EFAULT` error for an argument that should have been a socket.
     pub(crate) fn wanted(object: &Bound<'_, PyAny>) -> PyErr {
         match object.repr() {
             Ok(shown) => PyTypeError::new_err(format!("expected a socket, not {shown}")),
@@ -485,7 +485,7 @@ impl Drop for SocketBase {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else { return };
         if inner.forks != fork_generation() {
-            // The parent's: closing it would speak to the parent's peers.
+            // It is the parent's: closing it would write to the parent's peers.
             std::mem::forget(inner);
         } else if inner.owned && !self.closed.load(Ordering::Relaxed) {
             inner.socket.close(None);

@@ -1,4 +1,4 @@
-//! The type of transports: their memory, and the table of what they can do.
+//! The type of transports: their memory, and the table of their methods.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -25,7 +25,7 @@ unsafe extern "C" fn new(
     _: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: our type or a subtype; memory of at least its size, zeroed, and written before anybody sees it.
+    // SAFETY: our type or a subtype; memory of at least its size, zeroed, and written before other code sees it.
     unsafe {
         let Some(alloc) = (*kind).tp_alloc else { return null_mut() };
         let object = alloc(kind, 0);
@@ -70,7 +70,7 @@ impl Stream {
 
 #[entry]
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
-    // SAFETY: as of `heap::dealloc`; `_extra` is asyncio's slot, which nobody else drops.
+    // SAFETY: as of `heap::dealloc`; `_extra` is asyncio's slot, which no other code drops.
     unsafe {
         let kind = ffi::Py_TYPE(object);
         ffi::PyObject_GC_UnTrack(object.cast());

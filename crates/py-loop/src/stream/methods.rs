@@ -1,4 +1,4 @@
-//! What Python code calls on a transport.
+//! The methods of a transport.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -125,7 +125,7 @@ pub(super) unsafe extern "C" fn resume_reading(
     if ready.is_ok() { none() } else { null_mut() }
 }
 
-/// `_start_reading()`: from here on the socket is waited for.
+/// `_start_reading()`: registers the socket with the loop.
 #[entry]
 pub(super) unsafe extern "C" fn start_reading(
     object: *mut ffi::PyObject,
@@ -192,7 +192,7 @@ pub(super) unsafe extern "C" fn set_protocol(
         let this = stream(object);
         let set = this.check_thread().and_then(|()| {
             let protocol = Object::share(protocol)?;
-            // Also after the end: asyncio's sendfile gives back the protocol that it found.
+            // Also after the end: asyncio's sendfile restores the protocol that it found.
             let Some(state) = super::super::loop_module::MODULE.state_of_base(ffi::Py_TYPE(object)) else {
                 return Err(fail(c"no module"));
             };
@@ -200,7 +200,7 @@ pub(super) unsafe extern "C" fn set_protocol(
             if buffered < 0 {
                 return Err(Raised);
             }
-            // A protocol need not have what is never called.
+            // A protocol need not have methods that are never called.
             let part = |name: &std::ffi::CStr| match protocol.attribute(name) {
                 Ok(part) => Ok(part),
                 Err(Raised) if ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) != 0 => {
@@ -274,7 +274,7 @@ pub(super) unsafe extern "C" fn limits(
     }
 }
 
-/// `_attach(loop, socket, protocol, server)`: before anything else.
+/// `_attach(loop, socket, protocol, server)`: called before any other method.
 #[entry]
 pub(super) unsafe extern "C" fn attach(
     object: *mut ffi::PyObject,
@@ -305,7 +305,7 @@ pub(super) unsafe extern "C" fn attach(
     }
 }
 
-/// `_detach() -> server`: after the end; lets everything go but the number.
+/// `_detach() -> server`: called after the end; releases everything but the descriptor's number.
 #[entry]
 pub(super) unsafe extern "C" fn detach(
     object: *mut ffi::PyObject,

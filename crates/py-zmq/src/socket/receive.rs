@@ -1,4 +1,4 @@
-//! Receiving: what is here is taken while attached; the interpreter is let go only to wait.
+//! Receiving: available messages are taken while attached; the interpreter is released only to wait.
 
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::ffi;
@@ -11,8 +11,8 @@ use crate::errors::{self, EAGAIN};
 use crate::frame::FrameBase;
 use crate::release::{self, View};
 
-/// Makes an attempt; if nothing is here and the flags allow it, waits and makes more. `take` is told whether it may
-/// leave it at what the socket knows: who waits for more asks the kernel there.
+/// Makes an attempt; if nothing is available and the flags allow it, waits and makes more. The argument of `take` says
+/// whether it may skip asking the kernel: the wait asks it.
 #[inline]
 fn attempt<T>(
     slf: &Bound<'_, SocketBase>,
@@ -30,7 +30,7 @@ fn attempt<T>(
     }
 }
 
-/// Turns "nothing is here" into `None`.
+/// Turns "nothing is available" into `None`.
 fn if_any<T>(slf: &Bound<'_, SocketBase>, taken: Result<T, Error>) -> PyResult<Option<T>> {
     match taken {
         Ok(taken) => Ok(Some(taken)),
@@ -41,8 +41,8 @@ fn if_any<T>(slf: &Bound<'_, SocketBase>, taken: Result<T, Error>) -> PyResult<O
 
 /// The part that the core lends, as an object.
 ///
-/// It is made under the socket's lock, where no code of Python's may run: making `bytes` runs none, neither a finalizer
-/// nor the collector, as making a list might.
+/// It is made under the socket's lock, where no Python code may run: making `bytes` runs none, neither a finalizer nor
+/// the collector, as making a list might.
 #[inline]
 fn bytes_of(bytes: &[u8]) -> *mut ffi::PyObject {
     let length = ffi::Py_ssize_t::try_from(bytes.len()).unwrap_or(ffi::Py_ssize_t::MAX);
@@ -80,7 +80,7 @@ pub(super) fn one<'py>(
     FrameBase::wrap(&SocketBase::frame_class(slf)?, frame, track)
 }
 
-/// `try_recv`; `hot` leaves it at what the socket knows.
+/// `try_recv`; `hot` skips asking the kernel.
 pub(crate) fn at_once<'py>(slf: &Bound<'py, SocketBase>, hot: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
     let socket = SocketBase::open(slf)?;
     release::collect(slf.py());
@@ -122,7 +122,7 @@ impl<'py> Parts<'py> {
         Self { py, parts: Vec::with_capacity(room) }
     }
 
-    /// Takes up to so many whole messages.
+    /// Takes up to this many whole messages.
     fn take(&mut self, socket: &Socket, messages: usize, hot: bool) -> Result<usize, Error> {
         let mut sink = |bytes: &[u8], more: bool| self.parts.push((bytes_of(bytes), more));
         if hot {
@@ -140,7 +140,7 @@ impl<'py> Parts<'py> {
         Ok(())
     }
 
-    /// Gives up the parts in `range`, as objects.
+    /// Takes the parts in a range out, as objects.
     fn objects(&mut self, from: usize, to: usize) -> impl ExactSizeIterator<Item = Bound<'py, PyAny>> {
         let py = self.py;
         self.parts[from..to].iter_mut().map(move |(part, _)| {
@@ -154,7 +154,7 @@ impl<'py> Parts<'py> {
 impl Drop for Parts<'_> {
     fn drop(&mut self) {
         for (part, _) in &self.parts {
-            // SAFETY: attached; an owned reference that nobody took, or null.
+            // SAFETY: attached; an owned reference that was not taken, or null.
             unsafe { ffi::Py_XDECREF(*part) };
         }
     }
@@ -203,7 +203,7 @@ pub(crate) fn whole_at_once<'py>(
     if_any(slf, taken)?.map(|_| message(parts)).transpose()
 }
 
-/// `recv_many`: what is here, up to `n` messages; waits for the first one only.
+/// `recv_many`: the available messages, up to `n`; waits for the first one only.
 pub(super) fn many<'py>(slf: &Bound<'py, SocketBase>, n: usize, flags: i32) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
     let socket = SocketBase::open(slf)?;

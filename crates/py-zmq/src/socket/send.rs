@@ -1,4 +1,4 @@
-//! Sending: at once while attached; the interpreter is let go only when there is no room.
+//! Sending: at once while attached; the interpreter is released only when there is no room.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -13,11 +13,11 @@ use crate::release::{self, Collecting, View};
 /// Above this many bytes a copy lets other threads run meanwhile.
 const LONG_COPY: usize = 1 << 18;
 
-/// What goes into the core, and what comes back to Python.
+/// The frame for the core, and the tracker for Python.
 struct Outgoing<'py> {
     frame: Frame,
     tracker: Option<Bound<'py, PyAny>>,
-    /// Looks after a buffer that is shared, should it come back during the call.
+    /// Takes a shared buffer that is released during the call.
     _collecting: Option<Collecting<'py>>,
 }
 
@@ -31,7 +31,7 @@ fn copy_of(py: Python<'_>, bytes: &[u8]) -> Frame {
     if bytes.len() < LONG_COPY { Frame::copy_of(bytes) } else { py.detach(|| Frame::copy_of(bytes)) }
 }
 
-/// The bytes to copy, if that is all there is to it.
+/// The bytes to copy, if a plain copy is enough.
 #[inline]
 fn plain<'a>(data: &'a Bound<'_, PyAny>, copy: bool) -> Option<&'a [u8]> {
     if !copy {
@@ -41,7 +41,7 @@ fn plain<'a>(data: &'a Bound<'_, PyAny>, copy: bool) -> Option<&'a [u8]> {
     (bytes.len() <= frame::COPY_THRESHOLD).then_some(bytes)
 }
 
-/// Makes a frame of what Python wants to send.
+/// Makes a frame of the Python object to send.
 #[inline]
 fn prepare<'py>(
     slf: &Bound<'py, SocketBase>,
@@ -73,7 +73,7 @@ fn prepare_any<'py>(
         return Err(PyTypeError::new_err("a message is bytes, not str: encode it, or use send_string"));
     }
     if copy && data.is_exact_instance_of::<PyBytes>() {
-        // Nobody can change it, so to share it is as good as a copy.
+        // It is immutable, so sharing it is as good as a copy.
         return Ok(Outgoing::plain(frame::lend(py, View::of(data, false)?, false)?.0));
     }
     let view = View::of(data, false)?;
@@ -179,7 +179,7 @@ pub(crate) fn at_once(slf: &Bound<'_, SocketBase>, data: &Bound<'_, PyAny>, flag
     }
 }
 
-/// Says which part of a message it was.
+/// Adds the part's index to an error.
 #[cold]
 fn which(py: Python<'_>, error: PyErr, index: usize) -> PyErr {
     if error.is_instance_of::<PyTypeError>(py) {
@@ -251,7 +251,7 @@ pub(super) fn whole<'py>(
     if flags & SNDMORE == 0 {
         transmit_whole(slf, socket, frames, flags)?;
     } else {
-        // The message goes on after these parts: there is no whole to send.
+        // The message goes on after these parts, so it cannot be sent as a whole.
         for frame in frames {
             transmit(slf, socket, frame, flags)?;
         }
@@ -279,7 +279,7 @@ impl Message {
         Ok(Self::Parts(frames))
     }
 
-    /// Sends it whole, or gives it back.
+    /// Sends the message whole, or returns it.
     #[expect(
         clippy::result_large_err,
         reason = "the message is given back as it came, without an allocation"
@@ -295,7 +295,7 @@ impl Message {
         }
     }
 
-    /// Sends it once there is room.
+    /// Sends the message once there is room.
     fn submit_later(self, slf: &Bound<'_, SocketBase>, socket: &Socket) -> PyResult<()> {
         let mut waiting = Some(self);
         SocketBase::retry(slf, socket, Events::WRITE, socket.send_timeout(), |_| {
@@ -308,7 +308,7 @@ impl Message {
     }
 }
 
-/// `send_many`: waits for room for the first message only; how many were sent.
+/// `send_many`: waits for room for the first message only; returns how many were sent.
 pub(super) fn many(slf: &Bound<'_, SocketBase>, messages: &Bound<'_, PyAny>, flags: i32) -> PyResult<usize> {
     let socket = SocketBase::open(slf)?;
     release::collect(slf.py());
