@@ -43,6 +43,9 @@ impl Inner {
 const STATIC: usize = 1;
 const _: () = assert!(align_of::<Inner>() > STATIC, "the bit must be free");
 
+/// A result whose error has a code.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// An error with a code, a message and perhaps a cause.
 ///
 /// It is one pointer wide. If the message is known at compile time, make the error with [`error!`](crate::error!),

@@ -6,18 +6,16 @@
 
 #![deny(unsafe_code)]
 
-pub mod code;
+mod code;
 mod context;
+pub mod entry;
 #[doc(hidden)]
 pub mod error;
 mod table;
 
 pub use context::{OptionExt, ResultExt};
-pub use error::Error;
+pub use error::{Error, Result};
 pub use table::Code;
-
-/// A result whose error has a code.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@
 //!
 //! Texts are Markdown. The first paragraph stands alone in the page's table.
 
-use crate::code::errors;
+use crate::entry::errors;
 
 errors! {
     in "ropewalk._errors" {

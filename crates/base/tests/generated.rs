@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ropewalk_base::Code;
-use ropewalk_base::code::Entry;
+use ropewalk_base::entry::Entry;
 
 /// Columns of a line of code: ruff's `line-length`.
 const CODE: usize = 110;

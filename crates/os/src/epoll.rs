@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::check;
+use crate::call::check;
 
 /// What to wait for; the kernel always reports errors and hang-ups, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::{check, retry};
+use crate::call::{check, retry};
 
 /// A non-blocking event descriptor.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::check;
+use crate::call::check;
 
 const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;

@@ -9,7 +9,8 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use crate::{check, memory, retry};
+use crate::call::{check, retry};
+use crate::memory;
 
 /// Makes a memfd of `size` zero bytes, and allocates the memory at once, so that a full machine causes an error here
 /// and no SIGBUS later. With `seal_size` no process can shrink or grow the file afterwards.

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
-use crate::{check, retry};
+use crate::call::{check, retry};
 
 const PAGE: usize = 4096;
 /// Bytes of a huge page.

@@ -20,7 +20,7 @@ pub use option::{
     set_keepalive, set_nodelay, set_priority, set_tos, set_user_timeout, take_error,
 };
 
-use crate::{check, retry};
+use crate::call::{check, retry};
 use address::Raw;
 
 fn make(family: libc::c_int) -> io::Result<OwnedFd> {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use crate::check;
+use crate::call::check;
 
 /// One descriptor, the events to wait for, and the events found: the bits of `POLLIN` and its siblings.
 #[derive(Clone, Copy, Debug)]

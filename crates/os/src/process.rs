@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::check;
+use crate::call::check;
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
@@ -178,7 +178,7 @@ mod tests {
         let mut status = -1;
         // SAFETY: the status is a live integer.
         let waited =
-            crate::retry(|| check(unsafe { libc::waitpid(pid, &raw mut status, 0) })).expect("a child");
+            crate::call::retry(|| check(unsafe { libc::waitpid(pid, &raw mut status, 0) })).expect("a child");
         assert_eq!((waited, status), (pid, 0));
         assert_eq!(fork_generation(), before);
     }

@@ -7,7 +7,7 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use crate::check;
+use crate::call::check;
 
 fn set_of(signal: i32) -> libc::sigset_t {
     // SAFETY: the set is initialised by sigemptyset before a signal is added.

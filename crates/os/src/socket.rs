@@ -6,7 +6,7 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use crate::{check, retry};
+use crate::call::{check, retry};
 
 /// The most descriptors that one packet can carry; the kernel's own limit is 253.
 pub const MOST_FDS: usize = 220;

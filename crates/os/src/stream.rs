@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use bytes::BufMut;
 
-use crate::retry;
+use crate::call::retry;
 
 /// The most pieces that one call of [`send_vectored`] takes; the kernel's own limit is 1,024.
 pub const MOST_PIECES: usize = 256;
@@ -100,7 +100,7 @@ pub fn is_stream(fd: BorrowedFd<'_>) -> bool {
 /// `NotConnected` if the connection has ended.
 pub fn shut_down_sending(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a number; the kernel checks it.
-    crate::check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) }).map(drop)
+    crate::call::check(unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_WR) }).map(drop)
 }
 
 #[cfg(test)]

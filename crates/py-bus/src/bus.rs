@@ -116,7 +116,7 @@ unsafe fn make_route(object: *mut ffi::PyObject, topic: *mut ffi::PyObject) -> R
         }
         let name = characters(topic, c"topic")?;
         check_topic(name).map_err(|error| invalid(&error))?;
-        let route = route::make(super::types(ffi::Py_TYPE(object))?.route, &bus.registry, name)?;
+        let route = route::make(super::types::types(ffi::Py_TYPE(object))?.route, &bus.registry, name)?;
         let routes = bus.registry.routes();
         if !routes.is_null() {
             if ffi::PyDict_Size(routes) >= MOST_ROUTES {

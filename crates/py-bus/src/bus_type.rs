@@ -194,7 +194,7 @@ unsafe extern "C" fn subscribe(
             let registry = Arc::clone(&bus::bus(object).registry);
             let (bus, pattern) = (Object::share(object)?, Object::share(pattern)?);
             subscription::make(
-                super::types(ffi::Py_TYPE(object))?.subscription,
+                super::types::types(ffi::Py_TYPE(object))?.subscription,
                 queue,
                 registry,
                 id,

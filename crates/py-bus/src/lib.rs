@@ -19,6 +19,7 @@ mod registry;
 mod route;
 mod serve;
 mod subscription;
+mod types;
 mod wait;
 mod waiters;
 
@@ -30,30 +31,14 @@ use ropewalk_bus::Pattern;
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::fast_method;
-use ropewalk_capi::module::{self, Module};
+use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
-/// The types, as pointers for the code that makes objects of them; null before they are made and after they are gone.
-#[repr(C)]
-struct ModuleTypes {
-    bus: *mut ffi::PyObject,
-    subscription: *mut ffi::PyObject,
-    waiting: *mut ffi::PyObject,
-    route: *mut ffi::PyObject,
-}
-
-static MODULE: Module<ModuleTypes> = Module::new(c"_bus", c"Publish and subscribe in one process.");
+use types::{MODULE, ModuleTypes};
 
 /// Makes the module: the return value of its `PyInit_` function.
 pub fn init() -> *mut ffi::PyObject {
     MODULE.init()
-}
-
-/// The types of which this module's methods make objects.
-struct Types {
-    subscription: *mut ffi::PyTypeObject,
-    waiting: *mut ffi::PyTypeObject,
-    route: *mut ffi::PyTypeObject,
 }
 
 // SAFETY: pointers, for which zeros are null.
@@ -81,24 +66,6 @@ unsafe impl module::State for ModuleTypes {
             module::add(module, c"Bus", self.bus)
         }
     }
-}
-
-/// The types of the interpreter that one of them, or a subtype of one, belongs to.
-///
-/// # Safety
-///
-/// `kind` is such a type.
-unsafe fn types(kind: *mut ffi::PyTypeObject) -> Result<Types, Raised> {
-    // SAFETY: the module of such a type is ours.
-    let state = unsafe { MODULE.state_of_base(kind) }.ok_or(Raised)?;
-    if state.waiting.is_null() {
-        return Err(fail(c"the interpreter is ending"));
-    }
-    Ok(Types {
-        subscription: state.subscription.cast(),
-        waiting: state.waiting.cast(),
-        route: state.route.cast(),
-    })
 }
 
 /// `matches(pattern, topic)`

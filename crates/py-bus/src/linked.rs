@@ -22,7 +22,7 @@ use ropewalk_capi::object::{Object, Raised, text};
 unsafe fn link_of<'a>(object: *mut ffi::PyObject, link: *mut ffi::PyObject) -> Result<&'a Queue, Raised> {
     // SAFETY: the caller's objects are live; the argument's type is checked before its content is read.
     unsafe {
-        let types = super::types(ffi::Py_TYPE(object))?;
+        let types = super::types::types(ffi::Py_TYPE(object))?;
         if ffi::PyObject_TypeCheck(link, types.subscription) == 0 {
             return Err(fail(c"a link is a subscription"));
         }
@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn link(
             }
             let registry = Arc::clone(&bus.registry);
             let id = registry.reserve();
-            let kind = super::types(ffi::Py_TYPE(object))?.subscription;
+            let kind = super::types::types(ffi::Py_TYPE(object))?.subscription;
             subscription::make(kind, queue, registry, id, None, text("")?)
         })()
     };

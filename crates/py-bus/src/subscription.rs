@@ -185,7 +185,7 @@ fn waiting(object: *mut ffi::PyObject, goal: Goal) -> Result<Object, Raised> {
                 return Ok(spare);
             }
         }
-        let kind = super::types(ffi::Py_TYPE(object))?.waiting;
+        let kind = super::types::types(ffi::Py_TYPE(object))?.waiting;
         let made =
             wait::make(kind, Arc::clone(&subscription.queue), goal, Some(Object::share(object)?), None)?;
         if cfg!(not(Py_GIL_DISABLED)) {

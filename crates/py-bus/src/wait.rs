@@ -351,7 +351,7 @@ pub(super) unsafe fn publish_later(
         let mut patience = deliver::Patience::Later { full: Vec::new(), refused: false };
         deliver::publish_one(object, topic, message, &mut patience, origin)?;
         let deliver::Patience::Later { full, refused } = patience else { return Err(Raised) };
-        let kind = super::types(ffi::Py_TYPE(object))?.waiting;
+        let kind = super::types::types(ffi::Py_TYPE(object))?.waiting;
         let waiting = full.into_iter().map(|(queue, message)| {
             make(kind, queue, Goal::Put, Some(Object::share(object)?), Some(message))
         });

@@ -23,9 +23,6 @@ use pyo3::types::PyBytes;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 
-/// The most bytes of an ipc endpoint's path: a socket's address, without the zero byte.
-const IPC_PATH_MAX_LEN: usize = 107;
-
 /// Registers the function that makes exceptions: `make(errno, message)`.
 #[pyfunction]
 #[pyo3(signature = (make, /))]
@@ -111,7 +108,7 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(poll::proxy_steerable, m)?)?;
     m.add_function(wrap_pyfunction!(poll::device, m)?)?;
     release::at_exit(m)?;
-    m.add("IPC_PATH_MAX_LEN", IPC_PATH_MAX_LEN)?;
+    m.add("IPC_PATH_MAX_LEN", socket::IPC_PATH_MAX_LEN)?;
     m.add("PYZMQ_DRAFT_API", true)?;
     Ok(())
 }

@@ -19,12 +19,15 @@ use super::context::ContextBase;
 use super::errors::{self, EAGAIN, EINTR, EINVAL, ENOTSOCK, Truth};
 use super::frame::COPY_THRESHOLD;
 use super::registry::SOCKETS;
-use super::{IPC_PATH_MAX_LEN, options, release};
+use super::{options, release};
 
 /// Do not wait.
 pub(crate) const DONTWAIT: i32 = 1;
 /// More parts of the message follow.
 pub(crate) const SNDMORE: i32 = 2;
+
+/// The most bytes of an ipc endpoint's path: a socket's address, without the zero byte.
+pub(crate) const IPC_PATH_MAX_LEN: usize = 107;
 
 const ENOENT: i32 = 2;
 const ENAMETOOLONG: i32 = 36;

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::check;
+use crate::call::check;
 
 /// A name within this host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

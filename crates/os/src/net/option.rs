@@ -5,7 +5,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::check;
+use crate::call::check;
 
 /// The options of TCP sockets; `None` keeps the system's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
