@@ -14,7 +14,21 @@ import pytest
 from tests.law._tree import text, with_suffix
 
 #: Crates whose files stand in layers.
-LAYERED = ("bus", "capi", "entry", "executor", "py-loop", "python", "reactor", "shm", "sync")
+LAYERED = (
+    "base",
+    "bus",
+    "capi",
+    "entry",
+    "executor",
+    "os",
+    "py-bus",
+    "py-loop",
+    "py-zmq",
+    "python",
+    "reactor",
+    "shm",
+    "sync",
+)
 
 _PATH = re.compile(r"\b(crate|(?:super::)*super)::(\w+|\{[^}]*\})")
 _COMMENT = re.compile(r"//[^\n]*")

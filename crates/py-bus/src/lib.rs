@@ -13,6 +13,7 @@ mod deliver;
 mod feed;
 mod link;
 mod linked;
+mod loops;
 mod queue;
 mod recent;
 mod registry;

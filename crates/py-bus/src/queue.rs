@@ -15,7 +15,7 @@ use ropewalk_bus::{Backlog, Counters, Offered, Overflow, Taken};
 
 use super::arguments;
 use super::feed::Feed;
-use super::waiters::{Loops, Wakers};
+use super::loops::{Loops, Wakers};
 use ropewalk_capi::errors::{fail, raise, raise_made};
 use ropewalk_capi::guarded::{Guard, Guarded};
 use ropewalk_capi::object::{Object, Raised, text};
@@ -196,7 +196,7 @@ impl Queue {
                 wakeups.wake_all();
             }
         }
-        wake.loops.wake(wake.side);
+        wake.loops.wake(wake.side as usize);
     }
 
     /// Offers a message to the queue.

@@ -1,99 +1,15 @@
-//! Coroutines that wait at one end of a queue. Their loops are woken through their mailboxes, once for a burst.
+//! How a coroutine comes to wait at one end of a queue, is woken, and leaves.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use pyo3_ffi as ffi;
 
+use super::loops::Group;
 use super::queue::{Queue, Side};
-use ropewalk_capi::mailbox::{Mailbox, Post, Wakes, resolve};
+use ropewalk_capi::mailbox::{Mailbox, Wakes, resolve};
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_capi::running_loop;
-
-/// The coroutines of one loop, as the futures that they wait for.
-pub(super) struct Group {
-    mailbox: Mailbox,
-    /// The queue itself, for the post.
-    queue: Weak<Queue>,
-    /// The loop has a post to wake them.
-    pending: bool,
-    futures: VecDeque<Object>,
-}
-
-/// The loops whose coroutines wait at one end.
-#[derive(Default)]
-pub(super) struct Loops(Vec<Group>);
-
-/// Loops to be woken for a queue.
-#[derive(Default)]
-pub(super) struct Wakers(Vec<(Mailbox, Weak<Queue>)>);
-
-impl Loops {
-    /// Whether any loop must be woken on a change.
-    #[inline]
-    pub(super) fn any(&self) -> bool {
-        self.0.iter().any(|group| !group.pending && !group.futures.is_empty())
-    }
-
-    /// Whether any coroutine waits.
-    pub(super) fn is_waited_in(&self) -> bool {
-        self.0.iter().any(|group| !group.futures.is_empty())
-    }
-
-    /// Marks every loop that must be woken as pending.
-    pub(super) fn mark_pending(&mut self) -> Wakers {
-        let mut wakers = Vec::new();
-        for group in &mut self.0 {
-            if !group.pending && !group.futures.is_empty() && group.mailbox.is_ours() {
-                group.pending = true;
-                wakers.push((group.mailbox.clone(), Weak::clone(&group.queue)));
-            }
-        }
-        Wakers(wakers)
-    }
-
-    fn find(&mut self, mailbox: *mut ffi::PyObject) -> Option<&mut Group> {
-        self.0.iter_mut().find(|group| group.mailbox.object().as_ptr() == mailbox)
-    }
-
-    /// Removes a future, unless it was taken to be woken.
-    fn remove(&mut self, future: *mut ffi::PyObject) -> Option<Object> {
-        self.0.iter_mut().find_map(|group| {
-            let at = group.futures.iter().position(|known| known.as_ptr() == future)?;
-            group.futures.remove(at)
-        })
-    }
-
-    /// Every referenced object, for the garbage collector.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.0.iter().flat_map(|group| std::iter::once(group.mailbox.object()).chain(&group.futures))
-    }
-
-    /// Removes a loop and its coroutines; the caller drops the result without the guard.
-    fn forget(&mut self, mailbox: &Mailbox) -> Option<Group> {
-        let at =
-            self.0.iter().position(|group| group.mailbox.object().as_ptr() == mailbox.object().as_ptr())?;
-        Some(self.0.swap_remove(at))
-    }
-
-    /// Takes everything. Only the caller has the queue.
-    pub(super) fn take(&mut self) -> Vec<Group> {
-        std::mem::take(&mut self.0)
-    }
-}
-
-impl Wakers {
-    /// Wakes the loops for the coroutines that wait at this end. The thread is attached and holds no guard.
-    pub(super) fn wake(self, side: Side) {
-        for (mailbox, queue) in self.0 {
-            if !mailbox.is_here() {
-                mailbox.post(Post::Wake(queue, side as usize));
-            } else if let Some(queue) = queue.upgrade() {
-                queue.wake_loop(side, mailbox.object().as_ptr());
-            }
-        }
-    }
-}
 
 /// The side with this number.
 fn side(place: usize) -> Side {
@@ -146,7 +62,7 @@ impl Queue {
         let mut fresh = None;
         if !known {
             self.forget_dead_loops(side)?;
-            let queue = Arc::downgrade(self);
+            let queue: Weak<dyn Wakes> = Arc::<Self>::downgrade(self);
             fresh = Some(Group { mailbox, queue, pending: false, futures: VecDeque::new() });
         }
         let mut state = self.lock();
