@@ -537,9 +537,9 @@ impl Socket {
         Ok(self.0.notifier.watch_fds()?.map(|fd| fd.as_raw_fd()))
     }
 
-    /// One of the [`descriptors`](Self::descriptors) can be read. If there is one connection only, it is most likely
-    /// that one which can be read: the next receive reads it without asking the kernel.
-    pub fn told(&self) {
+    /// Reports that one of the [`descriptors`](Self::descriptors) can be read. If there is only one connection, it most
+    /// likely can be read: the next receive reads it without asking the kernel.
+    pub fn presume_readable(&self) {
         if let Ok(mut state) = self.enter() {
             state.presume();
         }

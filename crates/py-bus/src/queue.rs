@@ -1,7 +1,8 @@
-//! What lies between publishers and one subscription: a bounded queue, its policy, and who waits at either end.
+//! The queue between publishers and one subscription: bounded, with a policy, and with the threads and coroutines that
+//! wait at either end.
 //!
-//! Threads sleep on a futex word; coroutines wait for a future of their loop. Whoever changes the queue takes the
-//! sleepers' mark away before it wakes them, so that a burst wakes a thread once and a loop once.
+//! Threads sleep on a futex word; coroutines wait for a future of their loop. A thread that changes the queue clears
+//! the waiters' flag before it wakes them, so a burst wakes a thread once and a loop once.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -21,7 +22,7 @@ use ropewalk_capi::guarded::{Guard, Guarded};
 use ropewalk_capi::object::{Object, Raised, text};
 use ropewalk_sync::futex::{Futex, Wait};
 
-/// The policy with a number of `ropewalk.bus._bus`.
+/// The policy by its number in `ropewalk.bus._bus`.
 pub(super) fn numbered_overflow(number: c_int) -> Overflow {
     match number {
         0 => Overflow::Block,
@@ -40,7 +41,7 @@ pub(super) fn overflow_number(overflow: Overflow) -> c_int {
     }
 }
 
-/// A message as it waits: what a thread of Python's published, or a report, of which its receiver makes an object.
+/// A waiting message: an object that a Python thread published, or a report, of which the receiver makes an object.
 pub(super) enum Item {
     Object(Object),
     Report(Shared),
@@ -52,16 +53,17 @@ pub(super) enum Batch {
     Reports(Vec<Shared>),
 }
 
-/// What a link has beside its queue.
+/// A link's state beside its queue.
 #[derive(Default)]
 pub(super) struct LinkParts {
-    /// `encode(topic, message)`: bytes, or `None` for what cannot be encoded, which was reported.
+    /// `encode(topic, message)`: returns bytes, or `None` for a message that cannot be encoded; the failure was
+    /// reported.
     pub(super) encode: Option<Object>,
-    /// `write(encoded)`: whether there was room.
+    /// `write(encoded)`: returns whether there was room.
     pub(super) write: Option<Object>,
-    /// A message was taken out and has not been written yet.
+    /// A message was taken out and is not written yet.
     pub(super) held: bool,
-    /// How many messages of each topic were dropped since this was last asked.
+    /// The dropped messages of each topic since the last query.
     pub(super) lost: HashMap<String, u64>,
 }
 
@@ -75,25 +77,25 @@ impl LinkParts {
     }
 }
 
-/// The part of a queue that changes.
+/// The mutable part of a queue.
 ///
-/// What every message touches comes first: its order is the one in which it is written here.
+/// `repr(C)` keeps this order: the fields that every message touches come first.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct Content {
     pub(super) backlog: Backlog<Object>,
-    /// A thread sleeps in `receive`, or in `room`. Set by it; taken away by whoever wakes it.
+    /// A thread sleeps in `receive`, or in `room`. It sets the flag; the thread that wakes it clears the flag.
     receiver_sleeps: bool,
     publisher_sleeps: bool,
     pub(super) receivers: Loops,
     pub(super) publishers: Loops,
-    /// Receptions since a coroutine last let its loop go on.
+    /// Receptions since a coroutine last yielded to its loop.
     pub(super) streak: u32,
-    /// What a link has beside its queue.
+    /// A link's state beside its queue.
     pub(super) link: LinkParts,
 }
 
-// SAFETY: what is in it are references into the interpreter, which any attached thread may use; see `Guarded`.
+// SAFETY: it holds references into the interpreter, which any attached thread may use; see `Guarded`.
 unsafe impl Send for Content {}
 
 /// See the module.
@@ -104,11 +106,11 @@ pub(super) struct Queue {
     publisher_wakeups: Futex,
     pub(super) capacity: usize,
     pub(super) overflow: Overflow,
-    /// Messages are pairs of their topic and what was published.
+    /// Messages are pairs of a topic and the published message.
     pub(super) topics: bool,
-    /// It leads to another process: see `link`.
+    /// The queue leads to another process: see `link`.
     pub(super) is_link: bool,
-    /// Where threads of Rust's put what they report, if the bus carries that.
+    /// The source of reports, if the bus carries them.
     pub(super) feed: Option<Feed>,
 }
 
@@ -129,7 +131,7 @@ pub(super) enum Side {
 }
 
 impl Content {
-    /// Marks those who wait for messages, or for room, as woken.
+    /// Marks the waiters for messages, or for room, as woken.
     pub(super) fn wake(&mut self, side: Side) -> Wake {
         let (sleeps, loops) = match side {
             Side::Receivers => (&mut self.receiver_sleeps, &mut self.receivers),
@@ -165,10 +167,10 @@ impl Queue {
         Self { is_link: true, ..Self::new(capacity, Overflow::Block, true, None) }
     }
 
-    /// The state, under the rules of `Guarded::lock`, which every caller in this room keeps: attached, and nothing of
-    /// the interpreter runs while the guard lives.
+    /// The state, under the rules of `Guarded::lock`, which every caller in this crate keeps: attached, and no Python
+    /// code runs while the guard lives.
     pub(super) fn lock(&self) -> Guard<'_, Content> {
-        // SAFETY: as the documentation above says; the room's functions are short enough to see it.
+        // SAFETY: every caller keeps the rules above.
         unsafe { self.state.lock() }
     }
 
@@ -184,14 +186,14 @@ impl Queue {
         }
     }
 
-    /// Wakes whom a change of the queue concerns. The thread is attached and holds no guard.
+    /// Wakes the waiters that a change of the queue concerns. The thread is attached and holds no guard.
     pub(super) fn perform(&self, wake: Wake) {
         match (wake.side, &self.feed) {
             _ if !wake.thread => {}
             (Side::Receivers, Some(feed)) => feed.mailbox.wake(),
             (side, _) => {
                 let wakeups = self.wakeups(side);
-                // Release: who sees the new number sees the queue as it was when the sleepers' mark was taken.
+                // Release: a thread that sees the new number sees the queue as it was when the flag was cleared.
                 wakeups.fetch_add(1, Ordering::Release);
                 wakeups.wake_all();
             }
@@ -215,7 +217,7 @@ impl Queue {
         Offered::Taken
     }
 
-    /// The same where there may be more to do than to put it there.
+    /// As `offer`, for queues with a feed, a link or little room.
     fn offer_elsewise(&self, message: Object) -> Offered<Object> {
         let mut state = self.lock();
         let accepted = state.backlog.counters.accepted;
@@ -228,7 +230,7 @@ impl Queue {
         offered
     }
 
-    /// Notes that so many messages were dropped before they came here, for its receiver to be told.
+    /// Records that `count` messages were dropped before they came here, so that a gap reports them to the receiver.
     pub(super) fn lag(&self, count: u64) {
         let mut state = self.lock();
         state.backlog.lag(count);
@@ -237,7 +239,7 @@ impl Queue {
         self.perform(wake);
     }
 
-    /// Counts a message whose publisher is told that there was no room.
+    /// Counts a message that was refused because there was no room.
     pub(super) fn refuse(&self) {
         self.lock().backlog.counters.refused += 1;
     }
@@ -261,7 +263,7 @@ impl Queue {
         }
     }
 
-    /// Takes what there is to receive.
+    /// Takes the next message or report of a loss.
     pub(super) fn take(&self) -> Taken<Item> {
         let mut state = self.lock();
         match state.backlog.take() {
@@ -276,7 +278,7 @@ impl Queue {
         }
     }
 
-    /// What there is where no object waits.
+    /// Takes from the feed if no object waits.
     #[cold]
     fn take_elsewhere(&self, found: &Taken<Object>) -> Taken<Item> {
         let nothing = match found {
@@ -291,7 +293,7 @@ impl Queue {
         }
     }
 
-    /// Takes up to `most` messages that have no gap between them; what else there is to say, if there is none.
+    /// Takes up to `most` messages that have no gap between them, or the other result if there is none.
     pub(super) fn take_many(&self, most: usize) -> Result<Batch, Taken<Item>> {
         let mut state = self.lock();
         match state.backlog.take_many(most) {
@@ -317,12 +319,12 @@ impl Queue {
         }
     }
 
-    /// Whether somebody at this end could go on.
+    /// Whether a waiter at this end could go on.
     pub(super) fn is_open(&self, side: Side) -> bool {
         self.lock().backlog.closed || self.worth_waking(side) > 0
     }
 
-    /// How many of those who wait at this end may find something.
+    /// How many waiters at this end may find something.
     pub(super) fn worth_waking(&self, side: Side) -> usize {
         let reports = match (&self.feed, side) {
             (Some(feed), Side::Receivers) => feed.mailbox.pending(),
@@ -346,7 +348,7 @@ impl Queue {
             Side::Receivers => state.receiver_sleeps = true,
             Side::Publishers => state.publisher_sleeps = true,
         }
-        // Behind the mark: whoever takes it away changes the number after this.
+        // Read after setting the flag: a thread that clears it changes the number later.
         let number = match (&self.feed, side) {
             (Some(feed), Side::Receivers) => {
                 drop(state);
@@ -358,11 +360,11 @@ impl Queue {
                 number
             }
         };
-        // Between the look and the mark another thread may have been here, on a free-threaded build.
+        // On a free-threaded build another thread may have changed the queue between the check and the flag.
         if self.is_open(side) { None } else { Some(number) }
     }
 
-    /// Sleeps until there is another wake-up. The thread is detached.
+    /// Sleeps until another wake-up. The thread is detached.
     pub(super) fn sleep(&self, side: Side, number: u32, timeout: Option<Duration>) -> Wait {
         match (&self.feed, side) {
             (Some(feed), Side::Receivers) => feed.mailbox.sleep(number, timeout),
@@ -370,7 +372,7 @@ impl Queue {
         }
     }
 
-    /// No more messages come; what is there can still be received.
+    /// Closes the queue; waiting messages can still be received.
     pub(super) fn close(&self) {
         if let Some(feed) = &self.feed {
             feed.end();
@@ -392,7 +394,7 @@ impl Queue {
         self.lock().backlog.len() + self.feed.as_ref().map_or(0, |feed| feed.mailbox.len())
     }
 
-    /// What went through it.
+    /// Counts of all messages so far.
     pub(super) fn counters(&self) -> Counters {
         let counters = self.lock().backlog.counters;
         let Some(feed) = &self.feed else { return counters };
@@ -406,14 +408,14 @@ impl Queue {
         }
     }
 
-    /// Counts a reception by a coroutine; true if there were too many without a turn of the loop.
+    /// Counts a reception by a coroutine; returns whether there were too many without a turn of the loop.
     pub(super) fn is_streak_over(&self, longest: u32) -> bool {
         let mut state = self.lock();
         state.streak = if state.streak < longest { state.streak + 1 } else { 0 };
         state.streak == 0
     }
 
-    /// Marks those of one end as woken, for one who was woken in vain.
+    /// Marks the waiters of one end as woken, after a waiter was woken without using the wake-up.
     pub(super) fn pass_on(&self, side: Side) {
         if self.is_open(side) {
             let wake = self.lock().wake(side);
@@ -423,7 +425,7 @@ impl Queue {
 }
 
 impl Queue {
-    /// The object that a report becomes, as its receivers get it.
+    /// The object of a report, as its receivers get it.
     fn object_of(&self, report: &Shared) -> Result<Object, Raised> {
         let Some(feed) = &self.feed else { return Err(fail(c"a report has come without a feed")) };
         let made = feed.carrier.make(report)?;
@@ -435,7 +437,7 @@ impl Queue {
         unsafe { Object::own(ffi::PyTuple_Pack(2, topic.as_ptr(), made.as_ptr())) }
     }
 
-    /// The message, or nothing if there is none yet; what else there is to say is raised.
+    /// The message, or nothing if there is none yet; a gap or the end is raised.
     pub(super) fn or_raise(&self, taken: Taken<Item>) -> Result<Option<Object>, Raised> {
         match taken {
             Taken::Message(Item::Object(message)) => Ok(Some(message)),
@@ -472,7 +474,7 @@ impl Content {
         self.backlog.messages().chain(self.link.objects())
     }
 
-    /// Takes every object, for whoever has the queue to itself.
+    /// Takes every object. Only the caller has the queue.
     pub(super) fn drain(&mut self) -> Vec<Object> {
         let mut objects = self.backlog.drain();
         objects.extend(self.link.take_objects());

@@ -22,18 +22,18 @@ pub(super) struct Subscription {
     pub(super) queue: Arc<Queue>,
     registry: Arc<Registry>,
     id: u64,
-    /// The bus, which lives as long as somebody listens to it; empty for a link, which does not keep it.
+    /// The bus, which a subscription keeps alive; empty for a link, which does not.
     bus: Field,
     pattern: Field,
-    /// The awaitable of the last reception, used again once nobody else refers to it: most receptions find a message
-    /// and end at once, and would spend their time on making it. (Whether nobody does cannot be told on a
-    /// free-threaded build.)
+    /// The awaitable of the last reception, reused once there is no other reference to it: most receptions find a
+    /// message and end at once, and would spend most of their time on making it. (A free-threaded build cannot check
+    /// for other references.)
     spare: Field,
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // Its last reference may go while an exception passes, and the end wakes coroutines.
+        // The last reference may be dropped while an exception propagates, and the end wakes coroutines.
         let raised = Kept::take();
         self.end();
         raised.put_back();
@@ -49,7 +49,7 @@ impl Subscription {
         }
     }
 
-    /// Waits for something to receive.
+    /// Waits until there is something to receive.
     fn wait(&self, deadline: Option<Instant>) -> Result<(), Raised> {
         let Some(number) = self.queue.prepare(Side::Receivers) else { return Ok(()) };
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -69,7 +69,7 @@ impl Subscription {
         }
     }
 
-    /// Goes on where there was no message.
+    /// Continues a reception that found no message.
     fn receive_later(&self, deadline: Option<Instant>) -> Result<Object, Raised> {
         loop {
             if let Some(message) = self.queue.or_raise(self.queue.take())? {
@@ -119,7 +119,7 @@ unsafe extern "C" fn recv(
         // SAFETY: a subscription.
         return finish(unsafe { subscription(object) }.receive(None));
     }
-    // SAFETY: a subscription, and what the interpreter passes to a function of this kind.
+    // SAFETY: a subscription, and the interpreter's arguments for a function of this kind.
     finish(unsafe { arguments::sorted::<1>(c"recv", &[c"timeout"], 0, arguments, count, names) }.and_then(
         |[timeout]| {
             let deadline = if timeout.is_null() { None } else { arguments::deadline(timeout)? };
@@ -160,7 +160,7 @@ unsafe extern "C" fn recv_many(
     given: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: a subscription, and what the interpreter passes to a function of this kind.
+    // SAFETY: a subscription, and the interpreter's arguments for a function of this kind.
     finish(
         unsafe { arguments::sorted::<2>(c"recv_many", &[c"n", c"timeout"], 1, arguments, given, names) }
             .and_then(|[most, timeout]| {
@@ -235,7 +235,7 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
 
 #[entry]
 unsafe extern "C" fn itself(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live object, of which a new reference is asked for.
+    // SAFETY: a live object, to which this takes a new reference.
     unsafe { ffi::Py_INCREF(object) };
     object
 }
@@ -281,14 +281,14 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
     }
 }
 
-/// `_set_patterns(pairs)`: a link listens to these patterns in place of its last ones, after everybody else; each
-/// with the number of an overflow. Of those that match a topic the first counts.
+/// `_set_patterns(pairs)`: makes a link listen to these patterns instead of its last ones, after all other listeners;
+/// each pattern comes with the number of an overflow. The first that matches a topic counts.
 #[entry]
 unsafe extern "C" fn set_patterns(
     object: *mut ffi::PyObject,
     pairs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: a subscription, and a live argument; the items are borrowed from a sequence that lives meanwhile.
+    // SAFETY: a subscription, and a live argument; the items are borrowed from a live sequence.
     let parsed = unsafe {
         Object::own(ffi::PySequence_Tuple(pairs)).and_then(|pairs| {
             let parse = |at| {
@@ -315,8 +315,8 @@ unsafe extern "C" fn set_patterns(
     }))
 }
 
-/// `_hold()`: the next pair of a link, waited for, past which nothing is written until `_release`; `None` once it is
-/// closed and empty.
+/// `_hold()`: waits for the next pair of a link, past which nothing is written until `_release`; returns `None` once
+/// the link is closed and empty.
 #[entry]
 unsafe extern "C" fn hold(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
@@ -335,7 +335,7 @@ unsafe extern "C" fn hold(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     }
 }
 
-/// `_release()`: what `_hold` gave is written.
+/// `_release()`: reports that the pair of `_hold` was written.
 #[entry]
 unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a subscription.
@@ -343,10 +343,10 @@ unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) 
     Object::none().into_ptr()
 }
 
-/// `_lost()`: how many messages of each topic a link has dropped since the last call.
+/// `_lost()`: returns how many messages of each topic a link has dropped since the last call.
 #[entry]
 unsafe extern "C" fn lost(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a subscription; a fresh dictionary, and live objects, of which it takes references of its own.
+    // SAFETY: a subscription; a new dictionary, and live objects, to which it takes its own references.
     finish(unsafe {
         (|| {
             let counts = Object::own(ffi::PyDict_New())?;
@@ -362,7 +362,7 @@ unsafe extern "C" fn lost(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     })
 }
 
-/// The record is a class of Python's.
+/// The record is a Python class.
 #[entry]
 unsafe extern "C" fn statistics(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live object, and a module of ours.
@@ -379,7 +379,7 @@ unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
     ffi::Py_ssize_t::try_from(unsafe { subscription(object) }.queue.len()).unwrap_or(ffi::Py_ssize_t::MAX)
 }
 
-/// A subscription is true, also while it is empty.
+/// A subscription is always true, even while it is empty.
 #[entry]
 unsafe extern "C" fn truth(_: *mut ffi::PyObject) -> c_int {
     1
@@ -460,7 +460,7 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     // SAFETY: a subscription.
     let subscription = unsafe { subscription(object) };
     subscription.end();
-    // By the guard: on a free-threaded build other threads go on while cycles are broken, and publishers may have the
+    // Under the guard: on a free-threaded build other threads run while cycles are broken, and publishers may use the
     // queue.
     let mut state = subscription.queue.lock();
     let messages = state.drain();
@@ -553,11 +553,11 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
                 Its counters, as they are now."),
                 heap::method(c"_set_patterns", set_patterns, ffi::METH_O, c"Listens to these patterns."),
                 heap::method(c"_hold", hold, ffi::METH_NOARGS, c"The next pair of a link."),
-                heap::method(c"_release", release, ffi::METH_NOARGS, c"What was held is written."),
-                heap::method(c"_lost", lost, ffi::METH_NOARGS, c"What a link has dropped, by topic."),
-                heap::method(c"_counters", counters, ffi::METH_NOARGS, c"What `statistics` is made of."),
-                heap::method(c"__enter__", enter, ffi::METH_NOARGS, c"Itself."),
-                heap::fast_method(c"__exit__", exit, c"Closes it."),
+                heap::method(c"_release", release, ffi::METH_NOARGS, c"Reports that the held pair was written."),
+                heap::method(c"_lost", lost, ffi::METH_NOARGS, c"The messages that a link has dropped, by topic."),
+                heap::method(c"_counters", counters, ffi::METH_NOARGS, c"The numbers of `statistics`."),
+                heap::method(c"__enter__", enter, ffi::METH_NOARGS, c"Returns the subscription."),
+                heap::fast_method(c"__exit__", exit, c"Closes the subscription."),
                 heap::method(
                     c"__class_getitem__",
                     ffi::Py_GenericAlias,

@@ -1,8 +1,8 @@
-//! What `await subscription.recv_async()`, `async for` and `await bus.publish_async()` wait with.
+//! The awaitables of `subscription.recv_async()`, `async for` and `bus.publish_async()`.
 //!
-//! An awaitable that is its own iterator. While there is something to take it ends at once, by `am_send`, without an
-//! exception and without a turn of the loop; every so often it lets the loop go on all the same, so that a publisher
-//! that never rests starves no other coroutine. Else it waits for a future of the running loop.
+//! An awaitable is its own iterator. While there is something to take it ends at once, through `am_send`, without an
+//! exception and without a turn of the loop; now and then it yields to the loop all the same, so that a busy publisher
+//! starves no other coroutine. Otherwise it waits for a future of the running loop.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -20,17 +20,17 @@ use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::{self, Field};
 use ropewalk_capi::object::{Kept, Object, Raised};
 
-/// So many receptions in a row without a turn of the loop.
+/// The most receptions in a row without a turn of the loop.
 const LONGEST_STREAK: u32 = 256;
 
-/// What is waited for.
+/// What the awaitable waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// One message; at the end `BusClosed`.
     One,
     /// One message; at the end `StopAsyncIteration`.
     Next,
-    /// As many messages as there are, up to so many, as a list.
+    /// As many messages as there are, up to this number, as a list.
     Many(usize),
     /// Room for the message that waits.
     Put,
@@ -38,18 +38,18 @@ pub(super) enum Goal {
 
 pub(super) struct Waiting {
     queue: Arc<Queue>,
-    /// The subscription, which is not to end while it is waited for; for `Goal::Put` the bus.
+    /// The subscription, kept alive while the awaitable waits; for `Goal::Put` the bus.
     holder: Field,
     goal: Cell<Goal>,
-    /// What is to be put.
+    /// The message to put.
     message: Field,
-    /// The future of the loop that is waited for, and its iterator.
+    /// The loop's future that the awaitable waits for, and its iterator.
     future: Field,
     inner: Field,
     ended: Cell<bool>,
 }
 
-/// How a step went.
+/// The result of a step.
 enum Step {
     Yield(Object),
     Return(Object),
@@ -60,7 +60,7 @@ impl Waiting {
         if self.goal.get() == Goal::Put { Side::Publishers } else { Side::Receivers }
     }
 
-    /// Drops the future; `woken` says that it was waited for to its end.
+    /// Drops the future; `woken` says that the wait for it was completed.
     fn leave(&self, woken: bool) {
         drop(self.inner.take());
         if let Some(future) = self.future.take()
@@ -70,7 +70,7 @@ impl Waiting {
         }
     }
 
-    /// What there is to take, if there is anything.
+    /// Takes what there is, if there is anything.
     fn look(&self) -> Result<Option<Object>, Raised> {
         let queue = &self.queue;
         match self.goal.get() {
@@ -87,12 +87,12 @@ impl Waiting {
                     self.message.set(message);
                     Ok(None)
                 }
-                // As of `deliver::put`: its subscription has ended; if the bus has, the publisher is told.
-                // SAFETY: what holds a publisher's awaitable is the bus.
+                // As in `deliver::put`: the subscription has ended; if the bus has, too, the publisher gets an error.
+                // SAFETY: the holder of a publisher's awaitable is the bus.
                 Some(Offered::Closed(_)) if unsafe { bus::bus(self.holder.get()) }.registry.is_closed() => {
                     Err(bus::closed())
                 }
-                // Nobody receives any more, or it is there.
+                // The subscription has ended, or the message was put.
                 _ => Ok(Some(Object::none())),
             },
         }
@@ -102,7 +102,7 @@ impl Waiting {
     fn look_further(&self) -> Result<Option<Object>, Raised> {
         match self.queue.take() {
             Taken::Ended if self.goal.get() == Goal::Next => {
-                // SAFETY: the class is always there.
+                // SAFETY: a static exception class.
                 unsafe { ffi::PyErr_SetNone(ffi::PyExc_StopAsyncIteration) };
                 Err(Raised)
             }
@@ -110,7 +110,7 @@ impl Waiting {
         }
     }
 
-    /// Goes on until there is something to give.
+    /// Takes steps until there is something to yield or return.
     fn step(&self, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
         if self.ended.get() {
             return Err(fail(c"cannot await the same reception twice"));
@@ -118,7 +118,7 @@ impl Waiting {
         let result = self.advance(sent);
         if !matches!(result, Ok(Step::Yield(_))) {
             self.ended.set(true);
-            // An awaitable that is kept for the next reception is to keep nothing alive meanwhile.
+            // An awaitable that is kept for the next reception must keep nothing alive meanwhile.
             drop(self.holder.take());
         }
         result
@@ -172,7 +172,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // An awaitable that was given up in the middle: the loop was closed, or the coroutine dropped.
+        // An abandoned awaitable: the loop was closed, or the coroutine dropped.
         if self.future.get().is_null() {
             return;
         }
@@ -185,7 +185,7 @@ impl Drop for Waiting {
 /// Sends a value into an iterator.
 fn send(inner: &Object, value: *mut ffi::PyObject) -> Result<Step, Raised> {
     let mut result = ptr::null_mut();
-    // SAFETY: two live objects; the result is a new reference unless it failed.
+    // SAFETY: two live objects; the result is a new reference unless the call failed.
     unsafe {
         match ffi::PyIter_Send(inner.as_ptr(), value, &raw mut result) {
             ffi::PySendResult::PYGEN_NEXT => Object::own(result).map(Step::Yield),
@@ -208,19 +208,19 @@ unsafe extern "C" fn am_send(
         Ok(Step::Return(value)) => (ffi::PySendResult::PYGEN_RETURN, value.into_ptr()),
         Err(Raised) => (ffi::PySendResult::PYGEN_ERROR, ptr::null_mut()),
     };
-    // SAFETY: the interpreter's place for the result.
+    // SAFETY: the interpreter's pointer for the result.
     unsafe { *result = value };
     answer
 }
 
-/// `throw(type_or_exception[, value[, traceback]])`: the way of a cancellation.
+/// `throw(type_or_exception[, value[, traceback]])`: delivers a cancellation.
 #[entry]
 unsafe extern "C" fn throw(
     object: *mut ffi::PyObject,
     arguments: *mut *mut ffi::PyObject,
     count: ffi::Py_ssize_t,
 ) -> *mut ffi::PyObject {
-    // SAFETY: an object of the type that this is a method of, and as many arguments as said.
+    // SAFETY: an object of the type that this is a method of, and its arguments with their number.
     let waiting = unsafe { heap::content::<Waiting>(object) };
     // SAFETY: as above.
     match unsafe { throw_into(waiting.inner.share().as_ref(), arguments, count) } {
@@ -244,7 +244,7 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     Object::none().into_ptr()
 }
 
-/// `wait()`: waits for room in this thread, and puts what is to be put.
+/// `wait()`: waits for room in this thread, and puts the message.
 #[entry]
 unsafe extern "C" fn wait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: an object of the type that this is a method of.
@@ -252,7 +252,7 @@ unsafe extern "C" fn wait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     let done = match (waiting.goal.get(), waiting.message.take(), waiting.holder.share()) {
         (Goal::Put, Some(message), Some(holder)) => {
             waiting.ended.set(true);
-            // SAFETY: what holds a publisher's awaitable is the bus, and it lives meanwhile.
+            // SAFETY: the holder of a publisher's awaitable is the bus, and it lives meanwhile.
             let bus = unsafe { bus::bus(holder.as_ptr()) };
             deliver::put(bus, &waiting.queue, message, None)
         }
@@ -284,7 +284,7 @@ unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
     0
 }
 
-/// An awaitable at a queue; `holder` is what must not end meanwhile.
+/// Makes an awaitable at a queue; `holder` is kept alive meanwhile.
 ///
 /// # Safety
 ///
@@ -310,7 +310,7 @@ pub(super) unsafe fn make(
     unsafe { heap::make(kind, waiting) }
 }
 
-/// Makes an awaitable that has ended, and that nobody else refers to, wait again.
+/// Makes an awaitable wait again that has ended and has no other references.
 ///
 /// # Safety
 ///
@@ -324,7 +324,7 @@ pub(super) unsafe fn renew(waiting: &Object, goal: Goal, holder: Object) {
     waiting.ended.set(false);
 }
 
-/// Whether an awaitable has come to its end.
+/// Whether an awaitable has ended.
 ///
 /// # Safety
 ///
@@ -335,7 +335,7 @@ pub(super) unsafe fn has_ended(waiting: *mut ffi::PyObject) -> bool {
     unsafe { heap::content::<Waiting>(waiting) }.ended.get()
 }
 
-/// Publishes to whoever has room: awaitables for the others, and whether anybody refused.
+/// Publishes to all listeners that have room; returns awaitables for the others, and whether any refused.
 ///
 /// # Safety
 ///
@@ -367,7 +367,7 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
         module,
         heap::Type {
             name: c"ropewalk._bus._Waiting",
-            doc: c"What the asynchronous methods of a subscription give: to be awaited, once.",
+            doc: c"An awaitable of a subscription's asynchronous methods; it can be awaited once.",
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods: vec![
                 heap::method(c"send", awaitable_send, ffi::METH_O, c"As a coroutine's."),

@@ -83,7 +83,7 @@ pub(super) fn are_places_known() -> Result<bool, Raised> {
 /// The snapshot of a loop, and its runner.
 ///
 /// Copying a context may run the garbage collector, and dropping one the finalizers of what it held; both may schedule,
-/// and come back here. So everything is in cells, which are whole whenever anything else runs.
+/// and come back here. So all state is in cells, which are whole whenever other code runs.
 #[derive(Default)]
 pub(super) struct Snapshots {
     #[cfg(not(Py_GIL_DISABLED))]

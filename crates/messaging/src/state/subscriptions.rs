@@ -16,8 +16,8 @@ impl SocketState {
         let is_news =
             if is_wanted { self.pattern.wanted.add(topic) } else { self.pattern.wanted.remove(topic) };
         // libzmq's subscribers tell each subscription again; an XPUB may want to count them.
-        let is_told = is_news || is_wanted || self.options.xsub_verbose_unsubscribe;
-        if is_told {
+        let is_forwarded = is_news || is_wanted || self.options.xsub_verbose_unsubscribe;
+        if is_forwarded {
             for index in self.indices() {
                 if self.conn(index).is_some_and(|conn| conn.is_ready()) {
                     self.tell_subscription(index, topic, is_wanted);

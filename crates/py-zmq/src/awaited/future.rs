@@ -1,4 +1,4 @@
-//! asyncio's futures: finished ones, and those that are finished for a task that waits.
+//! asyncio's futures: finished ones, and those that this module finishes for a waiting task.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -69,8 +69,8 @@ pub(super) fn set_exception(future: &Bound<'_, PyAny>, error: PyErr) -> PyResult
 
 /// Sets the result and runs the task that awaits it, in a callback of the loop, where no task is running.
 ///
-/// A future tells its callbacks in the loop's next turn, and on asyncio's own loop a turn costs more than a message.
-/// So a task that is alone in waiting is not told by the future, but here. Any other callback is called as ever.
+/// A future calls its callbacks in the loop's next turn, and on asyncio's own loop a turn costs more than a message. So
+/// if one task alone waits for the future, this runs the task directly. Other callbacks are called as usual.
 pub(super) fn finish(future: &Bound<'_, PyAny>, result: Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
     let Some((wake, context)) = sole_task(future)? else { return set_result(future, result) };
@@ -79,7 +79,7 @@ pub(super) fn finish(future: &Bound<'_, PyAny>, result: Bound<'_, PyAny>) -> PyR
     context.call_method1(intern!(py, "run"), (wake, future)).map(drop)
 }
 
-/// What wakes the task that is the only one to wait for a future, and its context.
+/// The wake-up callback of the only task that waits for a future, and its context.
 fn sole_task<'py>(future: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let py = future.py();
     let Some(callbacks) = future.getattr_opt(intern!(py, "_callbacks"))? else { return Ok(None) };

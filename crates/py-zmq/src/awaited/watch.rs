@@ -1,14 +1,14 @@
-//! `Watch`: who waits for a socket in an event loop, and the two descriptors that they wait behind.
+//! `Watch`: the waiters for a socket in an event loop, and the two descriptors that the loop watches for them.
 //!
-//! The socket's set is readable while something in it asks for work, and its wake-up from a change that is in no
-//! descriptor until the socket is looked at. Both tell levels, so that who waits need not have looked at the kernel:
-//! what is there is told in the next turn. But what was looked at is told no more, and every operation may look, also
-//! one that somebody else waits for nothing of, or that is in vain. So after an operation, those who wait for something
-//! else are looked at again in the loop's next turn.
+//! The socket's epoll set is readable while a connection needs work. Its wake-up descriptor is readable from a change
+//! that shows in no other descriptor until the socket is checked. Both are level-triggered, so a waiter need not have
+//! asked the kernel: the next turn reports what is there. But any operation on the socket, even one in vain, may
+//! consume such a signal, and it is not reported again. So after an operation, waiters for something else are checked
+//! again in the loop's next turn.
 //!
-//! A watch belongs to the thread that runs its loop. The loop keeps it, and it keeps the blocking socket whose
-//! operations it tries, but not the asynchronous one before that: one that nobody has any more is closed. Closing
-//! detaches first, before the descriptors' numbers can be given to somebody else.
+//! A watch belongs to the thread that runs its loop. The loop keeps the watch, and the watch keeps the blocking socket
+//! whose operations it tries, but not the asynchronous socket over it: that one is closed with its last reference.
+//! Closing detaches first, before the descriptors' numbers can be reused.
 
 mod serve;
 mod waiters;
@@ -29,20 +29,21 @@ use crate::errors;
 use crate::socket::{DONTWAIT, SocketBase};
 use ropewalk_capi::running_loop;
 
-/// After so many operations in a row that were done at once, one lets the loop turn.
+/// After this many operations in a row that were done at once, one lets the loop turn.
 const AT_ONCE: u32 = 128;
-/// So many receives in a row ask the kernel in vain before they leave it to the loop, but for one in so many.
+/// After this many receives in a row that asked the kernel in vain, receives leave it to the loop, except one in this
+/// many.
 const IN_VAIN: u32 = 4;
 const RARELY: u32 = 16;
 
 /// See the module.
 #[pyclass(frozen, weakref, module = "ropewalk._zmq")]
 pub(crate) struct Watch {
-    /// Whose operations are tried.
+    /// The socket whose operations are tried.
     socket: Py<SocketBase>,
-    /// The class of the error that says to try again.
+    /// The class of the error for "try again".
     again: Py<PyType>,
-    /// Nothing of Python's runs, and no reference is dropped, while it is locked.
+    /// No Python code runs, and no reference is dropped, while it is locked.
     state: Mutex<State>,
 }
 
@@ -63,8 +64,8 @@ impl Watch {
         state.senders.is_empty() && state.left > 0
     }
 
-    /// Tries a receive at once. The kernel is asked only if that has paid off: who waits for answers to what it has
-    /// just sent finds nothing, and the loop is about to ask.
+    /// Tries a receive at once. The kernel is asked only if that has paid off: a caller that waits for the answer to a
+    /// message it has just sent finds nothing, and the loop is about to ask.
     pub(super) fn try_receive<'py>(
         &self,
         socket: &Bound<'py, SocketBase>,
@@ -118,8 +119,8 @@ impl Watch {
     fn wait_to_send<'py>(slf: &Bound<'py, Self>, attempt: Attempt) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let socket = this.core(py)?;
-        // They have a peer for each message, and say so when that one has no room: waiting for another's would be for
-        // nothing.
+        // These types have a peer for each message, and report if that peer has no room: waiting for another peer's
+        // room would be pointless.
         if matches!(socket.kind(), SocketType::Server | SocketType::Peer | SocketType::Stream) {
             return future::failed(py, PyErr::from_value(this.again.bind(py).call0()?));
         }
@@ -130,7 +131,7 @@ impl Watch {
         SocketBase::open(self.socket.bind(py))
     }
 
-    /// `recv` or `recv_multipart` with something special.
+    /// `recv` or `recv_multipart` with special options.
     pub(super) fn receive_as<'py>(
         slf: &Bound<'py, Self>,
         name: &Bound<'py, PyString>,
@@ -142,7 +143,7 @@ impl Watch {
         Self::receive(slf, &call, flags, &(copy, track).into_pyobject(slf.py())?)
     }
 
-    /// `send` with something special, or that has to wait.
+    /// `send` with special options, or one that must wait.
     #[expect(clippy::type_complexity, reason = "the parameters of `send`, in their order")]
     pub(super) fn send_as<'py>(
         slf: &Bound<'py, Self>,
@@ -194,7 +195,7 @@ impl Watch {
         Self::wait_to_send(slf, Attempt::Call(call.clone().unbind(), arguments.unbind()))
     }
 
-    /// A finished operation's result in the loop's next turn, so that one who only sends lets others run.
+    /// Sets a finished operation's result in the loop's next turn, so that a coroutine that only sends lets others run.
     fn done_later<'py>(py: Python<'py>, result: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let event_loop = future::running_loop(py)?;
         let made = event_loop.call_method0(intern!(py, "create_future"))?;
@@ -203,7 +204,7 @@ impl Watch {
         Ok(made)
     }
 
-    /// A future for what an attempt will give. It fails with `Again` after the timeout.
+    /// A future for an attempt's result. It fails with `Again` after the timeout.
     fn add<'py>(
         slf: &Bound<'py, Self>,
         side: Side,
@@ -232,13 +233,14 @@ impl Watch {
             };
         drop(state);
         if others {
-            // What was tried in vain may have taken their signal: a first peer, found by a receive, is one to send to.
+            // A failed attempt may have taken another waiter's signal: a receive may find a first peer, to which a
+            // waiting send could go.
             Self::look_again(slf)?;
         }
         Ok(made)
     }
 
-    /// Lets go of those at both ends who were cancelled: a loop that receives with a deadline would pile them up.
+    /// Drops cancelled waiters at both ends: a loop that receives with a deadline would pile them up.
     fn drop_cancelled(&self, py: Python<'_>, side: Side) -> PyResult<()> {
         for is_front in [true, false] {
             loop {
@@ -267,7 +269,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The loop, if it is one of ours that this thread runs: to ask asyncio for it would cost a system call in some
+    /// The loop, if it is one of ours that this thread runs: asking asyncio for it costs a system call in some
     /// versions.
     fn our_loop<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let state = self.state();
@@ -286,7 +288,7 @@ impl Watch {
         Ok(made)
     }
 
-    /// The running loop, which calls from now on.
+    /// The running loop, which calls the watch from now on.
     fn at_home<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(ours) = this.our_loop(py) {
@@ -296,7 +298,7 @@ impl Watch {
         let known = this.state().home.as_ref().map(|home| home.event_loop.is(&running));
         match known {
             Some(true) => return Ok(running),
-            // Another loop's waiters have nobody left who would run them.
+            // No loop will run another loop's waiters any more.
             Some(false) => Self::close(slf)?,
             None => {}
         }
@@ -318,11 +320,11 @@ impl Watch {
         Ok(running)
     }
 
-    /// Leaves the loop; the next who waits comes back to it.
+    /// Leaves the loop; the next waiter attaches again.
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.state();
         let home = state.home.take();
-        (state.is_scheduled, state.is_unheard) = (false, false);
+        (state.is_scheduled, state.is_unseen) = (false, false);
         drop(state);
         let Some(home) = home else { return Ok(()) };
         let event_loop = home.event_loop.bind(py);
@@ -335,7 +337,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes all who wait out: their futures.
+    /// Takes all waiters out: their futures.
     fn take_all(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let mut state = self.state();
         let mut waiters: Vec<Waiter> = state.receivers.drain(..).collect();
@@ -346,7 +348,7 @@ impl Watch {
             waiter.stop_timer(py)?;
         }
         let futures = waiters.into_iter().map(|waiter| waiter.future);
-        Ok(futures.chain(events.into_iter().map(|(_, told)| told)).collect())
+        Ok(futures.chain(events.into_iter().map(|(_, pending)| pending)).collect())
     }
 }
 
@@ -360,7 +362,7 @@ impl Watch {
             events: Vec::new(),
             home: None,
             is_scheduled: false,
-            is_unheard: false,
+            is_unseen: false,
             left: AT_ONCE,
             vain: 0,
         };
@@ -370,7 +372,7 @@ impl Watch {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.socket)?;
         visit.call(&self.again)?;
-        // Never waits: the collector may have stopped whoever holds it.
+        // Never waits: the collector may have stopped the thread that holds the lock.
         let Some(state) = self.state.try_lock() else { return Ok(()) };
         for waiter in state.receivers.iter().chain(&state.senders) {
             visit.call(&waiter.future)?;
@@ -380,8 +382,8 @@ impl Watch {
                 visit.call(arguments)?;
             }
         }
-        for (_, told) in &state.events {
-            visit.call(told)?;
+        for (_, pending) in &state.events {
+            visit.call(pending)?;
         }
         match &state.home {
             Some(home) => visit.call(&home.event_loop),
@@ -398,13 +400,13 @@ impl Watch {
         drop((receivers, senders, events, home));
     }
 
-    /// How many receives wait.
+    /// The number of waiting receives.
     #[getter]
     fn receivers(&self) -> usize {
         self.state().receivers.len()
     }
 
-    /// A future for what `call(socket, flags, *arguments)` receives, now or once there is something.
+    /// A future for the result of `call(socket, flags, *arguments)`, which receives now or once there is a message.
     fn receive<'py>(
         slf: &Bound<'py, Self>,
         call: &Bound<'py, PyAny>,
@@ -434,7 +436,8 @@ impl Watch {
         let made = this.wait_to_receive(slf, Attempt::Call(call.clone().unbind(), arguments.unbind()))?;
         let mut state = this.state();
         if state.left == 0 {
-            // It is taken in the loop's next turn, so that a caller who is cancelled until then loses nothing.
+            // The message is taken in the loop's next turn, so that a caller that is cancelled until then loses
+            // nothing.
             state.left = AT_ONCE;
             drop(state);
             Self::look_again(slf)?;
@@ -442,7 +445,7 @@ impl Watch {
         Ok(made)
     }
 
-    /// A future for what `call(socket, flags, *arguments)` sends, now or once there is room.
+    /// A future for the result of `call(socket, flags, *arguments)`, which sends now or once there is room.
     fn transmit<'py>(
         slf: &Bound<'py, Self>,
         call: &Bound<'py, PyAny>,
@@ -458,9 +461,9 @@ impl Watch {
         let (py, this) = (slf.py(), slf.get());
         let event_loop = Self::at_home(slf)?;
         let waiting = std::mem::take(&mut this.state().events);
-        for (events, told) in waiting {
-            if !future::is_done(told.bind(py))? {
-                this.state().events.push((events, told));
+        for (events, pending) in waiting {
+            if !future::is_done(pending.bind(py))? {
+                this.state().events.push((events, pending));
             }
         }
         let made = event_loop.call_method0(intern!(py, "create_future"))?;
@@ -468,10 +471,10 @@ impl Watch {
         Ok(made)
     }
 
-    /// Whether anybody waits for a state.
+    /// Whether any waiter waits for events.
     fn has_events(&self, py: Python<'_>) -> PyResult<bool> {
-        let told: Vec<_> = self.state().events.iter().map(|(_, told)| told.clone_ref(py)).collect();
-        for waits in told {
+        let pending: Vec<_> = self.state().events.iter().map(|(_, pending)| pending.clone_ref(py)).collect();
+        for waits in pending {
             if !future::is_done(waits.bind(py))? {
                 return Ok(true);
             }
@@ -479,7 +482,7 @@ impl Watch {
         Ok(false)
     }
 
-    /// Looks at the waiters in the next turn: an operation may have taken the signal that was meant for them.
+    /// Checks the waiters in the next turn: an operation may have taken their signal.
     fn look_again(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let mut state = slf.get().state();
@@ -493,12 +496,12 @@ impl Watch {
         future::call_next(&event_loop, &slf.getattr(intern!(py, "_look"))?)
     }
 
-    /// Cancels whoever waits, and leaves the loop.
+    /// Cancels all waiters, and leaves the loop.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        for told in this.take_all(py)? {
-            // A future of a loop that was closed meanwhile cannot tell its callbacks.
-            match told.bind(py).call_method0(intern!(py, "cancel")) {
+        for pending in this.take_all(py)? {
+            // A future of a loop that was closed meanwhile cannot schedule its callbacks.
+            match pending.bind(py).call_method0(intern!(py, "cancel")) {
                 Err(error) if !error.is_instance_of::<pyo3::exceptions::PyRuntimeError>(py) => {
                     return Err(error);
                 }
@@ -513,18 +516,18 @@ impl Watch {
         let (py, this) = (slf.py(), slf.get());
         let mut state = this.state();
         let is_waited_for = state.is_waited_for();
-        let was_unheard = std::mem::replace(&mut state.is_unheard, !is_waited_for);
+        let was_unheard = std::mem::replace(&mut state.is_unseen, !is_waited_for);
         drop(state);
         if is_waited_for {
             return Self::serve(slf, true);
         }
         if was_unheard {
-            // It stays readable although nobody wants anything of it: the loop is not to turn for it.
+            // It stays readable although there are no waiters, so it must not make the loop turn.
             return this.detach(py);
         }
         let socket = this.socket.bind(py);
         if let Ok(core) = SocketBase::open(socket) {
-            // A failure is told to the next who waits.
+            // The next waiter gets the failure.
             let _ = core.look(Events::READ | Events::WRITE);
         }
         Ok(())
@@ -539,18 +542,18 @@ impl Watch {
     }
 
     /// The time of a waiter is up.
-    fn _expire(&self, told: &Bound<'_, PyAny>) -> PyResult<()> {
-        if future::is_done(told)? {
+    fn _expire(&self, pending: &Bound<'_, PyAny>) -> PyResult<()> {
+        if future::is_done(pending)? {
             return Ok(());
         }
-        future::set_exception(told, PyErr::from_value(self.again.bind(told.py()).call0()?))
+        future::set_exception(pending, PyErr::from_value(self.again.bind(pending.py()).call0()?))
     }
 }
 
 /// Sets a result, unless its caller was cancelled meanwhile.
 #[pyfunction]
-fn set_if_waiting(told: &Bound<'_, PyAny>, result: Bound<'_, PyAny>) -> PyResult<()> {
-    if future::is_done(told)? { Ok(()) } else { future::set_result(told, result) }
+fn set_if_waiting(pending: &Bound<'_, PyAny>, result: Bound<'_, PyAny>) -> PyResult<()> {
+    if future::is_done(pending)? { Ok(()) } else { future::set_result(pending, result) }
 }
 
 fn is_closed(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -1,4 +1,4 @@
-//! Serving those who wait, in a callback of the loop.
+//! Serves the waiters, in a callback of the loop.
 
 use pyo3::prelude::*;
 use ropewalk_messaging::Events;
@@ -10,15 +10,15 @@ use crate::socket::SocketBase;
 use crate::{errors, release};
 
 impl Watch {
-    /// Does what can be done now. What is left has seen that there is nothing for it, or is looked at again.
-    /// `is_told` says that a descriptor was readable.
-    pub(super) fn serve(slf: &Bound<'_, Self>, is_told: bool) -> PyResult<()> {
+    /// Does what can be done now. The remaining waiters have found nothing, or are checked again. `is_signalled` says
+    /// that a descriptor was readable.
+    pub(super) fn serve(slf: &Bound<'_, Self>, is_signalled: bool) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         let (mut received, mut sent) = (0, 0);
-        let served = this.serve_all(py, is_told, &mut received, &mut sent);
+        let served = this.serve_all(py, is_signalled, &mut received, &mut sent);
         match served {
-            // Each operation may have taken the signal of whoever looked before it: a request can be sent after an
-            // answer, say. Who came last has looked last.
+            // Each operation may have taken the signal of a waiter that was checked before it: for instance, a request
+            // can be sent after an answer. The last waiter was checked last.
             Ok(()) => {
                 let state = this.state();
                 let others = received + sent > 1
@@ -38,20 +38,20 @@ impl Watch {
     fn serve_all(
         &self,
         py: Python<'_>,
-        is_told: bool,
+        is_signalled: bool,
         received: &mut usize,
         sent: &mut usize,
     ) -> PyResult<()> {
         let state = self.state();
-        let (sends, tells) = (!state.senders.is_empty(), !state.events.is_empty());
-        let what = match state.receivers.is_empty() && !tells {
-            // What has come stays where it is while nobody wants it.
+        let (sends, watches) = (!state.senders.is_empty(), !state.events.is_empty());
+        let what = match state.receivers.is_empty() && !watches {
+            // Arrived messages stay where they are while no waiter wants them.
             true => Events::WRITE,
             false => Events::READ | Events::WRITE,
         };
         drop(state);
-        // One that only receivers wait for is not asked first: it is readable because something has come.
-        let found = if sends || tells {
+        // A socket with receivers only is not asked first: it is readable because a message has arrived.
+        let found = if sends || watches {
             match self.look(py, what)? {
                 Some(found) => found,
                 None => return Ok(()),
@@ -60,7 +60,7 @@ impl Watch {
             Events::READ
         };
         if found.has(Events::READ) {
-            self.work(py, Side::Receiving, is_told && !sends && !tells, received)?;
+            self.work(py, Side::Receiving, is_signalled && !sends && !watches, received)?;
         }
         if found.has(Events::WRITE) {
             self.work(py, Side::Sending, false, sent)?;
@@ -68,7 +68,7 @@ impl Watch {
         if self.state().events.is_empty() {
             return Ok(());
         }
-        let found = if *received + *sent > 0 || !tells {
+        let found = if *received + *sent > 0 || !watches {
             match self.look(py, Events::READ | Events::WRITE)? {
                 Some(found) => found,
                 None => return Ok(()),
@@ -79,8 +79,8 @@ impl Watch {
         self.tell(py, i32::from(found.bits()))
     }
 
-    /// What can be had now. Where that fails, the socket is closed or its context terminated, and nothing will ever
-    /// come: all who wait are told, and there is nothing.
+    /// The possible operations now. If this fails, the socket is closed or its context terminated, and nothing will
+    /// ever arrive: all waiters get the error, and the result is empty.
     fn look(&self, py: Python<'_>, what: Events) -> PyResult<Option<Events>> {
         release::collect(py);
         let socket = self.socket.bind(py);
@@ -91,34 +91,34 @@ impl Watch {
             Err(error) if is_ordinary(py, &error) => error,
             Err(error) => return Err(error),
         };
-        for told in self.take_all(py)? {
-            let told = told.bind(py);
-            if !future::is_done(told)? {
-                future::set_exception(told, error.clone_ref(py))?;
+        for pending in self.take_all(py)? {
+            let pending = pending.bind(py);
+            if !future::is_done(pending)? {
+                future::set_exception(pending, error.clone_ref(py))?;
             }
         }
         self.detach(py)?;
         Ok(None)
     }
 
-    /// Tries the operations of those who wait now: tasks that run meanwhile try for themselves before they wait.
-    fn work(&self, py: Python<'_>, side: Side, is_told: bool, done: &mut usize) -> PyResult<()> {
+    /// Tries the operations of the current waiters: tasks that run meanwhile try by themselves before they wait.
+    fn work(&self, py: Python<'_>, side: Side, is_signalled: bool, done: &mut usize) -> PyResult<()> {
         let socket = self.socket.bind(py);
-        if is_told && let Ok(core) = SocketBase::open(socket) {
-            core.told();
+        if is_signalled && let Ok(core) = SocketBase::open(socket) {
+            core.presume_readable();
         }
         let waiting = self.state().queue(side).len();
         for _ in 0..waiting {
             // Taken out first: what runs here may be a caller's own function. A task may have closed the socket.
             let taken = self.state().queue(side).pop_front();
             let Some(waiter) = taken else { break };
-            let told = waiter.future.bind(py);
-            if future::is_done(told)? {
+            let pending = waiter.future.bind(py);
+            if future::is_done(pending)? {
                 waiter.stop_timer(py)?;
                 continue;
             }
             let mut result = Ok(None);
-            if is_told {
+            if is_signalled {
                 result = waiter.attempt.make(socket, true);
             }
             if let Ok(None) = result {
@@ -130,11 +130,11 @@ impl Watch {
                 Err(error) => {
                     waiter.stop_timer(py)?;
                     if !is_ordinary(py, &error) {
-                        future::set_exception(told, error.clone_ref(py))?;
+                        future::set_exception(pending, error.clone_ref(py))?;
                         return Err(error);
                     }
-                    if !future::is_done(told)? {
-                        future::set_exception(told, error)?;
+                    if !future::is_done(pending)? {
+                        future::set_exception(pending, error)?;
                     }
                     continue;
                 }
@@ -145,25 +145,25 @@ impl Watch {
             };
             waiter.stop_timer(py)?;
             *done += 1;
-            if matches!(waiter.attempt, Attempt::Call(..)) && future::is_done(told)? {
+            if matches!(waiter.attempt, Attempt::Call(..)) && future::is_done(pending)? {
                 continue;
             }
-            future::finish(told, result)?;
+            future::finish(pending, result)?;
         }
         Ok(())
     }
 
     fn tell(&self, py: Python<'_>, state: i32) -> PyResult<()> {
         let waiting = std::mem::take(&mut self.state().events);
-        for (events, told) in waiting {
-            let waits = told.bind(py);
+        for (events, pending) in waiting {
+            let waits = pending.bind(py);
             if future::is_done(waits)? {
                 continue;
             }
             if state & events != 0 {
                 future::set_result(waits, (state & events).into_pyobject(py)?.into_any())?;
             } else {
-                self.state().events.push((events, told));
+                self.state().events.push((events, pending));
             }
         }
         Ok(())

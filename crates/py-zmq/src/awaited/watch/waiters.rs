@@ -1,4 +1,4 @@
-//! Those who wait for a socket, and what is known of the loop that they wait in.
+//! The waiters for a socket, and the state of their loop.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -9,7 +9,7 @@ use pyo3::types::PyTuple;
 
 use crate::socket::{SocketBase, receive};
 
-/// What tries an operation without waiting.
+/// An operation that is tried without waiting.
 pub(in crate::awaited) enum Attempt {
     /// Receives one part.
     Part,
@@ -20,7 +20,7 @@ pub(in crate::awaited) enum Attempt {
 }
 
 impl Attempt {
-    /// Nothing if it cannot be done yet. A call raises that. `hot` leaves it at what the socket knows.
+    /// Tries the operation; `None` if it cannot be done yet (a call raises that). `hot` skips asking the kernel.
     pub(super) fn make<'py>(
         &self,
         socket: &Bound<'py, SocketBase>,
@@ -38,7 +38,7 @@ impl Attempt {
 
 /// An operation that did not succeed at once.
 pub(super) struct Waiter {
-    /// Of its result.
+    /// The future of its result.
     pub(super) future: Py<PyAny>,
     pub(super) attempt: Attempt,
     /// Ends it after the socket's timeout.
@@ -60,10 +60,10 @@ pub(super) enum Side {
     Sending,
 }
 
-/// The loop that calls, and what it watches.
+/// The loop that calls the watch, and the descriptors that it watches.
 pub(super) struct Home {
     pub(super) event_loop: Py<PyAny>,
-    /// One of ours, which is cheaper to recognize.
+    /// Whether the loop is one of ours, which is cheaper to recognize.
     pub(super) is_ours: bool,
     pub(super) descriptors: [RawFd; 2],
 }
@@ -72,16 +72,16 @@ pub(super) struct State {
     /// Served in their order, as senders are.
     pub(super) receivers: VecDeque<Waiter>,
     pub(super) senders: VecDeque<Waiter>,
-    /// Who waits for a state: the events, any of which will do, and the future that is told which of them came.
+    /// Waiters for events: the events, any of which will do, and the future that gets those that came.
     pub(super) events: Vec<(i32, Py<PyAny>)>,
     pub(super) home: Option<Home>,
     /// A call of `_look` is in the loop's queue.
     pub(super) is_scheduled: bool,
-    /// A descriptor was readable while nobody waited.
-    pub(super) is_unheard: bool,
+    /// A descriptor was readable while there was no waiter.
+    pub(super) is_unseen: bool,
     /// How many operations may still succeed at once, until one lets the loop turn.
     pub(super) left: u32,
-    /// How often in a row nothing was there when a receive was tried.
+    /// How many receives in a row found nothing.
     pub(super) vain: u32,
 }
 
