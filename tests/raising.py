@@ -1,4 +1,4 @@
-"""Exceptions that pickle cannot make again, or not all of, and functions that raise them in workers."""
+"""Exceptions that pickle cannot restore, or not completely, and functions that raise them in workers."""
 
 from __future__ import annotations
 

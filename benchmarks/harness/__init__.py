@@ -1,1 +1,1 @@
-"""How the benchmarks measure: rounds, peers, the servers and programs they play, verdicts, reports, comparisons."""
+"""The tools of the benchmarks: rounds, peers, servers, programs, verdicts, reports, comparisons."""

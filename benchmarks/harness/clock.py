@@ -1,4 +1,4 @@
-"""What contests time alike: calls one after another, turns that grow until they can be timed, messages to a thread."""
+"""Timing shared by contests: calls in sequence, rounds that grow until they can be timed, messages to a thread."""
 
 from __future__ import annotations
 

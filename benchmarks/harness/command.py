@@ -1,4 +1,4 @@
-"""The command that measures a suite: which rows, how often, and where the report goes."""
+"""The command that measures a suite: its rows, repetitions and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of `echo` and `http`: 32 connections to a server in a process of its own, which ask and are answered."""
+"""The client of `echo` and `http`: 32 connections to a server process, which send requests and read answers."""
 
 from __future__ import annotations
 

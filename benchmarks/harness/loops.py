@@ -1,4 +1,4 @@
-"""Whose loop a contest runs on."""
+"""The event loops on which contests run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as a picture: in each panel the median and range of everybody, on a scale of factors."""
+"""Draws a run: each panel shows each contestant's median and range, on a scale of factors."""
 
 from __future__ import annotations
 

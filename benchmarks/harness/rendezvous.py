@@ -1,4 +1,4 @@
-"""Meeting a contestant's workers: proof that each of them runs, with nobody polling."""
+"""Proof that each of a contestant's workers runs: all of them meet, without polling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run found: as tables on the terminal, as JSON and as Markdown."""
+"""The results of a run: as tables on the terminal, as JSON and as Markdown."""
 
 from __future__ import annotations
 

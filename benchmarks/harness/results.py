@@ -1,4 +1,4 @@
-"""Whose results a contest makes, and the lines that its tables share."""
+"""The result types under test, and the lines that their tables share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suites and their tables, found by the names that `rows` gives them."""
+"""Finds the suites and their tables by the names in `rows`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table of the benchmarks is made of: contests, lines with their goals, and the figures that they become."""
+"""The parts of a benchmark table: contests, lines with their goals, and the figures."""
 
 from __future__ import annotations
 

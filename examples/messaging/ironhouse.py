@@ -32,7 +32,7 @@ def main() -> None:
         secret.mkdir(0o700)
         for name in ("server", "ada", "eve"):
             create_certificates(secret, name)
-        # The server is told of one client.
+        # The server knows one client's key.
         (secret / "ada.key").rename(known / "ada.key")
 
         authenticator = ThreadAuthenticator(context)

@@ -10,7 +10,7 @@ TASKS, WORKERS = 1000, 4
 
 
 def work(context: zmq.Context[zmq.Socket[bytes]], tasks_at: str, results_at: str, stop_at: str) -> None:
-    """Squares numbers until it is told to stop."""
+    """Squares numbers until the message to stop arrives."""
     with (
         context.socket(zmq.PULL) as tasks,
         context.socket(zmq.PUSH) as results,
@@ -49,7 +49,7 @@ def main() -> None:
         for number in range(TASKS):
             ventilator.send(b"%d" % number)
         total = sum(int(sink.recv()) for _ in range(TASKS))
-        # The first subscription is told; later ones of the same topic are not, so the word goes out until all have it.
+        # XPUB reports only the first subscription to a topic, so the message is repeated until all workers have it.
         stop.recv()
         while any(worker.is_alive() for worker in workers):
             stop.send(b"stop")

@@ -26,7 +26,7 @@ def main() -> None:
     threads = []
     with zmq.Context() as context, context.socket(zmq.XPUB) as publisher:
         publisher.bind("tcp://127.0.0.1:*")
-        # Each subscription is told, also a second one to the same topic.
+        # XPUB then reports each subscription, also a second one to the same topic.
         publisher.xpub_verbose = 1
         for name, topics in wishes.items():
             subscriber = context.socket(zmq.SUB)

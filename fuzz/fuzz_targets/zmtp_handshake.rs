@@ -43,7 +43,7 @@ fuzz_target!(|program: &[u8]| {
         let (bytes, after) = after.split_at(usize::from(*size).min(after.len()));
         program = after;
         match what % 6 {
-            // What the honest end answers to all that it was told.
+            // The honest end's answer to all that it has received.
             0 => {
                 let said = std::mem::take(&mut to_honest);
                 let _ = honest.input(&said, &mut to_end);

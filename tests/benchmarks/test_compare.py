@@ -1,4 +1,4 @@
-"""What the comparison of two builds says of rounds whose outcome is known."""
+"""The verdicts of `compare` on rounds whose outcome is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the benchmarks runs: our side of it, once, at the smallest size, with the figures that it names."""
+"""Each row of the benchmarks runs once at the smallest size, our side of it, and returns the figures that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bus where things go wrong: interrupts, threads that are left behind, receivers that never come."""
+"""Faults of the bus: interrupts, abandoned threads, receivers that never receive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers that stop, die, lie and leave do to a bus that they share."""
+"""Workers that stop, die, send malformed records or leave while they share a bus."""
 
 from __future__ import annotations
 

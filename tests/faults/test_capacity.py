@@ -1,4 +1,4 @@
-"""Too much: of data, of tasks, of either at once."""
+"""Too much data, too many tasks, or both."""
 
 from __future__ import annotations
 

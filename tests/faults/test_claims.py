@@ -1,4 +1,4 @@
-"""What is said of a pool is what happens: no copy for each worker, and the kind that is claimed."""
+"""The documents' claims about pools: no copy for each worker, and the kind that is reported."""
 
 from __future__ import annotations
 

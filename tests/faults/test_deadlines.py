@@ -1,4 +1,4 @@
-"""Budgets and cancellation: an overrun ends the task, and the slot is free again."""
+"""Time limits and cancellation: an overrun ends the task, and its slot becomes free."""
 
 from __future__ import annotations
 

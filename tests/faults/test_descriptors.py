@@ -1,4 +1,4 @@
-"""Few descriptors: what is kept costs none, and at the limit one call fails and nobody else."""
+"""Few descriptors: idle objects need none, and at the limit one call fails and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be sent fails its own task, with an error that says so, and no other."""
+"""Objects that cannot be pickled fail their own task, with an error that names the cause, and no other task."""
 
 from __future__ import annotations
 

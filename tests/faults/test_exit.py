@@ -67,7 +67,7 @@ threading.Thread(target=leave).start()
 
 
 def test_a_pool_made_while_the_program_ends_names_no_limit() -> None:
-    """What a thread is told that makes a pool when `main` has returned is that the interpreter is ending."""
+    """A thread that makes a pool after `main` has returned gets Python's error that the interpreter is ending."""
     done = subprocess.run(
         [sys.executable, "-c", _LATE], capture_output=True, text=True, timeout=100, check=False
     )

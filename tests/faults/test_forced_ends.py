@@ -1,4 +1,4 @@
-"""Ending a pool by force: what waits is cancelled, what runs fails with an error that says so, and nobody stays."""
+"""Ending a pool by force: waiting tasks are cancelled, running ones fail, and no process stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool works in every kind of program, or says clearly why not."""
+"""A pool works in every kind of program, or raises an error that says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions leave behind in the parent and in its workers, when nobody holds them any more."""
+"""The memory that functions leave in the parent and in workers when nothing refers to them any more."""
 
 from __future__ import annotations
 

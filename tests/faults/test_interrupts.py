@@ -1,4 +1,4 @@
-"""Ctrl-C and exceptions end a pool now: one interrupt, a real one, is enough wherever the program waits."""
+"""Ctrl-C and exceptions end a pool: one real interrupt is enough, wherever the program waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers killed at random, all the time; `kill_storm.py` runs longer storms by hand."""
+"""Workers that are killed at random; `kill_storm.py` runs longer storms by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cause, one error: each limit of the process gives the error that names it, wherever it is met."""
+"""Each limit of the process raises the error that names it, in every call that meets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools as large as the limits let them be, and larger."""
+"""Pools at the limits of the process, and beyond them."""
 
 from __future__ import annotations
 

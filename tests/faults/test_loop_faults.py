@@ -1,4 +1,4 @@
-"""A loop without descriptors, with peers that misbehave, with thousands of connections that come and go."""
+"""The loop without descriptors, with misbehaving peers, and with thousands of connections."""
 
 from __future__ import annotations
 

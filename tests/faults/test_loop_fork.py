@@ -1,4 +1,4 @@
-"""A fork while a loop lives: the child can make one of its own, and the parent's goes on."""
+"""A fork while a loop exists: the child can make its own, and the parent's goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An interrupt that comes at an unlucky moment is heard all the same."""
+"""An interrupt is not lost, whatever code it interrupts."""
 
 from __future__ import annotations
 

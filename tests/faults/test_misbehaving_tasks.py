@@ -1,4 +1,4 @@
-"""Tasks that do what tasks seldom do."""
+"""Tasks that exit, fork, close descriptors, block signals or otherwise misbehave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools in the workers of pools: started when they are needed, and refused where they would have no end."""
+"""Pools in workers of pools: they start when they are needed, and are refused where they would never end."""
 
 from __future__ import annotations
 

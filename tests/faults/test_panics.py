@@ -1,4 +1,4 @@
-"""A panic in compiled code is an exception, whatever kind of function the interpreter has called."""
+"""A panic in compiled code becomes an exception, in every kind of function that the interpreter calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the parent is killed nothing of it stays: no process, no memory, no file."""
+"""If the parent is killed, no process, memory or file of it stays."""
 
 from __future__ import annotations
 

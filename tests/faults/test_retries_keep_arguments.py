@@ -1,4 +1,4 @@
-"""A task that is run again is run with its own arguments, whatever became of the memory that they lie in."""
+"""A task that is run again gets its own arguments, even if their memory was reused meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task has started, closed or been given ends, or stays whole, when its worker is ended."""
+"""What happens to a task's threads, processes, descriptors and arguments when its worker is ended."""
 
 from __future__ import annotations
 

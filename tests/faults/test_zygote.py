@@ -1,4 +1,4 @@
-"""The zygote may die as well: the pool gets another."""
+"""The zygote dies, and the pool starts another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the loop with other libraries may use."""
+"""Fixtures for the tests of the loop with other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pytest-asyncio with our loop, as its documentation says: a run of its own, since it is configured for a whole one."""
+"""pytest-asyncio with our loop, as its documentation says, in a separate run with its own configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops in threads of their own, talking by `call_soon_threadsafe`: nothing is lost, nothing overtakes."""
+"""Loops in several threads that call each other by `call_soon_threadsafe`: no call is lost or reordered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree as the law tests see it: what git would commit, so that builds and caches are never judged."""
+"""The files that the law tests check: those that git would commit, without builds and caches."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Files of one crate do not import each other in a circle.
 
-A room is a file right below `src`, with the folder of its name; what a room does inside is its own affair. The root
-(`lib.rs`) stands above all rooms; a name that it hands on counts as the room's that it comes from.
+A module here is a file right below `src`, with the folder of its name; imports inside of it are not examined. The root
+(`lib.rs`) is above all modules; a name that it re-exports counts as the defining module's.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _HANDED_ON = re.compile(r"\buse (?:self::|crate::)?(\w+)::([^;]+);")
 ROOT = "lib.rs"
 
 
-def _rooms(crate: str) -> dict[str, set[str]]:
-    """Which rooms each room of a crate names."""
+def _modules(crate: str) -> dict[str, set[str]]:
+    """Which modules each module of a crate names."""
     source = Path("crates", crate, "src")
     files = [path.relative_to(source) for path in with_suffix(".rs", under=str(source))]
     known = {path.parts[0].removesuffix(".rs") for path in files} - {"lib", "main"}
     root = text(source / "lib.rs")
     origin = {
-        name: room
-        for room, names in _HANDED_ON.findall(root)
-        if room in known
+        name: module
+        for module, names in _HANDED_ON.findall(root)
+        if module in known
         for name in re.findall(r"\w+", names)
     }
     found: dict[str, set[str]] = {ROOT: set(known)}
     for path in files:
-        room = path.parts[0].removesuffix(".rs")
-        if room not in known or "tests" in (path.stem, *path.parts[:-1]):
+        module = path.parts[0].removesuffix(".rs")
+        if module not in known or "tests" in (path.stem, *path.parts[:-1]):
             continue
         # How many `super` lead to the root: a file in a folder stands below the folder's own module.
         depth = len(path.parts) - (path.name == "mod.rs")
@@ -62,14 +62,14 @@ def _rooms(crate: str) -> dict[str, set[str]]:
                 continue
             for name in (named.strip().split("::")[0] for named in names.strip("{}").split(",")):
                 target = name if name in known else origin.get(name, ROOT)
-                if target != room and name != "self":
-                    found.setdefault(room, set()).add(target)
+                if target != module and name != "self":
+                    found.setdefault(module, set()).add(target)
     return found
 
 
 @pytest.mark.parametrize("crate", LAYERED)
 def test_files_stand_in_layers(crate: str) -> None:
     try:
-        TopologicalSorter(_rooms(crate)).prepare()
+        TopologicalSorter(_modules(crate)).prepare()
     except CycleError as error:
         pytest.fail(f"crates/{crate}: {' → '.join(error.args[1])}")

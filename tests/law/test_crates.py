@@ -1,4 +1,4 @@
-"""The layer law of the crates: a crate depends on strictly lower layers, and each outside power has one home."""
+"""The layer law of the crates: a crate depends on lower layers only, and each external dependency has one crate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every native function and type owes the interpreter: none of ours can be without it."""
+"""The obligations of every native function and type to the interpreter."""
 
 from __future__ import annotations
 

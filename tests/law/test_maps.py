@@ -1,4 +1,4 @@
-"""The maps lead somewhere: no dead link in any Markdown file, no dead name in a map of the code."""
+"""The documents have no dead link, and the code map no dead name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker loads: never the parent's half. import-linter holds the rest of the Python layers."""
+"""A worker never imports the parent's modules. import-linter checks the other Python layers."""
 
 from __future__ import annotations
 

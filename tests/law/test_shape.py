@@ -1,4 +1,4 @@
-"""The shape of the tree: small files with a name of their own, lines that fit."""
+"""The shape of the tree: small files with specific names, and lines that fit."""
 
 from __future__ import annotations
 

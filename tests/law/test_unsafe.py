@@ -1,4 +1,4 @@
-"""Unsafe code has homes; elsewhere the compiler refuses it, but in files that are argued in their crate's README.md."""
+"""Unsafe code is in its own crates; ARCHITECTURE.md argues for each other file that has some."""
 
 from __future__ import annotations
 

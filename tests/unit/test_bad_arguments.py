@@ -1,4 +1,4 @@
-"""What a call is told that was given something which makes no sense: the name of it, and what it must be."""
+"""Errors for invalid arguments name the argument and the values that it accepts."""
 
 from __future__ import annotations
 

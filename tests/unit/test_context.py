@@ -1,4 +1,4 @@
-"""Thread pools carry the context variables of whoever submits."""
+"""Tasks of a thread pool run with the context variables of the submitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What native objects hold is the garbage collector's to see: cycles through them are collected."""
+"""The garbage collector finds cycles through native objects."""
 
 from __future__ import annotations
 

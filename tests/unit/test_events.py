@@ -1,4 +1,4 @@
-"""What pools tell of their lives."""
+"""The events that pools publish."""
 
 from __future__ import annotations
 

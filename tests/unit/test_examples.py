@@ -1,4 +1,4 @@
-"""The examples, run small."""
+"""The examples, run with small inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions that pickle cannot make again: raised, returned and handed over."""
+"""Exceptions that pickle cannot restore: raised, returned, and as arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop that meets a full queue: it waits for room, and goes on meanwhile."""
+"""An event loop and a full queue: a coroutine waits for room, and the loop goes on."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_one_that_is_cancelled_as_room_is_made_leaves_it_to_the_next(
         open_gate()
         filler.result(
             SECONDS
-        )  # The loop has not seen it: what it is told of the room comes to a cancelled call.
+        )  # The loop has not run since, so the wake-up for the room reaches a cancelled call.
         first.cancel()
         assert await asyncio.wait_for(second, SECONDS) == 36
         assert first.cancelled()

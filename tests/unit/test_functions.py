@@ -1,4 +1,4 @@
-"""Functions on their way to a worker: by name or by value, when they have to be sent anew, and what they refer to."""
+"""How functions are sent to workers: by name or by value, when they are sent again, and what they refer to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for the program to import a module of others, and what becomes of it then."""
+"""Work that waits for the program to import another library's module."""
 
 from __future__ import annotations
 

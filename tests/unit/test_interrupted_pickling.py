@@ -1,4 +1,4 @@
-"""What comes while something is pickled, and says nothing about whether it can be: it leaves the call, and once."""
+"""An interrupt during pickling leaves the call once, and does not make the object count as unpicklable."""
 
 from __future__ import annotations
 

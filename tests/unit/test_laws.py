@@ -1,4 +1,4 @@
-"""What holds of every value and every view, by Hypothesis; skipped where that cannot be had."""
+"""Properties of all values and all views, by Hypothesis; skipped if it is not installed."""
 
 from __future__ import annotations
 

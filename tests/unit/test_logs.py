@@ -1,4 +1,4 @@
-"""Log records of workers on their way: each arrives, whatever it carries, and nothing ends their thread."""
+"""Log records of workers: each arrives, whatever it contains, and none ends the thread that receives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of the program's main module in its workers: as good there as classes that the worker could import."""
+"""Classes of the program's main module in workers: they behave as classes that workers can import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program deletes in its main module, and modules that it alone has, in its workers."""
+"""Names that the program deletes in its main module, and in modules that workers cannot import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of the program's main module that are more than classes: of typing, of ctypes, and what stands for itself."""
+"""Types of the program's main module other than classes: of typing, of ctypes, and sentinels."""
 
 from __future__ import annotations
 

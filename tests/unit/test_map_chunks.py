@@ -1,4 +1,4 @@
-"""Chunks that nobody asked for do not show: no input and no result has anything in common with another's."""
+"""Chunks that `map` makes itself are invisible: no two inputs and no two results share an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `map` gives: an iterator for ``for`` and for ``async for`` that knows how much is to come."""
+"""The iterator of `map`: ``for``, ``async for``, and its length."""
 
 from __future__ import annotations
 

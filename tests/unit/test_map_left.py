@@ -1,4 +1,4 @@
-"""A map whose iteration is left before its end: which of its tasks run on, and which are ended."""
+"""A map whose iteration ends early: which of its tasks run on, and which are ended."""
 
 from __future__ import annotations
 

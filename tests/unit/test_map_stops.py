@@ -1,4 +1,4 @@
-"""A task that raises `StopIteration` fails as one that raises anything else: it ends no loop over its map."""
+"""A task that raises `StopIteration` fails like any other, and ends no loop over its map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of a map whose results nobody asks for, or not all, when the pool is shut down."""
+"""Inputs of a map whose results are not read, or only in part, when the pool is shut down."""
 
 from __future__ import annotations
 

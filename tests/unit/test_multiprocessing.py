@@ -1,4 +1,4 @@
-"""Objects of multiprocessing's, and a bus, in the arguments of an initializer."""
+"""Objects of multiprocessing, and a bus, in the arguments of an initializer."""
 
 from __future__ import annotations
 

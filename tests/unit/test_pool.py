@@ -1,4 +1,4 @@
-"""What a pool does, for both kinds."""
+"""Pools of both kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything public says what it is: a docstring, and a signature that `inspect` can read."""
+"""Every public object has a docstring, a signature that `inspect` can read, and its source."""
 
 from __future__ import annotations
 

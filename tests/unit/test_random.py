@@ -1,4 +1,4 @@
-"""Generators of random numbers that a preloaded module has made: every worker draws its own numbers."""
+"""Random generators that a preloaded module has made: each worker draws different numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Ok`, `Err`, and what makes and sorts them."""
+"""`Ok`, `Err`, and the functions that make and sort them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What type checkers know of results: mypy, in strict mode."""
+"""Types of results, checked by mypy in strict mode."""
 
 from __future__ import annotations
 

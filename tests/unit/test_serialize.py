@@ -1,4 +1,4 @@
-"""What goes to a worker and back as bytes: by which way, when it has to be made anew, and how failures read."""
+"""Encoding calls and results: which way each object takes, when it is encoded again, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared arrays and buffers: the same memory on both sides, plain data everywhere else."""
+"""Shared arrays and buffers: the same memory in a pool's processes, plain data everywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared memory travels by handle wherever it stands, and only what lies in it is called shared."""
+"""Shared memory is sent by handle, wherever it occurs, and only shared memory is."""
 
 from __future__ import annotations
 

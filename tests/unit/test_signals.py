@@ -1,4 +1,4 @@
-"""The bus: topics, handlers, subscriptions, policies."""
+"""The bus: topics, handlers, subscriptions, overflow policies."""
 
 from __future__ import annotations
 

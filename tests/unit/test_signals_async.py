@@ -1,4 +1,4 @@
-"""The bus and event loops."""
+"""The bus with event loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pickle of a function depends on inside of containers: a change is seen, and no change costs no pickle."""
+"""Containers on which a function's pickle depends: a change is noticed, and without one nothing is pickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker takes over from the program that made its pool, though its zygote is older."""
+"""The surroundings that a worker takes over from the program, though its zygote is older."""
 
 from __future__ import annotations
 

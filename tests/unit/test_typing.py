@@ -1,4 +1,4 @@
-"""What mypy and pyright know of a page of user code: right lines pass, and each wrong one is found."""
+"""A page of user code, checked by mypy and pyright: correct lines pass, and each wrong one is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task sees of a pytest run, as docs/pools.md has it."""
+"""Tasks in a pytest run behave as docs/pools.md says."""
 
 from __future__ import annotations
 

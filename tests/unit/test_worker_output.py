@@ -1,4 +1,4 @@
-"""What workers print and log, and what they leave behind when they crash."""
+"""The output and log records of workers, and their crash reports."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_crash_tells_function_arguments_and_stack() -> None:
             assert error.stack is not None
             assert "inner_of_fault" in error.stack
             assert error.stack in str(error)
-        # What a predecessor left is not told of another.
+        # The report of an earlier worker does not appear for a later one.
         error = pool.submit(os._exit, 3).exception()
         assert isinstance(error, ropewalk.WorkerCrashed)
         assert (error.stack, error.call) == (None, "posix._exit(3)")

@@ -1,4 +1,4 @@
-"""Who may write to what: arguments by `writable=`, results always."""
+"""Who may write to arrays: tasks to arguments with `writable=`, the caller always to results."""
 
 from __future__ import annotations
 

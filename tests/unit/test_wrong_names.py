@@ -1,4 +1,4 @@
-"""Mistakes that people who come from other libraries make, and what the errors say of them."""
+"""Names from other libraries: the errors name the equivalent here."""
 
 from __future__ import annotations
 

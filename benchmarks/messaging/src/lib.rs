@@ -80,7 +80,7 @@ pub trait End {
         async { Err("this contender has no ROUTER".into()) }
     }
 
-    /// Puts what was sent on the wire, for contenders that must be told.
+    /// Puts what was sent on the wire, for contenders that need a flush.
     fn flush(&mut self) -> impl Future<Output = Outcome<()>> {
         async { Ok(()) }
     }

@@ -9,7 +9,7 @@ from harness.table import Contest, Line, Row, at_least
 
 
 def delivery(messages: int, overflow: str) -> dict[str, float]:
-    """Two threads publish, two receive from a queue of a hundred; what share arrives, and what is told of the rest."""
+    """Two threads publish, two receive from a queue of a hundred; the share that arrives, and the reported loss."""
     import ropewalk
 
     bus = ropewalk.Bus()

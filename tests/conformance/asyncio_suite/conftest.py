@@ -1,4 +1,4 @@
-"""Says at the end of a run how many of CPython's asyncio tests passed on Ropewalk's loop."""
+"""Reports at the end of a run how many of CPython's asyncio tests passed on Ropewalk's loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loops that the suite runs on, and how one of them takes the place of asyncio's own."""
+"""The loops on which the suite runs, and how each replaces asyncio's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs CPython's asyncio tests on a loop, each module in a process of its own, and judges what came of it."""
+"""Runs CPython's asyncio tests on a loop, each module in its own process, and evaluates the results."""
 
 from __future__ import annotations
 

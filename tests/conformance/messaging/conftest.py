@@ -10,7 +10,7 @@ tests the tests.
 - `test_pairs.py`: the matrix of socket types, ends, transports and mechanisms; the other files have one subject each.
 - `tests/faults/messaging`: what peers, processes and the system do wrong.
 
-Nothing here sleeps or measures time. That something does *not* arrive is told by what was sent behind it.
+Nothing here sleeps or measures time. A message that arrives after a missing one proves that the latter did not arrive.
 """
 
 from __future__ import annotations

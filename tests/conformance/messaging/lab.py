@@ -1,4 +1,4 @@
-"""What the messaging suites stand on: two implementations behind one face, links, monitors, a ZAP handler."""
+"""The tools of the messaging suites: two implementations behind one interface, links, monitors, a ZAP handler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load(name: str) -> Any:
         raise
 
 
-#: Marks what needs libzmq, where that is not installed. As a mark, the skips of one file are told in one line.
+#: Marks tests that need libzmq, where that is not installed. With a mark, pytest reports a file's skips in one line.
 NEEDS_LIBZMQ: tuple[pytest.MarkDecorator, ...] = ()
 if load("zmq") is None:
     NEEDS_LIBZMQ = (pytest.mark.skip("pyzmq is not installed: libzmq is the reference (extra: messaging)"),)

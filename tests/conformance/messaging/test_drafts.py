@@ -1,4 +1,4 @@
-"""The thread-safe types of one part each, ours to ours: libzmq's wheels are built without them."""
+"""The thread-safe types, ours to ours: libzmq's wheels are built without them."""
 
 from __future__ import annotations
 

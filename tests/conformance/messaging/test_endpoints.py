@@ -1,4 +1,4 @@
-"""Endpoints: wildcards, what was really bound, what is refused and how."""
+"""Endpoints: wildcards, the endpoint that was really bound, and errors."""
 
 from __future__ import annotations
 

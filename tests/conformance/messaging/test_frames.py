@@ -1,4 +1,4 @@
-"""What a message carries: parts of any size, their order, and what is known of the peer that sent it."""
+"""Messages: parts of any size, their order, and the properties of the peer that sent them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a socket that connects gives up: an attempt, or all of them."""
+"""When a connecting socket gives up: one attempt, or all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_when_nobody_listens(stops: bool, ours: Side) -> None:
             watch.until("CONNECT_RETRIED")
         return
     watch.until("CLOSED")
-    # Another endpoint is told of, and this one never again.
+    # The monitor reports events of another endpoint, and none of this one.
     with Listener() as listener:
         dealer.connect(listener.endpoint)
         with listener.accept() as wire:

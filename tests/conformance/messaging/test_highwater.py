@@ -1,4 +1,4 @@
-"""High-water marks: how many messages a socket takes, and whether it then waits, refuses or drops."""
+"""High-water marks: how many messages a socket takes, and whether it then waits, raises or drops."""
 
 from __future__ import annotations
 

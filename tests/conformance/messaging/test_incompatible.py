@@ -1,4 +1,4 @@
-"""Those who may not talk do not: wrong types, wrong mechanisms."""
+"""Peers that must not connect: wrong socket types, wrong mechanisms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that the kernel honours: of both ends of a connection it is asked what it was told."""
+"""Options that the kernel honours, read back from the kernel at both ends of a connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLD: dict[str, tuple[dict[str, Any], int, int, int]] = {
     "TCP_KEEPALIVE_INTVL": ({"TCP_KEEPALIVE": 1, "TCP_KEEPALIVE_INTVL": 17}, TCP, sockets.TCP_KEEPINTVL, 17),
     "TCP_MAXRT": ({"TCP_MAXRT": 12_345}, TCP, TCP_USER_TIMEOUT, 12_345),
     "TOS": ({"TOS": 0x28}, IP, sockets.IP_TOS, 0x28),
-    # The kernel has twice of what it was told, for its own needs.
+    # The kernel doubles the value, for its own needs.
     "SNDBUF": ({"SNDBUF": 40_000}, SOL, sockets.SO_SNDBUF, 80_000),
     "RCVBUF": ({"RCVBUF": 40_000}, SOL, sockets.SO_RCVBUF, 80_000),
     "PRIORITY": ({"PRIORITY": 5}, SOL, sockets.SO_PRIORITY, 5),

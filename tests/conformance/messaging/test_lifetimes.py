@@ -1,4 +1,4 @@
-"""Connections that end and come again, what waits meanwhile, and what closing leaves behind."""
+"""Connections that end and are made again, the messages that wait meanwhile, and the effects of closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a monitor tells: each step of a connection's life, in its order, at both ends."""
+"""A monitor's events: each step of a connection, in order, at both ends."""
 
 from __future__ import annotations
 

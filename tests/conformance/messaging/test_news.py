@@ -1,4 +1,4 @@
-"""What a program is told of peers that come and go, and what peers are told first."""
+"""Messages that report peers which connect and disconnect, and the first messages to new peers."""
 
 from __future__ import annotations
 

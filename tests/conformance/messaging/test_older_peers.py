@@ -1,4 +1,4 @@
-"""Peers by hand, of ZMTP 3.0 and 3.1: subscriptions as messages and as commands, greetings, heartbeats."""
+"""Hand-written peers of ZMTP 3.0 and 3.1: subscriptions as messages and as commands, greetings, heartbeats."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_ping_is_answered_by_no_more_than_it_may_say(alone: Side) -> None:
 
 @only_ours
 def test_half_a_ping_is_answered_by_nothing_of_somebody_else_s(ours: Side) -> None:
-    """libzmq answers it with sixteen bytes of what it has been told before."""
+    """libzmq answers it with sixteen bytes of an earlier command."""
     socket = ours.socket("DEALER")
     with Wire.connect(bind(socket)) as wire:
         wire.handshake(b"DEALER")

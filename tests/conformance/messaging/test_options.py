@@ -1,4 +1,4 @@
-"""Options: what they are to begin with, what they take and what they refuse, and the types of their values."""
+"""Options: their defaults, the values that they accept and refuse, and the types of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matrix: each pair of socket types that may talk, each end bound, each transport, each mechanism."""
+"""The matrix: each compatible pair of socket types, each end bound, each transport, each mechanism."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def router_router(left: Side, a: Any, right: Side, b: Any) -> None:
 
 
 def upstream(left: Side, a: Any, right: Side, b: Any) -> list[bytes]:
-    """What the publisher is told."""
+    """Returns the subscription that the publisher receives."""
     await_readable(left, a, right, b)
     return left.receive(a)
 

@@ -1,4 +1,4 @@
-"""Readiness: poll, pollers over sockets and descriptors, FD and EVENTS as an event loop uses them."""
+"""Readiness: poll, pollers over sockets and descriptors, and FD and EVENTS as an event loop uses them."""
 
 from __future__ import annotations
 

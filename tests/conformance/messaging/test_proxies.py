@@ -1,4 +1,4 @@
-"""Proxies: what passes, in which direction, who listens, and who steers."""
+"""Proxies: directions, captured copies, and steering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REQ and REP: whose turn it is, which answers count, and what relaxing the rule changes."""
+"""REQ and REP: the order of requests and replies, and the options that relax it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ROUTER: names given and made, envelopes, and what happens to a message that has nowhere to go."""
+"""ROUTER: given and generated routing ids, envelopes, and messages to unknown peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PLAIN, CURVE and ZAP: who is let in, what the handler is told, and what a refusal looks like."""
+"""PLAIN, CURVE and ZAP: which peers may connect, the requests to the handler, and refusals."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def test_a_refusal(status: bytes, mechanism: str, subject: Side, peer: Side) -> 
     assert watch.until("HANDSHAKE_FAILED_AUTH")[1] == int(status)
     is_plain = mechanism == "PLAIN"
     if status != b"300":
-        # Of a temporary failure nobody is told. libzmq may also close before its ERROR has left, and its PLAIN says
-        # and understands another word for it.
+        # A temporary failure is not reported to the peer. libzmq may also close before its ERROR is sent, and its PLAIN
+        # uses another name for that command.
         name, value, _ = other.until(*FAILED)
         assert (name, value) == ("HANDSHAKE_FAILED_AUTH", int(status)) or name == "DISCONNECTED" or is_plain
     assert zap.requests[0]["mechanism"] == mechanism.encode()

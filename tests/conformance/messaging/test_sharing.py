@@ -1,4 +1,4 @@
-"""Many peers: everybody is heard in turn, and work is shared out evenly."""
+"""Many peers: fair queueing of what is received, and even distribution of what is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STREAM: raw tcp on one end, messages of a name and bytes on the other."""
+"""STREAM: raw TCP at one end, messages of a routing id and bytes at the other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_serving_a_raw_client(alone: Side) -> None:
         while len(answer) < 19:
             answer += client.recv(100)
         assert answer == b"HTTP/1.0 200 OK\r\n\r\n"
-    # Its end is told as its beginning was.
+    # An empty message reports its end, as one reported its beginning.
     assert alone.receive(stream) == [name, b""]
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions: what matches, what is forwarded upstream and when, and what XPUB may make of it."""
+"""Subscriptions: matching, forwarding upstream, and XPUB's changes to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.polling import until
 
 
 def told(publisher: Side, xpub: Any, subscriber: Side, *subs: Any) -> bytes:
-    """What the XPUB is told next."""
+    """Returns the next message that the XPUB receives."""
     await_readable(publisher, xpub, subscriber, *subs)
     [body] = publisher.receive(xpub)
     return body
@@ -131,7 +131,7 @@ def test_verbose_tells_of_each_subscriber(subject: Side, peer: Side) -> None:
         peer.set(sub, SUBSCRIBE=b"mark %d" % number)
         heard = told(subject, xpub, peer, *subs)
         if number == 1:
-            # Verbose is so about subscriptions only: the last one's end is told as ever.
+            # Verbose concerns subscriptions only: the end of the last one is reported in any case.
             assert heard == b"\x00topic"
             heard = told(subject, xpub, peer, *subs)
         assert heard == b"\x01mark %d" % number

@@ -1,4 +1,4 @@
-"""Subscriptions as they are told and counted, by options that libzmq's wheels are built without."""
+"""Subscription messages and counts, by options that libzmq's wheels lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZMTP by hand: a peer that says exactly the bytes a test wants, and reads what it is told."""
+"""ZMTP by hand: a peer that sends exactly the bytes of a test, and reads the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What peers, processes and the system do wrong; sides and fixtures are the conformance suite's."""
+"""Fixtures of the fault tests of messaging; the sides are the conformance suite's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that send more than anybody takes, or take less than they are sent: what is kept for them is bounded."""
+"""Peers that send more than the receiver takes, or receive less than is sent: the memory for them is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that say what they must not: each is dropped by itself, and nobody else notices."""
+"""Peers that violate the protocol: each is disconnected, and others are not affected."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_slow_handshake_is_ended_at_the_connecting_end(alone: Side) -> None:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_who_vanishes_at_its_handshake_s_end_is_called_again(transport: str, alone: Side) -> None:
-    """All that it has to say is there, and it is gone before it is told anything."""
+    """The peer has sent its whole handshake, and disconnects before it receives anything."""
     push = alone.socket("PUSH", RECONNECT_IVL=1)
     with Listener(transport) as listener:
         push.connect(listener.endpoint)

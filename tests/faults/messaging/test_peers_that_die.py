@@ -1,4 +1,4 @@
-"""Peers in processes of their own that are killed, frozen and started again."""
+"""Peers in other processes that are killed, stopped and started again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system does: forks, no descriptors left, signals, programs that end without tidying up."""
+"""Faults of the process: forks, no descriptors left, signals, programs that exit without closing."""
 
 from __future__ import annotations
 

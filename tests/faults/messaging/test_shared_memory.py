@@ -1,4 +1,4 @@
-"""Peers at the other end of shared memory, in processes of their own: they are killed, frozen and forked."""
+"""Peers over shared memory in other processes: they are killed, stopped and forked."""
 
 from __future__ import annotations
 

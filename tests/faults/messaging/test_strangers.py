@@ -1,4 +1,4 @@
-"""Those who were never let in cost little and delay nobody; who lets nothing out again is bounded too."""
+"""Peers that were never admitted: they cost little and delay no other, and so do peers that never read."""
 
 from __future__ import annotations
 
@@ -226,5 +226,5 @@ def test_a_subscriber_of_everything(topics: int, alone: Side) -> None:
         for number in range(topics):
             assert alone.receive(pub) == [b"\x01" + b"%d/" % number * 20]
         wire.reset()
-    # Each of them is told to have ended.
+    # The publisher receives the end of each of them.
     assert {alone.receive(pub)[0][:1] for _ in range(topics)} == {b"\x00"}

@@ -1,4 +1,4 @@
-"""Somebody between the two ends of a CURVE connection, who changes, repeats, swaps or cuts what passes."""
+"""An attacker between the ends of a CURVE connection, who changes, repeats, swaps or truncates data."""
 
 from __future__ import annotations
 

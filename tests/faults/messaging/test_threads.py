@@ -1,4 +1,4 @@
-"""Threads that get in each other's way: closing under a waiter, ending a context, sharing what is not shared."""
+"""Threads that interfere: closing during a wait, ending a context, using one socket at once."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_what_is_begun_after_the_end(alone: Side) -> None:
     "what", ["receiving", "receiving_from_a_peer", "sending", "sending_to_a_full_peer", "polling"]
 )
 def test_a_socket_that_is_closed_wakes_its_waiter(what: str, ours: Side) -> None:
-    """With libzmq this is undefined; with ours the waiter is told."""
+    """With libzmq this is undefined; with ours the waiting call raises."""
     known = len(ours._sockets)
     running = start(BLOCKED[what](ours))
     socket = ours._sockets[known]

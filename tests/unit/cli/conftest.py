@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a way to run it, and to talk to it while it runs."""
+"""Fixtures of the command line's tests: they run it, and talk to it while it runs."""
 
 from __future__ import annotations
 

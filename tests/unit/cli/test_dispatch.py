@@ -1,4 +1,4 @@
-"""How the command hands inputs to the pool: also those that came back and go again, in any order."""
+"""How the command submits inputs to the pool, including those that are submitted again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `ropewalk map` writes: every kind of result, tables, order, and what a chunk must not lose."""
+"""The output of `ropewalk map`: every kind of result, tables, order, and results of a lost chunk."""
 
 from __future__ import annotations
 

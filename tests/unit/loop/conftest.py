@@ -1,4 +1,4 @@
-"""A loop for each test; and no test leaves a descriptor or an error that nobody looked at."""
+"""A loop for each test; the fixture checks that the test leaves no descriptor and no unseen error."""
 
 from __future__ import annotations
 

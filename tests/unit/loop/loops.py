@@ -1,4 +1,4 @@
-"""The loop under test, and what it must have given back when it is closed."""
+"""The loop under test, and checks that it has released everything when it is closed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 @contextmanager
 def fresh_loop(reports: list[dict[str, Any]]) -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that adds to `reports` what its handler is told; closed as `asyncio.run` closes one."""
+    """Makes a loop whose exception handler appends to `reports`, and closes it as `asyncio.run` does."""
     loop = new_event_loop()
     loop.set_exception_handler(lambda _, context: reports.append(context))
     try:

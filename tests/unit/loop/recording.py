@@ -1,4 +1,4 @@
-"""Protocols that write down what happens to them, and connections between two of them."""
+"""Protocols that record their callbacks, and connections between two of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each callback runs in the context of its scheduling, as a copy of its own unless it is told another."""
+"""Each callback runs in the context in which it was scheduled, as its own copy, unless it is given another."""
 
 from __future__ import annotations
 

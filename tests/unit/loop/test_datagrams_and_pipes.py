@@ -1,4 +1,4 @@
-"""Datagram endpoints, pipes, and files that are sent: what the loop has beside streams."""
+"""Datagram endpoints, pipes and sendfile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Debug mode: where a callback came from, which one is slow, which thread may call."""
+"""Debug mode: the stack that scheduled a callback, slow callbacks, calls from a wrong thread."""
 
 from __future__ import annotations
 

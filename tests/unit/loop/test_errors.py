@@ -1,4 +1,4 @@
-"""What a loop does with errors that nobody awaits: its exception handlers."""
+"""Errors that no coroutine awaits: the loop's exception handlers."""
 
 from __future__ import annotations
 

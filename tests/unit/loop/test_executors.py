@@ -1,4 +1,4 @@
-"""Work in other threads and processes, and the names that are looked up there."""
+"""`run_in_executor`, `getaddrinfo` and `getnameinfo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles: what `call_soon`, `call_later` and `call_at` give back, and the order in which callbacks run."""
+"""The handles of `call_soon`, `call_later` and `call_at`, and the order of callbacks."""
 
 from __future__ import annotations
 

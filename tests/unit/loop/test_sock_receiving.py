@@ -1,4 +1,4 @@
-"""`sock_recv` and its kin: data, ends, cancellation, several waits on one socket."""
+"""`sock_recv`, `sock_recv_into` and `sock_recvfrom`: data, ends, cancellation, several waits on one socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sock_sendall`, `sock_sendto` and `sock_sendfile`: all of it arrives, however slow the reader."""
+"""`sock_sendall`, `sock_sendto` and `sock_sendfile`: all data arrive, however slow the reader."""
 
 from __future__ import annotations
 

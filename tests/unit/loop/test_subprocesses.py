@@ -1,4 +1,4 @@
-"""Child processes: their pipes, their ends, many at once, and from a thread that is not the main one."""
+"""Child processes: pipes, ends, many at once, and from a thread other than the main one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`call_soon_threadsafe`: nothing is lost, each thread's order is kept, a waiting loop is woken."""
+"""`call_soon_threadsafe`: no call is lost, each thread's order is kept, a waiting loop is woken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a stream transport ends: close, abort, half-close, reset, errors; `connection_lost` exactly once."""
+"""The end of a stream transport: close, abort, half-close, reset, errors; `connection_lost` exactly once."""
 
 from __future__ import annotations
 

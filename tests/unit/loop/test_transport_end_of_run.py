@@ -1,4 +1,4 @@
-"""What was written is sent, also where the loop stops at once."""
+"""Written data are sent even if the loop stops at once."""
 
 from __future__ import annotations
 

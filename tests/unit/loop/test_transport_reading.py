@@ -1,4 +1,4 @@
-"""Reading from a stream transport: data, pauses, buffers of the protocol's own, protocols that take turns."""
+"""Reading from a stream transport: data, pauses, buffered protocols, changes of protocol."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_protocols_take_turns(loop: Loop) -> None:
             await loop.sock_sendall(peer, b"for this one")
             await until(lambda protocol=protocol: protocol.received == b"for this one")
             received.append(protocol)
-        # Only the last one is told of the end; no later one is told of the beginning.
+        # Only the last protocol's `connection_lost` is called, and only the first one's `connection_made`.
         peer.close()
         await until(lambda: received[-1].lost)
         assert first.calls == ["connection_made"]

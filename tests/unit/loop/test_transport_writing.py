@@ -1,4 +1,4 @@
-"""Writing to a stream transport: everything arrives in order, and the protocol is told when to pause."""
+"""Writing to a stream transport: all data arrive in order, and the protocol is paused above the mark."""
 
 from __future__ import annotations
 

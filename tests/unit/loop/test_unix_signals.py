@@ -1,4 +1,4 @@
-"""Signals: handlers of the loop, and Ctrl-C while it waits and while it works."""
+"""Signals: handlers of the loop, and Ctrl-C while it waits and while it runs callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets for a test, closed after it whatever it has left open."""
+"""Sockets for a test, which the fixture closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may connect: certificates, the decisions of an authenticator, and whether they hold on the wire."""
+"""Authentication: certificates, an authenticator's decisions, and their effect on connections."""
 
 from __future__ import annotations
 

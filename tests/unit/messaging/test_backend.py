@@ -1,4 +1,4 @@
-"""pyzmq over our sockets, as `PYZMQ_BACKEND` selects it at import: in a process of its own, therefore."""
+"""pyzmq over our sockets, in a separate process, because `PYZMQ_BACKEND` is read at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contexts: where they come from, what they give to their sockets, how they end."""
+"""Contexts: making them, defaults of their sockets, ending them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices: what is put in at one end comes out at the other, and ends when it should."""
+"""Devices: messages pass from one end to the other, and the device ends when it should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sockets that libzmq calls drafts: of one part, and for several threads."""
+"""The socket types that libzmq calls drafts: single-part messages, and use by several threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binding and connecting, undone again, many at once, at ports that somebody else chooses."""
+"""Binding and connecting: undoing it, many endpoints, ports that the system chooses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is raised, and what it says."""
+"""Errors: their classes, numbers and texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The extension module: what it borrows and gives back, which interpreters may load it, and how a process leaves it."""
+"""The extension module: the references that it holds, interpreters that may load it, and exit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_shared_buffer_is_held_until_it_was_received(pair: Pairing) -> None:
     frame = receiver.recv(copy=False)
     assert frame.bytes == data
     del frame
-    # Waits without calling the door: somebody else has to look.
+    # It waits without calling the extension module, so another thread has to release the bytes.
     tracker.wait(30)
     assert not is_lent(data)
 

@@ -1,4 +1,4 @@
-"""What a monitor tells of a socket's connections."""
+"""A monitor's events of a socket's connections."""
 
 from __future__ import annotations
 

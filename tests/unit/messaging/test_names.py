@@ -1,4 +1,4 @@
-"""The names that programs import, and what they stand for."""
+"""The names that programs import, and their values."""
 
 from __future__ import annotations
 

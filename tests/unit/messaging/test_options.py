@@ -1,4 +1,4 @@
-"""Options of sockets: numbers, bytes, text, as attributes, and what is refused."""
+"""Options of sockets: numbers, bytes and text, as attributes, and refused values."""
 
 from __future__ import annotations
 

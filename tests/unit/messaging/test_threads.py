@@ -1,4 +1,4 @@
-"""Sockets and threads: closing what another thread waits on, two threads at one socket, interrupted waits."""
+"""Sockets and threads: closing during another thread's wait, concurrent calls, interrupted waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The futures of operations that wait: asyncio's own; a task that awaits one runs as soon as there is something."""
+"""The futures of waiting operations: they are asyncio's own, and a task that awaits one runs at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Z85, by the examples of its specification and by its laws."""
+"""Z85: the examples and the laws of its specification."""
 
 from __future__ import annotations
 

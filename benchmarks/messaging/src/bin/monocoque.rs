@@ -1,4 +1,4 @@
-//! Monocoque, on a runtime of one thread for each end. PUSH coalesces, and is told to flush at the end.
+//! Monocoque, on a runtime of one thread for each end. PUSH coalesces, and the contest flushes it at the end.
 //!
 //! Its sockets have one connection each (PUB has many), so that it plays no contest with a ROUTER.
 

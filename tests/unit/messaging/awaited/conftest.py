@@ -1,4 +1,4 @@
-"""Loops, contexts and pairs for sockets that are awaited."""
+"""Loops, contexts and pairs for the tests of asynchronous sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets that are busy or idle leave the loop its turns."""
+"""Busy and idle asynchronous sockets let other callbacks of the loop run."""
 
 from __future__ import annotations
 

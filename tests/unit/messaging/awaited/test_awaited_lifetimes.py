@@ -1,4 +1,4 @@
-"""Awaited sockets and their contexts: from loop to loop, forgotten, and beside blocking ones."""
+"""Asynchronous sockets and contexts: in several loops, dropped unclosed, and beside blocking ones."""
 
 from __future__ import annotations
 

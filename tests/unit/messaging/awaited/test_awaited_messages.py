@@ -1,4 +1,4 @@
-"""What the methods of an awaited socket send, receive and return."""
+"""The arguments and results of an asynchronous socket's methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that wait: their order, and what cancelling, timeouts, closing and errors do to them."""
+"""Waiting operations: their order, and the effects of cancellation, timeouts, closing and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test of awaited sockets is given, and how it waits."""
+"""Types and waits for the tests of asynchronous sockets."""
 
 from __future__ import annotations
 
