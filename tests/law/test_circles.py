@@ -20,14 +20,17 @@ LAYERED = (
     "capi",
     "entry",
     "executor",
+    "messaging",
     "os",
     "py-bus",
     "py-loop",
+    "py-results",
     "py-zmq",
     "python",
     "reactor",
     "shm",
     "sync",
+    "zmtp",
 )
 
 _PATH = re.compile(r"\b(crate|(?:super::)*super)::(\w+|\{[^}]*\})")

@@ -7,9 +7,12 @@ use std::ffi::{c_int, c_void};
 
 use pyo3_ffi as ffi;
 
-use super::{Pointer, nest};
+use super::nest;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap;
+
+/// A result, or any other object.
+pub(super) type Pointer = *mut ffi::PyObject;
 
 /// The layout of `Ok` and `Err`.
 #[repr(C)]
@@ -99,4 +102,16 @@ pub(super) unsafe fn is_result(object: Pointer) -> bool {
     // SAFETY: the caller's.
     let dealloc_of = unsafe { (*ffi::Py_TYPE(object)).tp_dealloc };
     dealloc_of.is_some_and(|known| std::ptr::fn_addr_eq(known, dealloc as ffi::destructor))
+}
+
+/// A new reference to the same object.
+///
+/// # Safety
+///
+/// `object` is alive.
+#[inline]
+pub(super) unsafe fn same(object: Pointer) -> Pointer {
+    // SAFETY: the caller's.
+    unsafe { ffi::Py_INCREF(object) };
+    object
 }

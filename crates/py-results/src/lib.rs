@@ -6,20 +6,17 @@
 //! The `table` has the methods' names and docstrings.
 
 mod holder;
+mod kind;
 mod methods;
 mod nest;
 mod protocol;
 mod table;
 
-use std::ffi::CStr;
-
-use pyo3_ffi as ffi;
-
 use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_capi::panics;
 
-type Pointer = *mut ffi::PyObject;
+use holder::Pointer;
 
 /// The types, null before they are made and after they are gone.
 #[repr(C)]
@@ -31,7 +28,7 @@ struct State {
 static MODULE: Module<State> = Module::new(c"_results", c"What a call came to, as a value.");
 
 /// Makes the module: what its `PyInit_` function returns.
-pub fn init() -> *mut ffi::PyObject {
+pub fn init() -> Pointer {
     MODULE.init()
 }
 
@@ -51,43 +48,4 @@ unsafe impl module::State for State {
         }
         panics::add(module, c"ropewalk._results._Panics")
     }
-}
-
-/// The two kinds, as Rust types, so that the methods are compiled for each.
-trait Kind {
-    /// The name of the type, with its module.
-    const NAME: &'static CStr;
-    /// The field's name.
-    const FIELD: &'static CStr;
-    const DOC: &'static CStr;
-    const IS_OK: bool;
-}
-
-struct OkKind;
-struct ErrKind;
-
-impl Kind for OkKind {
-    const NAME: &'static CStr = c"ropewalk.Ok";
-    const FIELD: &'static CStr = c"value";
-    const DOC: &'static CStr = table::OK;
-    const IS_OK: bool = true;
-}
-
-impl Kind for ErrKind {
-    const NAME: &'static CStr = c"ropewalk.Err";
-    const FIELD: &'static CStr = c"error";
-    const DOC: &'static CStr = table::ERR;
-    const IS_OK: bool = false;
-}
-
-/// A new reference to the same object.
-///
-/// # Safety
-///
-/// `object` is alive.
-#[inline]
-unsafe fn same(object: Pointer) -> Pointer {
-    // SAFETY: the caller's.
-    unsafe { ffi::Py_INCREF(object) };
-    object
 }

@@ -4,8 +4,8 @@ use std::ptr;
 
 use pyo3_ffi as ffi;
 
-use super::holder::{self, held};
-use super::{Kind, Pointer, same};
+use super::holder::{self, Pointer, held, same};
+use super::kind::Kind;
 use ropewalk_base::Code;
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_made;

@@ -10,8 +10,6 @@ use std::ptr;
 
 use pyo3_ffi as ffi;
 
-use super::Pointer;
-
 /// The most nested drops; each takes a few hundred bytes of stack.
 const DEEPEST: usize = 64;
 
@@ -20,7 +18,7 @@ struct Nest {
     /// Code that a drop runs may enter another interpreter, whose objects must not be dropped here.
     interpreter: *mut ffi::PyInterpreterState,
     depth: Cell<usize>,
-    waiting: RefCell<Vec<Pointer>>,
+    waiting: RefCell<Vec<*mut ffi::PyObject>>,
 }
 
 thread_local! {
@@ -33,7 +31,7 @@ thread_local! {
 /// # Safety
 ///
 /// `result` is a reference that no other code releases, and the thread is attached.
-pub(super) unsafe fn drop(result: Pointer) {
+pub(super) unsafe fn drop(result: *mut ffi::PyObject) {
     // SAFETY: the thread is attached.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
     let before = OUTERMOST.get();

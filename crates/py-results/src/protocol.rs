@@ -5,8 +5,8 @@ use std::ptr;
 
 use pyo3_ffi as ffi;
 
-use super::holder::{self, held};
-use super::{Kind, Pointer, same};
+use super::holder::{self, Pointer, held, same};
+use super::kind::Kind;
 use ropewalk_capi::entry;
 
 /// `Ok(value)`, without `tp_new` and `tp_init`.

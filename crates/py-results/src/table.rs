@@ -5,7 +5,8 @@ use std::ffi::CStr;
 use pyo3_ffi as ffi;
 
 use super::holder::{self, Content, OFFSET};
-use super::{ErrKind, Kind, OkKind, methods, protocol};
+use super::kind::{ErrKind, Kind, OkKind};
+use super::{methods, protocol};
 use ropewalk_capi::heap::{self, method};
 use ropewalk_capi::object::{Object, Raised};
 
@@ -14,10 +15,10 @@ const ONE: std::ffi::c_int = ffi::METH_O;
 
 /// Makes `Ok` and `Err`.
 pub(super) fn make_types(module: &Object) -> Result<(Object, Object), Raised> {
-    Ok((make_type::<OkKind>(module)?, make_type::<ErrKind>(module)?))
+    Ok((make_type::<OkKind>(module, OK)?, make_type::<ErrKind>(module, ERR)?))
 }
 
-fn make_type<K: Kind>(module: &Object) -> Result<Object, Raised> {
+fn make_type<K: Kind>(module: &Object, doc: &'static CStr) -> Result<Object, Raised> {
     // Unlike a property, the interpreter reads a member itself once the code that reads it is warm. It copies the
     // table.
     let members = [
@@ -34,7 +35,7 @@ fn make_type<K: Kind>(module: &Object) -> Result<Object, Raised> {
         module,
         heap::Type {
             name: K::NAME,
-            doc: K::DOC,
+            doc,
             // The interpreter uses a type's vectorcall directly only if the type is immutable.
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_IMMUTABLETYPE,
             methods: table::<K>(),
@@ -88,7 +89,7 @@ fn table<K: Kind>() -> Vec<ffi::PyMethodDef> {
     ]
 }
 
-pub(super) const OK: &CStr = c"Ok(value, /)
+const OK: &CStr = c"Ok(value, /)
 --
 
 A call that came to a value.
@@ -98,7 +99,7 @@ A call that came to a value.
 3
 ";
 
-pub(super) const ERR: &CStr = c"Err(error, /)
+const ERR: &CStr = c"Err(error, /)
 --
 
 A call that came to an error: an exception, or anything that says what was wrong.

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use zeroize::Zeroize;
+
+use crate::frame;
+
 /// The longest context of a PING that is answered.
 const CONTEXT: usize = 16;
 
@@ -138,6 +142,14 @@ pub(crate) fn split_name(body: &[u8]) -> Result<(&[u8], &[u8]), CommandError> {
         None | Some((0, _)) => Err(CommandError::Nameless),
         Some((&len, rest)) => rest.split_at_checked(usize::from(len)).ok_or(CommandError::Name),
     }
+}
+
+/// Appends a frame with the command that `write` appends to it.
+pub(crate) fn send(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut body = Vec::new();
+    write(&mut body);
+    frame::encode(out, frame::COMMAND, &body);
+    body.zeroize();
 }
 
 #[cfg(test)]

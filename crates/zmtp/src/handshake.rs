@@ -6,7 +6,7 @@ use crate::frame::{self, Header};
 use crate::mechanism::{End, Next, Outcome, Turn, end_of};
 use crate::metadata::Properties;
 use crate::zap::Reply;
-use crate::{Command, Config, CurveSession, HandshakeError, Mechanism, SocketType, command, greeting, zap};
+use crate::{Command, Config, HandshakeError, Mechanism, Session, SocketType, command, greeting, zap};
 
 /// The longest command of a handshake. The keys and names of the protocol take less than 1 KiB; the rest is metadata.
 const LONGEST: u64 = 16 * 1024;
@@ -50,15 +50,6 @@ enum Stage {
     Zap(Vec<Vec<u8>>),
     Done(Box<Outcome>),
     Failed(HandshakeError),
-}
-
-/// How messages of a connection stand on the wire.
-#[derive(Debug)]
-pub enum Session {
-    /// As they are.
-    Clear,
-    /// Encrypted, each frame in a MESSAGE of its own.
-    Curve(Box<CurveSession>),
 }
 
 /// The peer at the other end.
@@ -245,7 +236,7 @@ impl Handshake {
     /// PLAIN's clients are sent the misspelt name: those of libzmq 4.3.5 take the right one for an unknown command, and
     /// report that the protocol was broken instead of the status.
     fn refuse(&self, status: u16, out: &mut Vec<u8>) {
-        send(out, |body| {
+        command::send(out, |body| {
             Command::Error(status.to_string().as_bytes()).encode(body);
             if matches!(self.config.mechanism, Mechanism::PlainServer) {
                 body.splice(..ERROR.len(), MISSPELT.iter().copied());
@@ -314,14 +305,6 @@ impl Drop for Handshake {
     fn drop(&mut self) {
         self.wipe();
     }
-}
-
-/// Appends a frame with the command that `write` appends to it.
-pub(crate) fn send(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let mut body = Vec::new();
-    write(&mut body);
-    frame::encode(out, frame::COMMAND, &body);
-    body.zeroize();
 }
 
 /// Adds what the handler has said; gives the user that it named.

@@ -25,6 +25,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod code;
 mod command;
 mod config;
 mod curve;
@@ -41,8 +42,9 @@ pub mod zap;
 pub use command::{Command, CommandError};
 pub use config::{Config, Mechanism, ZapConfig};
 pub use curve::{CurveReceiver, CurveSender, CurveSession, SessionError, curve_keypair, curve_public};
-pub use error::{ErrorKind, HandshakeError, Step, code};
+pub use error::{ErrorKind, HandshakeError, Step};
 pub use frame::FrameError;
-pub use handshake::{Handshake, Peer, Session, Status};
+pub use handshake::{Handshake, Peer, Status};
+pub use mechanism::Session;
 pub use metadata::MetadataError;
 pub use socket_type::SocketType;

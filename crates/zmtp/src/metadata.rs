@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Config, HandshakeError, SocketType};
+use crate::{Config, SocketType};
 
 /// More properties than this are refused.
 const MOST: usize = 64;
@@ -52,14 +52,8 @@ pub(crate) struct Introduction {
 }
 
 impl Introduction {
-    /// Reads the metadata of a READY or INITIATE; the peer must be one that our socket can talk to.
-    pub(crate) fn of_peer(metadata: &[u8], config: &Config) -> Result<Self, HandshakeError> {
-        let peer = Self::parse(metadata)?;
-        let (ours, theirs) = (config.socket_type, peer.socket_type);
-        if ours.accepts(theirs) { Ok(peer) } else { Err(HandshakeError::Incompatible { ours, theirs }) }
-    }
-
-    fn parse(metadata: &[u8]) -> Result<Self, MetadataError> {
+    /// Reads the metadata of a READY or INITIATE.
+    pub(crate) fn parse(metadata: &[u8]) -> Result<Self, MetadataError> {
         let properties = parse(metadata)?;
         let value = |wanted: &str| {
             properties

@@ -4,9 +4,8 @@
 
 use std::fmt;
 
-use crate::ZapConfig;
-use crate::error::code;
 use crate::metadata::{self, Properties};
+use crate::{ZapConfig, code};
 
 /// What is wrong with a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

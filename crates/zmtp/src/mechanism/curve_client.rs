@@ -2,11 +2,11 @@
 //!
 //! The names of the keys are those of RFC 26: C and S last, C' and S' are for this connection.
 
-use super::{End, Next, Reaction, Turn};
+use super::{End, Next, Reaction, Session, Turn};
+use crate::HandshakeError;
 use crate::curve::{CurveSession, Keypair, Role, SharedKey, long_nonce, random, short_nonce};
 use crate::error::Step;
 use crate::metadata;
-use crate::{HandshakeError, Session};
 
 pub(crate) struct CurveClient {
     server: [u8; 32],

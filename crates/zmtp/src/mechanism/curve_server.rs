@@ -3,11 +3,11 @@
 //! Between WELCOME and INITIATE nothing is kept but the key of the cookie: the keys of the connection are in the
 //! cookie, which the client brings back. The names of the keys are those of RFC 26.
 
-use super::{End, Next, Reaction, Turn};
+use super::{End, Next, Reaction, Session, Turn};
+use crate::HandshakeError;
 use crate::curve::{CurveSession, Keypair, Role, SharedKey, long_nonce, random, same, short_nonce};
 use crate::error::Step;
 use crate::metadata::Introduction;
-use crate::{HandshakeError, Session};
 
 pub(crate) struct CurveServer {
     /// S and s.

@@ -9,15 +9,24 @@ mod plain_server;
 
 use std::fmt;
 
-use crate::handshake::send;
+use crate::command;
 use crate::metadata::{self, Introduction};
-use crate::{Command, Config, HandshakeError, Mechanism, Session};
+use crate::{Command, Config, CurveSession, HandshakeError, Mechanism};
 
 use curve_client::CurveClient;
 use curve_server::CurveServer;
 use null::Null;
 use plain_client::PlainClient;
 use plain_server::PlainServer;
+
+/// How messages of a connection stand on the wire.
+#[derive(Debug)]
+pub enum Session {
+    /// As they are.
+    Clear,
+    /// Encrypted, each frame in a MESSAGE of its own.
+    Curve(Box<CurveSession>),
+}
 
 /// What follows from a step.
 pub(crate) enum Next {
@@ -53,7 +62,7 @@ pub(crate) struct Turn<'a> {
 
 impl Turn<'_> {
     fn send(&mut self, name: &[u8], data: &[u8]) {
-        send(self.out, |body| Command::Unknown { name, data }.encode(body));
+        command::send(self.out, |body| Command::Unknown { name, data }.encode(body));
     }
 
     /// What this end says of itself.
@@ -63,9 +72,11 @@ impl Turn<'_> {
         metadata
     }
 
-    /// What the peer says of itself.
+    /// What the peer says of itself; it must be one that our socket can talk to.
     fn peer(&self, metadata: &[u8]) -> Result<Introduction, HandshakeError> {
-        Introduction::of_peer(metadata, self.config)
+        let peer = Introduction::parse(metadata)?;
+        let (ours, theirs) = (self.config.socket_type, peer.socket_type);
+        if ours.accepts(theirs) { Ok(peer) } else { Err(HandshakeError::Incompatible { ours, theirs }) }
     }
 
     /// Asks the handler, if there is one; else the peer is allowed in.

@@ -1,7 +1,7 @@
 //! NULL: each end sends READY, and that is all.
 
-use super::{End, Next, Reaction, Turn};
-use crate::{HandshakeError, Session};
+use super::{End, Next, Reaction, Session, Turn};
+use crate::HandshakeError;
 
 #[derive(Debug)]
 pub(crate) struct Null;

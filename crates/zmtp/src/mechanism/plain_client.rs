@@ -2,9 +2,9 @@
 
 use zeroize::Zeroizing;
 
-use super::{End, Next, Reaction, Turn};
+use super::{End, Next, Reaction, Session, Turn};
+use crate::HandshakeError;
 use crate::error::Step;
-use crate::{HandshakeError, Session};
 
 /// The command that comes next.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! PLAIN, the end that checks: a HELLO comes, the handler judges it, WELCOME, an INITIATE comes, READY.
 
-use super::{End, Next, Reaction, Turn};
+use super::{End, Next, Reaction, Session, Turn};
+use crate::HandshakeError;
 use crate::error::Step;
-use crate::{HandshakeError, Session};
 
 /// The command that comes next.
 #[derive(Debug)]

@@ -1,0 +1,24 @@
+//! libzmq's numbers for what a peer or a ZAP handler does wrong: the values of its monitor's handshake events.
+
+#![allow(missing_docs, reason = "the names say it, and they are libzmq's")]
+
+pub const ZMTP_UNSPECIFIED: i32 = 0x1000_0000;
+pub const ZMTP_UNEXPECTED_COMMAND: i32 = 0x1000_0001;
+pub const ZMTP_INVALID_SEQUENCE: i32 = 0x1000_0002;
+pub const ZMTP_KEY_EXCHANGE: i32 = 0x1000_0003;
+pub const ZMTP_MALFORMED_COMMAND_UNSPECIFIED: i32 = 0x1000_0011;
+pub const ZMTP_MALFORMED_COMMAND_MESSAGE: i32 = 0x1000_0012;
+pub const ZMTP_MALFORMED_COMMAND_HELLO: i32 = 0x1000_0013;
+pub const ZMTP_MALFORMED_COMMAND_INITIATE: i32 = 0x1000_0014;
+pub const ZMTP_MALFORMED_COMMAND_ERROR: i32 = 0x1000_0015;
+pub const ZMTP_MALFORMED_COMMAND_READY: i32 = 0x1000_0016;
+pub const ZMTP_MALFORMED_COMMAND_WELCOME: i32 = 0x1000_0017;
+pub const ZMTP_INVALID_METADATA: i32 = 0x1000_0018;
+pub const ZMTP_CRYPTOGRAPHIC: i32 = 0x1100_0001;
+pub const ZMTP_MECHANISM_MISMATCH: i32 = 0x1100_0002;
+pub const ZAP_UNSPECIFIED: i32 = 0x2000_0000;
+pub const ZAP_MALFORMED_REPLY: i32 = 0x2000_0001;
+pub const ZAP_BAD_REQUEST_ID: i32 = 0x2000_0002;
+pub const ZAP_BAD_VERSION: i32 = 0x2000_0003;
+pub const ZAP_INVALID_STATUS_CODE: i32 = 0x2000_0004;
+pub const ZAP_INVALID_METADATA: i32 = 0x2000_0005;
