@@ -35,6 +35,8 @@ pub use std::sync::Arc;
 
 pub use cell::{AtomicRef, CacheLine, TurnCell};
 pub use event::Event;
+#[cfg(loom)]
+pub use mutex::LockWord;
 pub use mutex::{Condvar, Mutex, MutexGuard};
 pub use parker::Parker;
 pub use per_process::PerProcess;

@@ -1,5 +1,5 @@
-//! The parker, the event and the sleep flag on every schedule that loom finds. A lost wake-up is a deadlock, which loom
-//! reports.
+//! The mutex's word, the parker, the event and the sleep flag on every schedule that loom finds. A lost wake-up is a
+//! deadlock, which loom reports.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ropewalk-sync --release --test 'loom*'`
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ropewalk_sync::atomic::{AtomicU32, Ordering, fence};
 use ropewalk_sync::futex::SleepFlag;
 use ropewalk_sync::loom::{self, thread};
-use ropewalk_sync::{Event, Parker, TurnCell};
+use ropewalk_sync::{Event, LockWord, Parker, TurnCell};
 
 #[test]
 fn a_token_ends_a_sleep_and_carries_what_was_written() {
@@ -96,5 +96,31 @@ fn an_announced_sleeper_is_woken_or_has_seen_it() {
         fence(Ordering::SeqCst);
         flag.wake_if_asleep();
         thread.join().expect("no panic");
+    });
+}
+
+#[test]
+fn one_thread_has_the_lock_and_an_unlock_wakes_the_next() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let (lock, number) = (Arc::new(LockWord::new()), Arc::new(TurnCell::new(0)));
+        let add = |lock: &LockWord, number: &TurnCell<u32>| {
+            lock.lock();
+            // SAFETY: the lock's turn; loom fails the model if it does not order the turns.
+            unsafe { number.with(|number| *number += 1) };
+            lock.unlock();
+        };
+        let others = [(); 2].map(|()| {
+            let (lock, number) = (Arc::clone(&lock), Arc::clone(&number));
+            thread::spawn(move || add(&lock, &number))
+        });
+        add(&lock, &number);
+        for other in others {
+            other.join().expect("no panic");
+        }
+        assert!(lock.try_lock(), "no thread holds it");
+        // SAFETY: as above.
+        assert_eq!(unsafe { number.with(|number| *number) }, 3);
     });
 }
