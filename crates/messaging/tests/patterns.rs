@@ -187,12 +187,13 @@ fn subscribers_get_what_they_want() {
             let context = Context::new();
             let (publisher, subscriber) = pair(&context, transport, publisher, subscriber);
             if subscriber.kind() == Sub {
-                subscriber.set(option::SUBSCRIBE, b"a.").expect("set");
                 subscriber.set(option::SUBSCRIBE, b"end").expect("set");
+                subscriber.set(option::SUBSCRIBE, b"a.").expect("set");
             } else {
-                send(&subscriber, &[b"\x01a."]);
                 send(&subscriber, &[b"\x01end"]);
+                send(&subscriber, &[b"\x01a."]);
             }
+            // Subscriptions arrive in their order, so the publisher knows both once the last one serves.
             publish_until(&publisher, &subscriber, b"a.sync").expect("synchronized");
             send(&publisher, &[b"b.no", b"x"]);
             send(&publisher, &[b"a.yes", b"y"]);

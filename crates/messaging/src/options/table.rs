@@ -107,7 +107,7 @@ macro_rules! socket_options {
         /// The numbers of all socket options, libzmq's drafts included, so that a program may hold one from anywhere.
         /// That a number is here does not say that the option is supported.
         pub mod option {
-            pub use super::super::context;
+            pub use crate::options::context;
 
             /// [`ROUTER_NOTIFY`]: peers that come are reported.
             pub const NOTIFY_CONNECT: i32 = 1;
