@@ -1,6 +1,7 @@
-//! The one thread of a context, for sockets that the program does not look at: it accepts, shakes hands, beats hearts,
-//! connects again, receives up to the high-water mark, and sends what was left behind. A socket that the program looks
-//! at is left to the program, and looked at again a little later. The `README.md` has the protocol.
+//! The background: the one thread of a context, for sockets that the program does not call. It accepts, does
+//! handshakes, sends heartbeats, reconnects, receives up to the high-water mark, and sends what the program left
+//! unwritten. It leaves a socket that the program polls to the program, and checks it again a little later. The
+//! `README.md` has the protocol.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -15,51 +16,52 @@ use ropewalk_sync::Mutex;
 
 use crate::notifier::Notifier;
 
-/// A socket that the program looks at is left alone for so long, and for twice as long each time that it still is.
+/// A socket that the program polls is left alone for this long, and for twice as long each time that it still polls.
 const REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_millis(40);
-/// What was put in and not written is sent after this, at the latest twice this.
+/// Queued bytes that were not written are sent after this time, at the latest after twice this time.
 const GATHER: Duration = Duration::from_micros(100);
 
 const WAKE: u64 = u64::MAX;
 
-/// What the background has seen of the bytes that a socket leaves unwritten.
+/// The background's record of the bytes that a socket leaves unwritten.
 #[derive(Default)]
 pub(crate) struct Unwritten {
-    /// The flushes and leavings that were seen last.
+    /// The count of flushes that was seen last.
     pub(crate) flushes: u64,
     pub(crate) leavings: u64,
-    /// How often in a row nothing was there.
+    /// How often in a row there was nothing to write.
     pub(crate) calm: u32,
 }
 
-/// A socket, as far as the background knows it. Each call takes the socket's lock.
+/// A socket, as the background sees it. Each call takes the socket's lock.
 pub(crate) trait Served: Send + Sync {
-    /// How it is reached without its lock.
+    /// Access to the socket without its lock.
     fn notifier(&self) -> &Notifier;
     /// Does everything that can be done without the program.
     fn attend(&self);
     /// Does what is due.
     fn meet_deadlines(&self, now: Instant);
-    /// Writes what has been left for a whole tick; says whether to come again.
+    /// Writes the bytes that were left for a whole tick; returns whether to come again.
     fn write_left(&self, seen: &mut Unwritten) -> bool;
-    /// Has the peers wake the socket again if the program has not looked since `looks`; says whether to come again.
+    /// Makes the peers wake the socket again if the program has not polled since `looks`; returns whether to come
+    /// again.
     fn cool(&self, looks: &mut u64) -> bool;
 }
 
-/// What the background is asked for.
+/// A request to the background.
 pub(crate) enum Notice {
     /// A new socket.
     Add(Arc<dyn Served>),
-    /// A socket that has nothing left to do.
+    /// A socket that has finished.
     Remove(u64),
     /// A socket wants to be called at this time.
     Deadline(u64, Instant),
-    /// A socket has something to be sent that it leaves here.
+    /// A socket leaves bytes to be sent by the background.
     Unsent(u64),
-    /// A socket has peers that do not wake it, as long as the program looks.
+    /// A socket has peers that do not wake it while the program polls.
     Warm(u64),
-    /// The context is over.
+    /// The context has ended.
     Stop,
 }
 
@@ -67,17 +69,17 @@ struct Entry {
     socket: Arc<dyn Served>,
     /// [`Notifier::looks`] as it was seen last.
     looks: u64,
-    /// When something is to be done for it: of all times that it was notified of, the last one.
+    /// The socket's deadline: the last of all times that it notified.
     due: Option<Instant>,
-    /// How long it is left alone next.
+    /// How long the socket is left alone next.
     rest: Duration,
-    /// The same two for its peers that do not wake it.
+    /// The same two for the peers that do not wake it.
     warm_looks: u64,
     warm_rest: Duration,
     unwritten: Unwritten,
 }
 
-/// The thread, as others reach it.
+/// The interface of the background's thread.
 pub(crate) struct Background {
     notices: Mutex<Vec<Notice>>,
     /// There are notices, and the thread was woken for them.
@@ -123,7 +125,7 @@ impl Background {
     fn run(&self) {
         let mut events = Vec::new();
         let mut entries: HashMap<u64, Entry> = HashMap::new();
-        // Sockets by the time at which something is to be done for them.
+        // Sockets by their deadlines.
         let mut due: BTreeSet<(Instant, u64)> = BTreeSet::new();
         let mut rests: BTreeSet<(Instant, u64)> = BTreeSet::new();
         let mut warm: BTreeSet<(Instant, u64)> = BTreeSet::new();
@@ -196,7 +198,8 @@ impl Background {
                 } else if let Some(entry) = entries.get_mut(&event.token) {
                     let is_in_use = entry.was_looked_at() || entry.notifier().mailbox.has_sleepers();
                     if is_in_use && !entry.notifier().is_closed.load(Ordering::Relaxed) {
-                        // Not only disarmed: each of its events would still cost the kernel a walk to this set.
+                        // Removed and not only disarmed: each of its events would still cost the kernel a walk to this
+                        // set.
                         let _ = self.set.remove(entry.notifier().set.as_fd());
                         rests.insert((entry.rest(began), event.token));
                     } else {
@@ -213,7 +216,7 @@ impl Background {
                 rests.pop_first();
                 let Some(entry) = entries.get_mut(&id) else { continue };
                 if entry.was_looked_at() && !entry.notifier().is_closed.load(Ordering::Relaxed) {
-                    // Its next event would only say that again.
+                    // Its next event would only repeat that.
                     rests.insert((entry.rest(began), id));
                 } else {
                     self.join(entry);
@@ -248,13 +251,13 @@ impl Background {
         }
     }
 
-    /// Wants the socket's first event.
+    /// Asks for the socket's first event.
     fn join(&self, entry: &Entry) {
         let interest = Interest::READ | Interest::ONCE;
         let _ = self.set.add(entry.notifier().set.as_fd(), entry.notifier().id, interest);
     }
 
-    /// Wants the socket's next event.
+    /// Asks for the socket's next event.
     fn arm(&self, entry: &Entry) {
         let interest = Interest::READ | Interest::ONCE;
         let _ = self.set.modify(entry.notifier().set.as_fd(), entry.notifier().id, interest);
@@ -279,13 +282,13 @@ impl Entry {
         self.socket.notifier()
     }
 
-    /// Whether the program has looked since this was asked last.
+    /// Whether the program has polled since the last call.
     fn was_looked_at(&mut self) -> bool {
         let looks = self.notifier().looks.load(Ordering::Relaxed);
         std::mem::replace(&mut self.looks, looks) != looks
     }
 
-    /// When it is asked again. All such times lie on one grid, for one wake to serve many sockets.
+    /// When the socket is checked again. All such times lie on one grid, so that one wake-up serves many sockets.
     fn rest(&mut self, began: Instant) -> Instant {
         let at = Instant::now() + self.rest;
         self.rest = (self.rest * 2).min(LONGEST_REST);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// The waits between the attempts of one connection.
 ///
-/// Without a maximum each is the base and a random part of it, so that many clients do not come back at one
-/// moment. With one, each is twice the last, from the base to the maximum.
+/// Without a maximum each wait is the base plus a random part of it, so that many clients do not reconnect at one
+/// moment. With a maximum each wait is twice the last, from the base to the maximum.
 ///
 /// Source: zmq_setsockopt(3), ZMQ_RECONNECT_IVL and ZMQ_RECONNECT_IVL_MAX.
 #[derive(Clone, Debug)]
@@ -17,13 +17,14 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Of these options; `None` or zero for `reconnect_ivl` is never again. A seed decides the random parts.
+    /// A backoff of these options; `None` or zero for `reconnect_ivl` means that no attempt follows. A seed decides the
+    /// random parts.
     pub(crate) fn new(reconnect_ivl: Option<Duration>, reconnect_ivl_max: Duration, seed: u64) -> Self {
         let base = reconnect_ivl.filter(|base| !base.is_zero());
         Self { base, most: reconnect_ivl_max, last: None, random: seed }
     }
 
-    /// The next wait; `None` if no attempt shall be made.
+    /// The next wait; `None` if no attempt follows.
     pub(crate) fn next_wait(&mut self) -> Option<Duration> {
         let base = self.base?;
         if self.most.is_zero() {
@@ -34,7 +35,7 @@ impl Backoff {
         Some(wait)
     }
 
-    /// A connection stood: the next wait is the first again.
+    /// After a successful connection: the next wait is the first again.
     pub(crate) fn reset(&mut self) {
         self.last = None;
     }

@@ -15,7 +15,7 @@ use crate::outgoing::Outgoing;
 use crate::shm_link::ShmLink;
 use crate::wire::Wire;
 
-/// What carries it.
+/// The link that carries it.
 pub(crate) enum Link {
     /// Nothing, now.
     None,
@@ -30,7 +30,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Where bytes go in and out, if that is out of the process and possible now.
+    /// The wire for its bytes, if it leaves the process and is up.
     pub(crate) fn wire(&mut self) -> Option<Wire<'_>> {
         match self {
             Self::Stream(fd) => Some(Wire::Stream((*fd).as_fd())),
@@ -40,77 +40,77 @@ impl Link {
     }
 }
 
-/// Where it stands.
+/// The phase of a connection.
 pub(crate) enum Phase {
     /// To be connected, now or after a while.
     Waiting,
     /// A connection is being made.
     Connecting,
-    /// The peers are finding out who they are.
+    /// The handshake is under way.
     Greeting(Box<Greeting>),
     /// Messages flow.
     Ready,
-    /// The peer is gone; what came from it before may still be taken.
+    /// The peer is gone; messages that arrived before may still be taken.
     Ended,
 }
 
-/// A handshake, and what came behind it.
+/// A handshake, and the bytes that arrived behind it.
 pub(crate) struct Greeting {
     pub(crate) handshake: Handshake,
     /// Read and not consumed.
     pub(crate) read: Vec<u8>,
-    /// Has been asked, and has not answered.
+    /// The authenticator, while it has not answered.
     pub(crate) zap: Option<End>,
     /// The handler has been asked once.
     pub(crate) was_asked: bool,
-    /// It is given up then: when that is due.
+    /// When the handshake times out.
     pub(crate) until: Option<Instant>,
 }
 
-/// When the peer was heard, and when it will be asked.
+/// The times of heartbeats.
 pub(crate) struct Heart {
     /// The next PING is sent then.
     pub(crate) next: Option<Instant>,
-    /// The peer is dead then, unless it is heard before.
+    /// When the peer counts as dead, unless it sends something before.
     pub(crate) dead: Option<Instant>,
-    /// The peer has asked to be forgotten if it is not heard for so long; until then.
+    /// When the peer's own time to live ends, unless it sends something before.
     pub(crate) forget: Option<Instant>,
-    /// The next time at which the heart is looked at, of which there is one: when that is due.
+    /// The one recorded deadline of the heartbeat.
     pub(crate) noted: Option<Instant>,
 }
 
 /// See the module.
 pub(crate) struct Conn {
     pub(crate) me: ConnRef,
-    /// The endpoint's place among those that were connected to, if it is one of them.
+    /// The index of its endpoint among the connected ones, if it is one of them.
     pub(crate) dial: Option<u32>,
-    /// The endpoint's place among those that were bound.
+    /// The index of its endpoint among the bound ones.
     pub(crate) bound: Option<u32>,
     pub(crate) link: Link,
     pub(crate) phase: Phase,
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
     pub(crate) session: Session,
-    /// Goes out before everything else: the bytes of a handshake, and encrypted frames.
+    /// Bytes to send before everything else: a handshake's, and encrypted frames.
     pub(crate) urgent: Vec<u8>,
     pub(crate) urgent_at: usize,
     /// The kernel may have bytes.
     pub(crate) is_readable: bool,
-    /// The kernel takes no more; it tells when it does.
+    /// The kernel takes no more, and reports when it does.
     pub(crate) is_blocked: bool,
     /// Reading waits until the program has taken something.
     pub(crate) is_paused: bool,
-    /// It is among those that may have a message.
+    /// It is in the list of connections that may have a message.
     pub(crate) is_active: bool,
-    /// It is among those that may be sent to.
+    /// It is in the list of connections that may be sent to.
     pub(crate) is_willing: bool,
-    /// It has bytes that were put in and not written.
+    /// It has queued bytes that were not written.
     pub(crate) is_unsent: bool,
-    /// The background has seen that, and nothing was written since.
+    /// The background has seen the unwritten bytes, and nothing was written since.
     pub(crate) is_left: bool,
     /// It was read from since it was written to.
-    pub(crate) is_heard: bool,
-    /// It ends when everything is sent.
+    pub(crate) has_replied: bool,
+    /// It ends when all its messages are sent.
     pub(crate) is_parting: bool,
     pub(crate) minor: u8,
     pub(crate) peer: SocketType,
@@ -118,11 +118,11 @@ pub(crate) struct Conn {
     pub(crate) routing_id: u32,
     pub(crate) properties: Option<Arc<Properties>>,
     pub(crate) heart: Option<Box<Heart>>,
-    /// So many PINGs were answered since the kernel takes no more.
+    /// The number of PINGs answered since the kernel takes no more.
     pub(crate) pongs: u8,
-    /// The peer's address, as its frames tell it.
+    /// The peer's address, as its frames report it.
     pub(crate) address: String,
-    /// The endpoint, as a monitor tells it.
+    /// The endpoint, as a monitor reports it.
     pub(crate) endpoint: String,
 }
 
@@ -146,7 +146,7 @@ impl Conn {
             is_willing: false,
             is_unsent: false,
             is_left: false,
-            is_heard: false,
+            has_replied: false,
             is_parting: false,
             minor: 1,
             peer: SocketType::Pair,
@@ -168,7 +168,7 @@ impl Conn {
         }
     }
 
-    /// Whether the peer has sent what nobody has read.
+    /// Whether the peer has sent bytes that were not read.
     pub(crate) fn has_unread(&self) -> bool {
         match &self.link {
             Link::Stream(fd) => net::has_bytes(fd.as_fd()),
@@ -189,7 +189,7 @@ impl Conn {
         matches!(self.session, Session::Curve(_))
     }
 
-    /// Whether what comes from it is heard without the kernel.
+    /// Whether its messages arrive without the kernel.
     pub(crate) fn is_near(&self) -> bool {
         match &self.link {
             Link::Inproc(_) => true,
@@ -202,12 +202,12 @@ impl Conn {
         matches!(self.link, Link::Inproc(_))
     }
 
-    /// Whether everything that was put in is written.
+    /// Whether all queued bytes are written.
     pub(crate) fn is_flushed(&self) -> bool {
         self.outgoing.is_empty() && self.urgent_at == self.urgent.len()
     }
 
-    /// Whether everything that has come was taken.
+    /// Whether everything that has arrived was taken.
     #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         matches!(self.link, Link::Stream(_))
@@ -217,11 +217,11 @@ impl Conn {
             && !self.incoming.has_wire()
     }
 
-    /// Whether the peer may wait for what is put in: it has been heard since it was written to, and has said nothing
-    /// else.
+    /// Whether the peer may wait for a message: it has sent something since the last write, and nothing of it waits
+    /// here.
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
-        self.is_heard && self.is_drained()
+        self.has_replied && self.is_drained()
     }
 
     /// Whether a whole message is here.
@@ -259,7 +259,7 @@ impl Conn {
         }
     }
 
-    /// Drops the rest of the message whose next part is not wanted.
+    /// Drops the rest of the current message.
     pub(crate) fn skip_message(&mut self) {
         match &mut self.link {
             Link::Inproc(end) => while end.take().is_some_and(|frame| frame.more()) {},

@@ -1,6 +1,6 @@
 //! The name of a connection among those of its socket.
 
-/// A connection of a socket, as it was when this was made: its place may have been given to another since.
+/// A connection of a socket, as it was when this was made: its index may belong to another connection since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnRef {
     pub(crate) index: u32,
@@ -8,13 +8,13 @@ pub(crate) struct ConnRef {
 }
 
 impl ConnRef {
-    /// As the token of a descriptor. A generation has 31 bits: the highest one tells listeners.
+    /// As the token of a descriptor. A generation has 31 bits: the highest bit marks listeners.
     pub(crate) fn token(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
     pub(crate) fn from_token(token: u64) -> Self {
-        // Both casts take the half that they are meant to take.
+        // Each cast keeps exactly the half that it should.
         Self { index: token as u32, generation: (token >> 32) as u32 }
     }
 }

@@ -1,4 +1,4 @@
-//! A context: where sockets come from, and end together.
+//! A context, which makes sockets and ends them together.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ const SOCKET_LIMIT: i32 = 65_535;
 pub struct Context(Arc<Registry>);
 
 impl Context {
-    /// A new one. Its thread is started with its first socket.
+    /// A new context. Its thread is started with its first socket.
     ///
     /// # Panics
     ///
@@ -30,7 +30,7 @@ impl Context {
         Self(Arc::new(Registry::new()))
     }
 
-    /// The one of a socket.
+    /// The context of a socket.
     pub fn of(socket: &Socket) -> Self {
         Self(Arc::clone(socket.registry()))
     }
@@ -44,11 +44,12 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// EINVAL for an option that there is not, that is not supported, or for a value out of range.
+    /// EINVAL for an option that does not exist or is not supported, or for a value out of range.
     pub fn set(&self, number: i32, value: i32) -> Result<()> {
         let settings = &mut self.0.members.lock().settings;
         match (number, value) {
-            // There are none: the program's threads do the work. A number is remembered, since programs read it back.
+            // There are no I/O threads: the program's threads do the work. The number is stored, because programs read
+            // it back.
             (context::IO_THREADS, 0..) => settings.io_threads = value,
             (context::MAX_SOCKETS, 1..=SOCKET_LIMIT) => settings.max_sockets = value,
             (context::MAX_MSGSZ, 0..) => {
@@ -71,7 +72,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// EINVAL for an option that there is not.
+    /// EINVAL for an option that does not exist.
     pub fn get(&self, number: i32) -> Result<i32> {
         let settings = &self.0.members.lock().settings;
         Ok(match number {
@@ -107,8 +108,8 @@ impl Context {
         }
     }
 
-    /// Ends it, and waits so long for its sockets to be closed and for what they have to send. False if that is not
-    /// enough: call it again.
+    /// Ends it, and waits this long until its sockets are closed and have sent their messages. Returns false if that is
+    /// not enough: call it again.
     pub fn term(&self, wait: Duration) -> bool {
         self.shutdown();
         let until = Instant::now() + wait;

@@ -1,7 +1,6 @@
-//! Where sockets meet: `tcp://host:port`, `ipc://path`, `shm://path` and `inproc://name`.
+//! Endpoints: `tcp://host:port`, `ipc://path`, `shm://path` and `inproc://name`.
 //!
-//! Text is read once, without looking anything up; what it stands for is asked for when it is bound or
-//! connected.
+//! Text is parsed once, without looking anything up; names are resolved when an endpoint is bound or connected.
 //!
 //! Source: zmq_tcp(7), zmq_ipc(7), zmq_inproc(7).
 
@@ -46,12 +45,12 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Reads an endpoint.
+    /// Parses an endpoint.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what is none, `EPROTONOSUPPORT` for a transport that there is not, `ENAMETOOLONG` for a
-    /// path or name that the system has no room for.
+    /// `EINVAL` for malformed text, `EPROTONOSUPPORT` for an unknown transport, `ENAMETOOLONG` for a path or name that
+    /// the system has no room for.
     pub fn parse(text: &str) -> Result<Self> {
         let (transport, address) = text
             .split_once("://")
@@ -96,8 +95,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// An address that a descriptor has, as an endpoint: what `LAST_ENDPOINT` says after a bind, and what
-/// monitors report it.
+/// A descriptor's address as an endpoint, for `LAST_ENDPOINT` after a bind, and for monitors.
 ///
 /// Empty for an end without a name.
 pub fn endpoint_of(transport: Transport, address: &Address) -> String {

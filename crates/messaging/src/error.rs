@@ -1,15 +1,15 @@
-//! What went wrong, as a number that programs know and a phrase that people read.
+//! Errors: a number for programs and a phrase for people.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
-/// What an operation of this crate gives.
+/// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation failed.
 ///
-/// Programs decide by [`errno`](Error::errno), which is what libzmq would give; the phrase is for people.
+/// Programs decide by [`errno`](Error::errno), which is libzmq's number; the phrase is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     errno: i32,
@@ -32,7 +32,7 @@ impl Error {
         Self::fixed(errno::EAGAIN, "the operation would have to wait: try again later, or without DONTWAIT")
     }
 
-    /// An argument or an option cannot be what it is.
+    /// An argument or an option is invalid.
     pub fn invalid(what: impl Into<Cow<'static, str>>) -> Self {
         Self::new(errno::EINVAL, what)
     }
@@ -57,7 +57,7 @@ impl Error {
         Self::new(errno::ENOTSUP, what)
     }
 
-    /// Nobody has the identity that the message is for.
+    /// No peer has the identity that the message names.
     pub const fn unroutable() -> Self {
         Self::fixed(errno::EHOSTUNREACH, "no peer has this routing id: it may not have connected yet")
     }
@@ -86,7 +86,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl From<io::Error> for Error {
-    /// Keeps the system's number; an error that the system did not make is known by its kind.
+    /// Keeps the system's number; other errors get a number by their kind.
     fn from(error: io::Error) -> Self {
         let number = error.raw_os_error().unwrap_or_else(|| match error.kind() {
             io::ErrorKind::WouldBlock => errno::EAGAIN,
@@ -104,7 +104,7 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What a number means, in words.
+/// The text of an error number.
 pub fn strerror(number: i32) -> String {
     match number {
         errno::EFSM => "the socket's pattern does not allow this now".to_owned(),
@@ -141,11 +141,11 @@ pub mod errno {
     pub const EACCES: i32 = 13;
     /// Not an address.
     pub const EFAULT: i32 = 14;
-    /// Somebody else uses it.
+    /// It is in use.
     pub const EBUSY: i32 = 16;
     /// There is no such interface.
     pub const ENODEV: i32 = 19;
-    /// An argument cannot be what it is.
+    /// An argument is invalid.
     pub const EINVAL: i32 = 22;
     /// Out of descriptors or sockets.
     pub const EMFILE: i32 = 24;
@@ -185,7 +185,7 @@ pub mod errno {
     pub const ENOTCONN: i32 = 107;
     /// It took too long.
     pub const ETIMEDOUT: i32 = 110;
-    /// Nobody listens there.
+    /// No socket listens there.
     pub const ECONNREFUSED: i32 = 111;
     /// The host cannot be reached.
     pub const EHOSTUNREACH: i32 = 113;

@@ -1,4 +1,4 @@
-//! What can be waited for, and how a wait ends.
+//! The events that can be waited for, and the results of a wait.
 
 use std::ops::{BitAnd, BitOr};
 
@@ -53,10 +53,10 @@ impl BitAnd for Events {
 /// How a wait for one socket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// What was waited for is there.
+    /// An awaited event is there.
     Ready,
     /// The time was up.
     TimedOut,
-    /// A signal came, whose handlers may want to run.
+    /// A signal came; its handlers may have to run.
     Interrupted,
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 /// Bodies up to this many bytes are kept inside the frame, so that a small message pins no buffer.
 pub(crate) const INLINE: usize = 71;
 
-/// What is known of the peer that sent a frame: names and values, in the order in which they came.
+/// The properties of the peer that sent a frame: names and values, in the order of their arrival.
 pub(crate) type Properties = Vec<(String, String)>;
 
 #[derive(Clone)]
@@ -47,8 +47,8 @@ impl Frame {
         Self { body, more: false, routing_id: 0, extra: None }
     }
 
-    /// A frame over bytes that stay where they are. The owner is dropped when the last frame over it is, on whatever
-    /// thread that happens, perhaps under a socket's lock.
+    /// A frame over bytes that are not copied. The owner is dropped with the last frame over it, on any thread, perhaps
+    /// under a socket's lock.
     pub fn from_owner<T: AsRef<[u8]> + Send + 'static>(owner: T) -> Self {
         Self::shared(Bytes::from_owner(owner))
     }
@@ -79,7 +79,7 @@ impl Frame {
         self.routing_id
     }
 
-    /// Names the peer that it is for.
+    /// Sets the peer that the frame is for.
     pub fn set_routing_id(&mut self, routing_id: u32) {
         self.routing_id = routing_id;
     }
@@ -89,7 +89,7 @@ impl Frame {
         self.extra.as_ref().map_or("", |extra| &extra.group)
     }
 
-    /// Names the group that it is for.
+    /// Sets the group that the frame is for.
     ///
     /// # Errors
     ///
@@ -106,8 +106,8 @@ impl Frame {
         self.extra.get_or_insert_default().properties = Some(Arc::clone(properties));
     }
 
-    /// What its sender said of itself, or is known of it: `Socket-Type`, `Identity`, `Peer-Address`, `User-Id`, and
-    /// whatever else its metadata had.
+    /// A property of the frame's sender: `Socket-Type`, `Identity`, `Peer-Address`, `User-Id`, or any other from its
+    /// metadata.
     pub fn property(&self, name: &str) -> Option<&str> {
         let properties = self.extra.as_ref()?.properties.as_ref()?;
         properties.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())

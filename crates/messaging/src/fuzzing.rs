@@ -1,8 +1,8 @@
-//! What the fuzz targets drive: parts of this crate that are private otherwise.
+//! The fuzz targets' access to private parts of this crate.
 
 use crate::incoming::Incoming;
 
-/// What a peer sends, in pieces, through the reader of frames. The first byte of each piece is its length.
+/// Passes a peer's bytes, in pieces, through the reader of frames. The first byte of each piece is its length.
 pub fn incoming(mut input: &[u8]) {
     let (mut incoming, mut fed, mut taken) = (Incoming::default(), 0, 0);
     while let Some((&length, rest)) = input.split_first() {

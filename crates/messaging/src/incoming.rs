@@ -1,6 +1,6 @@
-//! What has come from one peer and was not taken yet: bytes as they were read, in which whole messages are counted. A
-//! part is found by its header when it is taken, and a small one is copied out, so that nothing is made for a message
-//! that the program does not look at, and no message is seen before all of it is there.
+//! The incoming bytes of one peer that were not taken yet, with a count of the whole messages in them. A part is found
+//! by its header when it is taken, and a small one is copied out. So nothing is allocated for a message before the
+//! program takes it, and no message is visible before all of it has arrived.
 
 #[cfg(test)]
 mod properties;
@@ -19,9 +19,9 @@ use crate::wire::Wire;
 /// One read asks for this much, and for more while reads come back full.
 const READ: usize = 64 * 1024;
 const MOST_READ: usize = 512 * 1024;
-/// No machine holds a frame of so many bytes: whoever announces one is not going to send it.
+/// No machine holds a frame of this size: a peer that announces one will not send it.
 const LARGEST: u64 = 1 << 46;
-/// Parts of one message; a peer that sends more is not answered for its memory.
+/// The most parts of one message, so that a peer cannot take all memory.
 const MOST_PARTS: u32 = 1 << 20;
 
 /// A peer broke the protocol.
@@ -31,9 +31,9 @@ pub(crate) enum Violation {
     Header,
     /// A frame larger than the socket allows.
     TooLarge,
-    /// More parts than anybody needs.
+    /// Too many parts.
     TooManyParts,
-    /// What was sent is not what the session's keys say: libzmq's number for it.
+    /// A frame does not fit the session's keys: libzmq's number for the failure.
     Session(i32),
 }
 
@@ -54,19 +54,19 @@ pub(crate) struct Incoming {
     /// Frames in the clear; what is before `at` is taken.
     buffer: BytesMut,
     at: usize,
-    /// Looked at up to here.
+    /// The end of the scanned bytes.
     scanned: usize,
-    /// The last whole message ends here.
+    /// The end of the last whole message.
     whole: usize,
-    /// The message that is being looked at has so many parts already.
+    /// The parts so far of the message that is being scanned.
     parts: u32,
     /// Whole messages that were not taken.
     messages: usize,
-    /// Where the commands are that nobody has handled.
+    /// The ranges of the unhandled commands.
     commands: VecDeque<Range<usize>>,
-    /// Under encryption: as it was read.
+    /// Under encryption: the bytes as they were read.
     wire: BytesMut,
-    /// A frame that is not whole lacks so many bytes.
+    /// The bytes that an incomplete frame lacks.
     lacking: usize,
     full_reads: u8,
     /// Bytes are a stream, not frames.
@@ -80,23 +80,23 @@ impl Incoming {
         self.messages
     }
 
-    /// Under encryption: whether there is anything that was not decrypted.
+    /// Under encryption: whether there are bytes that were not decrypted.
     pub(crate) fn has_wire(&self) -> bool {
         !self.wire.is_empty()
     }
 
-    /// So many bytes are held.
+    /// The number of bytes held.
     pub(crate) fn held(&self) -> usize {
         self.buffer.len() - self.at + self.wire.len()
     }
 
-    /// What was read behind a handshake.
+    /// Adds bytes that were read behind a handshake.
     pub(crate) fn feed(&mut self, bytes: &[u8], is_encrypted: bool) {
         let target = if is_encrypted { &mut self.wire } else { &mut self.buffer };
         target.extend_from_slice(bytes);
     }
 
-    /// The connection broke: what is not whole will never be.
+    /// The connection broke: drops the incomplete message.
     pub(crate) fn cut(&mut self) {
         self.buffer.truncate(self.whole.max(self.at));
         self.scanned = self.buffer.len();
@@ -148,7 +148,7 @@ impl Incoming {
                 }
                 self.at = 0;
             }
-            // Grows with what has come, never with what a peer says that it will send.
+            // Grows with the bytes that have arrived, never with the size that a peer announces.
             target.reserve(want.max(target.len().min(self.lacking)));
         }
         let asked = (target.capacity() - target.len()).min(want.max(READ));
@@ -166,7 +166,7 @@ impl Incoming {
         }
     }
 
-    /// Counts what has come. Commands are left for [`take_command`](Self::take_command).
+    /// Scans the bytes that have arrived. Commands are left for [`take_command`](Self::take_command).
     #[inline]
     pub(crate) fn scan(&mut self, limit: Option<u64>) -> Result<(), Violation> {
         if self.is_raw {
@@ -187,7 +187,7 @@ impl Incoming {
                 self.lacking = usize::try_from(header.size - have).unwrap_or(usize::MAX);
                 break;
             }
-            // It is here, so it fits a usize.
+            // The frame is in memory, so its size fits a usize.
             let end = self.scanned + header.len + header.size as usize;
             if header.flags & COMMAND != 0 {
                 self.commands.push_back(self.scanned + header.len..end);
@@ -206,14 +206,14 @@ impl Incoming {
         Ok(())
     }
 
-    /// Decrypts what has come, up to so many messages; 0 is no limit.
+    /// Decrypts the bytes that have arrived, up to this many messages; 0 is no limit.
     pub(crate) fn decrypt(
         &mut self,
         session: &mut CurveSession,
         limit: Option<u64>,
         most: usize,
     ) -> Result<(), Violation> {
-        /// What the box around a frame adds: the command's name, the nonce, the tag, and the flags.
+        /// The bytes that the box around a frame adds: the command's name, the nonce, the tag, and the flags.
         const AROUND: u64 = 8 + 8 + 16 + 1;
         let limit = limit.map_or(LARGEST, |limit| limit.saturating_add(AROUND).min(LARGEST));
         let mut plain = Vec::new();
@@ -242,7 +242,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The next command that came, which is handled now.
+    /// Takes the next command.
     pub(crate) fn take_command(&mut self) -> Option<Vec<u8>> {
         let range = self.commands.pop_front()?;
         let command = self.buffer[range].to_vec();
@@ -254,8 +254,8 @@ impl Incoming {
         !self.commands.is_empty()
     }
 
-    /// Where there is no message, and none has begun, everything that was looked at is commands, which were handled:
-    /// their bytes are let go. Else a publisher would keep every subscription that it has ever received.
+    /// If there is no message, and none has begun, all scanned bytes are handled commands, and are dropped. Otherwise a
+    /// publisher would keep every subscription that it has ever received.
     #[inline]
     fn pass_commands(&mut self) {
         if self.messages == 0 && self.parts == 0 && self.commands.is_empty() {
@@ -273,7 +273,7 @@ impl Incoming {
             return Some((self.at..self.buffer.len(), false));
         }
         loop {
-            // Looked at before, so it is there.
+            // Scanned before, so the header is there.
             let header = frame::parse_header(&self.buffer[self.at..]).ok()??;
             let start = self.at + header.len;
             let end = start + header.size as usize;
@@ -381,8 +381,8 @@ mod tests {
         }
     }
 
-    /// What a peer can send in one go costs as many steps as there are commands. With the square of that, which is
-    /// what it was when each was taken from the front of a vector, this would take the better part of an hour.
+    /// A flood of commands costs a number of steps that is linear in their count. With quadratic cost, as when each was
+    /// taken from the front of a vector, this would take the better part of an hour.
     #[test]
     fn a_flood_of_commands_is_handled_at_a_cost_of_its_length() {
         let (done, is_done) = std::sync::mpsc::channel();
@@ -395,7 +395,7 @@ mod tests {
             while incoming.take_command().is_some() {
                 taken += 1;
             }
-            // Nobody listens any more if this has taken too long.
+            // The test has ended if this has taken too long.
             let _ = done.send((taken, incoming.held()));
         });
         let taken = is_done.recv_timeout(std::time::Duration::from_secs(100));

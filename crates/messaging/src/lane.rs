@@ -23,7 +23,7 @@ pub(crate) enum Change {
     Writable,
 }
 
-/// A socket, as far as lanes know it.
+/// A socket, as lanes see it.
 pub(crate) trait Neighbour: Send + Sync {
     /// A lane of this connection has changed. If that is urgent, the socket acts even if its program does not call.
     fn tell(&self, change: Change, conn: ConnRef, is_urgent: bool);
@@ -32,7 +32,7 @@ pub(crate) trait Neighbour: Send + Sync {
     fn met(&self, conn: ConnRef, identity: Vec<u8>);
 }
 
-/// A connection of a socket, which hears of changes.
+/// A connection of a socket, which is notified of changes.
 struct Address {
     socket: Weak<dyn Neighbour>,
     conn: ConnRef,
@@ -56,8 +56,7 @@ pub(crate) struct Lane {
     most: usize,
     /// The sender was refused, and waits for room. Stored before it looks at `messages` again.
     is_refused: AtomicBool,
-    /// The receiver looks at the lane by itself, and need not hear of changes. Changed by the receiver under its
-    /// socket's lock.
+    /// The receiver polls the lane, and needs no notification. Changed by the receiver under its socket's lock.
     is_polled: AtomicBool,
     /// One of the ends is gone.
     is_ended: AtomicBool,
@@ -84,18 +83,18 @@ impl Lane {
 pub(crate) struct End {
     output: Arc<Lane>,
     input: Arc<Lane>,
-    /// Taken from `input` at once, and given to the program one by one.
+    /// Taken from `input` together, and given to the program one by one.
     batch: VecDeque<Frame>,
 }
 
-/// What the other side receives when it is found.
+/// The message to the socket that was found by its name.
 pub(crate) struct Arrival {
     pub(crate) end: End,
     pub(crate) kind: SocketType,
     pub(crate) identity: Vec<u8>,
-    /// The one that connected, and its connection.
+    /// The connecting socket, and its connection.
     pub(crate) from: Weak<dyn Neighbour>,
-    pub(crate) whom: ConnRef,
+    pub(crate) conn_ref: ConnRef,
 }
 
 /// Both limits together, as if each side had a queue of its own; none if one has none.
@@ -103,8 +102,8 @@ pub(crate) fn joint_limit(sender: usize, receiver: usize) -> usize {
     if sender == 0 || receiver == 0 { 0 } else { sender.saturating_add(receiver) }
 }
 
-/// Both sides of a new connection: of the one that connects, and of the one that is bound. `forth` is the limit of what
-/// the first sends, `back` of what it receives.
+/// Both sides of a new connection: of the connecting socket, and of the bound one. `forth` limits what the first sends,
+/// `back` what it receives.
 pub(crate) fn pair(forth: usize, back: usize) -> (End, End) {
     let (forth, back) = (Arc::new(Lane::new(forth)), Arc::new(Lane::new(back)));
     let one = End { output: Arc::clone(&forth), input: Arc::clone(&back), batch: VecDeque::new() };
@@ -112,7 +111,7 @@ pub(crate) fn pair(forth: usize, back: usize) -> (End, End) {
 }
 
 impl End {
-    /// Who this side is. What the other side has sent before must be looked for after this.
+    /// Sets the socket of this side. The caller then checks for messages that the other side has sent before.
     pub(crate) fn settle(&self, socket: &Arc<impl Neighbour + 'static>, conn: ConnRef, is_urgent: bool) {
         for place in [&self.output.sender, &self.input.receiver] {
             let socket: Weak<dyn Neighbour> = Arc::downgrade(socket) as Weak<_>;
@@ -120,7 +119,7 @@ impl End {
         }
     }
 
-    /// Whether there is room for another message. If not, this side hears when there is.
+    /// Whether there is room for another message. If not, this side is notified when there is.
     pub(crate) fn has_room(&self) -> bool {
         let lane = &self.output;
         if lane.is_ended.load(Ordering::SeqCst) {
@@ -134,7 +133,7 @@ impl End {
         has()
     }
 
-    /// Sends a whole message; says whether the other side still is there.
+    /// Sends a whole message; returns whether the other side still exists.
     pub(crate) fn send(&self, parts: impl Iterator<Item = Frame>, conflates: bool) -> bool {
         let lane = &self.output;
         if lane.is_ended.load(Ordering::SeqCst) {
@@ -161,7 +160,7 @@ impl End {
         true
     }
 
-    /// From now on the receiver looks by itself; or no more, and then once again behind this.
+    /// Sets whether the receiver polls by itself. When it stops, it checks once more after this.
     pub(crate) fn poll(&self, is_polled: bool) {
         self.input.is_polled.store(is_polled, Ordering::Release);
     }
@@ -212,7 +211,7 @@ impl End {
 
     /// Whether the other side is gone and everything that it has sent is taken.
     pub(crate) fn is_over(&mut self) -> bool {
-        // Ended first: what was sent before that is seen by the look.
+        // `is_ended` first: messages that were sent before the end are then seen by the check.
         self.input.is_ended.load(Ordering::SeqCst) && !self.has_message()
     }
 
@@ -223,7 +222,8 @@ impl End {
 }
 
 impl Drop for End {
-    /// The other side hears of it. What it was sent it may still take; what it sends from now on has no receiver.
+    /// Notifies the other side. It may still take the messages that it was sent; messages that it sends from now on
+    /// have no receiver.
     fn drop(&mut self) {
         for lane in [&self.output, &self.input] {
             lane.is_ended.store(true, Ordering::SeqCst);

@@ -1,8 +1,8 @@
 //! ZeroMQ's sockets: every pattern over tcp, ipc, shm and inproc, wire-compatible with libzmq's peers (ZMTP 3.1, 3.0).
 //!
-//! The thread that calls a socket does its work: it writes, reads and decodes under the socket's lock, and sleeps
-//! on the socket's own set of descriptors. One thread for a context serves the sockets that nobody calls. How the
-//! two share a socket, and why nothing is stranded, stands in the crate's `README.md`.
+//! The thread that calls a socket does its work: it writes, reads and decodes under the socket's lock, and sleeps on
+//! the socket's own set of descriptors. One thread for each context serves the sockets that no thread calls. The
+//! crate's `README.md` explains how the two share a socket, and why no message is stranded.
 //!
 //! ```
 //! use ropewalk_messaging::{Context, Frame, SocketType};
@@ -79,7 +79,7 @@ pub fn curve_keypair() -> (String, String) {
 ///
 /// # Errors
 ///
-/// EINVAL for what is no key.
+/// EINVAL for malformed text.
 pub fn curve_public(secret: &str) -> Result<String> {
     let key = z85::decode(secret)
         .and_then(|key| <[u8; 32]>::try_from(key).ok())
@@ -87,7 +87,7 @@ pub fn curve_public(secret: &str) -> Result<String> {
     z85::encode(&ropewalk_zmtp::curve_public(&key)).ok_or_else(|| Error::invalid("no such key"))
 }
 
-/// Whether there is something that not every ZeroMQ has: `ipc`, `shm`, `curve` and `draft` are here.
+/// Whether an optional capability is supported: `ipc`, `shm`, `curve` and `draft` are.
 pub fn has(capability: &str) -> bool {
     matches!(capability, "ipc" | "shm" | "curve" | "draft")
 }

@@ -1,4 +1,4 @@
-//! What other sockets and threads tell a socket.
+//! Mail: notifications from other sockets and threads to a socket.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use crate::lane::{Arrival, Change};
 pub(crate) enum Mail {
     /// A lane of this connection has changed.
     Lane(ConnRef, Change),
-    /// Somebody in the process has connected.
+    /// A socket of the process has connected.
     Arrived(Box<Arrival>),
-    /// The one that was connected to, early, is bound now: its identity.
+    /// The socket to which this one connected early is bound now: its identity.
     Met(ConnRef, Vec<u8>),
     /// A name was looked up.
     Resolved(ConnRef, Result<Vec<SocketAddr>>),

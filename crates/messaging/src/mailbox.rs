@@ -1,6 +1,6 @@
-//! The mail of a socket, who sleeps on it, who watches it from outside, and what the background comes for: one word, on
-//! which every step is one read-modify-write, so that of any two steps one sees the other. The `README.md` has the
-//! protocol; the tests below try it on every schedule that loom finds.
+//! A socket's mailbox. One word records whether there is mail, which threads sleep, whether there are watchers, and
+//! whether the background must come. Every step on the word is one read-modify-write, so of any two steps one sees the
+//! other. The `README.md` has the protocol; the tests below run it on every schedule that loom finds.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -12,65 +12,65 @@ use crate::events::Events;
 
 /// There may be mail. A poster sets it after its mail is in; a taker clears it before it takes.
 const MAIL: u64 = 1;
-/// There are watchers, who have a wake-up of their own. Never cleared.
+/// There are watchers, which have a wake-up of their own. Never cleared.
 const WATCHED: u64 = 1 << 1;
-/// The watchers' wake-up is signalled, or somebody is about to signal it: others need not. Whoever changes something
-/// sets it; whoever looks clears it.
+/// The watchers' wake-up is signalled, or a thread is about to signal it, so others need not. A thread that makes a
+/// change sets it; a thread that checks the socket clears it.
 const WAKING: u64 = 1 << 2;
-/// The signal is done: whoever looks may drain it. Without this bit, a wake-up could be signalled right after it was
-/// drained for nothing, and nobody would drain it again.
+/// The signal was written: a thread that checks the socket may drain it. Without this bit, a wake-up could be signalled
+/// right after it was drained too early, and no thread would drain it again.
 const SIGNALLED: u64 = 1 << 3;
-/// The background comes for what was put in and not written. Changed under the socket's lock only.
+/// The background will come for queued bytes that were not written. Changed under the socket's lock only.
 const GATHERING: u64 = 1 << 4;
 /// Counts threads that sleep on the set, or are about to; beside them, how many of them want to receive and to send.
 const SLEEPER: u64 = 1 << 16;
 const READER: u64 = 1 << 32;
 const WRITER: u64 = 1 << 48;
-/// Of one count. A system has fewer threads.
+/// The mask of one count. A system has fewer threads.
 const COUNT: u64 = 0xffff;
 
-/// Whom a change wakes.
+/// The threads that a change wakes.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ToWake {
-    /// One that sleeps on the set.
+    /// One thread that sleeps on the set.
     pub(crate) sleepers: bool,
-    /// Those who watch from outside. [`Mailbox::was_signalled`] is to be called behind the signal.
+    /// The watchers. Call [`Mailbox::was_signalled`] after the signal.
     pub(crate) watchers: bool,
 }
 
-/// What a thread that wanted to sleep does now.
+/// What a thread that is about to sleep must do.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doze {
-    /// It sleeps. Whoever changes something wakes it.
+    /// Sleep: a later change wakes it.
     Sleep,
-    /// There is mail: it rises, and takes it.
+    /// There is mail: it must not sleep, but take the mail.
     Mail,
 }
 
-/// What a thread does with the watchers' wake-up before it looks.
+/// What a thread must do with the watchers' wake-up before it checks the socket.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum BeforeCheck {
     /// Nothing.
     Nothing,
-    /// It drains the wake-up, calls [`Mailbox::hush`], and only then looks.
-    Signal,
+    /// Drain the wake-up, call [`Mailbox::hush`], and only then check.
+    Drain,
 }
 
-/// Whether the background must be notified that something was left.
+/// Whether the background must be notified of unwritten bytes.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gather {
-    /// It must be.
+    /// It must be notified.
     Begins,
-    /// It comes anyway.
+    /// It will come anyway.
     GoesOn,
 }
 
-/// See the module. The orderings are acquire and release for the mail's and the lock's sake alone; what decides is
-/// the order of the changes of the one word.
+/// See the module. The orderings are acquire and release for the mail's and the lock's sake alone; the protocol relies
+/// on the order of the changes of the one word.
 pub(crate) struct Mailbox<T> {
     word: AtomicU64,
     mail: Mutex<Vec<T>>,
@@ -97,7 +97,7 @@ impl<T> Mailbox<T> {
 
     // --- mail ----------------------------------------------------------------------------------------------
 
-    /// Puts mail in. Anybody may.
+    /// Puts mail in. Any thread may call this.
     pub(crate) fn post(&self, mail: T) -> ToWake {
         self.mail.lock().push(mail);
         to_wake(self.word.fetch_or(MAIL | WAKING, Ordering::AcqRel))
@@ -116,14 +116,14 @@ impl<T> Mailbox<T> {
 
     // --- sleepers ------------------------------------------------------------------------------------------
 
-    /// Counts a sleeper. Under the lock, behind a look that found nothing; or without it, if the look comes behind
-    /// this.
+    /// Counts a sleeping thread. Call it under the lock, after a check that found nothing; or without the lock, if the
+    /// check comes afterwards.
     pub(crate) fn doze(&self, wish: Events) -> Doze {
         let before = self.word.fetch_add(weight(wish), Ordering::AcqRel);
         if before & MAIL == 0 { Doze::Sleep } else { Doze::Mail }
     }
 
-    /// The sleeper is awake, and looks again.
+    /// The thread is awake, and checks again.
     pub(crate) fn rise(&self, wish: Events) {
         self.word.fetch_sub(weight(wish), Ordering::AcqRel);
     }
@@ -133,7 +133,7 @@ impl<T> Mailbox<T> {
         count(self.word.load(Ordering::Acquire), SLEEPER) > 0
     }
 
-    /// What those who sleep want, all together; `None` if nobody sleeps.
+    /// The union of what the sleeping threads want; `None` if no thread sleeps.
     #[inline]
     pub(crate) fn wishes(&self) -> Option<Events> {
         let word = self.word.load(Ordering::Acquire);
@@ -150,9 +150,9 @@ impl<T> Mailbox<T> {
         Some(wishes)
     }
 
-    // --- who watches from outside --------------------------------------------------------------------------
+    // --- watchers --------------------------------------------------------------------------------------
 
-    /// Whoever sleeps or watches is to look again.
+    /// Makes every sleeping thread and watcher check again.
     pub(crate) fn call(&self) -> ToWake {
         to_wake(self.word.fetch_or(WAKING, Ordering::AcqRel))
     }
@@ -162,7 +162,7 @@ impl<T> Mailbox<T> {
         self.word.fetch_or(SIGNALLED, Ordering::AcqRel);
     }
 
-    /// There are watchers from now on, whose wake-up was signalled.
+    /// Records that there are watchers from now on, whose wake-up was signalled.
     pub(crate) fn watch(&self) {
         self.word.fetch_or(WATCHED | WAKING | SIGNALLED, Ordering::AcqRel);
     }
@@ -171,11 +171,15 @@ impl<T> Mailbox<T> {
         self.word.load(Ordering::Acquire) & WATCHED != 0
     }
 
-    /// Asked before a look.
+    /// Called before a check of the socket.
     #[inline]
-    pub(crate) fn heard(&self) -> Heard {
-        // Announced and not signalled yet: it will be, and wakes the watchers once more.
-        if self.word.load(Ordering::Acquire) & SIGNALLED == 0 { Heard::Nothing } else { Heard::Signal }
+    pub(crate) fn before_check(&self) -> BeforeCheck {
+        // Announced and not signalled yet: the signal will come, and wakes the watchers once more.
+        if self.word.load(Ordering::Acquire) & SIGNALLED == 0 {
+            BeforeCheck::Nothing
+        } else {
+            BeforeCheck::Drain
+        }
     }
 
     /// The wake-up was drained: the next change signals again.
@@ -185,7 +189,7 @@ impl<T> Mailbox<T> {
 
     // --- what was left to be written -----------------------------------------------------------------------
 
-    /// Something was put in and not written. Under the lock.
+    /// Records unwritten bytes. Called under the lock.
     #[inline]
     pub(crate) fn gather(&self) -> Gather {
         if self.word.load(Ordering::Relaxed) & GATHERING != 0 {
@@ -195,7 +199,7 @@ impl<T> Mailbox<T> {
         Gather::Begins
     }
 
-    /// The background comes no more, unless it is notified. Under the lock, when nothing is left.
+    /// The background comes no more, unless it is notified. Called under the lock, when no bytes are left.
     pub(crate) fn calm(&self) {
         self.word.fetch_and(!GATHERING, Ordering::AcqRel);
     }

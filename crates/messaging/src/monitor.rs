@@ -40,7 +40,7 @@ pub mod event {
 
 /// The socket on which a monitor reports.
 pub(crate) trait MonitorSocket: Send {
-    /// Sends a message, if somebody takes it.
+    /// Sends a message, if a peer takes it.
     fn send(&self, parts: &mut Vec<Frame>);
     /// Sends no more.
     fn end(&self);
@@ -58,7 +58,7 @@ impl Monitor {
         Self { socket, events, version }
     }
 
-    /// Reports an event, if somebody listens; one that nobody takes is not kept.
+    /// Reports an event, if there is a listener; events are not kept.
     pub(crate) fn tell(&self, event: u64, value: i32, address: &str) {
         if self.events & event == 0 {
             return;

@@ -11,12 +11,12 @@ use crate::notifier::Notifier;
 #[derive(Default)]
 pub(crate) struct Names {
     bound: HashMap<String, Weak<Notifier>>,
-    /// Who has connected to a name that nobody has bound yet.
+    /// The sockets that have connected to a name that is not bound yet.
     early: HashMap<String, Vec<Arrival>>,
 }
 
 impl Names {
-    /// Takes a name; gives who has connected to it already. `None` if it is taken.
+    /// Binds a name; returns the sockets that have connected to it already. `None` if it is taken.
     pub(crate) fn bind(&mut self, name: &str, socket: &Arc<Notifier>) -> Option<Vec<Arrival>> {
         if self.bound.get(name).is_some_and(|other| other.strong_count() > 0) {
             return None;
@@ -25,7 +25,7 @@ impl Names {
         Some(self.early.remove(name).unwrap_or_default())
     }
 
-    /// Gives a name back, if this socket has it.
+    /// Releases a name, if this socket has it.
     pub(crate) fn unbind(&mut self, name: &str, socket: &Arc<Notifier>) -> bool {
         let is_its = self.bound.get(name).is_some_and(|other| other.as_ptr() == Arc::as_ptr(socket));
         if is_its {
@@ -34,12 +34,12 @@ impl Names {
         is_its
     }
 
-    /// Who has bound a name.
+    /// The socket that has bound a name.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Notifier>> {
         self.bound.get(name)?.upgrade()
     }
 
-    /// Keeps an arrival until the name is bound, as long as its socket is there.
+    /// Keeps an arrival until the name is bound, while its socket lives.
     pub(crate) fn wait(&mut self, name: &str, arrival: Arrival) {
         let waiting = self.early.entry(name.to_owned()).or_default();
         waiting.retain(|other| other.from.strong_count() > 0);

@@ -1,5 +1,5 @@
-//! How a socket is reached without its lock: its mailbox, the set of its descriptors, the wake-ups of those who sleep
-//! on it or watch it, and what other sockets may ask of it. The `README.md` has the protocol.
+//! Access to a socket without its lock: its mailbox, the set of its descriptors, the wake-ups of threads that sleep on
+//! it or watch it, and the settings that other sockets may read. The `README.md` has the protocol.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -14,13 +14,13 @@ use ropewalk_zmtp::SocketType;
 use crate::conn_ref::ConnRef;
 use crate::lane::{Change, Neighbour};
 use crate::mail::Mail;
-use crate::mailbox::{Heard, Mailbox, ToWake};
+use crate::mailbox::{BeforeCheck, Mailbox, ToWake};
 use crate::options::Options;
 
 /// The wake-up's token in a socket's set; no connection has it.
 pub(crate) const WAKE_UP: u64 = u64::MAX;
 
-/// What other sockets of the context may ask while they hold their own locks.
+/// Settings that other sockets of the context may read while they hold their own locks.
 struct Published {
     sndhwm: usize,
     rcvhwm: usize,
@@ -40,15 +40,15 @@ pub(crate) struct Notifier {
     published: Mutex<Published>,
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) set: Epoll,
-    /// In the set: wakes those who sleep there.
+    /// In the set: wakes threads that sleep there.
     wake_up: EventFd,
-    /// How often the program has looked at the set. The background leaves a socket alone whose number moves.
+    /// How often the program has polled the set. The background leaves a socket alone while this number moves.
     pub(crate) looks: AtomicU64,
-    /// For what is in no descriptor, reported to those who watch from outside; from then on.
+    /// For watchers: reports changes that are in no descriptor. Made when the first watcher comes.
     outer_wake_up: OnceLock<EventFd>,
     /// The set and the outer wake-up, in one descriptor.
     outer_set: OnceLock<Epoll>,
-    /// Nobody calls the socket any more.
+    /// The socket is closed to calls.
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ impl Notifier {
         })
     }
 
-    /// The options have changed.
+    /// Publishes changed options.
     pub(crate) fn publish(&self, options: &Options) {
         *self.published.lock() = Published::of(options);
     }
@@ -86,7 +86,7 @@ impl Notifier {
         self.published.lock().identity.clone()
     }
 
-    /// Puts mail in, and wakes if somebody sleeps, watches, or must act at once.
+    /// Puts mail in, and wakes threads that sleep or watch, or must act at once.
     pub(crate) fn post(&self, mail: Mail, is_urgent: bool) {
         let to_wake = self.mailbox.post(mail);
         if is_urgent || to_wake.sleepers {
@@ -100,7 +100,7 @@ impl Notifier {
         self.mailbox.has_mail()
     }
 
-    /// Wakes whoever sleeps or watches, to look again.
+    /// Wakes all threads that sleep or watch, to check again.
     pub(crate) fn wake(&self) {
         let to_wake = self.mailbox.call();
         if to_wake.sleepers {
@@ -109,12 +109,12 @@ impl Notifier {
         self.wake_watchers(to_wake);
     }
 
-    /// Wakes one of those who sleep; it wakes the next one, if that may have what it wants.
+    /// Wakes one sleeping thread; that one wakes the next, if there may be something for it.
     pub(crate) fn wake_one(&self) {
         self.wake_up.signal();
     }
 
-    /// Wakes those who watch from outside.
+    /// Wakes the watchers.
     pub(crate) fn tell_watchers(&self) {
         let to_wake = self.mailbox.call();
         self.wake_watchers(to_wake);
@@ -129,10 +129,10 @@ impl Notifier {
         }
     }
 
-    /// Whoever watches is about to look. What happens from now on wakes again.
+    /// A watcher is about to check. Changes from now on wake it again.
     #[inline]
     pub(crate) fn silence(&self) {
-        if self.mailbox.heard() == Heard::Signal
+        if self.mailbox.before_check() == BeforeCheck::Drain
             && let Some(wake_up) = self.outer_wake_up.get()
         {
             wake_up.drain();
@@ -140,7 +140,7 @@ impl Notifier {
         }
     }
 
-    /// Takes the wake-up of those who sleep.
+    /// Drains the wake-up of sleeping threads.
     pub(crate) fn drain(&self) {
         self.wake_up.drain();
     }
@@ -174,7 +174,7 @@ impl Notifier {
             for (token, fd) in self.watch_fds()?.into_iter().enumerate() {
                 outer.add(fd, token as u64, Interest::READ)?;
             }
-            // Another thread's is as good.
+            // Another thread's descriptor is as good.
             let _ = self.outer_set.set(outer);
         }
         Ok(self.outer_set.get().map_or(-1, |outer| outer.as_fd().as_raw_fd()))
@@ -185,8 +185,8 @@ impl Notifier {
         Ok([self.set.as_fd(), self.outer_wake_up()?.as_fd()])
     }
 
-    /// The program has looked, at least at what is in memory. Written under the socket's lock; the background only sees
-    /// whether it moves.
+    /// Records that the program has polled, at least what is in memory. Written under the socket's lock; the background
+    /// only sees whether it moves.
     #[inline]
     pub(crate) fn count_look(&self) {
         self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);

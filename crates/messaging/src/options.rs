@@ -3,8 +3,8 @@
 //! An option that is accepted is honoured; one that is not supported is refused with `EINVAL`. `options/table.rs` has
 //! every option once; `options/form.rs` has the ways in which values are read and written.
 //!
-//! [`Options`] keeps what lasts. An option that is an act or a state of the socket ([`Support::Answered`]) is the
-//! socket's to answer before it asks here, and is refused here.
+//! [`Options`] keeps lasting settings. The socket itself answers an option that is an action or a state
+//! ([`Support::Answered`]); this module refuses it.
 //!
 //! Source: zmq_setsockopt(3), zmq_getsockopt(3).
 
@@ -26,7 +26,7 @@ pub use self::value::{Mechanism, Value, ValueType};
 use crate::error::{Error, Result};
 
 impl fmt::Debug for Options {
-    /// Says little: a log is no place for keys and passwords.
+    /// Shows little: keys and passwords must not get into logs.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Options")
@@ -83,7 +83,7 @@ impl Options {
         .ok_or_else(|| refusal(kind, number, "read as a key"))
     }
 
-    /// Whether only the newest message is kept: other types of socket do not heed the option.
+    /// Whether only the newest message is kept: other types of socket ignore the option.
     pub fn conflates(&self, kind: SocketType) -> bool {
         use SocketType::{Dealer, Pub, Pull, Push, Sub};
         self.conflate && matches!(kind, Dealer | Pull | Push | Pub | Sub)
@@ -164,7 +164,7 @@ impl Options {
     }
 
     fn be_plain_client(&mut self, given: bool) {
-        // Nothing given only ends the mechanism, as libzmq has it: the role stays.
+        // An empty value only ends the mechanism, as in libzmq: the role stays.
         if given {
             self.secure(Mechanism::Plain, false);
         } else {
@@ -180,7 +180,7 @@ impl Options {
     }
 }
 
-/// What the refusal of an option says.
+/// The error for a refused option.
 #[cold]
 fn refusal(kind: SocketType, number: i32, verb: &str) -> Error {
     let Some(Definition { name, sockets, support, value, .. }) = definition(number) else {

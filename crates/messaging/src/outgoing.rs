@@ -1,6 +1,6 @@
-//! What is on its way to one peer: a stream of frames in the clear, the small ones copied behind each other, the large
-//! ones kept where they are. It counts whole messages, so that a high-water mark can be held and so that what was not
-//! sent before a connection broke can go out on the next.
+//! The outgoing bytes of one peer: a stream of frames in the clear. Small frames are copied behind each other; large
+//! ones are kept by reference. It counts whole messages, for the high-water mark, and so that messages that were not
+//! sent before a connection broke can go out on the next one.
 
 #[cfg(test)]
 mod properties;
@@ -16,12 +16,12 @@ use crate::wire::Wire;
 
 /// Bodies from this size on are not copied, if they have an owner.
 const SHARE_FROM: usize = 8 * 1024;
-/// Copied bytes that were sent are cut off when there are more of them than this, and than what is left.
+/// Sent bytes of `copied` are cut off when there are more of them than this, and more than unsent ones.
 const CUT_FROM: usize = 256 * 1024;
 
 #[derive(Debug)]
 enum Piece {
-    /// So many bytes of `copied`.
+    /// This many bytes of `copied`.
     Copied(usize),
     Shared(Bytes),
 }
@@ -39,17 +39,17 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     copied: Vec<u8>,
-    /// So many of `copied` are sent.
+    /// The bytes of `copied` that are sent.
     copied_at: usize,
     pieces: VecDeque<Piece>,
-    /// So many of the first piece are sent.
+    /// The bytes of the first piece that are sent.
     at: usize,
-    /// The bytes of each message that is not sent whole; what the first one lacks of its start is in `begun`.
+    /// The bytes of each message that is not sent whole; `begun` has those of the first one that were sent.
     ends: VecDeque<u64>,
     begun: u64,
     /// Not sent yet.
     bytes: u64,
-    /// The message that is being put in, so far.
+    /// The bytes so far of the message that is being queued.
     open: u64,
 }
 
@@ -164,7 +164,7 @@ impl Outgoing {
         let mut dropped = self.split_off(keep);
         self.ends.truncate(messages);
         while let Ok(Some(header)) = frame::parse_header(&dropped.copied[dropped.copied_at..]) {
-            // It was put in, so it fits a usize.
+            // It is in memory, so its size fits a usize.
             let length = header.len + header.size as usize;
             if header.flags & COMMAND != 0 {
                 // Copied, as all commands are.
@@ -174,7 +174,7 @@ impl Outgoing {
         }
     }
 
-    /// Keeps so many bytes, up to the end of a frame, and gives the others, without what is counted of them.
+    /// Keeps `keep` bytes, up to the end of a frame, and returns the others, without their counts.
     fn split_off(&mut self, keep: u64) -> Self {
         if let Some(Piece::Copied(length)) = self.pieces.front_mut() {
             *length -= std::mem::take(&mut self.at);
@@ -260,7 +260,7 @@ impl Outgoing {
         wire.send_vectored(&slices[..count])
     }
 
-    /// So many bytes are gone.
+    /// Removes bytes that were sent.
     fn took(&mut self, sent: usize) {
         self.bytes -= sent as u64;
         if self.bytes == 0 {
@@ -268,7 +268,7 @@ impl Outgoing {
             self.pieces.clear();
             self.ends.clear();
             (self.copied_at, self.at, self.begun) = (0, 0, 0);
-            // A message that is being put in part by part is never flushed in between.
+            // A message that is being queued part by part is never flushed in between.
             return;
         }
         let mut left = sent;
@@ -322,11 +322,12 @@ impl Outgoing {
         Some(header.flags & !frame::LONG)
     }
 
-    /// What a new connection must send again: every message of which not a byte went out, or all of those whose first
-    /// byte is still here; commands are left out, since they were meant for the old peer.
+    /// What a new connection must send again: every message of which no byte was sent. Commands are left out, because
+    /// they were meant for the old peer.
     pub(crate) fn recover(mut self) -> Self {
         let mut kept = Self::default();
-        // What the old peer has begun to receive, and dropped: the rest of a message, or of commands before any.
+        // The part that the old peer has begun to receive, and dropped: the rest of a message, or of commands before
+        // any.
         let begun = self.begun as i64;
         if begun > 0 {
             let rest = self.ends.front().map_or(0, |first| first.saturating_sub(self.begun));

@@ -19,7 +19,7 @@ pub enum Target<'a> {
     Fd(RawFd),
 }
 
-/// One target, what is wanted of it, and what is there.
+/// One target, the awaited events, and the events found.
 pub struct PollItem<'a> {
     /// The target.
     pub target: Target<'a>,
@@ -40,7 +40,7 @@ pub enum PollWoken {
     Interrupted,
 }
 
-/// Raised for sockets that are waited for, so that whoever changes them wakes the poller.
+/// Counts the poller as a sleeping thread of each socket, so that changes wake it.
 struct Dozing<'a>(Vec<(&'a Socket, Events)>);
 
 impl Drop for Dozing<'_> {
@@ -51,7 +51,7 @@ impl Drop for Dozing<'_> {
     }
 }
 
-/// Waits until one of them has what is wanted of it.
+/// Waits until a target has an awaited event.
 ///
 /// # Errors
 ///
@@ -71,13 +71,13 @@ pub fn poll(items: &mut [PollItem<'_>], deadline: Option<Instant>) -> Result<Pol
                 Target::Socket(socket) => {
                     is_news |= socket.0.notifier.mailbox.doze(item.events) == Doze::Mail;
                     dozing.0.push((socket, item.events));
-                    // What the background has received since the look is in no descriptor. From now on it leaves the
-                    // socket to us, and it has the lock when it decides. A close, or the mail of a context that ends,
-                    // may have passed, too.
+                    // Messages that the background has received since the check are in no descriptor. From now on it
+                    // leaves the socket to this thread; it decides that under the lock. A close, or the mail of a
+                    // context that ends, may have passed, too.
                     let mut state = socket.0.lock();
                     is_news |= state.cool(item.events);
                     is_news |= state.check_open().is_err() || state.may(item.events);
-                    // The set is readable when anything happens; whether it is what is wanted is seen by a look.
+                    // The set is readable when anything happens; a check shows whether it is an awaited event.
                     Polled::new(socket.0.notifier.set.as_fd().as_raw_fd(), poll::READ)
                 }
                 Target::Fd(fd) => Polled::new(fd, to_system(item.events)),

@@ -1,4 +1,4 @@
-//! A proxy: what comes in on one side goes out on the other (zmq_proxy(3), zmq_proxy_steerable(3)).
+//! A proxy: it passes messages between two sockets (zmq_proxy(3), zmq_proxy_steerable(3)).
 
 use crate::error::{Error, Result};
 use crate::events::Events;
@@ -6,7 +6,7 @@ use crate::frame::Frame;
 use crate::poll::{PollItem, PollWoken, Target, poll};
 use crate::socket::Socket;
 
-/// So many messages go one way before the other way has its turn.
+/// This many messages go one way before the other way has its turn.
 const BURST: usize = 1000;
 
 /// Passes messages between `front` and `back` until the context ends, `control` says TERMINATE, or `interrupted`,
@@ -123,7 +123,7 @@ fn send(to: &Socket, parts: &mut Vec<Frame>, interrupted: &mut dyn FnMut() -> bo
                     return Err(Error::interrupted());
                 }
             }
-            // A peer that is gone: nobody is left to receive it.
+            // The peer is gone, so the message has no receiver.
             Err(error) if error == Error::unroutable() => return Ok(()),
             other => return other,
         }

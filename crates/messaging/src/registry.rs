@@ -1,4 +1,5 @@
-//! What the sockets of a context share: their names inside the process, the background, and the context's end.
+//! The state that the sockets of a context share: their names inside the process, the background, and the context's
+//! end.
 
 use std::collections::HashMap;
 use std::io;
@@ -108,7 +109,7 @@ impl Registry {
         if members.open >= members.settings.max_sockets as usize {
             return Err(Error::new(errno::EMFILE, "the context has as many sockets as MAX_SOCKETS allows"));
         }
-        // Subscribers have nothing to say that is worth waiting for.
+        // Subscribers send nothing that is worth waiting for.
         let is_brief = matches!(kind, SocketType::Sub | SocketType::XSub | SocketType::Dish);
         let linger = (is_brief || !members.settings.is_blocky).then_some(Duration::ZERO);
         let options = Options { ipv6: members.settings.ipv6, linger, ..Options::default() };
@@ -120,7 +121,7 @@ impl Registry {
         Ok(socket)
     }
 
-    /// A socket has nothing left to do.
+    /// Removes a socket that has finished.
     pub(crate) fn closed(&self, id: u64) {
         let mut members = self.members.lock();
         if members.sockets.remove(&id).is_some() {
@@ -142,14 +143,14 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether looking again and again may be faster than sleeping: there is another core to do what is waited for.
-    /// Whether it does is learnt by each socket.
+    /// Whether spinning may be faster than sleeping: there is another core to do the awaited work. Each socket learns
+    /// whether it pays.
     #[inline]
     pub(crate) fn may_spin(&self) -> bool {
         self.may_spin
     }
 
-    /// A number that nobody guesses by accident; not a secret.
+    /// A random number; not a secret.
     pub(crate) fn random(&self) -> u64 {
         // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
         let mut mixed = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);

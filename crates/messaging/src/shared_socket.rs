@@ -1,4 +1,4 @@
-//! A socket as its threads share it: the state behind its lock, and the wait.
+//! A socket as its threads share it: the state behind its lock, and waiting.
 
 use std::io;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::registry::Registry;
 use crate::shm_link::has_bytes;
 use crate::state::SocketState;
 
-/// A waiter looks this long without sleeping, if that has paid off.
+/// A waiter spins this long before it sleeps, if that has paid off.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// One of so many looks begins with the kernel.
+/// One in this many checks begins with the kernel.
 const OFTEN: u64 = 64;
 
-/// A socket that left nothing unwritten so often in a row is no longer looked after.
+/// A socket that left nothing unwritten in this many ticks is no longer served.
 const CALM_TICKS: u32 = 20;
 
 /// See the module.
@@ -35,7 +35,7 @@ pub(crate) struct SharedSocket {
     pub(crate) registry: Arc<Registry>,
     state: Mutex<SocketState>,
     may_spin: bool,
-    /// Whether it pays to look for a while.
+    /// Whether spinning pays.
     spin: SpinScore,
 }
 
@@ -63,7 +63,7 @@ impl SharedSocket {
         self.state.lock()
     }
 
-    /// Sleeps until `what` may be had. Unless others may call it meanwhile, they are kept out.
+    /// Sleeps until `what` may be possible. Other threads are kept out meanwhile, unless the socket is thread-safe.
     pub(crate) fn wait(&self, what: Events, deadline: Option<Instant>, is_shared: bool) -> Result<Woken> {
         let mut state = self.lock();
         state.check_call()?;
@@ -90,7 +90,8 @@ impl SharedSocket {
                     state.handle(&events, what);
                     state.rouse();
                 }
-                // If nothing was found, it was without the lock: the background may have read what was looked for.
+                // If nothing was found, that was without the lock: the background may have read what this thread waits
+                // for.
                 if let Err(error) = state.check_open() {
                     break Err(error);
                 }
@@ -98,7 +99,7 @@ impl SharedSocket {
                     break Ok(Woken::Ready);
                 }
                 if found {
-                    // What comes again and again, and is not what is wanted, must not outlast the caller's patience.
+                    // Unwanted events that come again and again must not prolong the wait beyond the deadline.
                     if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                         break Ok(Woken::TimedOut);
                     }
@@ -162,10 +163,10 @@ impl SharedSocket {
         ended
     }
 
-    /// Looks again and again, for a while, and says whether there is anything. The lock is let go between looks. An
-    /// only connection is asked itself; the set, which has everything else, then has its turn now and then. What
-    /// happens inside the process is in the mail, and what hot connections have is in their memory; the kernel is
-    /// asked less often if there are no others.
+    /// Spins for a while, and returns whether there is anything. The lock is released between checks. If there is only
+    /// one connection, it is checked directly; the set, which covers everything else, is polled now and then. Events
+    /// inside the process are in the mail, and the bytes of hot connections are in their memory; the kernel is asked
+    /// less often if there are no other connections.
     fn look_for_a_while<'a>(
         &'a self,
         mut state: MutexGuard<'a, SocketState>,
@@ -177,7 +178,7 @@ impl SharedSocket {
         let until = deadline.map_or(began + SPIN, |deadline| deadline.min(began + SPIN));
         let only = state.begin_glances(what, self.notifier.is_watched());
         let (is_near, hot) = (state.is_near(), Arc::clone(state.hot()));
-        // Where there is always something to be found nearby, the set would never be asked.
+        // If there were always something without the kernel, the set would never be polled.
         let mut is_due = self.notifier.looks.load(Ordering::Relaxed).is_multiple_of(OFTEN);
         let mut is_first = true;
         let found = loop {
@@ -188,7 +189,7 @@ impl SharedSocket {
                     let glances = if is_near { 500 } else { 1 };
                     let mut found = false;
                     for _ in 0..glances {
-                        // In between, whoever else wants the lock may have it.
+                        // In between, other threads may take the lock.
                         drop(state);
                         std::hint::spin_loop();
                         state = self.lock();
@@ -217,12 +218,12 @@ impl SharedSocket {
             }
             let now = Instant::now();
             if found && is_first {
-                // It was there already: nothing is learnt from that.
+                // It was there already, from which nothing can be learnt.
                 break true;
             }
             is_first = false;
             if found || now >= until {
-                // Whoever finds it late was put aside, for somebody who needed this core.
+                // A late find means that the thread lost its core to another one.
                 self.spin.learn(found && now < until);
                 break found;
             }
@@ -258,7 +259,7 @@ impl Served for SharedSocket {
                 state.nudge();
             }
         } else if state.leavings() == seen.leavings {
-            // A program that writes all by itself, as for each answer, is not to be looked after.
+            // A program that writes all its messages itself, as for each answer, needs no service.
             seen.calm += 1;
         } else {
             seen.calm = 0;
@@ -266,7 +267,7 @@ impl Served for SharedSocket {
         (seen.flushes, seen.leavings) = (state.flushes(), state.leavings());
         if seen.calm > CALM_TICKS {
             seen.calm = 0;
-            // Under the lock: who leaves something from now on says so.
+            // Under the lock: a thread that leaves bytes from now on notifies the background.
             self.notifier.mailbox.calm();
             return false;
         }

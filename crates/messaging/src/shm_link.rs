@@ -1,6 +1,6 @@
-//! A connection through shared memory: two pipes for the bytes, and beside them the stream socket by which the two ends
-//! have met. That carries the memory's descriptor, once; then a byte each time that a sleeping peer is woken; and
-//! its end is the peer's end. The `README.md` has the protocol.
+//! A connection through shared memory: two pipes for the bytes, and the stream socket by which the two ends have
+//! connected. The socket carries the memory's descriptor once, and then one byte for each wake-up of a sleeping peer;
+//! its end means the peer's end. The `README.md` has the protocol.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use ropewalk_shm::channel::ring::Corrupt;
 
 use crate::conn_ref::ConnRef;
 
-/// What the accepting end says, with the memory: a name, a version, the capacity of a pipe.
+/// The accepting end's message with the memory: a name, a version, the capacity of a pipe.
 const OFFER: &[u8; 12] = b"ropewalk\0shm";
 const VERSION: u16 = 1;
 const OFFER_SIZE: usize = OFFER.len() + 2 + 4;
@@ -21,10 +21,10 @@ const OFFER_SIZE: usize = OFFER.len() + 2 + 4;
 const CAPACITY: usize = 128 * 1024;
 /// The byte that wakes the peer.
 const WAKE_UP: u8 = b'!';
-/// So many wake-ups are taken at once.
+/// The most wake-ups that are taken at once.
 const AT_ONCE: usize = 256;
 
-/// What the peer's wake-ups say.
+/// The meaning of the peer's wake-ups.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerSign {
@@ -42,18 +42,18 @@ pub(crate) struct ShmLink {
     is_over: bool,
     /// Bytes were sent, and whether the peer must be woken was not asked yet.
     is_fresh: bool,
-    /// It is among those whose words are looked at, and not armed.
+    /// It is hot: this end polls its words, and has not armed it.
     pub(crate) is_hot: bool,
 }
 
 /// A connection whose peer does not wake us, and where to look.
 #[derive(Clone)]
 pub(crate) struct Hot {
-    pub(crate) whom: ConnRef,
+    pub(crate) conn_ref: ConnRef,
     pub(crate) probe: Probe,
 }
 
-/// Whether one of them has something to be read. Anybody may look, without the socket's lock.
+/// Whether one of them has bytes to read. Any thread may check, without the socket's lock.
 #[inline]
 pub(crate) fn has_bytes(hot: &[Hot]) -> bool {
     hot.iter().any(|hot| hot.probe.has_bytes())
@@ -80,13 +80,13 @@ impl ShmLink {
     ///
     /// # Errors
     ///
-    /// `UnexpectedEof` if the peer is gone, `InvalidData` if it is none of ours; when memory has run out.
+    /// `UnexpectedEof` if the peer is gone, `InvalidData` if it is no Ropewalk peer; an error when memory has run out.
     pub(crate) fn take_offer(fd: BorrowedFd<'_>) -> io::Result<Option<End>> {
         let mut said = [0; OFFER_SIZE];
         let mut given = Vec::new();
         match socket::recv(fd, &mut said, &mut given, false) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
-            // What was sent in one piece, with a descriptor, is received in one.
+            // A piece that was sent with a descriptor is received in one.
             Ok(OFFER_SIZE) => {}
             Ok(_) => return Err(io::Error::from(io::ErrorKind::InvalidData)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -114,12 +114,12 @@ impl ShmLink {
         self.fd
     }
 
-    /// For those who look without the socket's lock.
+    /// A probe, for threads that check without the socket's lock.
     pub(crate) fn probe(&self) -> Probe {
         self.end.reader.probe()
     }
 
-    /// Whether the peer has read everything, by its word.
+    /// Whether the peer has read everything, according to its shared position.
     #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         self.end.writer.is_drained()
@@ -135,19 +135,19 @@ impl ShmLink {
         self.is_over
     }
 
-    /// Wants to be woken; true if there is something already.
+    /// Asks for a wake-up; true if there are bytes already.
     pub(crate) fn arm(&self) -> bool {
         self.end.reader.arm()
     }
 
-    /// Wakes the peer. A socket that is full of wake-ups is one that can be read, and what the connection may have
-    /// died of, its descriptor tells.
+    /// Wakes the peer. If the socket is full of wake-ups the peer can read it already, and the descriptor reports an
+    /// error of the connection.
     #[cold]
     fn wake_peer(&self) {
         let _ = stream::send(self.fd.as_fd(), &[WAKE_UP]);
     }
 
-    /// Takes the wake-ups. A peer that says anything else is as good as gone.
+    /// Takes the wake-ups. A peer that sends anything else counts as gone.
     pub(crate) fn take_wake_ups(&mut self) -> PeerSign {
         let mut said = [0; AT_ONCE];
         match stream::recv_buf(self.fd.as_fd(), &mut &mut said[..], AT_ONCE) {

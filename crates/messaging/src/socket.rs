@@ -48,7 +48,7 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
-    /// A call reads what is there and takes what it needs: the rest may be what another thread sleeps for.
+    /// A call reads all available bytes and takes what it needs; another thread may sleep for the rest, and is woken.
     #[inline]
     fn drop(&mut self) {
         self.0.rouse();
@@ -113,8 +113,8 @@ impl Socket {
         Ok(Locked(state))
     }
 
-    /// As [`enter`](Self::enter), by who receives. It counts as a look even if the kernel is not asked: the background
-    /// would else take what comes for a socket whose owner is about to come for it.
+    /// As [`enter`](Self::enter), for a receive. It counts as a poll even if the kernel is not asked: otherwise the
+    /// background would read the messages of a socket whose owner is about to receive them.
     #[inline]
     fn enter_to_receive(&self) -> Result<Locked<'_>> {
         let entered = self.enter()?;
@@ -122,8 +122,8 @@ impl Socket {
         Ok(entered)
     }
 
-    /// Who has tried hotly in vain may go to sleep. What was left is written; and where somebody watches, peers that do
-    /// not wake this end are armed, which a look does.
+    /// A caller whose hot attempt failed may go to sleep. So unwritten bytes are written; and if there are watchers,
+    /// peers that do not wake this end are armed, which a check does.
     #[inline]
     fn must_look(&self, state: &mut SocketState) -> bool {
         state.settle();
@@ -136,7 +136,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// EINVAL for what is no option of this type of socket, not supported, or out of range; ETERM, ENOTSOCK.
+    /// EINVAL for an option that this type of socket lacks, that is not supported, or a value out of range; ETERM,
+    /// ENOTSOCK.
     pub fn set(&self, number: i32, value: &[u8]) -> Result<()> {
         let mut state = self.enter()?;
         match number {
@@ -283,7 +284,7 @@ impl Socket {
         self.send_out(frame.out(), more).map_err(|error| Unsent { error, frame })
     }
 
-    /// As [`try_send`](Self::try_send), of bytes that are copied straight to where they are sent from.
+    /// As [`try_send`](Self::try_send), for bytes, which are copied directly into the outgoing buffer.
     ///
     /// # Errors
     ///
@@ -306,7 +307,7 @@ impl Socket {
         }
     }
 
-    /// Sends a whole message, if that is possible without waiting. `parts` is empty then, and else as it was.
+    /// Sends a whole message, if that is possible without waiting. `parts` is empty then, and otherwise unchanged.
     ///
     /// # Errors
     ///
@@ -348,8 +349,8 @@ impl Socket {
         }
     }
 
-    /// As [`try_recv`](Self::try_recv), but does not ask the kernel what has come: for callers that
-    /// [`wait`](Self::wait) when there is nothing.
+    /// As [`try_recv`](Self::try_recv), but does not ask the kernel: for callers that [`wait`](Self::wait) when there
+    /// is nothing.
     ///
     /// # Errors
     ///
@@ -383,8 +384,9 @@ impl Socket {
         Ok(parts)
     }
 
-    /// Receives up to so many whole messages, which are borrowed one part after the other; gives their number. `sink`
-    /// learns whether another part of the same message follows. It runs under the socket's lock: it must only copy.
+    /// Receives up to this many whole messages, whose parts are lent one after the other; returns their number. The
+    /// second argument of `sink` says whether another part of the same message follows. It runs under the socket's
+    /// lock: it must only copy.
     ///
     /// # Errors
     ///
@@ -400,8 +402,8 @@ impl Socket {
         }
     }
 
-    /// As [`try_recv_with`](Self::try_recv_with), but does not ask the kernel what has come. What was left unwritten is
-    /// written if there is nothing.
+    /// As [`try_recv_with`](Self::try_recv_with), but does not ask the kernel. Unwritten bytes are written if there is
+    /// no message.
     ///
     /// # Errors
     ///
@@ -438,7 +440,7 @@ impl Socket {
         }
     }
 
-    /// Waits until `what` can be had: it looks for a while, if another core may be about to send, and then sleeps.
+    /// Waits until `what` is possible: it spins for a while, if another core may be about to send, and then sleeps.
     ///
     /// # Errors
     ///
@@ -483,7 +485,7 @@ impl Socket {
         }
     }
 
-    /// What can be had now.
+    /// The events that are possible now.
     ///
     /// # Errors
     ///
@@ -492,8 +494,8 @@ impl Socket {
         self.look(Events::READ | Events::WRITE)
     }
 
-    /// As [`events`](Self::events), when it is asked for the sake of these. What has come is left where it is for who
-    /// wants to receive, and else read ahead.
+    /// As [`events`](Self::events), for a caller that is interested in these. If it wants to receive, arrived bytes
+    /// stay where they are; otherwise they are read ahead.
     ///
     /// # Errors
     ///
@@ -514,8 +516,8 @@ impl Socket {
         Ok(state.ready_events())
     }
 
-    /// A descriptor that can be read when [`events`](Self::events) may have changed; asking for them, or trying to
-    /// receive until there is no more, makes it unreadable.
+    /// A descriptor that can be read when [`events`](Self::events) may have changed; calling that, or receiving until
+    /// there is no more, makes it unreadable.
     ///
     /// # Errors
     ///
@@ -525,9 +527,9 @@ impl Socket {
         Ok(self.0.notifier.watch_fd()?)
     }
 
-    /// As [`fd`](Self::fd), but two descriptors of which one can be read: for who has a set of its own. They tell
-    /// levels: who has tried in vain what it waits for, if only hotly, need not [`look`](Self::look) before it
-    /// waits for them.
+    /// As [`fd`](Self::fd), but two descriptors, of which one becomes readable: for callers with an epoll set of their
+    /// own. They are level-triggered: a caller whose attempt failed, even a hot one, need not [`look`](Self::look)
+    /// before it waits for them.
     ///
     /// # Errors
     ///
@@ -547,7 +549,7 @@ impl Socket {
 
     // --- monitor and end -----------------------------------------------------------------------------------
 
-    /// Tells of what happens to its connections on a new socket, bound at `endpoint`; `None` ends that.
+    /// Reports the events of its connections on a new socket, bound at `endpoint`; `None` ends that.
     ///
     /// # Errors
     ///
@@ -577,8 +579,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Closes it, without waiting: what was sent goes out for as long as it may linger. In milliseconds, -1 for ever;
-    /// LINGER if it is not given. Any thread may do this, also while another one waits in a call, which ends.
+    /// Closes it, without waiting: queued messages are sent for as long as `linger` allows, in milliseconds, -1 for
+    /// ever; the default is LINGER. Any thread may call this, also while another one waits in a call, which then ends.
     pub fn close(&self, linger: Option<i32>) {
         if self.0.notifier.is_closed.swap(true, Ordering::SeqCst) {
             return;

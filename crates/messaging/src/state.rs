@@ -1,7 +1,7 @@
-//! The state of a socket behind its lock: connections, endpoints, queues, and what its pattern remembers. Whoever holds
-//! the lock does the work: the program's thread in a call, or the background for a socket that is left alone.
+//! The state of a socket behind its lock: connections, endpoints, queues, and the state of its pattern. The thread that
+//! holds the lock does the work: the program's thread in a call, or the background for a socket that no thread calls.
 //!
-//! Nothing here waits. What is to be done at a certain time is noted, and the background is notified of the time.
+//! Nothing here waits. Work that is due at a certain time is recorded, and the background is notified of the time.
 
 mod connecting;
 mod deadlines;
@@ -54,10 +54,10 @@ pub(crate) struct Inbox {
     pub(crate) current: Option<u32>,
     /// The name of its peer, which comes before its parts.
     pub(crate) name: Option<Frame>,
-    /// Messages that no connection holds, such as those of peers that come and go: they are taken whole, too, and never
-    /// amidst that of a connection.
+    /// Messages that no connection holds, such as those about peers that come and go: they are taken whole, too, and
+    /// never in the middle of a connection's message.
     pub(crate) queue: VecDeque<Frame>,
-    /// The last part that was taken has another behind it.
+    /// Another part follows the last one that was taken.
     pub(crate) more: bool,
 }
 
@@ -82,11 +82,11 @@ pub(crate) struct SocketState {
     dials: Vec<Option<Dial>>,
     /// Connections that may have a message, in the order in which they are asked.
     active: VecDeque<u32>,
-    /// Connections that may be sent to, in the order in which they are.
+    /// Connections that may be sent to, in the order of their turns.
     willing: VecDeque<u32>,
     /// Handshakes that go on, the oldest first.
     greeting: VecDeque<ConnRef>,
-    /// Room that connections borrow while they hold something.
+    /// A buffer that connections borrow while they hold bytes.
     spare_in: BytesMut,
     spare_out: Vec<u8>,
     spare_cipher: Vec<u8>,
@@ -96,22 +96,22 @@ pub(crate) struct SocketState {
     /// The parts of a message that the program has not finished.
     parts: Vec<Frame>,
     inbox: Inbox,
-    /// Connections with bytes that were put in and not written.
+    /// Connections with queued bytes that were not written.
     unsent: Vec<ConnRef>,
     /// Counts writes, and times that something was left unwritten.
     flushes: u64,
     leavings: u64,
     last_flush: Instant,
-    /// The program has looked for messages since it has sent one: its next one is written at once.
+    /// The program has polled for messages since it has sent one, so its next one is written at once.
     is_calm: bool,
-    /// Connections through shared memory whose peers do not wake this end, since it looks by itself.
+    /// Connections through shared memory whose peers do not wake this end, because it polls by itself.
     hot: Arc<Vec<Hot>>,
-    /// The background comes to see whether we still do.
+    /// The background comes to check whether it still does.
     is_warm: bool,
-    /// How often in a row what can be read was presumed to be the only connection.
+    /// How often in a row the only connection was presumed to be readable.
     presumed: u32,
     due: BTreeSet<(Instant, ConnRef, Due)>,
-    /// The time of which the background knows.
+    /// The deadline that the background was notified of.
     notified: Option<Instant>,
     pattern: Pattern,
     pub(crate) monitor: Option<Monitor>,
@@ -199,12 +199,12 @@ impl SocketState {
         self.conns.get_mut(index as usize)?.as_deref_mut()
     }
 
-    /// The connection that was meant, if it still is that one.
-    fn known(&mut self, whom: ConnRef) -> Option<&mut Conn> {
-        self.conn(whom.index).filter(|conn| conn.me == whom)
+    /// The connection, if it is still the one that `conn_ref` names.
+    fn known(&mut self, conn_ref: ConnRef) -> Option<&mut Conn> {
+        self.conn(conn_ref.index).filter(|conn| conn.me == conn_ref)
     }
 
-    /// Whether all peers are heard without the kernel, as far as that is seen quickly.
+    /// Whether all peers' messages arrive without the kernel, as far as that can be checked quickly.
     pub(crate) fn is_near(&self) -> bool {
         const FEW: usize = 8;
         self.conns.len() <= FEW
@@ -276,11 +276,11 @@ impl SocketState {
 
     // --- looking -------------------------------------------------------------------------------------------
 
-    /// Looks what has happened, without waiting.
+    /// Checks for events, without waiting.
     pub(crate) fn look(&mut self, what: Events) -> Result<()> {
         self.presumed = 0;
         self.me.looks.fetch_add(1, Ordering::Relaxed);
-        // Before the look: mail that comes behind it wakes again.
+        // Before the check: mail that comes later wakes again.
         self.me.silence();
         self.settle();
         let mut events = std::mem::take(&mut self.events);
@@ -290,16 +290,17 @@ impl SocketState {
         self.events = events;
         looked?;
         if self.me.is_watched() {
-            // Whoever watches may sleep behind this look.
+            // Watchers may sleep after this check.
             self.cool(what);
         }
         self.check_open()
     }
 
-    /// The background's look: everything that can be done without the program is.
+    /// The background's check: it does everything that can be done without the program.
     pub(crate) fn attend(&mut self) {
         self.settle();
-        // Who sleeps has been counted under this lock, and would never hear of what is read here: it is theirs.
+        // Sleeping threads were counted under this lock, and would never be woken for bytes that are read here: so the
+        // bytes are left to them.
         if self.me.mailbox.has_sleepers() {
             return self.finish_closing();
         }
@@ -314,7 +315,7 @@ impl SocketState {
         self.finish_closing();
     }
 
-    /// The background has changed something: whoever sleeps on the descriptors would not see it.
+    /// The background has changed something that threads sleeping on the descriptors would not see.
     pub(crate) fn nudge(&mut self) {
         self.rouse();
         if self.me.is_watched() && self.ready_events() != Events::NONE {
@@ -322,8 +323,8 @@ impl SocketState {
         }
     }
 
-    /// What was read, or has become possible, is in no descriptor any more: others who sleep for it are woken. Whoever
-    /// has handled events or mail asks this before it lets the lock go.
+    /// Wakes other sleeping threads for messages or room that are in no descriptor any more. A thread that has handled
+    /// events or mail calls this before it releases the lock.
     #[inline]
     pub(crate) fn rouse(&mut self) {
         if let Some(wishes) = self.me.mailbox.wishes() {
@@ -334,8 +335,8 @@ impl SocketState {
         }
     }
 
-    /// Does what the descriptors and the mail ask for. Whoever wants to receive reads by itself, later and only as much
-    /// as it needs; for others it is read up to the high-water mark.
+    /// Handles the events of descriptors and the mail. A caller that wants to receive reads by itself, later and only
+    /// as much as it needs; for others this reads up to the high-water mark.
     pub(crate) fn handle(&mut self, events: &[Event], what: Events) {
         if self.me.has_mail() {
             self.take_mail();
@@ -352,27 +353,27 @@ impl SocketState {
                 self.accept_all(event.token);
                 continue;
             }
-            let whom = ConnRef::from_token(event.token);
-            let Some(conn) = self.known(whom) else { continue };
+            let conn_ref = ConnRef::from_token(event.token);
+            let Some(conn) = self.known(conn_ref) else { continue };
             let is_shm = matches!(conn.link, Link::Shm(_));
             match conn.phase {
-                Phase::Connecting => self.connected(whom.index),
+                Phase::Connecting => self.connected(conn_ref.index),
                 _ if is_shm => {
-                    self.shm_woken(whom.index);
-                    if self.known(whom).is_some_and(|conn| conn.is_blocked) {
-                        self.flush(whom.index);
+                    self.shm_woken(conn_ref.index);
+                    if self.known(conn_ref).is_some_and(|conn| conn.is_blocked) {
+                        self.flush(conn_ref.index);
                     }
-                    if self.known(whom).is_some() {
-                        self.readable(whom.index, is_lazy);
+                    if self.known(conn_ref).is_some() {
+                        self.readable(conn_ref.index, is_lazy);
                     }
                 }
-                Phase::Greeting(_) => self.greet(whom.index, event.is_readable(), event.is_writable()),
+                Phase::Greeting(_) => self.greet(conn_ref.index, event.is_readable(), event.is_writable()),
                 Phase::Ready => {
                     if event.is_writable() && conn.is_blocked {
-                        self.flush(whom.index);
+                        self.flush(conn_ref.index);
                     }
-                    if event.is_readable() && self.known(whom).is_some() {
-                        self.readable(whom.index, is_lazy);
+                    if event.is_readable() && self.known(conn_ref).is_some() {
+                        self.readable(conn_ref.index, is_lazy);
                     }
                 }
                 Phase::Waiting | Phase::Ended => {}
@@ -387,46 +388,46 @@ impl SocketState {
         self.me.mailbox.take(&mut mail);
         for each in mail.drain(..) {
             match each {
-                Mail::Lane(whom, change) => {
-                    if self.known(whom).is_some() {
+                Mail::Lane(conn_ref, change) => {
+                    if self.known(conn_ref).is_some() {
                         match change {
-                            Change::Readable => self.lane_changed(whom.index),
-                            Change::Writable => self.make_willing(whom.index),
+                            Change::Readable => self.lane_changed(conn_ref.index),
+                            Change::Writable => self.make_willing(conn_ref.index),
                         }
                     }
                 }
                 Mail::Arrived(arrival) => self.arrived(*arrival),
-                Mail::Met(whom, identity) => self.met(whom, identity),
-                Mail::Resolved(whom, found) => self.resolved(whom, found),
+                Mail::Met(conn_ref, identity) => self.met(conn_ref, identity),
+                Mail::Resolved(conn_ref, found) => self.resolved(conn_ref, found),
                 Mail::Terminated => {}
             }
         }
         self.mail = mail;
     }
 
-    /// Writes what was put in and left.
+    /// Writes queued bytes that were left.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if !self.unsent.is_empty() {
-            for whom in std::mem::take(&mut self.unsent) {
-                if let Some(conn) = self.known(whom) {
+            for conn_ref in std::mem::take(&mut self.unsent) {
+                if let Some(conn) = self.known(conn_ref) {
                     conn.is_unsent = false;
-                    self.flush(whom.index);
+                    self.flush(conn_ref.index);
                 }
             }
         }
     }
 
-    /// Writes what was there at the last call already, for each connection by itself: a program that writes to one peer
-    /// again and again must not hold up what it has left for another.
+    /// Writes the bytes that were there at the last call already, for each connection separately: a program that writes
+    /// to one peer again and again must not hold up its bytes for another.
     pub(crate) fn settle_left(&mut self) {
-        for whom in std::mem::take(&mut self.unsent) {
-            let Some(conn) = self.known(whom) else { continue };
+        for conn_ref in std::mem::take(&mut self.unsent) {
+            let Some(conn) = self.known(conn_ref) else { continue };
             if std::mem::replace(&mut conn.is_left, true) {
                 (conn.is_unsent, conn.is_left) = (false, false);
-                self.flush(whom.index);
+                self.flush(conn_ref.index);
             } else {
-                self.unsent.push(whom);
+                self.unsent.push(conn_ref);
             }
         }
     }
@@ -443,7 +444,8 @@ impl SocketState {
         self.leavings
     }
 
-    /// Whether any of these can be had now. Does not look at the descriptors, but may read what they are known to have.
+    /// Whether any of these is possible now. Does not poll the descriptors, but may read bytes that are known to be
+    /// there.
     pub(crate) fn may(&mut self, what: Events) -> bool {
         (what.has(Events::READ) && self.has_message()) || (what.has(Events::WRITE) && self.can_send())
     }
@@ -460,7 +462,7 @@ impl SocketState {
         events
     }
 
-    /// Tells the background of something.
+    /// Notifies the background.
     fn notify(&self, notice: Notice) {
         self.registry.background.notify(notice);
     }

@@ -1,9 +1,9 @@
 //! Subscriptions: which subscribers have asked for the beginning of a topic.
 //!
-//! A radix tree: a node stands for a prefix, and its edge carries all bytes that lead to it without a choice.
-//! A look-up costs the topic's length, not the number of subscriptions. The nodes are in one vector and name
-//! each other by number: nothing recurs, however deep a peer makes the tree, and what it costs is at most two
-//! nodes and one entry for each prefix added, and its bytes.
+//! A radix tree: a node stands for a prefix, and its edge carries all bytes that lead to it without a choice. A look-up
+//! costs the topic's length, not the number of subscriptions. The nodes are in one vector and refer to each other by
+//! index: nothing recurs, however deep a peer makes the tree. Each added prefix costs at most two nodes, one entry, and
+//! its bytes.
 //!
 //! Source: D. R. Morrison, PATRICIA (J. ACM 15, 1968).
 
@@ -17,19 +17,19 @@ use std::collections::HashMap;
 pub(crate) use filter::Filter;
 use node::Nodes;
 
-/// More nodes or entries than this are given back when the last prefix goes.
+/// More nodes or entries than this are freed with the last prefix.
 const KEPT: usize = 64;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// That a subscriber has asked for a prefix.
+/// One subscriber's subscription to a prefix.
 #[derive(Debug)]
 struct Entry {
     key: u32,
-    /// The prefix's node, which keeps its number as long as somebody has the prefix.
+    /// The prefix's node, which keeps its index while any subscriber has the prefix.
     node: u32,
-    /// How often it has asked and not taken back.
+    /// How often it has subscribed and not unsubscribed.
     count: u32,
     /// The neighbours in the list of the subscriber's entries.
     before: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Trie {
     free: Vec<u32>,
     /// The first entry of each subscriber.
     heads: HashMap<u32, u32>,
-    /// Prefixes that somebody has.
+    /// The number of prefixes with subscribers.
     prefixes: usize,
 }
 
@@ -54,18 +54,18 @@ impl Trie {
         Self::default()
     }
 
-    /// How many different prefixes somebody has.
+    /// The number of different prefixes with subscribers.
     pub(crate) fn len(&self) -> usize {
         self.prefixes
     }
 
-    /// Whether nobody has any.
+    /// Whether there is no subscription.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.prefixes == 0
     }
 
-    /// Adds a prefix for a subscriber, which has to remove it as often; true if nobody had it.
+    /// Adds a prefix for a subscriber, which must remove it as often; returns whether it is the first to have it.
     pub(crate) fn add(&mut self, prefix: &[u8], key: u32) -> bool {
         let (entry, first) = self.entry(prefix, key);
         let count = &mut self.entries[entry as usize].count;
@@ -73,7 +73,8 @@ impl Trie {
         first
     }
 
-    /// Adds a prefix for a subscriber, unless it has it: one removal is enough; true if nobody had it.
+    /// Adds a prefix for a subscriber, unless it has it: one removal is enough; returns whether it is the first to have
+    /// it.
     ///
     /// This is for peers. libzmq's subscriber sends each subscription, but only the last cancellation of a
     /// prefix.
@@ -83,8 +84,7 @@ impl Trie {
         first
     }
 
-    /// Takes one addition back; true if nobody has the prefix any more. False if the subscriber did not have
-    /// it.
+    /// Takes one addition back; true if no subscriber has the prefix any more. False if this one did not have it.
     pub(crate) fn remove(&mut self, prefix: &[u8], key: u32) -> bool {
         let Some(node) = self.nodes.find(prefix) else { return false };
         let Some(entry) = self.nodes.entry(node, key) else { return false };
@@ -101,9 +101,9 @@ impl Trie {
         last
     }
 
-    /// Takes everything of a subscriber back, and tells each prefix that nobody has any more.
+    /// Removes everything of a subscriber, and calls `gone` with each prefix that has no subscriber any more.
     ///
-    /// It costs what the subscriber has, not what all have.
+    /// The cost depends on this subscriber's prefixes only.
     pub(crate) fn remove_all(&mut self, key: u32, mut gone: impl FnMut(&[u8])) {
         let mut prefix = Vec::new();
         while let Some(&entry) = self.heads.get(&key) {
@@ -174,8 +174,8 @@ impl Trie {
         }
     }
 
-    /// The entry of a subscriber for a prefix, made with a count of 0 if it had none, and whether nobody had
-    /// the prefix.
+    /// The entry of a subscriber for a prefix, made with a count of 0 if it had none, and whether the prefix had no
+    /// subscriber.
     fn entry(&mut self, prefix: &[u8], key: u32) -> (u32, bool) {
         let node = self.nodes.make(prefix);
         if let Some(entry) = self.nodes.entry(node, key) {
@@ -224,7 +224,7 @@ impl Trie {
         last
     }
 
-    /// Gives all memory back with the last prefix. Before that it is kept for the next ones.
+    /// Frees all memory with the last prefix. Before that it is kept for the next ones.
     fn shrink(&mut self) {
         if self.prefixes == 0 && (self.nodes.has_grown() || self.entries.len() > KEPT) {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! What carries a connection's bytes out of the process: a stream socket, or pipes in shared memory.
+//! The wire of a connection that leaves the process: a stream socket, or pipes in shared memory.
 
 use std::io;
 use std::io::IoSlice;
@@ -22,7 +22,7 @@ impl Wire<'_> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is no room; what the connection died of.
+    /// `WouldBlock` if there is no room; the error that ended the connection.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stream(fd) => stream::send(*fd, bytes),
@@ -43,7 +43,7 @@ impl Wire<'_> {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if there is nothing; what the connection died of.
+    /// `WouldBlock` if there is nothing; the error that ended the connection.
     pub(crate) fn recv(&mut self, target: &mut impl BufMut, most: usize) -> io::Result<usize> {
         match self {
             Self::Stream(fd) => stream::recv_buf(*fd, target, most),
@@ -51,7 +51,7 @@ impl Wire<'_> {
         }
     }
 
-    /// What was sent is seen by a peer that sleeps. Asked when no more is sent for now.
+    /// Wakes a sleeping peer for the sent bytes. Called when no more is sent for now.
     pub(crate) fn finish(&mut self) {
         if let Self::Shm(link) = self {
             link.finish();

@@ -1,5 +1,5 @@
-//! Makes what others say of the socket options from the one table: Python's enum and the reference page. The test
-//! fails where a file differs; `ROPEWALK_REGENERATE=1 cargo test -p ropewalk-messaging --test option_table` writes it.
+//! Generates from the table of socket options: Python's enum and the reference page. The test fails where a file
+//! differs; `ROPEWALK_REGENERATE=1 cargo test -p ropewalk-messaging --test option_table` writes it.
 
 use std::fmt::Write as _;
 use std::path::Path;

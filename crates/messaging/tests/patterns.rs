@@ -255,7 +255,7 @@ fn the_thread_safe_types_talk() {
 }
 
 #[test]
-fn a_socket_connects_before_anybody_is_there() {
+fn a_socket_connects_before_a_peer_listens() {
     for transport in ["tcp", "inproc"] {
         let context = Context::new();
         let probe = context.socket(Pull).expect("a socket");
@@ -307,7 +307,7 @@ fn limits_block_and_room_wakes() {
 }
 
 #[test]
-fn a_context_that_ends_wakes_those_who_wait() {
+fn a_context_that_ends_wakes_waiting_threads() {
     let context = Context::new();
     let pull = context.socket(Pull).expect("a socket");
     pull.bind("tcp://127.0.0.1:*").expect("bound");
@@ -336,7 +336,7 @@ fn a_socket_is_closed_under_a_waiting_call() {
 }
 
 #[test]
-fn the_value_that_was_missed_goes_to_who_asked_alone() {
+fn the_missed_value_goes_only_to_the_peer_that_asked() {
     let context = Context::new();
     let publisher = context.socket(XPub).expect("a socket");
     publisher.set(option::XPUB_MANUAL_LAST_VALUE, &1_i32.to_ne_bytes()).expect("set");

@@ -1,4 +1,4 @@
-//! Shared memory: peers that are none, that break the protocol, that end, and what is left of them.
+//! Shared memory: strangers, peers that break the protocol, and peers that end.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -71,7 +71,7 @@ fn works(context: &Context, rep: &Socket, endpoint: &str) {
 }
 
 #[test]
-fn who_speaks_no_protocol_is_hung_up_on_and_disturbs_nobody() {
+fn a_stranger_is_disconnected_and_disturbs_no_peer() {
     let context = Context::new();
     let (rep, endpoint) = bound(&context, Rep);
     let _silent = UnixStream::connect(path(&endpoint)).expect("somebody listens");

@@ -1,4 +1,4 @@
-//! Many threads at once: nothing is lost, nobody sleeps on, and everything ends. Each wait has a deadline.
+//! Many threads at once: no message is lost, no thread sleeps on, and everything ends. Each wait has a deadline.
 
 use std::collections::HashMap;
 use std::process::Command;

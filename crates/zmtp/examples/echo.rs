@@ -1,9 +1,9 @@
-//! A peer over a plain TCP socket: tells whom it talks to, and sends every message back.
+//! A peer over a plain TCP socket: prints its peer, and sends every message back.
 //!
 //! `echo listen|connect ADDRESS TYPE null|plain-server|plain-client|curve-server|curve-client [Z85-KEY...]`
 //!
-//! The keys are the public and secret one; a CURVE client has the server's before them. With `zap` as last argument,
-//! everybody is asked for and let in as "ada".
+//! The keys are the public and secret one; a CURVE client has the server's before them. With `zap` as last argument, a
+//! handler admits every peer as "ada".
 
 use std::error::Error;
 use std::io::{Read, Write};

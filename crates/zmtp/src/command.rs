@@ -1,4 +1,4 @@
-//! Commands: what peers say to each other besides messages. This is the body; the frame around it sets `COMMAND`.
+//! Commands: what peers send to each other besides messages. This is the body; the frame around it sets `COMMAND`.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What one end of a handshake knows before it begins.
+//! The configuration of one end of a handshake.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ pub struct Config {
     pub socket_type: SocketType,
     /// How we authenticate; the peer must have chosen the same.
     pub mechanism: Mechanism,
-    /// What a ROUTER at the other end knows us by; at most 255 bytes.
+    /// The name by which a ROUTER at the other end knows us; at most 255 bytes.
     pub identity: Vec<u8>,
     /// What else is sent to the peer; names of visible ASCII characters, "X-..." by custom.
     pub metadata: Vec<(String, Vec<u8>)>,
-    /// `Some` if a ZAP handler must be asked about the peer. Without it whoever masters the mechanism is let in: with
-    /// PLAIN, that is whoever sends any name and password.
+    /// `Some` if a ZAP handler must be asked about the peer. Without it every peer that completes the mechanism is
+    /// admitted: with PLAIN, that is every peer that sends any name and password.
     pub zap: Option<ZapConfig>,
 }
 
@@ -47,7 +47,7 @@ pub struct ZapConfig {
 pub enum Mechanism {
     /// Not at all.
     Null,
-    /// By a name and a password in the clear; this is who checks them.
+    /// By a name and a password in the clear; this end checks them.
     PlainServer,
     /// By a name and a password in the clear; these are ours.
     PlainClient {
@@ -56,14 +56,14 @@ pub enum Mechanism {
         /// At most 255 bytes.
         password: Vec<u8>,
     },
-    /// By keys, and what is said is encrypted; the peer must know our public key.
+    /// By keys, with encryption; the peer must know our public key.
     CurveServer {
         /// Our public key.
         public: [u8; 32],
         /// Our secret key.
         secret: [u8; 32],
     },
-    /// By keys, and what is said is encrypted; we know the server's.
+    /// By keys, with encryption; we know the server's.
     CurveClient {
         /// The server's public key.
         server: [u8; 32],
@@ -84,7 +84,7 @@ impl Mechanism {
         }
     }
 
-    /// Whether this end is the one that checks the other.
+    /// Whether this end checks the other.
     pub const fn is_server(&self) -> bool {
         matches!(self, Self::PlainServer | Self::CurveServer { .. })
     }

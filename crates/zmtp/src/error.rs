@@ -5,10 +5,10 @@ use std::fmt;
 use crate::zap::ZapError;
 use crate::{CommandError, FrameError, MetadataError, SocketType, code};
 
-/// How a monitor tells of a failure: one of libzmq's three events.
+/// How a monitor reports a failure: one of libzmq's three events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Somebody broke the protocol, in the way that this [`code`] says.
+    /// An end broke the protocol, in the way that this [`code`] says.
     Protocol(i32),
     /// The peer, or we, were refused with this status of ZAP.
     Auth(u16),
@@ -114,7 +114,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// How a monitor tells of it.
+    /// How a monitor reports it.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::Protocol(match self {
             Self::Greeting | Self::Version { .. } => return ErrorKind::NoDetail,

@@ -1,7 +1,7 @@
 //! ZMTP 3.1 without any I/O: frames, commands, the handshake with each mechanism, and sessions that encrypt.
 //!
-//! Bytes go in, bytes and facts come out; who owns the socket decides when. States, limits and what is not guaranteed
-//! stand in the crate's `README.md`.
+//! Bytes go in, bytes and results come out; the owner of the socket decides when. The crate's `README.md` has the
+//! states, the limits and what is not guaranteed.
 //!
 //! ```
 //! use ropewalk_zmtp::{Config, Handshake, Mechanism, SocketType, Status};

@@ -1,4 +1,4 @@
-//! Metadata: the properties that peers tell of themselves, and that a ZAP handler tells of them.
+//! Metadata: the properties that peers send of themselves, and that a ZAP handler adds.
 
 use std::fmt;
 

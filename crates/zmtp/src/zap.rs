@@ -1,4 +1,4 @@
-//! ZAP: how a handler is asked whether a peer may come in, and what it answers.
+//! ZAP: the request to a handler that admits or refuses a peer, and its reply.
 //!
 //! Source: RFC 27/ZAP.
 

@@ -55,7 +55,7 @@ fn the_handler_tells_of_the_peer() {
 }
 
 #[test]
-fn the_handler_is_told_the_credentials() {
+fn the_handler_gets_the_credentials() {
     for (name, credentials) in [("NULL", vec![]), ("PLAIN", vec![b"ada".to_vec(), b"lovelace".to_vec()])] {
         let (router, dealer) = configs(name, true);
         let (mut router, mut dealer) = (Handshake::new(router), Handshake::new(dealer));
@@ -78,7 +78,7 @@ fn the_handler_is_told_the_credentials() {
 }
 
 #[test]
-fn the_handler_is_told_the_key() {
+fn the_handler_gets_the_key() {
     let (public, secret) = curve_keypair();
     let (mut router, mut dealer) = configs("CURVE", true);
     let Mechanism::CurveServer { public: server, .. } = &router.mechanism else { panic!("a server") };
@@ -156,7 +156,7 @@ fn a_refusal_for_now_is_silent() {
 }
 
 #[test]
-fn a_reply_that_is_none_lets_nobody_in() {
+fn a_malformed_reply_admits_no_peer() {
     for name in ALL {
         let (server, client) = configs(name, true);
         let (server, client) = failure(server, client, "201");

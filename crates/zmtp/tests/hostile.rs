@@ -1,4 +1,4 @@
-//! What peers have done to others, and what they may do to us.
+//! Known attacks of peers.
 
 mod conversation;
 
@@ -10,7 +10,7 @@ use ropewalk_zmtp::{
 
 const ALL: [&str; 3] = ["NULL", "PLAIN", "CURVE"];
 
-/// A server and what it has heard so far: the greeting of a client.
+/// A server that has received the greeting of a client.
 fn greeted(name: &str) -> Handshake {
     let (server, client) = configs(name, false);
     let (mut server, mut greeting) = (Handshake::new(server), Vec::new());

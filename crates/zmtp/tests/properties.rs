@@ -1,4 +1,4 @@
-//! What holds of all input: what is encoded is decoded again, and where bytes are cut makes no difference.
+//! Properties of all input: encoding and decoding are inverse, and the splits of bytes make no difference.
 
 mod conversation;
 

@@ -23,7 +23,7 @@ pub enum IpcEndpoint {
     Temporary,
 }
 
-/// A name that is to be listened on; when it is dropped, what was made for it is removed.
+/// A name to listen on; dropping it removes what was made for it.
 ///
 /// The file of a path that the program chose stays, as libzmq has it: another process may have taken it over.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl IpcEndpoint {
         }
     }
 
-    /// The name to listen on. A socket that is left at the path is removed, even if somebody still listens on
-    /// it, as libzmq does; any other file stays, and the bind will fail.
+    /// The name to listen on. A socket that is left at the path is removed, as libzmq does, even if another process
+    /// still listens on it; any other file stays, and the bind will fail.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Drop for IpcName {
             if let UnixName::Path(path) = &self.name {
                 let _ = fs::remove_file(path);
             }
-            // Only if it is empty: nobody else's file goes with it.
+            // Only if it is empty, so that no file of others is removed.
             let _ = fs::remove_dir(directory);
         }
     }
@@ -122,7 +122,7 @@ impl Drop for IpcName {
 fn temporary() -> Result<IpcName> {
     let parent = std::env::temp_dir();
     loop {
-        // Random enough not to collide often; that it is ours, the system's refusal to make it twice says.
+        // Random enough not to collide often; the system refuses to make the directory twice, so it is ours.
         let directory =
             parent.join(format!("ropewalk-{:016x}", RandomState::new().hash_one(std::process::id())));
         match fs::DirBuilder::new().mode(0o700).create(&directory) {

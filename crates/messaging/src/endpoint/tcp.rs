@@ -34,7 +34,7 @@ pub struct TcpSource {
 pub enum Host {
     /// `*`.
     Any,
-    /// An address, and behind `%` the interface on whose link it holds.
+    /// An address, and behind `%` the interface of its link.
     Literal(IpAddr, Option<String>),
     /// A host or an interface.
     Name(String),
@@ -146,7 +146,7 @@ impl fmt::Display for TcpEndpoint {
 ///
 /// # Errors
 ///
-/// `EINVAL`, as libzmq has it, for a name that nobody knows or that has no such address.
+/// `EINVAL`, as in libzmq, for an unknown name or one without such an address.
 pub fn resolve(host: &str, port: u16, ipv6: bool) -> Result<Vec<SocketAddr>> {
     let unknown =
         |why: &str| Error::invalid(format!("the host {host:?} was not found ({why}): check its name"));
@@ -220,7 +220,7 @@ fn local_address(host: &Host, port: Port, ipv6: bool) -> Result<SocketAddr> {
     }
 }
 
-/// libzmq has one number for an address of the wrong family where it binds, and another where it connects.
+/// libzmq has one error number for an address of the wrong family when it binds, and another when it connects.
 fn literal(address: IpAddr, zone: Option<&str>, port: u16, ipv6: bool, unfit: i32) -> Result<SocketAddr> {
     match address {
         IpAddr::V4(_) => Ok(SocketAddr::new(address, port)),

@@ -112,7 +112,7 @@ fn address(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn a_bind_knows_addresses_and_interfaces_and_asks_nobody() {
+fn a_bind_knows_addresses_and_interfaces_without_a_lookup() {
     let bind = |text: &str, ipv6| tcp(text).bind_address(ipv6).map_err(|error| error.errno());
     assert_eq!(bind("tcp://*:5555", false), Ok(address("0.0.0.0:5555")));
     assert_eq!(bind("tcp://*:*", true), Ok(address("[::]:0")));
@@ -172,7 +172,7 @@ fn a_temporary_name_goes_with_its_owner() {
     assert!(path.exists());
     drop((listener, one));
     assert!(!directory.exists());
-    assert_eq!(ipc("ipc://*").connect_name().expect_err("nobody is there").errno(), errno::EINVAL);
+    assert_eq!(ipc("ipc://*").connect_name().expect_err("no name to connect to").errno(), errno::EINVAL);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A lane whose receiver polls it for a while and then sleeps, on every schedule that loom finds. The steps are those
 //! of `End::send`, `SocketState::begin_glances`, `SocketState::glance`, `SocketState::end_glances` and `End::first`, in
-//! their order. A message that nobody tells of is a deadlock, which loom reports.
+//! their order. A message without a notification is a deadlock, which loom reports.
 
 use ropewalk_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ropewalk_sync::loom::model::Builder;
@@ -36,7 +36,7 @@ impl Lane {
         taken
     }
 
-    /// Polls once, looks, and sleeps until mail comes.
+    /// Polls once, checks, and sleeps until mail comes.
     fn receive(&self, wanted: usize) {
         let mut received = 0;
         while received < wanted {

@@ -1,7 +1,7 @@
 //! The protocol on every schedule that loom finds. A socket is modelled: its lock, what was read into memory, and the
-//! kernel, whose descriptors are level-triggered. The steps are those of `SharedSocket::wait`,
-//! `SocketState::look`, `SocketState::attend`, `SocketState::rouse` and `poll`, in their order. A sleeper that nobody
-//! wakes is a deadlock, which loom reports.
+//! kernel, whose descriptors are level-triggered. The steps are those of `SharedSocket::wait`, `SocketState::look`,
+//! `SocketState::attend`, `SocketState::rouse` and `poll`, in their order. A thread that is never woken is a deadlock,
+//! which loom reports.
 
 use ropewalk_sync::loom::model::Builder;
 use ropewalk_sync::loom::thread;
@@ -9,7 +9,7 @@ use ropewalk_sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::*;
 
-/// What the kernel knows of: the wake-ups, and what peers have sent.
+/// The kernel's state: the wake-ups, and the bytes that peers have sent.
 #[derive(Default)]
 struct Descriptors {
     inner: bool,
@@ -151,7 +151,7 @@ impl Socket {
         }
     }
 
-    /// `poll`, which looks, is counted without the lock, and looks again.
+    /// `poll`, which checks, is counted without the lock, and checks again.
     fn poll(&self) {
         loop {
             if self.look() > 0 {
@@ -166,10 +166,10 @@ impl Socket {
         }
     }
 
-    /// A call that looks; gives what is there.
+    /// A call that checks; returns the number of messages.
     fn look(&self) -> usize {
         let mut core = self.lock();
-        if self.mailbox.heard() == Heard::Signal {
+        if self.mailbox.before_check() == BeforeCheck::Drain {
             self.kernel.change(|state| state.outer = false);
             self.mailbox.hush();
         }
@@ -194,7 +194,7 @@ impl Socket {
     }
 }
 
-/// Every schedule with so many preemptions.
+/// Every schedule with at most this many preemptions.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -207,7 +207,7 @@ fn spawn(socket: &Arc<Socket>, act: impl FnOnce(&Socket) + 'static) -> thread::J
 }
 
 #[test]
-fn no_mail_is_posted_to_a_sleeper_that_sleeps_on() {
+fn mail_wakes_a_sleeping_thread() {
     check(4, || {
         let socket = Socket::new();
         let poster = spawn(&socket, |socket| {
@@ -221,7 +221,7 @@ fn no_mail_is_posted_to_a_sleeper_that_sleeps_on() {
 }
 
 #[test]
-fn what_the_background_receives_is_not_hidden_from_a_sleeper() {
+fn messages_that_the_background_receives_wake_a_sleeping_thread() {
     check(4, || {
         let socket = Socket::new();
         let background = spawn(&socket, Socket::attend);
@@ -256,7 +256,7 @@ fn what_the_background_receives_is_not_hidden_from_a_poller() {
 }
 
 #[test]
-fn one_sleeper_does_not_take_what_another_sleeps_for() {
+fn one_sleeping_thread_does_not_take_another_s_wake_up() {
     check(3, || {
         let socket = Socket::new();
         let other = spawn(&socket, |socket| assert!(socket.receive()));
@@ -268,7 +268,7 @@ fn one_sleeper_does_not_take_what_another_sleeps_for() {
 }
 
 #[test]
-fn a_call_that_looks_leaves_nothing_to_a_sleeper_that_sleeps_on() {
+fn a_call_that_checks_wakes_a_sleeping_thread_for_the_rest() {
     check(3, || {
         let socket = Socket::new();
         let looker = spawn(&socket, |socket| {
@@ -285,7 +285,7 @@ fn a_call_that_looks_leaves_nothing_to_a_sleeper_that_sleeps_on() {
 }
 
 #[test]
-fn a_close_wakes_all_who_sleep() {
+fn a_close_wakes_all_sleeping_threads() {
     check(3, || {
         let socket = Socket::new();
         let others = [0, 1].map(|_| spawn(&socket, |socket| assert!(!socket.receive())));
@@ -296,10 +296,10 @@ fn a_close_wakes_all_who_sleep() {
     });
 }
 
-/// Who watches sleeps on a wake-up of its own and on the set. It hears of everything; and when it has looked at
-/// everything there is silence, or it would turn in circles.
+/// A watcher sleeps on its own wake-up and on the set. It is woken for everything; after it has checked everything
+/// neither is readable, or it would spin.
 #[test]
-fn a_watcher_misses_nothing_and_has_silence_afterwards() {
+fn a_watcher_misses_nothing_and_does_not_spin_afterwards() {
     for from_background in [false, true] {
         check(3, move || {
             let socket = Socket::new();
@@ -315,7 +315,7 @@ fn a_watcher_misses_nothing_and_has_silence_afterwards() {
             });
             while socket.look() < 2 {
                 socket.kernel.wait(|state| state.outer || is_ready(state));
-                // It is woken again and again while somebody is between the ring and saying so.
+                // It is woken repeatedly while a thread is between the signal and `was_signalled`.
                 thread::yield_now();
             }
             poster.join().expect("joined");
@@ -327,19 +327,19 @@ fn a_watcher_misses_nothing_and_has_silence_afterwards() {
     }
 }
 
-/// What the program leaves is written by the background, which is told, or comes anyway.
+/// The background writes the bytes that the program leaves: it is notified, or comes anyway.
 #[test]
 fn nothing_that_was_put_in_is_stranded() {
     check(5, || {
         let socket = Socket::new();
         let notices = Arc::new(Mutex::new(0_usize));
-        let told = Arc::clone(&notices);
+        let counted = Arc::clone(&notices);
         let program = spawn(&socket, move |socket| {
             for _ in 0..2 {
                 let mut core = socket.lock();
                 core.unsent += 1;
                 if socket.mailbox.gather() == Gather::Begins {
-                    *told.lock() += 1;
+                    *counted.lock() += 1;
                 }
             }
         });

@@ -1,4 +1,4 @@
-//! How the value of an option looks to programs: its type, its range, and what of it the socket keeps.
+//! The forms of option values: the type, the range, and the field that the socket keeps.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ const SHORT: usize = 255;
 
 /// One way of reading and writing a value.
 pub(super) trait Form {
-    /// What the socket keeps.
+    /// The field that the socket keeps.
     type Field;
     const TYPE: ValueType;
 
-    /// The values that are taken, in words.
+    /// The accepted values, in words.
     fn values() -> String;
 
     /// The value in the bytes of a C value, in the machine's byte order; `None` if its size or range is wrong.
@@ -24,7 +24,7 @@ pub(super) trait Form {
     /// The value as programs read it.
     fn get(field: &Self::Field) -> Value;
 
-    /// Changes the field, or nothing if the value is not taken.
+    /// Changes the field; `None` and no change if the value is refused.
     fn set(field: &mut Self::Field, value: &[u8]) -> Option<()> {
         *field = Self::parse(value)?;
         Some(())

@@ -44,7 +44,7 @@ impl Access {
     }
 }
 
-/// Who honours an option.
+/// How an option is supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Support {
     /// [`Options`] keeps it.
@@ -54,9 +54,9 @@ pub enum Support {
         /// The value of a new socket.
         default: Value,
     },
-    /// It is an act or a state of the socket, which answers it.
+    /// It is an action or a state of the socket, which answers it.
     Answered,
-    /// Nobody.
+    /// It is not supported.
     Refused,
 }
 
@@ -77,7 +77,7 @@ pub struct Definition {
     pub access: Access,
     /// The types of sockets that have it.
     pub sockets: &'static [SocketType],
-    /// Who honours it.
+    /// How it is supported.
     pub support: Support,
 }
 
@@ -113,7 +113,7 @@ macro_rules! socket_options {
             pub const NOTIFY_CONNECT: i32 = 1;
             /// [`ROUTER_NOTIFY`]: peers that go are reported.
             pub const NOTIFY_DISCONNECT: i32 = 2;
-            /// [`RECONNECT_STOP`]: when nobody listens.
+            /// [`RECONNECT_STOP`]: when the connection is refused.
             pub const STOP_CONN_REFUSED: i32 = 1;
             /// [`RECONNECT_STOP`]: when the handshake fails.
             pub const STOP_HANDSHAKE_FAILED: i32 = 2;

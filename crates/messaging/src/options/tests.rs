@@ -207,7 +207,7 @@ fn the_last_security_option_decides_the_mechanism() {
     options.set(KIND, option::CURVE_SECRETKEY, &[1; 32]).expect("taken");
     assert_eq!(state(&options), (Mechanism::Curve, 0, 1), "a key changes the mechanism, not the role");
     options.set(KIND, option::CURVE_SERVERKEY, &[2; 32]).expect("taken");
-    assert_eq!(state(&options), (Mechanism::Curve, 0, 0), "who knows a server is none");
+    assert_eq!(state(&options), (Mechanism::Curve, 0, 0), "a client has a server key");
     assert!(set(&mut options, option::CURVE_SERVER, 1));
     assert_eq!(state(&options), (Mechanism::Curve, 0, 1));
     options.set(KIND, option::PLAIN_USERNAME, b"me").expect("taken");

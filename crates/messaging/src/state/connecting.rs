@@ -1,4 +1,4 @@
-//! Whom a socket calls: connect, disconnect, and connecting again.
+//! Outgoing connections: connect, disconnect, and reconnect.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -108,11 +108,11 @@ impl SocketState {
     fn look_up(&mut self, index: u32, host: String, port: u16) {
         let ipv6 = self.options.ipv6;
         let Some(conn) = self.conn(index) else { return };
-        let (whom, me) = (conn.me, Arc::downgrade(&self.me));
+        let (conn_ref, me) = (conn.me, Arc::downgrade(&self.me));
         let started = std::thread::Builder::new().name("ropewalk-zmq-dns".to_owned()).spawn(move || {
             let found = endpoint::resolve(&host, port, ipv6);
             if let Some(socket) = me.upgrade() {
-                socket.post(Mail::Resolved(whom, found), true);
+                socket.post(Mail::Resolved(conn_ref, found), true);
             }
         });
         if started.is_err() {
@@ -120,21 +120,21 @@ impl SocketState {
         }
     }
 
-    pub(super) fn resolved(&mut self, whom: ConnRef, found: Result<Vec<SocketAddr>>) {
-        if self.known(whom).is_none_or(|conn| !matches!(conn.phase, Phase::Waiting)) {
+    pub(super) fn resolved(&mut self, conn_ref: ConnRef, found: Result<Vec<SocketAddr>>) {
+        if self.known(conn_ref).is_none_or(|conn| !matches!(conn.phase, Phase::Waiting)) {
             return;
         }
         match found {
             Ok(mut addresses) => {
                 addresses.reverse();
-                let Some(dial) = self.dial_of(whom.index) else { return };
+                let Some(dial) = self.dial_of(conn_ref.index) else { return };
                 dial.addresses = addresses;
                 match dial.addresses.pop() {
-                    Some(address) => self.call(whom.index, address),
-                    None => self.refused(whom.index, errno::EHOSTUNREACH),
+                    Some(address) => self.call(conn_ref.index, address),
+                    None => self.refused(conn_ref.index, errno::EHOSTUNREACH),
                 }
             }
-            Err(error) => self.refused(whom.index, error.errno()),
+            Err(error) => self.refused(conn_ref.index, error.errno()),
         }
     }
 
@@ -152,8 +152,8 @@ impl SocketState {
                 }
                 self.tell(event::CONNECT_DELAYED, errno::EINPROGRESS, &text);
                 let Some(conn) = self.conn(index) else { return };
-                let whom = conn.me;
-                if self.watch(fd.as_fd(), whom.token(), Interest::WRITE).is_err() {
+                let conn_ref = conn.me;
+                if self.watch(fd.as_fd(), conn_ref.token(), Interest::WRITE).is_err() {
                     return self.refused(index, errno::EMFILE);
                 }
                 let wait = self.options.connect_timeout;
@@ -163,7 +163,7 @@ impl SocketState {
                 }
                 self.set_address(index, address.ip().to_string());
                 if let Some(wait) = wait {
-                    self.note_after(wait, whom, Due::Connect);
+                    self.note_after(wait, conn_ref, Due::Connect);
                 }
             }
             Err(error) => self.refused(index, error.raw_os_error().unwrap_or(errno::EINVAL)),
@@ -176,7 +176,7 @@ impl SocketState {
         }
     }
 
-    /// A connection that was being made is there, or refused.
+    /// A connection attempt has succeeded, or was refused.
     pub(super) fn connected(&mut self, index: u32) {
         let Some(conn) = self.conn(index) else { return };
         let Link::Stream(fd) = std::mem::replace(&mut conn.link, Link::None) else { return };
@@ -199,7 +199,7 @@ impl SocketState {
         }
     }
 
-    /// It could not be connected.
+    /// The attempt has failed.
     fn refused(&mut self, index: u32, errno: i32) {
         let stops = self.options.reconnect_stop;
         if let Some(conn) = self.conn(index) {
@@ -212,18 +212,18 @@ impl SocketState {
         self.connect_again(index);
     }
 
-    /// It is connected again, after a while.
+    /// Schedules a reconnection.
     pub(super) fn connect_again(&mut self, index: u32) {
         let Some(dial) = self.dial_of(index) else { return };
         let (text, wait) = (dial.text.clone(), dial.backoff.next_wait());
         let Some(wait) = wait else { return self.give_up(index) };
         let Some(conn) = self.conn(index) else { return };
-        let whom = conn.me;
-        self.note_after(wait, whom, Due::Reconnect);
+        let conn_ref = conn.me;
+        self.note_after(wait, conn_ref, Due::Reconnect);
         self.tell(event::CONNECT_RETRIED, wait.as_millis().min(i32::MAX as u128) as i32, &text);
     }
 
-    /// It will not be tried again.
+    /// Ends the attempts.
     pub(super) fn give_up(&mut self, index: u32) {
         if let Some(dial) = self.dial_of(index) {
             dial.is_over = true;
@@ -256,18 +256,18 @@ impl SocketState {
                 if let Some(conn) = self.conn(index) {
                     conn.dial = None;
                 }
-                // What was given to it goes out first, as far as that is possible without waiting.
+                // Its queued messages are sent first, as far as that is possible without waiting.
                 self.part(index);
             }
         }
-        // An accepted peer cannot be named; a bound endpoint is unbound by the same call, as libzmq has it.
+        // An accepted peer cannot be named; the same call unbinds a bound endpoint, as in libzmq.
         if !found {
             return self.unbind(text).map_err(|_| Error::no_endpoint(format!("{text} is not connected")));
         }
         Ok(())
     }
 
-    /// Bytes without frames have no way through memory: nobody but us could speak so.
+    /// Raw bytes have no transport through shared memory, because only Ropewalk peers speak it.
     pub(super) fn check_transport(&self, endpoint: &Endpoint) -> Result<()> {
         if endpoint.transport() == Transport::Shm && self.is_raw() {
             return Err(Error::new(

@@ -1,5 +1,4 @@
-//! What is to be done at a certain time: connections that are tried again or given up, handshakes that took too long,
-//! hearts that beat, and the end of a linger.
+//! Deadlines: reconnections and given-up attempts, handshakes that took too long, heartbeats, and the end of a linger.
 
 use std::time::{Duration, Instant};
 
@@ -7,59 +6,59 @@ use ropewalk_zmtp::frame::{self, COMMAND};
 use ropewalk_zmtp::{Command, SocketType};
 
 use super::SocketState;
-use super::due::{Due, NOBODY};
+use super::due::{Due, SOCKET};
 use crate::background::Notice;
 use crate::conn::{Heart, Phase};
 use crate::conn_ref::ConnRef;
 use crate::monitor::event;
 
-/// So many PINGs are answered while the kernel takes no more.
+/// The most PINGs that are answered while the kernel takes no more.
 const MOST_PONGS: u8 = 64;
 
 impl SocketState {
-    /// Notes that something is to be done.
-    pub(super) fn note(&mut self, at: Instant, whom: ConnRef, due: Due) {
-        self.due.insert((at, whom, due));
+    /// Records a deadline.
+    pub(super) fn note(&mut self, at: Instant, conn_ref: ConnRef, due: Due) {
+        self.due.insert((at, conn_ref, due));
         if self.notified.is_none_or(|notified| at < notified) {
             self.notified = Some(at);
             self.notify(Notice::Deadline(self.id(), at));
         }
     }
 
-    pub(super) fn note_after(&mut self, wait: Duration, whom: ConnRef, due: Due) {
+    pub(super) fn note_after(&mut self, wait: Duration, conn_ref: ConnRef, due: Due) {
         if let Some(at) = Instant::now().checked_add(wait) {
-            self.note(at, whom, due);
+            self.note(at, conn_ref, due);
         }
     }
 
     /// Does what is due.
     pub(crate) fn run_deadlines(&mut self, now: Instant) {
         self.notified = None;
-        while let Some(&(at, whom, due)) = self.due.first()
+        while let Some(&(at, conn_ref, due)) = self.due.first()
             && at <= now
         {
             self.due.pop_first();
-            if whom == NOBODY {
+            if conn_ref == SOCKET {
                 match due {
                     Due::Linger => self.abandon(),
                     _ => self.listen_again(),
                 }
                 continue;
             }
-            let Some(conn) = self.known(whom) else { continue };
+            let Some(conn) = self.known(conn_ref) else { continue };
             match (due, &conn.phase) {
-                (Due::Reconnect, Phase::Waiting) => self.dial(whom.index),
+                (Due::Reconnect, Phase::Waiting) => self.dial(conn_ref.index),
                 (Due::Connect, Phase::Connecting) => {
                     let address = conn.endpoint.clone();
                     self.tell(event::CLOSED, 0, &address);
-                    self.lost(whom.index);
+                    self.lost(conn_ref.index);
                 }
                 (Due::Handshake, Phase::Greeting(_)) => {
                     let address = conn.endpoint.clone();
                     self.tell(event::HANDSHAKE_FAILED_NO_DETAIL, 110, &address);
-                    self.lost(whom.index);
+                    self.lost(conn_ref.index);
                 }
-                (Due::Beat, Phase::Ready) => self.beat(whom.index, now),
+                (Due::Beat, Phase::Ready) => self.beat(conn_ref.index, now),
                 _ => {}
             }
         }
@@ -72,7 +71,7 @@ impl SocketState {
 
     // --- heartbeats (ZMTP 3.1, "PING and PONG") ------------------------------------------------------------
 
-    /// A handshake is over: the heart begins to beat, if it is to.
+    /// After a handshake: heartbeats begin, if they are configured.
     pub(super) fn begin_heart(&mut self, index: u32) {
         let Some(interval) = self.options.heartbeat_ivl.filter(|interval| !interval.is_zero()) else {
             return;
@@ -86,7 +85,7 @@ impl SocketState {
         self.note_beat(index, next);
     }
 
-    /// Notes when the heart is to be looked at next, unless it will be before: there is one such time for a connection,
+    /// Records the next deadline of the heartbeat, unless there is an earlier one: there is one for each connection,
     /// however often its peer pings.
     fn note_beat(&mut self, index: u32, at: Instant) {
         let Some(conn) = self.conn(index) else { return };
@@ -109,8 +108,8 @@ impl SocketState {
         heart.noted = None;
         let is_late = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_late(heart.dead) || is_late(heart.forget) {
-            // What is in the kernel and was not looked at is a sign of life, too. Only as much of it is read as there
-            // is room for: else who sends without an end to a program that does not receive would fill the memory.
+            // Unread bytes in the kernel are a sign of life, too. Only as many are read as there is room for: otherwise
+            // a peer that sends without end to a program that does not receive would fill the memory.
             conn.is_readable = true;
             self.read_ahead(index);
             let Some(conn) = self.conn(index).filter(|conn| conn.is_ready()) else { return };
@@ -140,19 +139,19 @@ impl SocketState {
         }
     }
 
-    /// Something has come from the peer.
+    /// Something has arrived from the peer.
     #[inline]
-    pub(super) fn heard(&mut self, index: u32) {
+    pub(super) fn note_arrival(&mut self, index: u32) {
         if let Some(heart) = self.conn(index).and_then(|conn| conn.heart.as_mut()) {
             (heart.dead, heart.forget) = (None, None);
         }
     }
 
-    /// The peer pings: it is answered, and forgotten if it is silent for longer than it has said.
+    /// Answers a PING; the peer is dropped if it is silent for longer than its time to live.
     pub(super) fn pinged(&mut self, index: u32, ttl: u16, context: &[u8]) {
         let Some(conn) = self.conn(index) else { return };
         conn.pongs = if conn.is_blocked { conn.pongs.saturating_add(1) } else { 0 };
-        // Who pings and does not read will have signs of life enough.
+        // A peer that pings and does not read will get enough signs of life.
         if conn.pongs < MOST_PONGS {
             self.send_command(index, &Command::Pong { context: &context[..context.len().min(16)] });
         }

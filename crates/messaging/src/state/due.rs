@@ -1,4 +1,4 @@
-//! What can be due at a certain time.
+//! The kinds of deadlines.
 
 use crate::conn_ref::ConnRef;
 
@@ -11,7 +11,7 @@ pub(crate) enum Due {
     Connect,
     /// It is given up, if its handshake is not over.
     Handshake,
-    /// Its heart is looked at.
+    /// Its heartbeat is checked.
     Beat,
     /// Listeners that had no descriptors left try again.
     Listen,
@@ -20,4 +20,4 @@ pub(crate) enum Due {
 }
 
 /// Stands for the socket itself.
-pub(super) const NOBODY: ConnRef = ConnRef { index: u32::MAX, generation: 0 };
+pub(super) const SOCKET: ConnRef = ConnRef { index: u32::MAX, generation: 0 };

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use crate::backoff::Backoff;
 use crate::endpoint::{Endpoint, IpcName, Transport};
 
-/// In a token: it is a listener's, and the rest is its place.
+/// The bit of a listener's token; the rest is its index.
 pub(super) const LISTENER: u64 = 1 << 63;
 /// An endpoint that was bound.
 pub(super) struct Bound {
@@ -19,7 +19,8 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Whether those who connect to it may wait a little, since nobody else is heard by the kernel.
+    /// Whether its connections carry messages without the kernel. The kernel is then polled rarely, and accepting a
+    /// connection may wait a little.
     pub(super) fn is_near(&self) -> bool {
         matches!(self.transport, Transport::Inproc | Transport::Shm)
     }
@@ -35,7 +36,7 @@ pub(super) struct Dial {
     /// Addresses that are still to be tried.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) routing_id: Option<Vec<u8>>,
-    /// Given up, by RECONNECT_STOP or since it is never to be tried again.
+    /// Given up, by RECONNECT_STOP or because no retry is configured.
     pub(super) is_over: bool,
 }
 

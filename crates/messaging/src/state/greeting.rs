@@ -1,4 +1,4 @@
-//! The first words of a connection: the handshake, and the authenticator that is asked about the peer.
+//! The beginning of a connection: the handshake, and the authenticator that judges the peer.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -22,20 +22,20 @@ use crate::monitor::event;
 use crate::options;
 use crate::shm_link::ShmLink;
 
-/// Where the authenticator is (RFC 27).
+/// The authenticator's endpoint (RFC 27).
 const HANDLER: &str = "zeromq.zap.01";
-/// A handshake reads at most so much at once.
+/// The most bytes that a handshake reads at once.
 const READ: usize = 4096;
 
 impl SocketState {
-    /// A connection is there: its handshake begins, if it has one.
+    /// A connection is up: its handshake begins, if it has one.
     pub(super) fn begin(&mut self, index: u32, link: Link) {
         let Some(conn) = self.conn(index) else { return };
         conn.link = link;
-        let whom = conn.me;
+        let conn_ref = conn.me;
         let (address, endpoint) = (conn.address.clone(), conn.endpoint.clone());
         let fd = self.conns.get(index as usize).and_then(|conn| conn.as_deref()?.fd());
-        if fd.is_none_or(|fd| self.me.set.add(fd, whom.token(), Interest::READ).is_err()) {
+        if fd.is_none_or(|fd| self.me.set.add(fd, conn_ref.token(), Interest::READ).is_err()) {
             self.tell(event::CLOSED, errno::EMFILE, &endpoint);
             return self.lost(index);
         }
@@ -57,9 +57,9 @@ impl SocketState {
         conn.urgent_at = 0;
         greeting.handshake.start(&mut conn.urgent);
         conn.phase = Phase::Greeting(greeting);
-        self.greeting.push_back(whom);
+        self.greeting.push_back(conn_ref);
         if let Some(until) = until {
-            self.note(until, whom, Due::Handshake);
+            self.note(until, conn_ref, Due::Handshake);
         }
         self.heat(index);
         self.flush(index);
@@ -150,7 +150,7 @@ impl SocketState {
             let Some(conn) = self.conn(index) else { return };
             let Phase::Greeting(greeting) = &mut conn.phase else { return };
             if greeting.zap.is_some() {
-                // Nothing more is read before the authenticator has spoken.
+                // Nothing more is read before the authenticator has answered.
                 let is_at_end = match &conn.link {
                     Link::Shm(link) => link.is_over(),
                     Link::Stream(fd) => net::is_at_end(fd.as_fd()),
@@ -193,7 +193,7 @@ impl SocketState {
         let was_asked = greeting.was_asked;
         self.flush(index);
         if self.conn(index).is_none_or(|conn| !matches!(conn.phase, Phase::Greeting(_))) {
-            return; // The peer has gone amidst its handshake.
+            return; // The peer has ended in the middle of its handshake.
         }
         match status {
             Status::Going => {}
@@ -209,7 +209,7 @@ impl SocketState {
         let handler = self.registry.names.lock().find(HANDLER);
         let (me, from) = (Arc::clone(&self.me), Arc::downgrade(&self.me) as Weak<_>);
         let Some(conn) = self.conn(index) else { return };
-        let whom = conn.me;
+        let conn_ref = conn.me;
         let Phase::Greeting(greeting) = &mut conn.phase else { return };
         greeting.was_asked = true;
         let request = greeting.handshake.zap_request();
@@ -217,7 +217,7 @@ impl SocketState {
             return self.greeting_failed(index, None);
         };
         let (mine, theirs) = lane::pair(0, 0);
-        mine.settle(&me, whom, true);
+        mine.settle(&me, conn_ref, true);
         let count = request.len();
         mine.send(
             request.into_iter().enumerate().map(|(place, part)| {
@@ -228,7 +228,7 @@ impl SocketState {
             false,
         );
         greeting.zap = Some(mine);
-        let arrival = Arrival { end: theirs, kind: SocketType::Dealer, identity: Vec::new(), from, whom };
+        let arrival = Arrival { end: theirs, kind: SocketType::Dealer, identity: Vec::new(), from, conn_ref };
         handler.post(Mail::Arrived(Box::new(arrival)), handler.is_watched());
     }
 
@@ -283,22 +283,22 @@ impl SocketState {
         self.lost(index);
     }
 
-    /// A handshake is over, or given up: nothing of it is left, however many there are.
-    pub(super) fn forget_greeting(&mut self, whom: ConnRef, until: Option<Instant>) {
-        self.greeting.retain(|other| *other != whom);
+    /// A handshake is over, or given up: removes its record.
+    pub(super) fn forget_greeting(&mut self, conn_ref: ConnRef, until: Option<Instant>) {
+        self.greeting.retain(|other| *other != conn_ref);
         if let Some(until) = until {
-            self.due.remove(&(until, whom, Due::Handshake));
+            self.due.remove(&(until, conn_ref, Due::Handshake));
         }
     }
 
     fn greeted(&mut self, index: u32) {
         let is_named = self.dial_of(index).is_some_and(|dial| dial.routing_id.is_some());
         let Some(conn) = self.conn(index) else { return };
-        let whom = conn.me;
+        let conn_ref = conn.me;
         let Phase::Greeting(greeting) = std::mem::replace(&mut conn.phase, Phase::Ready) else { return };
         let Greeting { handshake, read, until, .. } = *greeting;
         let Peer { session, minor, socket_type, identity, properties, user_id: _ } = handshake.finish();
-        // Where the peer is, it cannot say by itself.
+        // The peer cannot choose its own address.
         let mut known = vec![("Peer-Address".to_owned(), conn.address.clone())];
         known.extend(
             properties
@@ -321,11 +321,11 @@ impl SocketState {
         if !read.is_empty() {
             conn.incoming.feed(&read, is_encrypted);
         }
-        self.forget_greeting(whom, until);
+        self.forget_greeting(conn_ref, until);
         self.calm_backoff(index);
         self.tell(event::HANDSHAKE_SUCCEEDED, 0, &address);
         self.ready(index);
-        if self.known(whom).is_some_and(|conn| conn.is_ready()) {
+        if self.known(conn_ref).is_some_and(|conn| conn.is_ready()) {
             self.count(index);
             // The kernel may have more behind what came with the handshake.
             self.read_if_eager(index);

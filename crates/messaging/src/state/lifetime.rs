@@ -1,4 +1,4 @@
-//! How connections and sockets end, and what is done so that nothing is lost that need not be.
+//! The end of connections and sockets, without avoidable loss of messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use ropewalk_os::stream;
 
 use super::SocketState;
-use super::due::{Due, NOBODY};
+use super::due::{Due, SOCKET};
 use crate::background::Notice;
 use crate::conn::{Link, Phase};
 use crate::monitor::event;
 use crate::outgoing::Outgoing;
 
-/// What a peer has sent and nobody will read is taken from the kernel, up to this: else the kernel would answer with a
-/// reset, which destroys what was sent to the peer last.
+/// Unread bytes of a peer are taken from the kernel before a close, up to this many: otherwise the kernel would answer
+/// with a reset, which destroys the bytes that were sent to the peer last.
 const DISCARD: usize = 4 << 20;
 
 impl SocketState {
-    /// The peer is gone, or has to go. A connection that we have made is made again.
+    /// The peer is gone, or must be disconnected. A connection that this end has made is made again.
     pub(super) fn lost(&mut self, index: u32) {
         let is_inproc = match self.conn(index) {
             Some(conn) => conn.is_inproc(),
@@ -57,7 +57,7 @@ impl SocketState {
         self.connect_again(index);
     }
 
-    /// Ends a connection for good. What came from it before may still be taken.
+    /// Ends a connection for good. Messages that arrived before may still be taken.
     pub(super) fn end(&mut self, index: u32) {
         if self.conn(index).is_none() {
             return;
@@ -87,11 +87,11 @@ impl SocketState {
         self.tell_readable();
     }
 
-    /// Closes what carries it.
+    /// Closes its link.
     fn hang_up(&mut self, index: u32) {
         let Some(conn) = self.conn(index) else { return };
         (conn.is_blocked, conn.is_paused, conn.is_readable, conn.is_unsent) = (false, false, false, false);
-        let whom = conn.me;
+        let conn_ref = conn.me;
         let beat = conn.heart.take().and_then(|heart| heart.noted);
         let greeting = match &conn.phase {
             Phase::Greeting(greeting) => Some(greeting.until),
@@ -101,10 +101,10 @@ impl SocketState {
         conn.urgent_at = 0;
         let address = conn.endpoint.clone();
         if let Some(beat) = beat {
-            self.due.remove(&(beat, whom, Due::Beat));
+            self.due.remove(&(beat, conn_ref, Due::Beat));
         }
         if let Some(until) = greeting {
-            self.forget_greeting(whom, until);
+            self.forget_greeting(conn_ref, until);
         }
         let Some(conn) = self.conn(index) else { return };
         match &mut conn.link {
@@ -117,17 +117,17 @@ impl SocketState {
                 let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
                 let was_up = matches!(conn.phase, Phase::Ready);
                 // Its memory would stay mapped for as long as its words may be looked at.
-                self.forget_hot(whom);
+                self.forget_hot(conn_ref);
                 self.unwatch(fd.as_fd());
                 close_gently(fd);
                 self.tell(if was_up { event::DISCONNECTED } else { event::CLOSED }, number, &address);
             }
-            // It goes with the connection, when its messages are taken.
+            // It is dropped with the connection, when its messages are taken.
             Link::Inproc(_) | Link::None => {}
         }
     }
 
-    /// A connection that is not wanted any more ends when what was given to it is sent.
+    /// Ends an unwanted connection once its queued messages are sent.
     pub(super) fn part(&mut self, index: u32) {
         self.flush(index);
         let Some(conn) = self.conn(index) else { return };
@@ -152,7 +152,7 @@ impl SocketState {
 
     // --- the socket ----------------------------------------------------------------------------------------
 
-    /// Begins to close: what was sent goes out, for as long as it may linger.
+    /// Begins to close: queued messages are sent, for as long as `linger` allows.
     pub(crate) fn close(&mut self, linger: Option<Duration>) {
         if self.is_closing {
             return;
@@ -171,19 +171,19 @@ impl SocketState {
             }
         }
         if let Some(wait) = linger.filter(|wait| !wait.is_zero()) {
-            self.note_after(wait, NOBODY, Due::Linger);
+            self.note_after(wait, SOCKET, Due::Linger);
         }
         self.finish_closing();
     }
 
-    /// What was not sent by now is not sent.
+    /// Drops the messages that were not sent.
     pub(super) fn abandon(&mut self) {
         for index in self.indices() {
             self.end(index);
         }
     }
 
-    /// Tells the context when nothing is left to be done.
+    /// Notifies the context when the socket has finished.
     pub(crate) fn finish_closing(&mut self) {
         if !self.is_closing || self.is_gone || self.conns.iter().any(Option::is_some) {
             return;

@@ -1,4 +1,4 @@
-//! Where a socket listens: bind, unbind and accept.
+//! Listening: bind, unbind and accept.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ropewalk_os::epoll::Interest;
 use ropewalk_os::net::{self, Address, UnixName};
 
 use super::SocketState;
-use super::due::{Due, NOBODY};
+use super::due::{Due, SOCKET};
 use super::endpoints::{Bound, LISTENER, raw};
 use crate::conn::{Link, Phase};
 use crate::endpoint::{Endpoint, Transport, endpoint_of};
@@ -15,13 +15,13 @@ use crate::error::{Error, Result, errno};
 use crate::monitor::event;
 use crate::shm_link::ShmLink;
 
-/// Listeners that were refused a descriptor wait so long.
+/// Listeners that were refused a descriptor wait this long.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(100);
-/// So many connections are taken at once.
+/// The most connections that are accepted at once.
 const MOST_AT_ONCE: usize = 64;
-/// So many peers may be at their handshake; the oldest gives way.
+/// The most peers that may be in their handshake; the oldest gives way.
 const MOST_GREETING: usize = 4096;
-/// So many of them through memory, of which each has some already.
+/// The most of them through shared memory, of which each holds some already.
 const MOST_GREETING_SHM: usize = 256;
 
 impl SocketState {
@@ -151,14 +151,14 @@ impl SocketState {
                 Ok(Some(fd)) => self.accepted(place, &text, transport, fd),
                 Ok(None) => return,
                 Err(error) => {
-                    // Out of descriptors, most likely: what waits to be accepted would tell so for ever.
+                    // Out of descriptors, most likely: the waiting connection would report readiness for ever.
                     self.tell(event::ACCEPT_FAILED, error.raw_os_error().unwrap_or(0), &text);
                     if let Some(listener) =
                         self.bounds[place].as_ref().and_then(|bound| bound.listener.as_ref())
                     {
                         self.unwatch(listener.as_fd());
                     }
-                    self.note_after(NO_DESCRIPTORS, NOBODY, Due::Listen);
+                    self.note_after(NO_DESCRIPTORS, SOCKET, Due::Listen);
                     return;
                 }
             }
@@ -212,13 +212,13 @@ impl SocketState {
     fn limit_greeting_shm(&mut self) {
         let (mut count, mut oldest) = (0, None);
         for place in 0..self.greeting.len() {
-            let whom = self.greeting[place];
+            let conn_ref = self.greeting[place];
             let is_shm = |conn: &mut crate::conn::Conn| {
                 matches!((&conn.phase, &conn.link), (Phase::Greeting(_), Link::Shm(_)))
             };
-            if self.known(whom).is_some_and(is_shm) {
+            if self.known(conn_ref).is_some_and(is_shm) {
                 count += 1;
-                oldest = oldest.or(Some(whom.index));
+                oldest = oldest.or(Some(conn_ref.index));
             }
         }
         if let Some(index) = oldest.filter(|_| count > MOST_GREETING_SHM) {
@@ -235,7 +235,7 @@ impl SocketState {
     }
 }
 
-/// The other end, as a frame's `Peer-Address` tells it: the host's address for tcp, the process for ipc.
+/// The other end, for a frame's `Peer-Address`: the host's address for tcp, the process for ipc.
 fn peer_address(fd: BorrowedFd<'_>) -> String {
     match net::peer_address(fd) {
         Ok(Address::Inet(address)) => address.ip().to_string(),

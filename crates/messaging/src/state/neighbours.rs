@@ -15,7 +15,7 @@ impl SocketState {
         let (sndhwm, rcvhwm) = (self.options.sndhwm, self.options.rcvhwm);
         let is_named = self.dial_of(index).is_some_and(|dial| dial.routing_id.is_some());
         let Some(conn) = self.conn(index) else { return };
-        let whom = conn.me;
+        let conn_ref = conn.me;
         let registry = Arc::clone(&self.registry);
         let mut names = registry.names.lock();
         let found = names.find(name);
@@ -24,20 +24,20 @@ impl SocketState {
             (lane::joint_limit(sndhwm, theirs.1), lane::joint_limit(theirs.0, rcvhwm))
         });
         let (mine, theirs) = lane::pair(limits.0, limits.1);
-        mine.settle(&self.me, whom, self.is_eager());
+        mine.settle(&self.me, conn_ref, self.is_eager());
         let arrival = Arrival {
             end: theirs,
             kind: self.kind,
             identity: self.options.routing_id.clone(),
             from: Arc::downgrade(&self.me) as Weak<_>,
-            whom,
+            conn_ref,
         };
         let peer = found.as_ref().map(|other| (other.kind, other.identity()));
         match found {
             Some(other) => {
                 drop(names);
                 if arrival.kind.accepts(other.kind) {
-                    // Who has arrived may be owed a first message, by a program that does not call.
+                    // The new connection may be owed a first message, by a program that makes no calls.
                     other.post(Mail::Arrived(Box::new(arrival)), true);
                 }
             }
@@ -56,9 +56,9 @@ impl SocketState {
         self.ready(index);
     }
 
-    /// Somebody in the process has connected.
+    /// A socket of the process has connected.
     pub(super) fn arrived(&mut self, arrival: Arrival) {
-        let Arrival { end, kind, identity, from, whom } = arrival;
+        let Arrival { end, kind, identity, from, conn_ref } = arrival;
         if !kind.accepts(self.kind) || self.is_closing {
             return;
         }
@@ -72,21 +72,21 @@ impl SocketState {
         conn.peer = kind;
         conn.identity = identity;
         if let Some(other) = from.upgrade() {
-            other.met(whom, own);
+            other.met(conn_ref, own);
         }
         self.adopt(index, None);
         self.ready(index);
         self.lane_changed(index);
     }
 
-    /// The one that was connected to, early, is bound now.
-    pub(super) fn met(&mut self, whom: ConnRef, identity: Vec<u8>) {
+    /// The socket to which this one connected early is bound now.
+    pub(super) fn met(&mut self, conn_ref: ConnRef, identity: Vec<u8>) {
         let is_free = self.kind == SocketType::Router
             && !identity.is_empty()
             && !self.pattern.ids.contains_key(&identity)
-            && self.dial_of(whom.index).is_none_or(|dial| dial.routing_id.is_none());
-        if is_free && self.known(whom).is_some() {
-            self.rename(whom.index, identity);
+            && self.dial_of(conn_ref.index).is_none_or(|dial| dial.routing_id.is_none());
+        if is_free && self.known(conn_ref).is_some() {
+            self.rename(conn_ref.index, identity);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the types of sockets remember.
+//! The state of each type of socket.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -6,23 +6,23 @@ use crate::conn_ref::ConnRef;
 use crate::frame::Frame;
 use crate::trie::{Filter, Trie};
 
-/// Where a REQ socket stands.
+/// The state of a REQ socket.
 #[derive(Default)]
 pub(super) struct Asking {
     /// A request is out, and its reply has not come.
     pub(super) is_out: bool,
-    /// Whom it went to; `None` if that one is gone.
+    /// The peer that it went to; `None` if that one is gone.
     pub(super) to: Option<ConnRef>,
     /// Counts requests; in front of each with REQ_CORRELATE.
     pub(super) number: u32,
 }
 
-/// Where a REP socket stands.
+/// The state of a REP socket.
 #[derive(Default)]
 pub(super) struct Answering {
     /// A request was taken whole, and is to be answered.
     pub(super) is_due: bool,
-    /// Whom the answer goes to, and the frames in front of it.
+    /// The peer that gets the answer, and the frames in front of it.
     pub(super) to: Option<ConnRef>,
     pub(super) envelope: Vec<Frame>,
 }
@@ -36,15 +36,15 @@ pub(super) struct Pattern {
     pub(super) next_number: u32,
     pub(super) asking: Asking,
     pub(super) answering: Answering,
-    /// PUB, XPUB: who wants what.
+    /// PUB, XPUB: the peers' subscriptions.
     pub(super) subscribers: Trie,
     /// XPUB_MANUAL: the one whose subscription was taken last.
     pub(super) last_subscriber: Option<ConnRef>,
-    /// SUB, XSUB: what is wanted.
+    /// SUB, XSUB: the own subscriptions.
     pub(super) wanted: Filter,
     /// XPUB_MANUAL: requests in the order in which the program receives them.
     pub(super) asked: VecDeque<(Option<ConnRef>, Vec<u8>, bool)>,
-    /// RADIO: who is in which group.
+    /// RADIO: the peers in each group.
     pub(super) groups: HashMap<Vec<u8>, Vec<u32>>,
     /// DISH: the groups that it is in, and that of the message that is being taken.
     pub(super) joined: BTreeSet<String>,
@@ -61,7 +61,7 @@ impl Pattern {
         Self {
             ids: HashMap::new(),
             numbers: HashMap::new(),
-            // libzmq begins at random, so that an old name is not taken for a new one.
+            // libzmq begins at a random number, so that an old name is not mistaken for a new one.
             next_number: (seed as u32) | 1,
             asking: Asking { number: (seed >> 32) as u32, ..Asking::default() },
             answering: Answering::default(),

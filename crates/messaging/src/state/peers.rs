@@ -1,4 +1,4 @@
-//! What a connection is to each type of socket: its place among the others, its names, its first words and its end.
+//! Connections by type of socket: their place among the others, their names, their first messages and their end.
 
 use std::collections::hash_map::Entry;
 
@@ -15,7 +15,7 @@ impl SocketState {
         self.kind == Stream || (self.kind == Router && self.options.router_raw)
     }
 
-    /// What comes in is dealt with as it comes, and not when the program asks.
+    /// Incoming messages are handled on arrival, and not when the program receives.
     #[inline]
     pub(super) fn is_eager(&self) -> bool {
         matches!(self.kind, Pub | XPub | Push | Scatter | Radio)
@@ -36,13 +36,13 @@ impl SocketState {
         }
     }
 
-    /// What is sent may go to any peer in turn.
+    /// Sent messages may go to any peer in turn.
     #[inline]
     pub(super) fn balances(&self) -> bool {
         matches!(self.kind, Push | Dealer | Req | Scatter | Client)
     }
 
-    /// A connection is begun, or has come from inside the process: it is given its place.
+    /// A connection was begun, or has arrived from inside the process: gives it its place.
     pub(super) fn adopt(&mut self, index: u32, routing_id: Option<Vec<u8>>) {
         if matches!(self.kind, Pair | Channel) && self.pattern.sole.is_none() {
             self.pattern.sole = Some(index);
@@ -88,7 +88,7 @@ impl SocketState {
         }
     }
 
-    /// Messages can flow: the pattern says its first words.
+    /// Messages can flow: the pattern sends its first messages.
     pub(super) fn ready(&mut self, index: u32) {
         let is_welcome = match self.kind {
             // There may be one peer; others are turned away.
@@ -142,7 +142,8 @@ impl SocketState {
         }
     }
 
-    /// A message about a peer, as if the peer had sent it. Who tells of its end takes over before what it has sent.
+    /// Queues a message about a peer, as if the peer had sent it. Before a message about its end, the caller takes over
+    /// the messages that it has sent.
     pub(super) fn note_peer(&mut self, index: u32, message: &[u8]) {
         let kind = self.kind;
         let Some(conn) = self.conn(index) else { return };
@@ -169,7 +170,7 @@ impl SocketState {
             return true;
         }
         if identity.is_empty() || self.kind == Stream || self.is_raw() {
-            // Peers may call themselves what we would call others.
+            // Peers may choose names that this socket would give to others.
             while {
                 self.pattern.next_number = self.pattern.next_number.wrapping_add(1);
                 identity = [&[0], &self.pattern.next_number.to_be_bytes()[..]].concat();
@@ -195,13 +196,13 @@ impl SocketState {
         self.pattern.ids.insert(identity, index);
     }
 
-    /// A connection is gone, for good or until it is made again: nobody is addressed by its names.
+    /// A connection is gone, for good or until it is made again: its names address no peer.
     pub(super) fn detach(&mut self, index: u32, is_for_good: bool) {
         let is_closing = self.is_closing;
         let Some(conn) = self.conn(index) else { return };
         let (me, identity, number) = (conn.me, conn.identity.clone(), conn.routing_id);
         if conn.is_ready() && !is_closing {
-            // Inside the process, who has connected to us has no endpoint.
+            // Inside the process, an accepted peer has no endpoint.
             let is_accepted = conn.bound.is_some() || conn.endpoint.is_empty();
             if self.tells(option::NOTIFY_DISCONNECT) {
                 self.take_over(index);
@@ -231,7 +232,7 @@ impl SocketState {
         }
     }
 
-    /// Tells who watches from outside that a message may be there.
+    /// Notifies watchers that a message may be there.
     pub(super) fn tell_readable(&self) {
         self.me.wake();
     }
@@ -250,7 +251,7 @@ impl SocketState {
                     }
                 } else {
                     self.activate(index);
-                    // An end that is gone stays until what it has sent is taken; it is not sent to any more.
+                    // An ended lane stays until its messages are taken; nothing is sent to it any more.
                     if let Some(conn) = self.conn(index)
                         && let Link::Inproc(end) = &mut conn.link
                         && end.is_over()
@@ -263,7 +264,7 @@ impl SocketState {
         }
     }
 
-    /// Tells the monitor.
+    /// Reports an event to the monitor.
     pub(super) fn tell(&mut self, event: u64, value: i32, address: &str) {
         if let Some(monitor) = &mut self.monitor {
             monitor.tell(event, value, address);

@@ -1,4 +1,4 @@
-//! Receiving: whose turn it is, and what of a message the program is given, for each type of socket.
+//! Receiving: which connection has its turn, and which parts of a message the program gets, for each type of socket.
 
 use ropewalk_zmtp::SocketType::{self, *};
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::events::Events;
 use crate::frame::Frame;
 
-/// Glances at an only connection between two looks at the set.
+/// Checks of an only connection between two polls of the set.
 const GLANCES: u32 = 64;
 
 impl SocketState {
@@ -48,8 +48,7 @@ impl SocketState {
         Some(frame)
     }
 
-    /// Takes what has come from a peer to the messages that no connection holds, so that those about the peer can stand
-    /// behind.
+    /// Moves a peer's messages to those that no connection holds, so that messages about the peer can follow them.
     pub(super) fn take_over(&mut self, index: u32) {
         if self.inbox.current == Some(index) {
             let mut rest: Vec<Frame> = self.inbox.name.take().into_iter().collect();
@@ -141,7 +140,7 @@ impl SocketState {
         if self.active.front() == Some(&index) {
             let Self { conns, active, spare_in, .. } = self;
             match conns[index as usize].as_deref_mut() {
-                // It is asked again when there may be more. Many that hold nothing share one room.
+                // It is checked again when there may be more. Connections that hold nothing share one buffer.
                 Some(conn) if conn.is_drained() && conn.is_ready() => {
                     conn.is_active = false;
                     conn.incoming.return_room(spare_in);
@@ -155,7 +154,7 @@ impl SocketState {
         }
     }
 
-    /// Whether a whole message can be taken. Reads what the descriptors are known to have, if need be.
+    /// Whether a whole message can be taken. Reads bytes that are known to be there, if need be.
     #[inline]
     pub(crate) fn has_message(&mut self) -> bool {
         if self.inbox.current.is_some() || !self.inbox.queue.is_empty() {
@@ -195,12 +194,12 @@ impl SocketState {
                 }
             }
             if self.conn(index).is_some_and(|conn| conn.is_readable) {
-                // A part of a message leaves it readable until there is no more; a peer that sends without an end
-                // is read on, since others wait for nothing but their turn.
+                // An incomplete message leaves the connection readable until there is no more; a peer that sends
+                // without end is read on, because others only wait for their turn.
                 self.fill(index);
                 continue;
             }
-            // Nothing is here. It is asked again when there may be.
+            // There is nothing. It is checked again when there may be.
             self.active.pop_front();
             let Self { conns, spare_in, .. } = self;
             let Some(conn) = conns[index as usize].as_deref_mut() else { continue };
@@ -223,7 +222,7 @@ impl SocketState {
 
     // --- looking at an only connection ---------------------------------------------------------------------
 
-    /// The only connection, if a wait for messages may ask it and not the set: it saves the set's system call. A lane's
+    /// The only connection, if a wait for messages may check it instead of the set, which saves a system call. A lane's
     /// sender posts no mail from now on.
     pub(crate) fn begin_glances(&mut self, what: Events, is_watched: bool) -> Option<u32> {
         // Where other threads may call or watch, the mail is for them, too.
@@ -242,7 +241,7 @@ impl SocketState {
         Some(index)
     }
 
-    /// Asks the connection whether it has a message.
+    /// Checks whether the connection has a message.
     #[inline]
     pub(crate) fn glance(&mut self, index: u32) -> bool {
         let Some(conn) = self.conn(index) else { return false };
@@ -259,8 +258,8 @@ impl SocketState {
         self.has_message()
     }
 
-    /// Something can be read: it is the only connection, if there is one only. The set is asked instead once in a
-    /// while, for what else there is.
+    /// Something can be read: if there is only one connection, it is presumed to be that. Now and then the set is
+    /// polled instead, for other events.
     pub(crate) fn presume(&mut self) {
         /// Glances in a row.
         const MOST: u32 = 16;
@@ -275,7 +274,7 @@ impl SocketState {
         }
     }
 
-    /// Mail comes again. What came without it is found by whoever asks next.
+    /// Mail comes again. The next check finds messages that came without it.
     pub(crate) fn end_glances(&mut self, index: u32) {
         if let Some(conn) = self.conn(index)
             && let Link::Inproc(end) = &conn.link
@@ -285,7 +284,7 @@ impl SocketState {
         }
     }
 
-    /// Whether the set is asked behind a glance, for what is not the only connection: listeners, say.
+    /// Whether the set is polled after a glance, for other events than the only connection's, such as listeners'.
     pub(crate) fn is_turn_of_set(&mut self, only: Option<u32>) -> bool {
         let is_stream =
             only.and_then(|index| self.conn(index)).is_some_and(|conn| matches!(conn.link, Link::Stream(_)));
@@ -293,7 +292,7 @@ impl SocketState {
         !is_stream || self.glances.is_multiple_of(GLANCES)
     }
 
-    /// Begins to take a connection's message. False if it is not for the program, and dropped.
+    /// Begins to take a connection's message. False if it is not for the program; it is dropped then.
     fn open(&mut self, index: u32) -> bool {
         let kind = self.kind;
         let is_single = self.is_single();
@@ -411,7 +410,7 @@ impl SocketState {
         }
     }
 
-    /// PUB, XPUB, PUSH, SCATTER, RADIO: what peers say is dealt with at once.
+    /// PUB, XPUB, PUSH, SCATTER, RADIO: handles the peers' messages at once.
     pub(super) fn digest(&mut self, index: u32) {
         let kind = self.kind;
         while self.conn(index).is_some_and(|conn| conn.has_message()) {

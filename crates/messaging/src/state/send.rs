@@ -75,7 +75,7 @@ impl SocketState {
         }
     }
 
-    /// Sends a whole message, or says why not; EAGAIN if there is no room now.
+    /// Sends a whole message; EAGAIN if there is no room now.
     #[inline]
     pub(crate) fn send(&mut self, parts: &[Out<'_>]) -> Result<()> {
         match self.kind {
@@ -147,10 +147,10 @@ impl SocketState {
         None
     }
 
-    /// Puts a message in for a connection that has room.
+    /// Queues a message for a connection that has room.
     #[inline]
     pub(super) fn push_to(&mut self, index: u32, prefix: &[Out<'_>], parts: &[Out<'_>]) {
-        // What a SUB sends are subscriptions, of which none takes the place of another.
+        // A SUB sends subscriptions, of which none replaces another.
         let conflates = self.options.conflates(self.kind) && self.kind != Sub;
         let Self { conns, spare_out, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
@@ -262,7 +262,7 @@ impl SocketState {
     fn ask(&mut self, parts: &[Out<'_>]) -> Result<()> {
         self.may_ask()?;
         if self.pattern.asking.is_out {
-            // The reply to the old request is not to be taken for that of the new one.
+            // The reply to the old request must not be taken for the new one's.
             if let Some(old) = self.pattern.asking.to.take()
                 && !self.options.req_correlate
                 && self.known(old).is_some()
@@ -288,7 +288,7 @@ impl SocketState {
         }
         self.pattern.answering.is_due = false;
         let mut envelope = std::mem::take(&mut self.pattern.answering.envelope);
-        // One who has gone, or does not read, gets no reply.
+        // A peer that has gone, or does not read, gets no reply.
         if let Some(to) = self.pattern.answering.to.take()
             && self.known(to).is_some()
             && self.room(to.index)
@@ -301,7 +301,7 @@ impl SocketState {
                 }
             }
         }
-        // Room for an envelope as most are is kept for the next one.
+        // The memory of an envelope of usual size is kept for the next one.
         envelope.clear();
         envelope.shrink_to(4);
         self.pattern.answering.envelope = envelope;
@@ -331,16 +331,16 @@ impl SocketState {
         sent
     }
 
-    /// Sends to all of these; who has no room misses it, unless nothing may be missed.
-    pub(super) fn distribute(&mut self, whom: &[u32], parts: &[Out<'_>]) -> Result<()> {
+    /// Sends to all of these; a peer without room misses the message, unless nothing may be missed.
+    pub(super) fn distribute(&mut self, indices: &[u32], parts: &[Out<'_>]) -> Result<()> {
         if self.options.xpub_nodrop && matches!(self.kind, Pub | XPub) {
-            for &index in whom {
+            for &index in indices {
                 if !self.room(index) {
                     return Err(Error::again());
                 }
             }
         }
-        match whom {
+        match indices {
             [] => {}
             [index] => {
                 if self.room(*index) {
@@ -348,12 +348,12 @@ impl SocketState {
                 }
             }
             _ if parts.iter().map(|part| part.bytes.len()).sum::<usize>() <= ENCODE_ONCE => {
-                self.distribute_encoded(whom, parts);
+                self.distribute_encoded(indices, parts);
             }
             _ => {
                 let frames: Vec<Frame> = parts.iter().map(|part| part.to_frame()).collect();
                 let outs: Vec<Out<'_>> = frames.iter().map(Frame::out).collect();
-                for &index in whom {
+                for &index in indices {
                     if self.room(index) {
                         self.push_to(index, &[], &outs);
                     }
@@ -363,7 +363,7 @@ impl SocketState {
         Ok(())
     }
 
-    fn distribute_encoded(&mut self, whom: &[u32], parts: &[Out<'_>]) {
+    fn distribute_encoded(&mut self, indices: &[u32], parts: &[Out<'_>]) {
         let mut encoded = std::mem::take(&mut self.pattern.encoded);
         encoded.clear();
         for (place, part) in parts.iter().enumerate() {
@@ -371,7 +371,7 @@ impl SocketState {
             ropewalk_zmtp::frame::encode(&mut encoded, flags, part.bytes);
         }
         let conflates = self.options.conflates(self.kind);
-        for &index in whom {
+        for &index in indices {
             if !self.room(index) {
                 continue;
             }
@@ -393,9 +393,9 @@ impl SocketState {
 
     fn radiate(&mut self, parts: &[Out<'_>]) -> Result<()> {
         let group = parts[0].group;
-        let whom = self.pattern.groups.get(group.as_bytes()).cloned().unwrap_or_default();
+        let indices = self.pattern.groups.get(group.as_bytes()).cloned().unwrap_or_default();
         let body = Out { group: "", ..parts[0] };
-        self.distribute(&whom, &[Out::copied(group.as_bytes()), body])
+        self.distribute(&indices, &[Out::copied(group.as_bytes()), body])
     }
 }
 

@@ -1,5 +1,5 @@
-//! Connections through shared memory: whose words are looked at, and which peers are to wake this end. The `README.md`
-//! has the protocol, "Shared memory".
+//! Connections through shared memory: which of them this end polls, and which peers must wake it. The `README.md` has
+//! the protocol, "Shared memory".
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::conn_ref::ConnRef;
 use crate::events::Events;
 use crate::shm_link::{Hot, PeerSign, ShmLink, has_bytes};
 
-/// What comes while links are armed is read so often in a row before others have their turn.
+/// Bytes that arrive while links are armed are read this often in a row before others have their turn.
 const ROUNDS: usize = 4;
 
 impl SocketState {
-    /// Connections whose words must be looked at.
+    /// Connections that this end must poll.
     #[inline]
     pub(crate) fn hot(&self) -> &Arc<Vec<Hot>> {
         &self.hot
@@ -27,15 +27,15 @@ impl SocketState {
         }
     }
 
-    /// Its words are looked at from now on. Somebody will come to arm it: whoever goes to sleep, or the background.
+    /// This end polls the connection from now on. A thread that goes to sleep, or the background, will arm it.
     pub(super) fn heat(&mut self, index: u32) {
-        let Some(whom) = self.conn(index).map(|conn| conn.me) else { return };
+        let Some(conn_ref) = self.conn(index).map(|conn| conn.me) else { return };
         let Some(link) = self.shm(index) else { return };
         if std::mem::replace(&mut link.is_hot, true) {
             return;
         }
         let probe = link.probe();
-        Arc::make_mut(&mut self.hot).push(Hot { whom, probe });
+        Arc::make_mut(&mut self.hot).push(Hot { conn_ref, probe });
         if !self.is_warm {
             self.is_warm = true;
             let id = self.id();
@@ -54,7 +54,7 @@ impl SocketState {
         self.heat(index);
     }
 
-    /// Takes what is in the hot ones. `is_lazy` as in [`handle`](Self::handle).
+    /// Reads the hot connections. `is_lazy` as in [`handle`](Self::handle).
     pub(super) fn listen_hot(&mut self, is_lazy: bool) {
         if !has_bytes(&self.hot) {
             return;
@@ -63,44 +63,44 @@ impl SocketState {
             if !hot.probe.has_bytes() {
                 continue;
             }
-            match self.known(hot.whom) {
+            match self.known(hot.conn_ref) {
                 Some(conn) if !conn.is_paused && matches!(conn.link, Link::Shm(_)) => {
-                    self.readable(hot.whom.index, is_lazy);
+                    self.readable(hot.conn_ref.index, is_lazy);
                 }
-                // It is heated again when there is room; one that is gone never.
-                _ => self.forget_hot(hot.whom),
+                // It becomes hot again when there is room; one that is gone never does.
+                _ => self.forget_hot(hot.conn_ref),
             }
         }
     }
 
-    pub(super) fn forget_hot(&mut self, whom: ConnRef) {
-        Arc::make_mut(&mut self.hot).retain(|hot| hot.whom != whom);
-        if self.known(whom).is_some()
-            && let Some(link) = self.shm(whom.index)
+    pub(super) fn forget_hot(&mut self, conn_ref: ConnRef) {
+        Arc::make_mut(&mut self.hot).retain(|hot| hot.conn_ref != conn_ref);
+        if self.known(conn_ref).is_some()
+            && let Some(link) = self.shm(conn_ref.index)
         {
             link.is_hot = false;
         }
     }
 
-    /// Arms them all: their peers wake this end for what comes from now on. True if something has come before, which is
-    /// to be taken.
+    /// Arms them all: their peers wake this end for bytes that arrive from now on. True if bytes have arrived before,
+    /// which must be taken.
     fn arm(&mut self) -> bool {
         let mut is_news = false;
         for hot in std::mem::take(Arc::make_mut(&mut self.hot)) {
-            let Some(conn) = self.known(hot.whom) else { continue };
+            let Some(conn) = self.known(hot.conn_ref) else { continue };
             let is_paused = conn.is_paused;
             let Link::Shm(link) = &mut conn.link else { continue };
             link.is_hot = false;
             if !is_paused && link.arm() {
                 is_news = true;
-                self.heat(hot.whom.index);
+                self.heat(hot.conn_ref.index);
             }
         }
         is_news
     }
 
-    /// Somebody is going to sleep on the set: whatever comes from now on is in it. True if there was too much to be
-    /// taken before: then it is not so.
+    /// A thread is going to sleep on the set: arms all links, so that later events are in it. True if there was too
+    /// much to take before: then they are not armed.
     #[inline]
     pub(crate) fn cool(&mut self, what: Events) -> bool {
         !self.hot.is_empty() && self.cool_down(what)
@@ -116,7 +116,7 @@ impl SocketState {
         !self.hot.is_empty()
     }
 
-    /// The background has come to see whether anybody still looks; says whether it comes again.
+    /// The background has come to check whether the program still polls; returns whether it comes again.
     pub(crate) fn is_warm_yet(&mut self, has_looked: bool) -> bool {
         if !self.hot.is_empty() && !has_looked {
             self.cool(Events::NONE);
@@ -128,7 +128,7 @@ impl SocketState {
         self.is_warm
     }
 
-    /// There may be something to be read from a connection that is up, or at its handshake.
+    /// There may be bytes to read from a connection that is up, or in its handshake.
     #[inline]
     pub(super) fn readable(&mut self, index: u32, is_lazy: bool) {
         let Some(conn) = self.conn(index) else { return };

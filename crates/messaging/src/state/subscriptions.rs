@@ -1,4 +1,4 @@
-//! Who wants what: subscriptions and groups, in both directions.
+//! Subscriptions and groups, in both directions.
 
 use ropewalk_zmtp::Command;
 use ropewalk_zmtp::SocketType::*;
@@ -11,11 +11,11 @@ use crate::frame::{Frame, Out};
 impl SocketState {
     // --- SUB, XSUB -----------------------------------------------------------------------------------------
 
-    /// Wants a topic, or no more: tells every publisher, if that is news.
+    /// Subscribes or unsubscribes: sends it to every publisher, if it is a change.
     pub(crate) fn want(&mut self, topic: &[u8], is_wanted: bool) {
         let is_news =
             if is_wanted { self.pattern.wanted.add(topic) } else { self.pattern.wanted.remove(topic) };
-        // libzmq's subscribers tell each subscription again; an XPUB may want to count them.
+        // libzmq's subscribers send each repeated subscription; an XPUB may count them.
         let is_forwarded = is_news || is_wanted || self.options.xsub_verbose_unsubscribe;
         if is_forwarded {
             for index in self.indices() {
@@ -45,7 +45,7 @@ impl SocketState {
             ropewalk_zmtp::frame::encode(&mut framed, ropewalk_zmtp::frame::COMMAND, &body);
             conn.outgoing.push_plain(&framed);
         } else {
-            // ZMTP 3.0: a message whose first byte says it.
+            // ZMTP 3.0: a message whose first byte distinguishes the two.
             let mut message = vec![u8::from(is_wanted)];
             message.extend_from_slice(topic);
             self.push_to(index, &[], &[Out::copied(&message)]);
@@ -67,11 +67,11 @@ impl SocketState {
             }
         }
         if !rest.is_empty() {
-            let whom: Vec<u32> = self
+            let indices: Vec<u32> = self
                 .indices()
                 .filter(|index| self.conns[*index as usize].as_ref().is_some_and(|conn| conn.is_ready()))
                 .collect();
-            self.distribute(&whom, &rest)?;
+            self.distribute(&indices, &rest)?;
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl SocketState {
         }
     }
 
-    /// A subscriber wants a topic, or no more.
+    /// A subscriber subscribes or unsubscribes.
     pub(super) fn subscription(&mut self, index: u32, topic: &[u8], is_wanted: bool) {
         if !matches!(self.kind, Pub | XPub) {
             return;
@@ -136,9 +136,9 @@ impl SocketState {
             frame.bytes().split_first() == Some((&u8::from(*is_wanted), topic.as_slice()))
         };
         if self.pattern.asked.front_mut().is_some_and(is_it)
-            && let Some((whom, ..)) = self.pattern.asked.pop_front()
+            && let Some((peer, ..)) = self.pattern.asked.pop_front()
         {
-            self.pattern.last_subscriber = whom;
+            self.pattern.last_subscriber = peer;
         }
     }
 
@@ -155,7 +155,7 @@ impl SocketState {
         Ok(())
     }
 
-    /// A subscriber is gone, and everything that it wanted.
+    /// Removes a subscriber with all its subscriptions.
     pub(super) fn forget_subscriber(&mut self, index: u32) {
         for members in self.pattern.groups.values_mut() {
             members.retain(|other| *other != index);

@@ -35,7 +35,7 @@ fn end(context: &Context, sockets: impl IntoIterator<Item = Socket>) {
     assert!(context.term(Duration::from_secs(30)));
 }
 
-/// What was left for one peer is not held up by what is written to another, however often.
+/// Bytes left for one peer are not held up by frequent writes to another.
 #[test]
 fn a_busy_peer_does_not_hold_up_a_quiet_one() {
     let (context, router, [busy, quiet]) = router_and_two([b"a", b"b"]);

@@ -13,23 +13,23 @@ use crate::mailbox::Gather;
 use crate::monitor::event;
 use crate::outgoing::Flushed;
 
-/// So much is put in before it is written anyway.
+/// Queued bytes from which on they are written anyway.
 const CHUNK: u64 = 64 * 1024;
 /// The same through shared memory.
 const HANDFUL: u64 = 16 * 1024;
-/// So much is encrypted ahead of what the kernel takes.
+/// The most bytes that are encrypted ahead of what the kernel takes.
 const CIPHER: usize = 64 * 1024;
-/// A message that comes so soon after a write is put in and left for the next.
+/// A message that follows a write this soon is queued and left for the next write.
 const GATHER: std::time::Duration = std::time::Duration::from_micros(50);
 /// A stream without frames counts as messages of so many bytes, as libzmq reads them.
 const RAW: usize = 8 * 1024;
-/// One connection is read so often in a row before others have their turn.
+/// The most reads of one connection in a row before others have their turn.
 const READS: usize = 8;
 
 impl SocketState {
     // --- out -----------------------------------------------------------------------------------------------
 
-    /// Something was put in: it is written now, or left for more to come.
+    /// Bytes were queued: writes them now, or leaves them for more to come.
     #[inline]
     pub(super) fn pushed(&mut self, index: u32) {
         let Some(conn) = self.conns[index as usize].as_deref_mut() else { return };
@@ -37,13 +37,13 @@ impl SocketState {
             return; // It goes out when the kernel takes more, or when the handshake is over.
         }
         if conn.is_awaited() {
-            // Its peer has nothing to do before it has this. It tells nothing of how fast messages follow each other,
-            // so it is not counted as a write that others should wait behind.
+            // Its peer waits for this message. It says nothing about the rate of messages, so it does not count as a
+            // write that later ones should wait for.
             return self.flush(index);
         }
         if let Link::Shm(link) = &conn.link {
-            // No system call is to be saved, but each write takes a cache line from a peer that looks at it. One that
-            // has not read the last write yet is given more at a time.
+            // There is no system call to save, but each write takes a cache line from a peer that polls it. A peer that
+            // has not read the last write yet gets more at a time.
             let is_waiting = !conn.is_unsent && link.is_drained();
             if self.is_calm || is_waiting || conn.outgoing.bytes() >= HANDFUL {
                 self.is_calm = false;
@@ -69,14 +69,14 @@ impl SocketState {
         self.leave(index);
     }
 
-    /// What was put in is written by the next look, or by the background.
+    /// The queued bytes are written by the next check, or by the background.
     fn leave(&mut self, index: u32) {
         let Some(conn) = self.conns[index as usize].as_deref_mut() else { return };
         if std::mem::replace(&mut conn.is_unsent, true) {
             return;
         }
-        let whom = conn.me;
-        self.unsent.push(whom);
+        let conn_ref = conn.me;
+        self.unsent.push(conn_ref);
         self.leavings += 1;
         if self.me.mailbox.gather() == Gather::Begins {
             self.notify(Notice::Unsent(self.me.id));
@@ -88,7 +88,7 @@ impl SocketState {
         let Self { conns, spare_out, spare_cipher, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         let Some(mut wire) = conn.link.wire() else { return };
-        (conn.is_left, conn.is_heard) = (false, false);
+        (conn.is_left, conn.has_replied) = (false, false);
         let mut is_blocked = false;
         let mut is_broken = false;
         let mut body = Vec::new();
@@ -141,7 +141,7 @@ impl SocketState {
         conn.outgoing.return_room(spare_out);
         self.flushes += 1;
         if is_broken {
-            // What the peer has sent before it went is still there.
+            // The peer's bytes from before its end are still there.
             self.read_all(index);
             return self.lost(index);
         }
@@ -164,14 +164,13 @@ impl SocketState {
         let Some(conn) = self.conns.get(index as usize).and_then(Option::as_deref) else { return };
         let set = &self.me.set;
         let token = conn.me.token();
-        // A peer in shared memory is not asked for wake-ups while reading is paused, and sees itself when there is no
-        // room.
+        // A peer in shared memory is not armed while reading is paused, and itself sees when there is no room.
         let Link::Stream(fd) = &conn.link else { return };
         let interest = match (!conn.is_paused, conn.is_blocked) {
             (true, true) => Interest::READ | Interest::WRITE,
             (true, false) => Interest::READ,
             (false, true) => Interest::WRITE,
-            // A set tells of ends even if it is asked for nothing.
+            // A set reports ends even without any interest.
             (false, false) => {
                 let _ = set.remove(fd.as_fd());
                 return;
@@ -206,7 +205,7 @@ impl SocketState {
 
     // --- in ------------------------------------------------------------------------------------------------
 
-    /// Reads once, and counts what has come. False if nothing has, or the connection is gone.
+    /// Reads once, and counts the messages. False if nothing has arrived, or the connection is gone.
     pub(super) fn fill(&mut self, index: u32) -> bool {
         let Self { conns, spare_in, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return false };
@@ -216,10 +215,10 @@ impl SocketState {
         };
         let is_encrypted = matches!(conn.session, Session::Curve(_));
         conn.incoming.borrow_room(spare_in);
-        conn.is_heard = true;
+        conn.has_replied = true;
         match conn.incoming.read(&mut wire, is_encrypted) {
             Ok(Read::Some(_)) => {}
-            // Nobody reports the end of a link through shared memory again.
+            // The end of a link through shared memory is not reported again.
             Ok(Read::Drained(_)) => {
                 conn.is_readable = matches!(&conn.link, Link::Shm(link) if link.is_over());
             }
@@ -235,12 +234,12 @@ impl SocketState {
             }
         }
         if conn.heart.is_some() {
-            self.heard(index);
+            self.note_arrival(index);
         }
         self.count(index)
     }
 
-    /// Counts the messages in what has come, and handles commands. False if the connection is gone.
+    /// Counts the messages that have arrived, and handles commands. False if the connection is gone.
     pub(super) fn count(&mut self, index: u32) -> bool {
         let (limit, most) = (self.options.maxmsgsize, self.options.rcvhwm);
         let Some(conn) = self.conn(index) else { return false };
@@ -255,7 +254,7 @@ impl SocketState {
                     code::ZMTP_MALFORMED_COMMAND_MESSAGE
                 }
             };
-            // What came before it was good.
+            // The bytes before it were valid.
             self.handle_commands(index);
             self.violated(index, code);
             return false;
@@ -266,7 +265,7 @@ impl SocketState {
         self.conn(index).is_some_and(|conn| conn.is_ready())
     }
 
-    /// The peer does not keep to the protocol: the monitor reports it, and it is hung up on.
+    /// The peer has broken the protocol: reports it to the monitor, and closes the connection.
     fn violated(&mut self, index: u32, code: i32) {
         if let Some(address) = self.conn(index).map(|conn| conn.endpoint.clone()) {
             self.tell(event::HANDSHAKE_FAILED_PROTOCOL, code, &address);
@@ -283,7 +282,7 @@ impl SocketState {
                 Ok(Command::Cancel(topic)) => self.subscription(index, topic, false),
                 Ok(Command::Join(group)) => self.joined(index, group, true),
                 Ok(Command::Leave(group)) => self.joined(index, group, false),
-                // Those that nobody knows are for peers that do (ZMTP 3.1, "commands").
+                // Unknown commands are ignored (ZMTP 3.1, "commands").
                 Ok(_) => {}
                 Err(_) => return false,
             }
@@ -317,8 +316,7 @@ impl SocketState {
         }
     }
 
-    /// Reads everything that is there, whatever the limits say: the connection is about to be forgotten. True if
-    /// there was anything.
+    /// Reads everything, without regard to limits: the connection is about to be removed. True if there was anything.
     pub(super) fn read_all(&mut self, index: u32) -> bool {
         let mut any = false;
         if let Some(conn) = self.conn(index)
@@ -341,7 +339,7 @@ impl SocketState {
         any
     }
 
-    /// What came with a handshake is dealt with at once, by those that do so.
+    /// Messages that came with a handshake are handled at once, by the types that do so.
     pub(super) fn read_if_eager(&mut self, index: u32) {
         if let Some(conn) = self.conn(index) {
             conn.is_readable = true;

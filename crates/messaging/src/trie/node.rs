@@ -1,13 +1,13 @@
 //! The tree itself: nodes in a vector.
 //!
-//! Every node but the root has a subscriber or two children, or is a piece of a label that is too long for
-//! one node. One that loses all of this is cut off or joined with its child.
+//! Every node but the root has a subscriber or two children, or is a piece of a label that is too long for one node. A
+//! node that loses all of these is cut off or joined with its child.
 
 /// The node of the empty prefix, which is always there.
 pub(super) const ROOT: u32 = 0;
 
-/// The longest label. It bounds what a split or a join copies, so that one peer's long prefix does not make
-/// another's short ones dear.
+/// The longest label. It bounds what a split or a join copies, so that one peer's long prefix does not make another's
+/// short ones expensive.
 const LONGEST: usize = if cfg!(test) { 3 } else { 240 };
 
 use super::KEPT;
@@ -55,7 +55,8 @@ impl Nodes {
         Some((child, rest.strip_prefix(&*self.node(child).label)?))
     }
 
-    /// Shows the keys of each node on the topic's way that has some, from the root on, until told to stop.
+    /// Calls with the keys of each node on the topic's path that has some, from the root on, until the callback returns
+    /// false.
     #[inline]
     pub(super) fn walk(&self, topic: &[u8], mut each: impl FnMut(&[(u32, u32)]) -> bool) {
         let (mut at, mut rest) = (ROOT, topic);
@@ -222,7 +223,7 @@ impl Nodes {
         self.nodes.len() > KEPT
     }
 
-    /// That every node is needed, and knows its neighbours.
+    /// Checks that every node is needed, and has the right neighbours.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let mut seen = 0;

@@ -40,7 +40,7 @@ impl Keypair {
         &self.secret
     }
 
-    /// What both ends can compute; `None` for a public key that would make it the same for everybody.
+    /// The key that both ends can compute; `None` for a public key with which it would be the same for every peer.
     pub(crate) fn share(&self, public: &[u8; 32]) -> Option<SharedKey> {
         SharedKey::of_keys(public, &self.secret)
     }

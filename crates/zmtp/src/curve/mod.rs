@@ -1,6 +1,6 @@
 //! CurveZMQ's cryptography: keys, boxes, and the session that encrypts what follows a handshake.
 //!
-//! What is computed, libsodium computes; here stands what it is asked for.
+//! libsodium computes; this module calls it.
 //!
 //! Source: RFC 26/CurveZMQ; Bernstein, Cryptography in NaCl (2009).
 

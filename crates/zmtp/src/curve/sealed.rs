@@ -31,7 +31,7 @@ impl SharedKey {
         Self(random())
     }
 
-    /// What both ends can compute; `None` for a public key that would make it the same for everybody.
+    /// The key that both ends can compute; `None` for a public key with which it would be the same for every peer.
     pub(super) fn of_keys(public: &[u8; 32], secret: &[u8; 32]) -> Option<Self> {
         let mut key = Self([0; 32]);
         sodium::share(public, secret, &mut key.0).then_some(key)
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_shared_with_everybody() {
+    fn a_public_key_of_small_order_gives_no_shared_key() {
         // Points of a small order: 0, 1, and one of order 8.
         let mut one = [0; 32];
         one[0] = 1;

@@ -70,7 +70,7 @@ pub struct CurveSession {
     receiver: CurveReceiver,
 }
 
-/// Encrypts what we say.
+/// Encrypts what this end sends.
 pub struct CurveSender {
     key: SharedKey,
     prefix: &'static [u8; 16],
@@ -78,7 +78,7 @@ pub struct CurveSender {
     nonce: u64,
 }
 
-/// Decrypts what the peer says.
+/// Decrypts what the peer sends.
 pub struct CurveReceiver {
     key: SharedKey,
     prefix: &'static [u8; 16],
@@ -162,7 +162,7 @@ impl CurveReceiver {
         }
         let start = out.len();
         self.key.open(&short_nonce(self.prefix, nonce), sealed, out).ok_or(SessionError::Cryptographic)?;
-        // Only who has the key moves the nonce.
+        // Only a peer that has the key moves the nonce.
         self.nonce = nonce;
         match out.remove(start) {
             0 => Ok(0),

@@ -22,7 +22,7 @@ fn start() {
     });
 }
 
-/// Bytes that nobody can guess. libsodium ends the process if the system has none, without which no key would be one.
+/// Random bytes for keys. libsodium ends the process if the system has none, because keys would be worthless.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     start();
     let mut bytes = [0; N];
@@ -31,7 +31,7 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Whether both are the same, in a time that does not tell where they differ; their lengths are no secret.
+/// Whether both are the same, in constant time; their lengths are no secret.
 pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     let len = one.len();
     // SAFETY: both have that many bytes, which are only read.
@@ -48,7 +48,7 @@ pub(super) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     public
 }
 
-/// Writes the key that both ends can compute; false for a public key that would make it the same for everybody.
+/// Writes the key that both ends can compute; false for a public key with which it would be the same for every peer.
 #[must_use]
 pub(super) fn share(public: &[u8; 32], secret: &[u8; 32], shared: &mut [u8; 32]) -> bool {
     start();

@@ -1,5 +1,5 @@
-//! What the mechanisms have in common, and which is which. Each file is one end of one of them, and takes the same
-//! three steps: `greeted`, `command`, and `allowed` if a ZAP handler may be asked.
+//! The common part of the mechanisms, and their choice. Each file is one end of one of them, and takes the same three
+//! steps: `greeted`, `command`, and `allowed` if a ZAP handler may be asked.
 
 mod curve_client;
 mod curve_server;

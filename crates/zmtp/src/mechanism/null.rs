@@ -7,7 +7,7 @@ use crate::HandshakeError;
 pub(crate) struct Null;
 
 impl End for Null {
-    /// With a handler, the peer hears of this end only when it is let in.
+    /// With a handler, the peer gets this end's READY only when it is admitted.
     fn greeted(&mut self, turn: &mut Turn<'_>) -> Result<Next, HandshakeError> {
         Ok(turn.judge(self, Vec::new))
     }

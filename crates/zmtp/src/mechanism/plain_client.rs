@@ -1,4 +1,4 @@
-//! PLAIN, the end that says who it is: HELLO, then INITIATE for a WELCOME, then a READY comes.
+//! PLAIN, the end that sends its name and password: HELLO, then INITIATE for a WELCOME, then a READY comes.
 
 use zeroize::Zeroizing;
 
