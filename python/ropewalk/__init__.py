@@ -1,7 +1,7 @@
 """Ropewalk: a parallel runtime for Python.
 
-Everything public is named here and imported when it is first used, so that a worker process never loads what only its
-parent needs.
+This module names everything public, and imports each name when it is first used, so that a worker process never loads
+modules that only its parent needs.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ __all__ = [
     "zmq",
 ]
 
-#: Where the names live that are not errors; those are all in `_errors`.
+#: The modules of the public names; names that are not here are errors, in `_errors`.
 _HOMES = {
     "Pool": "pool.parent._pool",
     "PoolOptions": "pool.parent._tasks",

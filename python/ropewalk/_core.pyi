@@ -59,16 +59,16 @@ def raise_later(error: BaseException, /) -> None:
 
 @final
 class Mailbox:
-    """What other threads have for an event loop: delivered there, for one wake-up a burst."""
+    """Delivers calls of other threads to an event loop, with one wake-up for a burst of them."""
 
     def post(self, waiter: Any, tell: Callable[[Any, Any], object] | None, subject: object, /) -> None:
-        """Has the loop call `tell(waiter, subject)`, or resolve `waiter`, a future, if `tell` is None."""
+        """Makes the loop call `tell(waiter, subject)`, or resolve the future `waiter` if `tell` is None."""
     def __call__(self, *args: Any, **kwargs: Any) -> None: ...
     def __bool__(self) -> bool: ...
     def __len__(self) -> int: ...
 
 def mailbox_of(event_loop: AbstractEventLoop, /) -> Mailbox:
-    """The mailbox of an event loop, which takes what other threads have for it."""
+    """Returns the mailbox of an event loop."""
 
 class PoolBase:
     """The compiled base of `Pool`: submission."""

@@ -42,7 +42,7 @@ class RopewalkError(Exception):
 
 
 class InternalError(RopewalkError, RuntimeError):
-    """Compiled code of Ropewalk reached a state that it holds to be impossible.
+    """Compiled code of Ropewalk reached a state that should be impossible.
 
     This is a defect of Ropewalk. The rest of the program is not affected.
     """
@@ -52,10 +52,10 @@ class InternalError(RopewalkError, RuntimeError):
 
 
 class UnwrapError(RopewalkError):
-    """A result was unwrapped as the kind that it is not.
+    """An `Err` was unwrapped as a value, or an `Ok` as an error.
 
-    `unwrap()` raises it for an `Err` whose error is no exception; an error that is one is raised itself. `expect()`
-    of an `Err` and `unwrap_err()` of an `Ok` always raise it.
+    `unwrap()` raises it for an `Err` whose error is not an exception; else it raises that exception. `expect()` of
+    an `Err` and `unwrap_err()` of an `Ok` always raise it.
     """
 
     code = "RW-UNWRAP"
@@ -68,7 +68,7 @@ class UnwrapError(RopewalkError):
 
 
 class PoolError(RopewalkError, RuntimeError):
-    """A pool could not do what it was asked to, in a forked child for instance."""
+    """A call on a pool failed, in a forked child for instance."""
 
     code = "RW-POOL"
     remedy = "Make a new pool. A forked child needs a pool of its own."
@@ -180,14 +180,14 @@ class ResultEncodeError(EncodeError):
 
 
 class DecodeError(RopewalkError, BrokenProcessPool):
-    """What another process sent could not be unpickled.
+    """Data from another process could not be unpickled.
 
     Only the task that it belongs to fails. The class is a `BrokenProcessPool` because that is what the standard
     library's pool raises here.
     """
 
     code = "RW-DECODE"
-    remedy = "Read the cause (`__cause__`): what is sent must unpickle in the receiving process, too."
+    remedy = "Read the cause (`__cause__`): the object must unpickle in the receiving process, too."
 
 
 class FunctionLoadError(RopewalkError, ImportError):
@@ -233,7 +233,7 @@ class LimitReached(SystemCallFailed):
 
 
 class OutOfDescriptors(LimitReached):
-    """The process, or the machine, has as many files open as it may."""
+    """The process or the machine has reached its limit of open files."""
 
     code = "RW-FILES"
     remedy = (
@@ -243,7 +243,7 @@ class OutOfDescriptors(LimitReached):
 
 
 class OutOfProcesses(LimitReached):
-    """The user, or the control group, has as many processes and threads as it may."""
+    """The user or the control group has reached its limit of processes and threads."""
 
     code = "RW-PROCESSES"
     remedy = "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers."
@@ -282,7 +282,7 @@ class FileSizeExceeded(LimitReached, SharedMemoryError):
 
 
 class StaleHandle(SharedMemoryError):
-    """A handle names shared memory that was given back, and perhaps used again."""
+    """A handle names shared memory that was freed, and perhaps reused."""
 
     code = "RW-SHM-STALE"
     remedy = "Keep the shared object alive for as long as its handle is used."
@@ -352,7 +352,7 @@ class RemoteTraceback(Exception):
 
 
 class BusError(RopewalkError, RuntimeError):
-    """A bus could not do what it was asked to, in a forked child for instance."""
+    """A call on a bus failed, in a forked child for instance."""
 
     code = "RW-BUS"
     remedy = "Read the message. A forked child needs a bus of its own."
@@ -382,7 +382,7 @@ class BusEmpty(BusError, queue.Empty, TimeoutError):
 class Lagged(BusError):
     """Messages were dropped before the next one, because the receiver was slower than its publishers.
 
-    It is raised once for each gap, at the place of the gap. The next call receives what comes after it.
+    It is raised once for each gap, at the place of the gap. The next call receives the message after it.
     """
 
     code = "RW-BUS-LAGGED"

@@ -19,20 +19,20 @@ errors! {
         RopewalkError("Exception") = "RW-ERROR",
             "Read the error's own class and message.";
 
-        /// Compiled code of Ropewalk reached a state that it holds to be impossible.
+        /// Compiled code of Ropewalk reached a state that should be impossible.
         ///
         /// This is a defect of Ropewalk. The rest of the program is not affected.
         InternalError("RopewalkError", "RuntimeError") = "RW-INTERNAL",
             "Report it with the error's text. The object whose call failed may be in any state.";
 
-        /// A result was unwrapped as the kind that it is not.
+        /// An `Err` was unwrapped as a value, or an `Ok` as an error.
         ///
-        /// `unwrap()` raises it for an `Err` whose error is no exception; an error that is one is raised itself.
+        /// `unwrap()` raises it for an `Err` whose error is not an exception; else it raises that exception.
         /// `expect()` of an `Err` and `unwrap_err()` of an `Ok` always raise it.
         UnwrapError("RopewalkError") = "RW-UNWRAP",
             "Ask `is_ok()` first, use `unwrap_or`, or `match` on `Ok` and `Err`.";
 
-        /// A pool could not do what it was asked to, in a forked child for instance.
+        /// A call on a pool failed, in a forked child for instance.
         PoolError("RopewalkError", "RuntimeError") = "RW-POOL",
             "Make a new pool. A forked child needs a pool of its own.";
 
@@ -85,12 +85,12 @@ errors! {
         ResultEncodeError("EncodeError") = "RW-ENCODE-RESULT",
             "Return something that can be pickled.";
 
-        /// What another process sent could not be unpickled.
+        /// Data from another process could not be unpickled.
         ///
         /// Only the task that it belongs to fails. The class is a `BrokenProcessPool` because that is what the standard
         /// library's pool raises here.
         DecodeError("RopewalkError", "BrokenProcessPool") = "RW-DECODE",
-            "Read the cause (`__cause__`): what is sent must unpickle in the receiving process, too.";
+            "Read the cause (`__cause__`): the object must unpickle in the receiving process, too.";
 
         /// A worker could not load the task's function, for instance because its module does not import there.
         FunctionLoadError("RopewalkError", "ImportError") = "RW-FUNCTION",
@@ -110,11 +110,11 @@ errors! {
         LimitReached("SystemCallFailed") = "RW-LIMIT",
             "Raise the limit that the class names, or use less of it.";
 
-        /// The process, or the machine, has as many files open as it may.
+        /// The process or the machine has reached its limit of open files.
         OutOfDescriptors("LimitReached") [EMFILE, ENFILE] = "RW-FILES",
             "Raise the limit of open files (`ulimit -n`), keep fewer large results at once, or run fewer workers.";
 
-        /// The user, or the control group, has as many processes and threads as it may.
+        /// The user or the control group has reached its limit of processes and threads.
         OutOfProcesses("LimitReached") [EAGAIN] = "RW-PROCESSES",
             "Raise the limit of processes (`ulimit -u`, or `pids.max` of the control group), or run fewer workers.";
 
@@ -134,7 +134,7 @@ errors! {
         FileSizeExceeded("LimitReached", "SharedMemoryError") [EFBIG] = "RW-FILE-SIZE",
             "Raise the limit of file sizes (`ulimit -f`), which holds for shared memory too, or send less at once.";
 
-        /// A handle names shared memory that was given back, and perhaps used again.
+        /// A handle names shared memory that was freed, and perhaps reused.
         StaleHandle("SharedMemoryError") = "RW-SHM-STALE",
             "Keep the shared object alive for as long as its handle is used.";
 
@@ -152,7 +152,7 @@ errors! {
         RemoteError("RopewalkError") = "RW-REMOTE",
             "Give the original's class a working `__reduce__`.";
 
-        /// A bus could not do what it was asked to, in a forked child for instance.
+        /// A call on a bus failed, in a forked child for instance.
         BusError("RopewalkError", "RuntimeError") = "RW-BUS",
             "Read the message. A forked child needs a bus of its own.";
 
@@ -170,7 +170,7 @@ errors! {
 
         /// Messages were dropped before the next one, because the receiver was slower than its publishers.
         ///
-        /// It is raised once for each gap, at the place of the gap. The next call receives what comes after it.
+        /// It is raised once for each gap, at the place of the gap. The next call receives the message after it.
         Lagged("BusError") = "RW-BUS-LAGGED",
             "Go on receiving. To lose none, receive faster or raise `capacity`.";
 
@@ -192,7 +192,7 @@ errors! {
         ///
         /// `Errno` names the numbers. `EAGAIN`, `ETERM` and `EINTR` have classes of their own.
         ZMQError("ZMQBaseError") = "RW-ZMQ-ERRNO",
-            "Look `errno` up in `ropewalk.zmq.Errno`; it means what it means to libzmq.";
+            "Look `errno` up in `ropewalk.zmq.Errno`; the numbers are libzmq's.";
 
         /// `Socket.bind_to_random_port` found no free port.
         ZMQBindError("ZMQBaseError") = "RW-ZMQ-BIND",
@@ -212,7 +212,7 @@ errors! {
 
         /// A signal interrupted a call: `EINTR`.
         ///
-        /// No call here raises it, since each goes on after a signal's handler has run.
+        /// No call raises it, because each call continues after a signal handler has run.
         InterruptedSystemCall("ZMQError", "InterruptedError") = "RW-ZMQ-INTERRUPTED",
             "Nothing. The class is there because programs for pyzmq name it.";
 

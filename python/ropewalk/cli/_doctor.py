@@ -62,10 +62,10 @@ def _bytes(count: float) -> str:
 
 
 def _cores() -> list[Finding]:
-    from ropewalk.pool.parent._cores import asked_for, usable_cores
+    from ropewalk.pool.parent._cores import requested_cores, usable_cores
 
     there = os.cpu_count() or 1
-    asked = asked_for()
+    requested = requested_cores()
     quota = _cgroup.cpu_quota()
     limit = "none" if quota is None else f"{quota:.2f} cores"
     return [
@@ -76,7 +76,7 @@ def _cores() -> list[Finding]:
         Finding(
             "cores",
             "requested",
-            "nothing" if asked is None else f"{asked} (PYTHON_CPU_COUNT or -X cpu_count)",
+            "nothing" if requested is None else f"{requested} (PYTHON_CPU_COUNT or -X cpu_count)",
         ),
         Finding("cores", "usable", str(usable_cores())),
     ]

@@ -185,7 +185,7 @@ MAP_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--ordered",),
         "results",
-        "write results in the order of the inputs, not as they are done.",
+        "write results in the order of the inputs, not of completion.",
         _SWITCH,
     ),
     Flag(("--resume",), "results", "go on with --out: skip the inputs that are done in it.", _SWITCH),

@@ -29,7 +29,7 @@ class ZMQError(ZMQBaseError):
     """
 
     code = "RW-ZMQ-ERRNO"
-    remedy = "Look `errno` up in `ropewalk.zmq.Errno`; it means what it means to libzmq."
+    remedy = "Look `errno` up in `ropewalk.zmq.Errno`; the numbers are libzmq's."
 
     errno: int | None = None
     strerror: str
@@ -91,7 +91,7 @@ class Again(ZMQError):
 class InterruptedSystemCall(ZMQError, InterruptedError):
     """A signal interrupted a call: `EINTR`.
 
-    No call here raises it, since each goes on after a signal's handler has run.
+    No call raises it, because each call continues after a signal handler has run.
     """
 
     code = "RW-ZMQ-INTERRUPTED"

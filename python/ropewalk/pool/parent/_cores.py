@@ -8,7 +8,7 @@ import sys
 from ropewalk import _core
 
 
-def asked_for() -> int | None:
+def requested_cores() -> int | None:
     """Returns the number in ``PYTHON_CPU_COUNT`` or ``-X cpu_count``, which `os.process_cpu_count` reads from 3.13 on.
 
     Before 3.13 it reads only the variable. It ignores a value that is not a positive number.
@@ -24,5 +24,5 @@ def asked_for() -> int | None:
 
 
 def usable_cores() -> int:
-    """Returns `asked_for`, or else the cores of the affinity mask, at most the control group's quota."""
-    return asked_for() or _core.usable_cores()
+    """Returns `requested_cores`, or else the cores of the affinity mask, at most the control group's quota."""
+    return requested_cores() or _core.usable_cores()

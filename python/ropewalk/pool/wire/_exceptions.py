@@ -24,7 +24,7 @@ def _maker(kind: type[BaseException]) -> Any:
     return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP)
 
 
-def is_ours(kind: Any) -> bool:
+def pickles_by_default(kind: Any) -> bool:
     """Whether the class leaves pickling to `BaseException`, and does not define it itself."""
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
         return False
@@ -41,14 +41,14 @@ def is_ours(kind: Any) -> bool:
 
 def has_slots(kind: type[BaseException]) -> bool:
     """Whether exceptions of this class have slots, which `BaseException` does not pickle."""
-    return is_ours(kind) and bool(cast("Any", copyreg)._slotnames(kind))
+    return pickles_by_default(kind) and bool(cast("Any", copyreg)._slotnames(kind))
 
 
 def needs_care(kind: type[BaseException]) -> bool:
-    """Whether pickle would run code of the class when it restores an exception."""
+    """Whether pickle would run code of the class when it restores an exception, or leave slots out."""
     maker: Any = _maker(kind)
     own: Any = kind
-    return is_ours(kind) and (
+    return pickles_by_default(kind) and (
         has_slots(kind)
         or own.__init__ is not maker.__init__
         or own.__new__ is not maker.__new__
@@ -108,7 +108,7 @@ class _TolerantUnpickler(_Unpickler):  # type: ignore[misc]
         try:
             self.stack[-1] = function(*arguments)
         except Exception as error:
-            if isinstance(error, MemoryError) or not is_ours(function):
+            if isinstance(error, MemoryError) or not pickles_by_default(function):
                 raise
             self.stack[-1] = make(function, arguments, {})
 
@@ -117,7 +117,7 @@ class _TolerantUnpickler(_Unpickler):  # type: ignore[misc]
     def load_build(self) -> None:
         made = self.stack[-2]
         state = self.stack[-1]
-        if isinstance(made, BaseException) and is_ours(type(made)) and isinstance(state, dict):
+        if isinstance(made, BaseException) and pickles_by_default(type(made)) and isinstance(state, dict):
             self.stack.pop()
             for name, value in state.items():
                 _set(made, name, value)

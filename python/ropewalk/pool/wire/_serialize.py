@@ -336,7 +336,7 @@ def _portable(error: BaseException) -> BaseException | _exceptions.Carrier:
             raise TypeError("pickle leaves the slots of exceptions out")
         _check(error, error)
     except BaseException as problem:
-        if not _exceptions.is_ours(type(error)):
+        if not _exceptions.pickles_by_default(type(error)):
             return _stand_in(error, problem)
         carrier = _exceptions.Carrier(error, _portable)
         try:
