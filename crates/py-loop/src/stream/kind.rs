@@ -212,7 +212,11 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
         ],
         getters: vec![
             getter(c"_loop", get_loop, c"Its loop; None after its end."),
-            getter(c"_protocol_paused", get_paused, c"Whether the protocol's `pause_writing` was called last."),
+            getter(
+                c"_protocol_paused",
+                get_paused,
+                c"Whether the protocol's `pause_writing` was called last.",
+            ),
             getter(c"_sock", get_socket, c"Its socket; None after its end."),
             getter(c"_sock_fd", get_fd, c"The number of its socket."),
             getter(c"_protocol", get_protocol_field, c"Its protocol; None after its end."),
