@@ -11,7 +11,9 @@ import pytest
 from tests.law._tree import text, with_suffix
 
 _SECTION = text(Path("ARCHITECTURE.md")).split("\n## Interpreters\n")[1].split("\n## ")[0]
-_ROWS = re.findall(r"^\| ((?:`_\w+`(?:, )?)+) \| (the plain C API|pyo3)\b.*\| (.*) \|$", _SECTION, re.MULTILINE)
+_ROWS = re.findall(
+    r"^\| ((?:`_\w+`(?:, )?)+) \| (the plain C API|pyo3)\b.*\| (.*) \|$", _SECTION, re.MULTILINE
+)
 _MODULES = {style: re.findall(r"`_(\w+)`", names) for names, style, _ in _ROWS}
 EVERYWHERE, MAIN_ONLY = _MODULES["the plain C API"], _MODULES["pyo3"]
 
