@@ -22,6 +22,7 @@ LAYERED = (
     "executor",
     "messaging",
     "os",
+    "pool",
     "py-bus",
     "py-loop",
     "py-results",

@@ -1,22 +1,16 @@
 //! What a pool is made of.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_shm::memory::{Block, Segment};
-use ropewalk_sync::Mutex;
-
-use crate::zygote::ZygoteCommand;
-
 /// What `submit` does when the queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFull {
+pub enum Overflow {
     /// Waits for room.
     #[default]
     Block,
-    /// Refuses the task.
-    Reject,
+    /// Refuses the task, which is an error where it was submitted.
+    Error,
 }
 
 /// What a crash of a worker does.
@@ -29,44 +23,6 @@ pub enum OnCrash {
     Break,
 }
 
-/// How worker processes are made.
-#[derive(Clone, Debug)]
-pub struct Spawn {
-    /// The zygote to fork from; pools with an equal command share one.
-    pub zygote: ZygoteCommand,
-    /// What each worker reads first: opaque to this crate.
-    pub spec: Arc<[u8]>,
-    /// Segments that the spec refers to: each worker gets their descriptors first.
-    pub segments: Vec<Arc<Segment>>,
-    /// Blocks of this process's own in them, kept for as long as the pool.
-    pub blocks: Vec<Arc<Block>>,
-    /// Descriptors that each worker gets a copy of: opaque to this crate.
-    pub handed: Arc<Handed>,
-}
-
-/// Descriptors that each worker gets a copy of. They are closed when the pool has ended: the other end of a pipe
-/// is told of its end then, whoever still has the pool.
-#[derive(Debug, Default)]
-pub struct Handed(Mutex<Vec<Arc<OwnedFd>>>);
-
-impl Handed {
-    /// Takes them over.
-    pub fn new(descriptors: Vec<OwnedFd>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(descriptors.into_iter().map(Arc::new).collect())))
-    }
-
-    /// Those that a worker gets.
-    pub(crate) fn all(&self) -> Vec<Arc<OwnedFd>> {
-        self.0.lock().clone()
-    }
-
-    /// Closes them, but for those of requests that are on their way.
-    pub(crate) fn close(&self) {
-        let closed = std::mem::take(&mut *self.0.lock());
-        drop(closed);
-    }
-}
-
 /// A pool's configuration, checked by whoever makes it.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -76,10 +32,10 @@ pub struct Config {
     pub workers: usize,
     /// Lanes of each: threads that run tasks.
     pub threads: usize,
-    /// Tasks that may wait; `None` for no limit.
-    pub max_queue: Option<usize>,
-    /// What to do beyond that.
-    pub on_full: OnFull,
+    /// Tasks that may wait in the queue; `None` for no limit.
+    pub capacity: Option<usize>,
+    /// What to do with a task beyond that.
+    pub overflow: Overflow,
     /// What a crash does.
     pub on_crash: OnCrash,
     /// How long tasks that run in a worker are given to finish when it has to be ended for another of its tasks.

@@ -1,31 +1,31 @@
 //! The engine of a pool, whatever its workers are: what the layer above calls.
 //!
-//! A kind of worker has one line in `kinds!`; a call looks once which of them this is, and what follows is the code of
-//! that kind alone.
+//! A kind of worker has one line in `kinds!`, which says what starts a pool of it and in which file of `src/backend` it
+//! is. A call looks once which of the kinds this is, and what follows is the code of that kind alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
 use ropewalk_shm::memory::Arena;
+use ropewalk_sync::spin::AdaptiveSpin;
 
-use crate::backend::processes::Processes;
-use crate::backend::threads::Threads;
-use crate::backend::{Backend, Capabilities};
+use crate::config::Config;
 use crate::function::Function;
 use crate::outcome::Failure;
 use crate::payload::Payload;
-use crate::pool::{Pool, Refused, WaitFor, Waited};
+use crate::pool::{Backend, Capabilities, Finished, Pool, Refused, Taken, WaitFor, Waited};
 use crate::statistics::Statistics;
 use crate::task::{Call, Options, Task};
 
-/// Makes the enum of the kinds, and `each!`, which runs an expression with the pool of whichever kind it is.
+/// Makes the enum of the kinds, what starts a pool of each, and `each!`, which runs an expression with the pool of
+/// whichever kind it is.
 macro_rules! kinds {
-    ($dollar:tt $($kind:ident),+ $(,)?) => {
+    ($dollar:tt $($(#[$doc:meta])* $start:ident($($settings:ident: $of:ty)?) => $file:ident::$kind:ident,)+) => {
         /// A pool of one of the kinds.
         #[derive(Clone, Debug)]
-        pub(crate) enum Kind {
-            $($kind(Arc<Pool<$kind>>),)+
+        enum Kind {
+            $($kind(Arc<Pool<crate::backend::$file::$kind>>),)+
         }
 
         macro_rules! each {
@@ -39,22 +39,38 @@ macro_rules! kinds {
         impl Kind {
             fn capabilities(&self) -> Capabilities {
                 match self {
-                    $(Self::$kind(_) => $kind::CAPABILITIES,)+
+                    $(Self::$kind(_) => crate::backend::$file::$kind::CAPABILITIES,)+
                 }
             }
+        }
+
+        impl Engine {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                ///
+                /// When the machine is out of memory, processes or descriptors.
+                pub fn $start(config: Config $(, $settings: $of)?) -> Result<Self> {
+                    Pool::start(config, ($($settings)?)).map(|pool| Self(Kind::$kind(pool)))
+                }
+            )+
         }
     };
 }
 
 kinds! {
     $
-    Processes,
-    Threads,
+    /// Starts a pool of worker processes: the zygote and the workers are asked for at once, unless the pool is `lazy`,
+    /// and come up in the background.
+    of_processes(spawn: crate::Spawn) => processes::Processes,
+    /// Starts a pool of threads of this process, which come to [`take_local`](Self::take_local).
+    of_threads() => threads::Threads,
 }
 
 /// A handle to a pool's engine. Dropping the last one does not end the pool: call [`close`](Self::close).
 #[derive(Clone, Debug)]
-pub struct Engine(pub(crate) Kind);
+pub struct Engine(Kind);
 
 /// Makes methods that do what [`Pool`]'s of the same name do.
 macro_rules! of_every_pool {
@@ -73,6 +89,7 @@ macro_rules! of_every_pool {
 
 impl Engine {
     /// What its workers can do.
+    #[inline]
     pub fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
     }
@@ -131,6 +148,26 @@ of_every_pool! {
 
     /// Ends a task that [`room`](Self::room) has given: nobody waits for it.
     fn forget_room(&self, room: &Arc<Task>);
+
+    /// Takes the next task for a thread of the layer above, blocking up to `timeout`. A pool that starts its workers
+    /// itself has none for it, and is as good as closed to it; the same goes for the next two.
+    fn take_local(&self, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken;
+
+    /// Ends a task that such a thread has run, and takes the next one with the same hold of the lock.
+    ///
+    /// # Errors
+    ///
+    /// The task, and nothing is taken, if nobody else refers to it: the layer above knows where its result may be
+    /// dropped.
+    fn finish_and_take_local(
+        &self,
+        finished: Finished,
+        spin: &mut AdaptiveSpin,
+        timeout: Duration,
+    ) -> Result<Taken, Box<Task>>;
+
+    /// Ends a task that such a thread has run, and takes none.
+    fn finish_local(&self, finished: Finished);
 
     /// Blocks until `what` is there, driving the pool meanwhile. Call it with the interpreter released.
     fn wait(&self, what: &WaitFor, deadline: Option<Instant>) -> Waited;

@@ -11,9 +11,10 @@ use ropewalk_shm::memory::{Arena, Words};
 use ropewalk_sync::Mutex;
 
 use crate::backend::processes::ProcessPool;
+use crate::backend::processes::spawn::Spawn;
 use crate::clock;
 use crate::codec::table::{self, Entry, Part};
-use crate::config::{Config, OnCrash, OnFull, Spawn};
+use crate::config::{Config, OnCrash, Overflow};
 use crate::control::{self, Control};
 use crate::function::Function;
 use crate::lane::LaneLayout;
@@ -69,8 +70,8 @@ pub fn lane(program: &[u8]) {
         name: "fuzzed".into(),
         workers: 1,
         threads: 1,
-        max_queue: None,
-        on_full: OnFull::Reject,
+        capacity: None,
+        overflow: Overflow::Error,
         on_crash: OnCrash::Replace,
         grace: Duration::from_millis(20),
         lazy: false,

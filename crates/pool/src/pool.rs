@@ -5,6 +5,7 @@
 //! *followers* and sleep on what they wait for. When nobody waits, the supervisor's thread is rung only by a worker
 //! that runs out of tasks while there is a backlog. See the crate's `README.md`.
 
+mod backend;
 mod closing;
 mod ending;
 mod room;
@@ -14,16 +15,17 @@ mod wait;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
 use ropewalk_sync::Mutex;
 use ropewalk_sync::futex::Futex;
 use ropewalk_sync::spin::AdaptiveSpin;
 
+pub(crate) use self::backend::{Backend, Interrupted};
+pub use self::backend::{Capabilities, Finished, Taken};
 use self::timers::Timers;
-use crate::backend::Backend;
-use crate::config::{Config, OnCrash, OnFull};
+use crate::config::{Config, OnCrash, Overflow};
 use crate::control::{Control, WATCH};
 use crate::events::{self, What};
 use crate::function::{DroppedFunctions, Function};
@@ -261,7 +263,7 @@ impl<B: Backend> Pool<B> {
         options: Options,
         wait: bool,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
-        self.take_in(call, task_flags, options, wait, self.config.max_queue)
+        self.take_in(call, task_flags, options, wait, self.config.capacity)
     }
 
     /// See [`Engine::submit_again`](crate::Engine::submit_again).
@@ -280,7 +282,7 @@ impl<B: Backend> Pool<B> {
         task_flags: u16,
         options: Options,
         wait: bool,
-        max_queue: Option<usize>,
+        capacity: Option<usize>,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
         if self.is_forked() {
             return Err(Box::new((call, Refused::Forked)));
@@ -295,12 +297,12 @@ impl<B: Backend> Pool<B> {
             }
             Lifecycle::Closing | Lifecycle::Ended => return Err(Box::new((call, Refused::Closed))),
         }
-        if let Some(max) = max_queue
+        if let Some(max) = capacity
             && state.queued() >= max
         {
             events::tell(&self.config.name, What::Saturated { queued: state.queued() });
             let refused =
-                if self.config.on_full == OnFull::Reject { Refused::Full } else { Refused::MustWait };
+                if self.config.overflow == Overflow::Error { Refused::Full } else { Refused::MustWait };
             return Err(Box::new((call, refused)));
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -310,6 +312,28 @@ impl<B: Backend> Pool<B> {
         state.queue.push(Arc::clone(&task));
         B::submitted(self, &mut state, options.priority);
         Ok(task)
+    }
+
+    /// See [`Engine::take_local`](crate::Engine::take_local).
+    #[inline]
+    pub(crate) fn take_local(&self, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken {
+        B::take_local(self, spin, timeout)
+    }
+
+    /// See [`Engine::finish_and_take_local`](crate::Engine::finish_and_take_local).
+    #[inline]
+    pub(crate) fn finish_and_take_local(
+        &self,
+        finished: Finished,
+        spin: &mut AdaptiveSpin,
+        timeout: Duration,
+    ) -> Result<Taken, Box<Task>> {
+        B::finish_and_take_local(self, finished, spin, timeout)
+    }
+
+    /// See [`Engine::finish_local`](crate::Engine::finish_local).
+    pub(crate) fn finish_local(&self, finished: Finished) {
+        B::finish_local(self, finished);
     }
 
     /// Makes sure that the supervisor looks at the rings at its own pace while there are tasks.

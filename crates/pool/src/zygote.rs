@@ -16,8 +16,8 @@ use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::{pidfd, socket};
 use ropewalk_sync::Mutex;
 
-use crate::backend::processes::notes::Notes;
 use crate::control::Control;
+use crate::notes::Notes;
 
 pub mod server;
 

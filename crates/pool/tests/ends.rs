@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ropewalk_pool::codec::table::{self, Part, Table};
 use ropewalk_pool::wire::{flags, kind};
 use ropewalk_pool::{
-    Config, Failure, OnCrash, OnFull, Options, Outcome, Refused, Task, WaitFor, Waited, WorkerState,
+    Config, Failure, OnCrash, Options, Outcome, Overflow, Refused, Task, WaitFor, Waited, WorkerState,
 };
 use rust_workers::{Pool, config};
 
@@ -195,7 +195,7 @@ fn a_lazy_pool_has_as_many_workers_as_it_needed() {
 
 #[test]
 fn whoever_waits_hears_of_it() {
-    let pool = Pool::new(Config { max_queue: Some(1), on_full: OnFull::Block, ..config(1) });
+    let pool = Pool::new(Config { capacity: Some(1), overflow: Overflow::Block, ..config(1) });
     let engine = &pool.engine;
     let first = running(&pool);
     let second = pool.submit("echo 2");

@@ -4,7 +4,7 @@ mod rust_workers;
 
 use std::time::{Duration, Instant};
 
-use ropewalk_pool::{Config, Failure, Limit, OnFull, Options, Outcome, Phase, Refused};
+use ropewalk_pool::{Config, Failure, Limit, Options, Outcome, Overflow, Phase, Refused};
 use rust_workers::{Pool, config};
 
 /// Not a test of its own: what a zygote runs.
@@ -140,7 +140,7 @@ fn what_waits_behind_a_long_task_is_carried_to_an_idle_lane() {
 
 #[test]
 fn a_full_queue_refuses_and_a_closed_pool_too() {
-    let pool = Pool::new(Config { max_queue: Some(2), on_full: OnFull::Reject, ..config(1) });
+    let pool = Pool::new(Config { capacity: Some(2), overflow: Overflow::Error, ..config(1) });
     let first = pool.submit("nap 20000");
     let _second = pool.submit("nap 1");
     let _third = pool.submit("nap 1");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_pool::{
-    Call, Config, Engine, Failure, Finished, Limit, OnCrash, OnFull, Opaque, Options, Outcome, Phase,
+    Call, Config, Engine, Failure, Finished, Limit, OnCrash, Opaque, Options, Outcome, Overflow, Phase,
     Refused, Stage, Taken, Task, WaitFor, Waited,
 };
 use ropewalk_sync::Mutex;
@@ -15,8 +15,8 @@ fn config() -> Config {
         name: "local".into(),
         workers: 2,
         threads: 1,
-        max_queue: None,
-        on_full: OnFull::Block,
+        capacity: None,
+        overflow: Overflow::Block,
         on_crash: OnCrash::Replace,
         lazy: false,
         grace: Duration::from_secs(1),
@@ -179,7 +179,7 @@ fn times_that_are_up_end_tasks_that_wait_and_tasks_that_run() {
 
 #[test]
 fn who_cannot_block_is_told_of_room() {
-    let engine = engine(Config { max_queue: Some(1), ..config() });
+    let engine = engine(Config { capacity: Some(1), ..config() });
     assert!(engine.waits_for_room() && engine.room().is_none());
     let first = submit(&engine, 1);
     let (told, forgotten) = (engine.room().expect("full"), engine.room().expect("full"));
@@ -208,7 +208,7 @@ fn who_cannot_block_is_told_of_room() {
 
 #[test]
 fn what_comes_back_needs_no_room() {
-    let engine = engine(Config { max_queue: Some(1), ..config() });
+    let engine = engine(Config { capacity: Some(1), ..config() });
     submit(&engine, 1);
     assert!(matches!(try_submit(&engine, 2, Options::default()), Err(Refused::MustWait)));
     let call = Call::Local(Mutex::new(Some(Opaque::new(2_u64))));
@@ -222,14 +222,14 @@ fn what_comes_back_needs_no_room() {
 
 #[test]
 fn a_pool_that_refuses_has_nobody_wait_for_room() {
-    let engine = engine(Config { max_queue: Some(1), on_full: OnFull::Reject, ..config() });
+    let engine = engine(Config { capacity: Some(1), overflow: Overflow::Error, ..config() });
     submit(&engine, 1);
     assert!(!engine.waits_for_room() && engine.room().is_none());
 }
 
 #[test]
 fn a_thread_waits_for_a_task_or_for_room() {
-    let engine = engine(Config { max_queue: Some(1), ..config() });
+    let engine = engine(Config { capacity: Some(1), ..config() });
     let first = submit(&engine, 1);
     let what = WaitFor::AnyOrSpace([Arc::clone(&first)].into());
     assert_eq!(engine.wait(&what, Some(Instant::now())), Waited::TimedOut);
@@ -248,13 +248,13 @@ fn a_thread_waits_for_a_task_or_for_room() {
 
 #[test]
 fn a_full_queue_has_room_when_a_task_is_taken() {
-    for on_full in [OnFull::Block, OnFull::Reject] {
-        let engine = engine(Config { max_queue: Some(2), on_full, ..config() });
+    for overflow in [Overflow::Block, Overflow::Error] {
+        let engine = engine(Config { capacity: Some(2), overflow, ..config() });
         assert_eq!(engine.wait(&WaitFor::Space, None), Waited::Ready);
         let (first, _second) = (submit(&engine, 1), submit(&engine, 2));
         let refused = try_submit(&engine, 3, Options::default()).expect_err("full");
-        assert_eq!(matches!(refused, Refused::Full), on_full == OnFull::Reject);
-        assert_eq!(matches!(refused, Refused::MustWait), on_full == OnFull::Block);
+        assert_eq!(matches!(refused, Refused::Full), overflow == Overflow::Error);
+        assert_eq!(matches!(refused, Refused::MustWait), overflow == Overflow::Block);
         assert_eq!(engine.wait(&WaitFor::Space, Some(Instant::now())), Waited::TimedOut);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| engine.wait(&WaitFor::Space, soon()));

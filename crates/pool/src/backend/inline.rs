@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
 
-use super::{Backend, Capabilities, Interrupted};
 use crate::outcome::{Outcome, Record};
-use crate::pool::{Pool, PoolState};
+use crate::pool::{Backend, Capabilities, Interrupted, Pool, PoolState};
 use crate::statistics::WorkerStatistics;
 use crate::task::{Call, Task};
 

@@ -5,8 +5,8 @@
 pub(crate) mod asking;
 pub(crate) mod dispatch;
 mod eviction;
-pub(crate) mod notes;
 mod segments;
+pub(crate) mod spawn;
 pub(crate) mod workers;
 
 use std::os::fd::OwnedFd;
@@ -21,15 +21,13 @@ use ropewalk_sync::Mutex;
 
 use self::asking::Spawning;
 use self::dispatch::{STEAL_AFTER, TaskLengths};
+use self::spawn::Spawn;
 use self::workers::Worker;
-use super::{Backend, Capabilities, Interrupted};
 use crate::clock;
-use crate::config::{Config, Spawn};
 use crate::control::WATCH;
-use crate::engine::{Engine, Kind};
 use crate::lane::Lane;
 use crate::outcome::Failure;
-use crate::pool::{Lifecycle, Pool, PoolState};
+use crate::pool::{Backend, Capabilities, Interrupted, Lifecycle, Pool, PoolState};
 use crate::statistics::{WorkerState, WorkerStatistics};
 use crate::supervisor::{Employer, Supervisor, WorkerEvent};
 use crate::task::{Stage, Task};
@@ -375,18 +373,6 @@ impl Backend for Processes {
     }
 }
 
-impl Engine {
-    /// Starts a pool of worker processes: the zygote and the workers are asked for at once, unless the pool is `lazy`,
-    /// and come up in the background.
-    ///
-    /// # Errors
-    ///
-    /// When the machine is out of memory, processes or descriptors.
-    pub fn of_processes(config: Config, spawn: Spawn) -> Result<Self> {
-        Pool::start(config, spawn).map(|pool| Self(Kind::Processes(pool)))
-    }
-}
-
 impl Employer for ProcessPool {
     fn learn(&self, worker: u64, event: WorkerEvent) {
         match event {
@@ -411,7 +397,11 @@ impl Employer for ProcessPool {
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(mutants, mutants::skip)]
 impl ProcessPool {
-    pub(crate) fn simulated(config: Config, spawn: Spawn, zygote: Arc<Zygote>) -> Result<Arc<Self>> {
+    pub(crate) fn simulated(
+        config: crate::config::Config,
+        spawn: Spawn,
+        zygote: Arc<Zygote>,
+    ) -> Result<Arc<Self>> {
         let (pool, page) = Self::assemble(config, spawn)?;
         pool.prepare_spawning(zygote, page)?;
         Processes::start(&pool)?;

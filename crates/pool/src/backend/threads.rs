@@ -12,13 +12,10 @@ use ropewalk_base::Result;
 use ropewalk_sync::Condvar;
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::{Backend, Capabilities, Interrupted};
 use crate::clock;
-use crate::config::Config;
-use crate::engine::{Engine, Kind};
-use crate::locked::{Guard, Opaque};
+use crate::locked::Guard;
 use crate::outcome::{Outcome, Record};
-use crate::pool::{Lifecycle, Pool, PoolState};
+use crate::pool::{Backend, Capabilities, Finished, Interrupted, Lifecycle, Pool, PoolState, Taken};
 use crate::statistics::WorkerStatistics;
 use crate::task::{Call, Stage, Task};
 
@@ -27,9 +24,14 @@ use crate::task::{Call, Stage, Task};
 pub(crate) struct Threads {
     /// Where a thread without a task sleeps.
     ready: Condvar,
-    /// Changes when the thread that spins is told of a task; written under the lock.
-    told: AtomicU32,
+    told: Told,
 }
+
+/// Changes when the thread that spins is told of a task; written under the lock. It has its cache lines for itself: the
+/// thread that spins reads it all the time, and would take the line of the pool's lock away from those that submit.
+#[derive(Debug, Default)]
+#[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
+struct Told(AtomicU32);
 
 /// The threads of a pool.
 #[derive(Debug, Default)]
@@ -49,32 +51,6 @@ struct Run {
     since: Instant,
 }
 
-/// What a thread gets when it asks for a task.
-#[derive(Debug)]
-pub enum Taken {
-    /// A task, and what to call for it.
-    Task(Arc<Task>, Opaque),
-    /// Nothing yet: ask again.
-    Nothing,
-    /// The pool has no more tasks.
-    Closed,
-}
-
-/// A task that a thread has run.
-#[derive(Debug)]
-pub struct Finished {
-    /// The task that [`Engine::take_local`] gave.
-    pub task: Arc<Task>,
-    /// What it returned or raised.
-    pub value: Opaque,
-    /// Whether it raised.
-    pub raised: bool,
-    /// How long the call took, in nanoseconds.
-    pub busy_ns: u64,
-    /// The call, for a retry.
-    pub again: Option<Opaque>,
-}
-
 impl Backend for Threads {
     type Settings = ();
     type Members = Crew;
@@ -90,7 +66,7 @@ impl Backend for Threads {
     const POLLED: bool = false;
 
     fn new((): ()) -> Self {
-        Self { ready: Condvar::new(), told: AtomicU32::new(0) }
+        Self { ready: Condvar::new(), told: Told::default() }
     }
 
     fn prepare(_pool: &Pool<Self>, _page: OwnedFd) -> Result<()> {
@@ -161,61 +137,37 @@ impl Backend for Threads {
         pool.backend.ready.notify_all();
     }
 
-    fn dismiss(_pool: &Pool<Self>, state: &mut PoolState<Self>) -> bool {
-        // They see that the pool is closed, and leave; what they run goes on.
-        state.members.running.is_empty()
-    }
-}
-
-/// What the threads themselves call. A pool of another kind has none, and is as good as closed to them.
-impl Engine {
-    /// Starts a pool of threads of this process, which come to [`take_local`](Self::take_local).
-    ///
-    /// # Errors
-    ///
-    /// When the machine is out of memory or descriptors.
-    pub fn of_threads(config: Config) -> Result<Self> {
-        Pool::start(config, ()).map(|pool| Self(Kind::Threads(pool)))
-    }
-
-    /// Takes the next task for a thread of this process, blocking up to `timeout`.
-    pub fn take_local(&self, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken {
-        let Kind::Threads(pool) = &self.0 else { return Taken::Closed };
+    fn take_local(pool: &Pool<Self>, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken {
         match pool.enter() {
-            Some(state) => pool.take(state, spin, timeout),
+            Some(state) => pool.next_task(state, spin, timeout),
             None => Taken::Closed,
         }
     }
 
-    /// Ends a task that a thread has run, and takes the next one with the same hold of the lock.
-    ///
-    /// # Errors
-    ///
-    /// The task, and nothing is taken, if nobody else refers to it: the layer above knows where its result may be
-    /// dropped.
-    pub fn finish_and_take_local(
-        &self,
+    fn finish_and_take_local(
+        pool: &Pool<Self>,
         finished: Finished,
         spin: &mut AdaptiveSpin,
         timeout: Duration,
     ) -> Result<Taken, Box<Task>> {
-        let Kind::Threads(pool) = &self.0 else { return Ok(Taken::Closed) };
         let Some(mut state) = pool.enter() else { return Ok(Taken::Closed) };
         let task = Arc::clone(&finished.task);
         pool.end_run(&mut state, finished);
         match Arc::into_inner(task) {
             Some(last) => Err(Box::new(last)),
-            None => Ok(pool.take(state, spin, timeout)),
+            None => Ok(pool.next_task(state, spin, timeout)),
         }
     }
 
-    /// Ends a task that a thread has run, and takes none.
-    pub fn finish_local(&self, finished: Finished) {
-        if let Kind::Threads(pool) = &self.0
-            && let Some(mut state) = pool.enter()
-        {
+    fn finish_local(pool: &Pool<Self>, finished: Finished) {
+        if let Some(mut state) = pool.enter() {
             pool.end_run(&mut state, finished);
         }
+    }
+
+    fn dismiss(_pool: &Pool<Self>, state: &mut PoolState<Self>) -> bool {
+        // They see that the pool is closed, and leave; what they run goes on.
+        state.members.running.is_empty()
     }
 }
 
@@ -236,7 +188,7 @@ impl Pool<Threads> {
         self.check_end(state);
     }
 
-    fn take<'a>(
+    fn next_task<'a>(
         &'a self,
         mut state: Guard<'a, PoolState<Threads>>,
         spin: &mut AdaptiveSpin,
@@ -283,12 +235,15 @@ impl Pool<Threads> {
         spin: &mut AdaptiveSpin,
     ) -> Guard<'a, PoolState<Threads>> {
         state.members.spins = true;
-        let before = self.backend.told.load(Ordering::Relaxed);
+        let before = self.backend.told.0.load(Ordering::Relaxed);
         drop(state);
         // Whoever submits needs a core as well.
-        spin.spin(|| self.control.may_spin_beside(1), || self.backend.told.load(Ordering::Acquire) != before);
+        spin.spin(
+            || self.control.may_spin_beside(1),
+            || self.backend.told.0.load(Ordering::Acquire) != before,
+        );
         let mut state = self.lock();
-        if self.backend.told.load(Ordering::Relaxed) == before {
+        if self.backend.told.0.load(Ordering::Relaxed) == before {
             state.members.spins = false;
         }
         state
@@ -300,7 +255,7 @@ impl Pool<Threads> {
         if state.members.spins {
             // It looks into the queue once more before it sleeps, so it cannot miss this task.
             state.members.spins = false;
-            self.backend.told.fetch_add(1, Ordering::Release);
+            self.backend.told.0.fetch_add(1, Ordering::Release);
         } else if state.members.idle > 0 {
             self.backend.ready.notify_one();
         }
@@ -318,39 +273,40 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::config::{Config, OnCrash, OnFull};
+    use crate::config::{Config, OnCrash, Overflow};
+    use crate::locked::Opaque;
     use crate::pool::{WaitFor, Waited};
     use crate::task::Options;
 
     const SOON: Duration = Duration::from_secs(60);
 
-    fn pool(workers: usize) -> Engine {
+    fn pool(workers: usize) -> Arc<Pool<Threads>> {
         let config = Config {
             name: "local".into(),
             workers,
             threads: 1,
-            max_queue: None,
-            on_full: OnFull::Reject,
+            capacity: None,
+            overflow: Overflow::Error,
             on_crash: OnCrash::Replace,
             grace: Duration::ZERO,
             lazy: false,
         };
-        Engine::of_threads(config).expect("started")
+        Pool::start(config, ()).expect("started")
     }
 
-    fn submit(engine: &Engine, number: u64) -> Arc<Task> {
+    fn submit(pool: &Pool<Threads>, number: u64) -> Arc<Task> {
         let call = Call::Local(ropewalk_sync::Mutex::new(Some(Opaque::new(number))));
-        engine.submit(call, 0, Options::default(), true).map_err(|refused| refused.1).expect("accepted")
+        pool.submit(call, 0, Options::default(), true).map_err(|refused| refused.1).expect("accepted")
     }
 
     /// Answers each number with its successor, until the pool is closed; the tasks of which it was the last owner.
-    fn serve(engine: &Engine) -> usize {
+    fn serve(pool: &Pool<Threads>) -> usize {
         let mut spin = AdaptiveSpin::new();
         let (mut finished, mut last) = (None, 0);
         loop {
             let taken = match finished.take() {
-                Some(finished) => engine.finish_and_take_local(finished, &mut spin, SOON),
-                None => Ok(engine.take_local(&mut spin, SOON)),
+                Some(finished) => pool.finish_and_take_local(finished, &mut spin, SOON),
+                None => Ok(pool.take_local(&mut spin, SOON)),
             };
             match taken {
                 Ok(Taken::Task(task, call)) => {
@@ -364,9 +320,9 @@ mod tests {
         }
     }
 
-    fn answer(engine: &Engine, task: &Arc<Task>) -> u64 {
+    fn answer(pool: &Pool<Threads>, task: &Arc<Task>) -> u64 {
         let deadline = Instant::now() + SOON;
-        while engine.wait(&WaitFor::Task(Arc::clone(task)), Some(deadline)) == Waited::Interrupted {}
+        while pool.wait(&WaitFor::Task(Arc::clone(task)), Some(deadline)) == Waited::Interrupted {}
         match task.outcome() {
             Some(Outcome::Local { value, .. }) => *value.downcast_ref().expect("a number"),
             other => panic!("no answer: {other:?}"),
@@ -375,75 +331,74 @@ mod tests {
 
     #[test]
     fn no_wake_up_is_lost_whoever_spins() {
-        let engine = pool(3);
+        let pool = pool(3);
         thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| serve(&engine));
+                scope.spawn(|| serve(&pool));
             }
             let submitters: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
                         for number in 0..2_000 {
-                            let task = submit(&engine, number);
-                            assert_eq!(answer(&engine, &task), number + 1);
+                            let task = submit(&pool, number);
+                            assert_eq!(answer(&pool, &task), number + 1);
                             if number % 500 == 0 {
                                 // Long enough for everybody to give up spinning.
                                 thread::sleep(Duration::from_millis(1));
                             }
                         }
-                        let tasks: Vec<_> = (0..200).map(|number| submit(&engine, number)).collect();
+                        let tasks: Vec<_> = (0..200).map(|number| submit(&pool, number)).collect();
                         for (number, task) in (1..).zip(&tasks) {
-                            assert_eq!(answer(&engine, task), number);
+                            assert_eq!(answer(&pool, task), number);
                         }
                     })
                 })
                 .collect();
             let failed = submitters.into_iter().filter_map(|submitter| submitter.join().err()).count();
-            engine.close(false);
+            pool.close(false);
             assert_eq!(failed, 0);
         });
     }
 
     #[test]
     fn the_last_owner_of_a_task_gets_it_back() {
-        let engine = pool(1);
+        let pool = pool(1);
         for number in 0..3 {
-            drop(submit(&engine, number));
+            drop(submit(&pool, number));
         }
-        engine.close(false);
-        assert_eq!(serve(&engine), 3);
+        pool.close(false);
+        assert_eq!(serve(&pool), 3);
     }
 
     #[test]
     fn a_wait_has_its_deadline() {
-        let engine = pool(1);
-        let task = submit(&engine, 1);
+        let pool = pool(1);
+        let task = submit(&pool, 1);
         let soon = Instant::now() + Duration::from_millis(2);
-        let mut waited = engine.wait(&WaitFor::Task(Arc::clone(&task)), Some(soon));
+        let mut waited = pool.wait(&WaitFor::Task(Arc::clone(&task)), Some(soon));
         while waited == Waited::Interrupted {
-            waited = engine.wait(&WaitFor::Task(Arc::clone(&task)), Some(soon));
+            waited = pool.wait(&WaitFor::Task(Arc::clone(&task)), Some(soon));
         }
         assert_eq!(waited, Waited::TimedOut);
-        engine.close(true);
+        pool.close(true);
     }
 
     #[test]
     fn nobody_spins_while_every_core_has_a_task() {
         let cores = ropewalk_os::cpu::usable_cores();
-        let (engine, mut spin) = (pool(cores), AdaptiveSpin::new());
-        let Kind::Threads(pool) = &engine.0 else { panic!("of threads") };
+        let (pool, mut spin) = (pool(cores), AdaptiveSpin::new());
         let may_spin = || pool.control.may_spin();
         assert!(may_spin());
-        let tasks: Vec<_> = (1..).map(|number| submit(&engine, number)).take(cores).collect();
+        let tasks: Vec<_> = (1..).map(|number| submit(&pool, number)).take(cores).collect();
         assert!(!may_spin());
         for _ in &tasks {
-            let Taken::Task(task, value) = engine.take_local(&mut spin, Duration::ZERO) else {
+            let Taken::Task(task, value) = pool.take_local(&mut spin, Duration::ZERO) else {
                 panic!("each is there");
             };
-            engine.finish_local(Finished { task, value, raised: false, busy_ns: 0, again: None });
+            pool.finish_local(Finished { task, value, raised: false, busy_ns: 0, again: None });
         }
-        assert!(matches!(engine.take_local(&mut spin, Duration::ZERO), Taken::Nothing));
+        assert!(matches!(pool.take_local(&mut spin, Duration::ZERO), Taken::Nothing));
         assert!(may_spin());
-        engine.close(false);
+        pool.close(false);
     }
 }

@@ -46,19 +46,23 @@ impl Loans {
     }
 }
 
-/// The encoding that was open as another was opened within it, to go on after that.
-#[derive(Debug)]
-#[must_use]
-pub struct Outer(Option<Loans>);
-
-/// Opens an encoding in this thread.
-pub fn begin() -> Outer {
-    Outer(LENT.replace(Some(Loans::default())))
+/// Opens an encoding in this thread, and closes it after `encode`; gives what was lent in it, too.
+pub fn during<T>(encode: impl FnOnce() -> T) -> (T, Loans) {
+    let outer = Opened(LENT.replace(Some(Loans::default())));
+    let made = encode();
+    let lent = LENT.take().unwrap_or_default();
+    drop(outer);
+    (made, lent)
 }
 
-/// Closes it, and gives what was lent in it.
-pub fn take(outer: Outer) -> Loans {
-    LENT.replace(outer.0).unwrap_or_default()
+/// The encoding that was open as another was opened within it; it goes on when this is dropped.
+struct Opened(Option<Loans>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let inner = LENT.replace(self.0.take());
+        drop(inner);
+    }
 }
 
 /// What became of a wish to lend a segment.
@@ -108,13 +112,12 @@ mod tests {
     fn a_segment_is_lent_once_to_the_encoding_that_is_open() {
         let (one, other) = (segment(), segment());
         assert_eq!(lend(&one, None), Lent::Closed);
-        let outer = begin();
-        assert_eq!((lend(&one, None), lend(&one, None)), (Lent::Yes, Lent::Yes));
-        let inner = begin();
-        assert_eq!(lend(&other, None), Lent::Yes);
-        assert_eq!(take(inner).segments.len(), 1);
-        assert_eq!(lend(&other, None), Lent::Yes);
-        let mut both = take(outer);
+        let ((), mut both) = during(|| {
+            assert_eq!((lend(&one, None), lend(&one, None)), (Lent::Yes, Lent::Yes));
+            let (lent, inner) = during(|| lend(&other, None));
+            assert_eq!((lent, inner.segments.len()), (Lent::Yes, 1));
+            assert_eq!(lend(&other, None), Lent::Yes);
+        });
         assert_eq!(both.segments.len(), 2);
         both.add(Loans { segments: vec![one, segment()], blocks: Vec::new() });
         assert_eq!(both.segments.len(), 3, "each once");
@@ -122,12 +125,21 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_closes_the_encoding() {
+        let panicked =
+            std::panic::catch_unwind(|| during(|| std::panic::resume_unwind(Box::new("while pickling"))));
+        assert!(panicked.map(|((), _)| ()).is_err());
+        assert_eq!(lend(&segment(), None), Lent::Closed);
+    }
+
+    #[test]
     fn no_frame_refers_to_more_than_fit_into_the_socket() {
-        let open = begin();
         let all: Vec<_> = (0..=MOST_LENT).map(|_| segment()).collect();
         let (last, first) = all.split_last().expect("many");
-        assert!(first.iter().all(|segment| lend(segment, None) == Lent::Yes));
-        assert_eq!((lend(last, None), lend(&all[0], None)), (Lent::TooMany, Lent::Yes));
-        assert_eq!(take(open).segments.len(), MOST_LENT);
+        let ((), loans) = during(|| {
+            assert!(first.iter().all(|segment| lend(segment, None) == Lent::Yes));
+            assert_eq!((lend(last, None), lend(&all[0], None)), (Lent::TooMany, Lent::Yes));
+        });
+        assert_eq!(loans.segments.len(), MOST_LENT);
     }
 }

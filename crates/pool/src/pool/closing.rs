@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk_sync::futex::Wait;
 
-use super::{Lifecycle, Pool, PoolState, WaitFor, Waited};
-use crate::backend::Backend;
+use super::{Backend, Lifecycle, Pool, PoolState, WaitFor, Waited};
 use crate::clock;
 use crate::events::{self, What};
 use crate::outcome::{Failure, Outcome, Record};
@@ -232,7 +231,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::config::{Handed, Spawn};
+    use crate::backend::processes::spawn::{Handed, Spawn};
     use crate::simulation::scene::Scene;
     use crate::task::Task;
 

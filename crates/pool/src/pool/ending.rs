@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Lifecycle, Pool, PoolState};
-use crate::backend::{Backend, Interrupted};
+use super::{Backend, Interrupted, Lifecycle, Pool, PoolState};
 use crate::clock;
 use crate::events::{self, How, What};
 use crate::outcome::{Failure, Limit, Outcome, Phase, Record};

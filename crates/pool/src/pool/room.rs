@@ -9,9 +9,8 @@ use std::sync::atomic::Ordering;
 
 use ropewalk_sync::Mutex;
 
-use super::{Pool, PoolState, WaitFor};
-use crate::backend::Backend;
-use crate::config::OnFull;
+use super::{Backend, Pool, PoolState, WaitFor};
+use crate::config::Overflow;
 use crate::events::{self, What};
 use crate::outcome::{Outcome, Record};
 use crate::task::{Call, Options, Task};
@@ -25,7 +24,7 @@ impl WaitFor {
 impl<B: Backend> Pool<B> {
     /// See [`Engine::waits_for_room`](crate::Engine::waits_for_room).
     pub(crate) fn waits_for_room(&self) -> bool {
-        self.config.max_queue.is_some() && self.config.on_full == OnFull::Block
+        self.config.capacity.is_some() && self.config.overflow == Overflow::Block
     }
 
     /// See [`Engine::room`](crate::Engine::room).

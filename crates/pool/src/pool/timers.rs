@@ -9,8 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::ending::Why;
-use super::{Pool, PoolState};
-use crate::backend::Backend;
+use super::{Backend, Pool, PoolState};
 use crate::clock;
 use crate::outcome::Limit;
 use crate::task::{Stage, Task};

@@ -9,8 +9,7 @@ use ropewalk_shm::channel::attention;
 use ropewalk_sync::futex::{Futex, Wait};
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::{Lifecycle, Pool, PoolState, WaitFor, Waited};
-use crate::backend::Backend;
+use super::{Backend, Lifecycle, Pool, PoolState, WaitFor, Waited};
 use crate::clock;
 use crate::locked::Guard;
 use crate::task::Task;
@@ -32,7 +31,7 @@ impl<B: Backend> Pool<B> {
 
     pub(crate) fn has_space(&self, state: &PoolState<B>) -> bool {
         !matches!(state.lifecycle, Lifecycle::Open)
-            || self.config.max_queue.is_none_or(|max| state.queued() < max)
+            || self.config.capacity.is_none_or(|max| state.queued() < max)
     }
 
     /// See [`Engine::wait`](crate::Engine::wait).
@@ -454,7 +453,7 @@ mod tests {
 
     #[test]
     fn room_that_comes_before_the_leader_sleeps_is_not_slept_through() {
-        let config = Config { max_queue: Some(1), ..Scene::config(1, 1) };
+        let config = Config { capacity: Some(1), ..Scene::config(1, 1) };
         let (scene, mut workers) = Scene::ready(config);
         for round in 0..100 {
             // One that may start, and one that fills the queue.

@@ -9,8 +9,9 @@ use ropewalk_os::{eventfd::EventFd, poll, socket};
 use ropewalk_shm::memory::{Arena, Lease, Segment};
 
 use crate::backend::processes::ProcessPool;
+use crate::backend::processes::spawn::Spawn;
 use crate::clock;
-use crate::config::{Config, OnCrash, OnFull, Spawn};
+use crate::config::{Config, OnCrash, Overflow};
 use crate::control::Control;
 use crate::function::Function;
 use crate::passing::{self, Passed};
@@ -119,8 +120,8 @@ impl Scene {
             name: "scene".into(),
             workers,
             threads,
-            max_queue: None,
-            on_full: OnFull::Reject,
+            capacity: None,
+            overflow: Overflow::Error,
             on_crash: OnCrash::Replace,
             lazy: false,
             grace: Duration::from_secs(1),

@@ -11,9 +11,10 @@ use ropewalk_shm::memory::{Arena, Lease};
 use super::dice::Dice;
 use super::far::{Came, Far, pattern, tag_of};
 use crate::backend::processes::ProcessPool;
+use crate::backend::processes::spawn::Spawn;
 use crate::clock;
 use crate::codec::table::{self, Entry, Part};
-use crate::config::{Config, OnCrash, OnFull, Spawn};
+use crate::config::{Config, OnCrash, Overflow};
 use crate::control::Control;
 use crate::function::Function;
 use crate::outcome::{Failure, Limit, Outcome};
@@ -82,8 +83,8 @@ impl World {
             name: "simulated".into(),
             workers: 1 + dice.below(3),
             threads: 1 + dice.below(2),
-            max_queue: dice.one_in(4).then_some(8),
-            on_full: OnFull::Reject,
+            capacity: dice.one_in(4).then_some(8),
+            overflow: Overflow::Error,
             on_crash: OnCrash::Replace,
             lazy: false,
             grace: Duration::from_millis(dice.roll() % 20),

@@ -16,8 +16,8 @@ use ropewalk_pool::wire::kind;
 use ropewalk_pool::worker::WorkerEnd;
 use ropewalk_pool::zygote::server;
 use ropewalk_pool::{
-    Call, Config, Control, Engine, Function, LaneLayout, OnCrash, OnFull, Options, Outcome, Payload, Refused,
-    Spawn, Task, WaitFor, Waited, ZygoteCommand, control,
+    Call, Config, Control, Engine, Function, LaneLayout, OnCrash, Options, Outcome, Overflow, Payload,
+    Refused, Spawn, Task, WaitFor, Waited, ZygoteCommand, control,
 };
 use ropewalk_shm::memory::Words;
 
@@ -160,8 +160,8 @@ pub(crate) fn config(workers: usize) -> Config {
         name: "engine".into(),
         workers,
         threads: 1,
-        max_queue: None,
-        on_full: OnFull::Block,
+        capacity: None,
+        overflow: Overflow::Block,
         on_crash: OnCrash::Replace,
         lazy: false,
         grace: Duration::from_secs(1),

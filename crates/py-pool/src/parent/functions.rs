@@ -110,11 +110,9 @@ impl Functions {
             return Ok(Arc::clone(&known.function));
         }
         let encode = py.import("ropewalk.pool.wire._functions")?.getattr("encode")?;
-        let open = lending::begin();
-        let encoded = encode.call1((callable,));
-        let handles = lending::take(open);
+        let (encoded, handles) = lending::during(|| encode.call1((callable,)));
         let (stream, buffers, key, watched) = encoded?.extract::<Encoded<'_>>()?;
-        let function = self.by_pickle(callable, engine, stream.as_bytes(), &buffers, key, handles)?;
+        let function = self.by_pickle(callable, engine, stream.as_bytes(), buffers, key, handles)?;
         if let Some(watched) = watched {
             let by_name = watched.is_empty();
             let checks = if by_name {
@@ -175,7 +173,7 @@ impl Functions {
         callable: &Bound<'_, PyAny>,
         engine: &Engine,
         stream: &[u8],
-        buffers: &[Py<PyAny>],
+        buffers: Vec<Py<PyAny>>,
         key: Vec<u8>,
         handles: Loans,
     ) -> PyResult<Arc<Function>> {
@@ -191,7 +189,9 @@ impl Functions {
         let py = callable.py();
         // Read now: a task that kills its worker may have done so by how its function is unpickled.
         let name = py.import("ropewalk.pool.wire._functions")?.getattr("name_of")?.call1((callable,))?;
-        let payload = encode::place(py, engine, stream, buffers, handles)?;
+        let buffers: Vec<_> =
+            buffers.into_iter().map(|buffer| encode::owned(buffer.into_bound(py))).collect();
+        let payload = encode::place(py, engine, stream, &buffers, handles)?;
         let function = engine.function(name.extract()?, payload);
         let mut known = self.by_pickle.lock();
         if known.entries.len() >= known.alive + SPARE {

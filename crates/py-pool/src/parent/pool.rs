@@ -12,7 +12,7 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
 use ropewalk_base::ResultExt;
 use ropewalk_pool::{
-    Call, Config, Engine, Handed, OnCrash, OnFull, Opaque, Options, Outcome, Payload, Refused, Spawn, Task,
+    Call, Config, Engine, Handed, OnCrash, Opaque, Options, Outcome, Overflow, Payload, Refused, Spawn, Task,
     WaitFor, Waited, ZygoteCommand,
 };
 use ropewalk_sync::Mutex;
@@ -82,11 +82,19 @@ impl PoolInner {
         Ok(false)
     }
 
+    /// The future of a task.
     pub(crate) fn future<'py>(
         self: &Arc<Self>,
         py: Python<'py>,
         task: Arc<Task>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let future = self.empty_future(py)?;
+        future.get().fill(task, Arc::clone(self));
+        Ok(future.into_any())
+    }
+
+    /// A future that is yet to be filled with its task.
+    fn empty_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, FutureBase>> {
         let class = self.future_type.bind(py);
         // SAFETY: the class is a subclass of FutureBase, whose tp_new takes any tuple; going through it directly leaves
         // out concurrent.futures.Future.__init__, which makes the condition that we make only on demand.
@@ -99,9 +107,7 @@ impl PoolInner {
             Bound::from_owned_ptr_or_err(py, new(class, empty.as_ptr(), std::ptr::null_mut()))?
         };
         // SAFETY: `PoolBase::new` has checked that the class derives from FutureBase.
-        let base = unsafe { object.cast_unchecked::<FutureBase>() };
-        base.get().fill(task, Arc::clone(self));
-        Ok(object)
+        Ok(unsafe { object.cast_into_unchecked::<FutureBase>() })
     }
 
     /// Submits, waiting for room where the pool is told to.
@@ -216,7 +222,7 @@ struct Settings<'py> {
     workers: usize,
     threads: usize,
     capacity: Option<usize>,
-    refuse: bool,
+    overflow: String,
     break_on_crash: bool,
     task_timeout: Option<f64>,
     retries: u32,
@@ -299,8 +305,8 @@ impl PoolBase {
             name: settings.name.into(),
             workers: settings.workers,
             threads: settings.threads,
-            max_queue: settings.capacity,
-            on_full: if settings.refuse { OnFull::Reject } else { OnFull::Block },
+            capacity: settings.capacity,
+            overflow: if settings.overflow == "error" { Overflow::Error } else { Overflow::Block },
             grace: limit("grace", Some(settings.grace))?.unwrap_or(FOREVER),
             on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
             lazy: settings.depth > 0,
@@ -502,6 +508,9 @@ fn submit_by<'py>(
     submit: impl FnOnce(Python<'py>, Call) -> PyResult<Option<Arc<Task>>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = callable.py();
+    // Made before the task is there. What this thread does after the submission, a thread that takes the task at once
+    // has to wait for, as it needs the interpreter; and to wait for the interpreter costs half a round trip.
+    let future = inner.empty_future(py)?;
     let task = match inner.call(callable, args, kwargs) {
         Ok(call) => submit(py, call)?,
         // An interrupt while the arguments were pickled, say.
@@ -516,7 +525,10 @@ fn submit_by<'py>(
             Some(Task::ended(Outcome::Local { value, raised: true }))
         }
     };
-    task.map(|task| inner.future(py, task)).transpose()
+    Ok(task.map(|task| {
+        future.get().fill(task, Arc::clone(inner));
+        future.into_any()
+    }))
 }
 
 /// A pool's engine without the pool: what its threads and its end hold on to, so that the pool itself can be collected.
@@ -614,6 +626,12 @@ impl PoolHandle {
                 Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
             }
         }
+    }
+
+    /// Whether workers are processes of their own, which can be ended and take signals.
+    #[getter]
+    fn isolates(&self) -> bool {
+        self.inner.engine.capabilities().isolates
     }
 
     /// Whether the pool takes no tasks any more.

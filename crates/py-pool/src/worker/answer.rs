@@ -1,11 +1,11 @@
 //! An answer on its way: where its stream and its buffers go.
 
-use pyo3_ffi as ffi;
 use ropewalk_pool::codec::{Frame, Loans, frame};
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::worker::FdChannel;
 use ropewalk_shm::memory::Segment;
 
+use crate::pickle::RawView;
 use ropewalk_capi::errors::raise;
 use ropewalk_capi::object::{Object, Raised, detached};
 
@@ -70,40 +70,4 @@ pub(super) fn copy_unless_shared(buffer: &mut Object, loans: &Loans) -> Result<(
     drop(view);
     *buffer = copy;
     Ok(())
-}
-
-/// The raw bytes of a `PickleBuffer`.
-struct RawView {
-    view: Box<ffi::Py_buffer>,
-}
-
-impl RawView {
-    fn of(buffer: &Object) -> Result<Self, Raised> {
-        // A `PickleBuffer`, or a copy of what was in one.
-        let is_copy = buffer.as_bytes().is_some();
-        let raw = if is_copy { buffer.clone() } else { buffer.attribute(c"raw")?.call(&[])? };
-        // SAFETY: zeros are a valid, empty Py_buffer; GetBuffer fills it, and keeps its own reference to the exporter.
-        unsafe {
-            let mut view: Box<ffi::Py_buffer> = Box::new(std::mem::zeroed());
-            if ffi::PyObject_GetBuffer(raw.as_ptr(), &raw mut *view, ffi::PyBUF_SIMPLE) != 0 {
-                return Err(Raised);
-            }
-            Ok(Self { view })
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match usize::try_from(self.view.len) {
-            // SAFETY: a simple view is `len` contiguous bytes, exported until it is released.
-            Ok(len) if len > 0 => unsafe { std::slice::from_raw_parts(self.view.buf.cast::<u8>(), len) },
-            _ => &[],
-        }
-    }
-}
-
-impl Drop for RawView {
-    fn drop(&mut self) {
-        // SAFETY: filled by GetBuffer, and released once.
-        unsafe { ffi::PyBuffer_Release(&raw mut *self.view) };
-    }
 }

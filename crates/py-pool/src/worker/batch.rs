@@ -13,9 +13,9 @@ use ropewalk_pool::wire::flags;
 use ropewalk_pool::worker::FdChannel;
 
 use super::answer::{self, Answer};
-use super::serve::{Pickled, Tools, leave_if_forked};
-use crate::OPEN_APART;
+use super::serve::{Tools, leave_if_forked};
 use crate::constants;
+use crate::pickle::{OPEN_APART, Pickled};
 use ropewalk_capi::object::{Object, Raised, take_exception};
 
 /// A batch that has met a failure, and has taken so long, is not run to its end.

@@ -296,7 +296,7 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
 #[entry]
 unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a live argument.
-    let stays = unsafe { Object::share(buffer) }.and_then(serve::keep_buffer);
+    let stays = unsafe { Object::share(buffer) }.and_then(crate::pickle::keep_buffer);
     finish(stays.and_then(|stays| {
         // SAFETY: the thread is attached.
         unsafe { Object::own(ffi::PyBool_FromLong(stays.into())) }

@@ -11,21 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use ropewalk_pool::codec::loans as lending;
-use ropewalk_pool::codec::{Loans, Table};
+use ropewalk_pool::codec::{Table, loans as lending};
 use ropewalk_pool::wire::{flags, kind};
 use ropewalk_pool::worker::{FdChannel, Incoming, WorkerEnd};
 
 use super::answer::{self, Answer, Body};
 use super::batch::Batch;
-use super::{buffer, leases};
+use super::leases;
+use crate::pickle::{self, Pickled, Pickler, has_connection};
 use ropewalk_capi::errors::raise;
 use ropewalk_capi::object::{Object, Raised, detached, take_exception};
 
 thread_local! {
-    static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
-    /// How many buffers go with the answer that is being pickled already.
-    static OTHERS: Cell<usize> = const { Cell::new(0) };
     static LOADING: Cell<bool> = const { Cell::new(false) };
     /// Blocks (segment and offset) that were attached by handle while a task's arguments were decoded.
     static ATTACHED: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
@@ -70,12 +67,6 @@ fn names_us(stream: &[u8]) -> bool {
     stream.windows(NAME.len()).any(|part| part == NAME)
 }
 
-/// Whether a pickle may have a connection of multiprocessing's in it, which is refused: it is but a number.
-fn has_connection(stream: &Object) -> bool {
-    let stream = stream.as_bytes().unwrap_or_default();
-    memchr::memmem::find(stream, b"multiprocessing.connection").is_some()
-}
-
 /// Looked for at first, then less often: an idle worker costs next to nothing.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONG_REST: Duration = Duration::from_secs(10);
@@ -84,17 +75,6 @@ const LONG_REST: Duration = Duration::from_secs(10);
 const MOST_LINGERING: u64 = 32 << 20;
 /// The same for a worker that rests, which has the time.
 const WORTH_A_REST: u64 = 1 << 20;
-
-/// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
-pub(crate) fn keep_buffer(buffer: Object) -> Result<bool, Raised> {
-    let kept = BUFFERS.with_borrow(Vec::len) + OTHERS.get();
-    // SAFETY: a live object.
-    let stays = unsafe { buffer::stays_in_stream(kept, buffer.as_ptr())? };
-    if !stays {
-        BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
-    }
-    Ok(stays)
-}
 
 /// Whether this thread of a worker is loading a function or arguments, and so perhaps importing their modules.
 pub(crate) fn is_loading() -> bool {
@@ -124,11 +104,8 @@ pub(crate) fn note_attached(segment: u64, offset: u64) {
 
 /// What the loop needs of Python.
 pub(crate) struct Tools {
-    dumps: Object,
+    pickler: Pickler,
     loads: Object,
-    keep: Object,
-    protocol: Object,
-    keywords: Object,
     serialize: Object,
     functions: Object,
     leave_fork: Object,
@@ -136,21 +113,14 @@ pub(crate) struct Tools {
 
 impl Tools {
     pub(crate) fn load(module: &Object) -> Result<Self, Raised> {
-        // SAFETY: plain calls of the C API, each result owned.
-        unsafe {
-            let pickle = imported(c"_pickle")?;
-            let name = Object::own(ffi::PyUnicode_InternFromString(c"buffer_callback".as_ptr()))?;
-            Ok(Self {
-                dumps: pickle.attribute(c"dumps")?,
-                loads: pickle.attribute(c"loads")?,
-                keep: module.attribute(c"_keep_buffer")?,
-                protocol: Object::own(ffi::PyLong_FromLong(5))?,
-                keywords: Object::own(ffi::PyTuple_Pack(1, name.as_ptr()))?,
-                serialize: imported(c"ropewalk.pool.wire._serialize")?,
-                functions: imported(c"ropewalk.pool.wire._functions")?,
-                leave_fork: imported(c"ropewalk.pool.worker._life")?.attribute(c"leave_fork")?,
-            })
-        }
+        let pickle = imported(c"_pickle")?;
+        Ok(Self {
+            pickler: Pickler::new(pickle.attribute(c"dumps")?, module.attribute(c"_keep_buffer")?)?,
+            loads: pickle.attribute(c"loads")?,
+            serialize: imported(c"ropewalk.pool.wire._serialize")?,
+            functions: imported(c"ropewalk.pool.wire._functions")?,
+            leave_fork: imported(c"ropewalk.pool.worker._life")?.attribute(c"leave_fork")?,
+        })
     }
 
     /// Adds the cure to an error of a task with these flags that may come of writing to its read-only arguments.
@@ -164,78 +134,24 @@ impl Tools {
         }
     }
 
+    /// A pickle with nothing beside it.
     pub(super) fn dump(&self, object: &Object) -> Result<Object, Raised> {
-        let arguments = [object.as_ptr(), self.protocol.as_ptr(), self.keep.as_ptr()];
-        // SAFETY: live objects; two are positional and the third is the value of the one keyword.
-        unsafe {
-            Object::own(ffi::PyObject_Vectorcall(
-                self.dumps.as_ptr(),
-                arguments.as_ptr(),
-                2,
-                self.keywords.as_ptr(),
-            ))
-        }
+        self.pickler.dump(object.as_ptr())
     }
-}
 
-/// A pickle, and what goes beside it.
-pub(super) struct Pickled {
-    pub(super) stream: Object,
-    pub(super) buffers: Vec<Object>,
-    pub(super) loans: Loans,
-}
-
-impl Tools {
     /// Pickles a result that goes beside `others` buffers: as an encoding of its own, which lends what it refers to.
     pub(super) fn pickle(&self, value: &Object, others: usize) -> Result<Pickled, Raised> {
-        // What is pickled may itself pickle, by submitting to a pool: each encoding has buffers of its own.
-        let outer = BUFFERS.take();
-        let before = OTHERS.replace(others);
-        let open = lending::begin();
-        let first = self.dump(value);
-        let loans = lending::take(open);
-        OTHERS.set(before);
-        let buffers = BUFFERS.replace(outer);
+        let first = self.pickler.pickle(value.as_ptr(), others, |stream| !has_connection(stream))?;
         match first {
-            Ok(stream) if !has_connection(&stream) => Ok(Pickled { stream, buffers, loans }),
-            Ok(_) => self.pickle_slowly(value),
-            Err(Raised) => {
-                // SAFETY: the thread is attached, and an exception is set.
-                let refused = unsafe {
-                    ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) != 0
-                        && ffi::PyErr_ExceptionMatches(ffi::PyExc_MemoryError) == 0
-                };
-                if !refused {
-                    return Err(Raised); // An exit, say: another way of pickling would hide it.
-                }
-                drop(take_exception());
-                self.pickle_slowly(value)
-            }
+            Some(pickled) => Ok(pickled),
+            None => pickle::slowly(&self.serialize.attribute(c"encode_result")?, value.as_ptr()),
         }
-    }
-
-    fn pickle_slowly(&self, value: &Object) -> Result<Pickled, Raised> {
-        let slow = self.serialize.attribute(c"encode_result")?;
-        // SAFETY: a fresh list, whose items are shared below.
-        let kept = unsafe { Object::own(ffi::PyList_New(0))? };
-        let open = lending::begin();
-        let stream = slow.call(&[value.as_ptr(), kept.as_ptr()]);
-        let loans = lending::take(open);
-        // SAFETY: a list that nobody else has; its items are live.
-        let buffers = unsafe {
-            (0..ffi::PyList_Size(kept.as_ptr()))
-                .map(|at| Object::share(ffi::PyList_GetItem(kept.as_ptr(), at)))
-                .collect::<Result<_, _>>()?
-        };
-        Ok(Pickled { stream: stream?, buffers, loans })
     }
 
     /// Pickles an exception, with its traceback as text.
     pub(super) fn pickle_error(&self, error: &Object) -> Result<Pickled, Raised> {
         let encode = self.serialize.attribute(c"encode_error")?;
-        let open = lending::begin();
-        let stream = encode.call(&[error.as_ptr()]);
-        let loans = lending::take(open);
+        let (stream, loans) = lending::during(|| encode.call(&[error.as_ptr()]));
         Ok(Pickled { stream: stream?, buffers: Vec::new(), loans })
     }
 }

@@ -99,6 +99,10 @@ class Pool(_core.PoolBase, TaskMethods):
     _name: str
     _workers: int
     _threads: int
+    #: Tasks that run at once.
+    _lanes: int
+    #: Whether workers are processes of their own, which can be ended and take signals.
+    _isolates: bool
     _blas_threads: int
     _preload: tuple[str, ...]
     _stamps: dict[str, tuple[str, int, int]]
@@ -179,7 +183,7 @@ class Pool(_core.PoolBase, TaskMethods):
             "workers": count,
             "threads": threads if chosen == "process" else 1,
             "capacity": None if capacity is None else checked_count("capacity", capacity, 1),
-            "refuse": overflow == "error",
+            "overflow": overflow,
             "break_on_crash": on_crash == "break",
             **defaults._asdict(),
             "depth": depth(),
@@ -205,11 +209,13 @@ class Pool(_core.PoolBase, TaskMethods):
         self._name = name
         self._workers = count
         self._threads = threads
+        self._lanes = count * settings["threads"]
         self._blas_threads = blas
         self._preload = modules
         self._stamps = stamps(modules) if chosen == "process" else {}
         self._settings = defaults
         self._engine = self._handle()
+        self._isolates = self._engine.isolates
         self._maps = []
         self._unread = []
         self._turns = weakref.WeakKeyDictionary()
@@ -302,13 +308,13 @@ class Pool(_core.PoolBase, TaskMethods):
     def explain(self) -> str:
         """Returns sentences that say what kind of pool this is and why, its size, and what went wrong with preloads."""
         cores = usable_cores()
-        unit = "worker process" if self._kind == "process" else "thread"
+        unit, plural = ("worker process", "es") if self._isolates else ("thread", "s")
         lines = [
             f"{self._name} runs {self._reason}.",
-            f"{self._workers} {unit}{'' if self._workers == 1 else 'es' if self._kind == 'process' else 's'} on "
+            f"{self._workers} {unit}{'' if self._workers == 1 else plural} on "
             f"{cores} usable core{'' if cores == 1 else 's'}.",
         ]
-        if self._kind == "process":
+        if self._isolates:
             lines.append(
                 f"Each runs {self._threads} task{'' if self._threads == 1 else 's'} at a time, with "
                 f"{self._blas_threads} BLAS thread{'' if self._blas_threads == 1 else 's'}."
@@ -375,7 +381,7 @@ class Pool(_core.PoolBase, TaskMethods):
             self._check_own_thread()
             self._engine.join()
             join([*self._runners, *self._collector.threads])
-            if self._kind == "process":
+            if self._isolates:
                 _logs.drain()
             ENDING.pop(self._engine, None)
 
@@ -415,7 +421,7 @@ class Pool(_core.PoolBase, TaskMethods):
         if self._is_forked():
             return
         self._engine.terminate()
-        self._wait_for_end(0.0 if wait and self._kind == "thread" else None if wait else 0.0)
+        self._wait_for_end(None if wait and self._isolates else 0.0)
 
     def terminate_workers(self) -> None:
         """Accepts no more tasks, cancels those that wait, and sends ``SIGTERM`` to every worker process.
@@ -435,7 +441,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._signal_workers(signal.SIGKILL)
 
     def _signal_workers(self, number: int) -> None:
-        if self._kind == "thread":
+        if not self._isolates:
             self.terminate(wait=False)
         elif not self._is_forked():
             self._engine.signal_workers(number)
@@ -460,7 +466,7 @@ class Pool(_core.PoolBase, TaskMethods):
     @property
     def _max_workers(self) -> int:
         """The number of tasks that run at once, under the name by which dask reads it from executors."""
-        return self._workers * (self._threads if self._kind == "process" else 1)
+        return self._lanes
 
     def _is_forked(self) -> bool:
         """Whether this process is a forked child of the one that made the pool and has its workers."""
@@ -489,7 +495,7 @@ class Pool(_core.PoolBase, TaskMethods):
             return
         try:
             # A call in a thread cannot be ended: after the grace the pool stops waiting for it.
-            self._wait_for_end(None if self._kind == "process" else self._grace)
+            self._wait_for_end(None if self._isolates else self._grace)
         except BaseException:
             self.terminate(wait=False)
             raise
@@ -501,7 +507,7 @@ class Pool(_core.PoolBase, TaskMethods):
         ENDING.pop(self._engine, None)
         if ended:
             join([*self._runners, *self._collector.threads])
-        elif self._kind == "process":
+        elif self._isolates:
             ENDING[self._engine] = self._end_limits
         else:
             THREADS.difference_update(self._runners)

@@ -168,4 +168,4 @@ def _package_path() -> str:
 
 def preload_complaints(pool: Pool) -> list[str]:
     """Returns the complaints of the zygote about `preload`, each as ``module: text``; known once a task has run."""
-    return pool._engine.complaints() if pool.kind == "process" else []
+    return pool._engine.complaints()

@@ -324,7 +324,7 @@ class TaskMethods(concurrent.futures.Executor):
             "buffersize": buffersize,
             "length": length,
             "unread": pool._unread,
-            "lanes": pool._workers * (pool._threads if pool._kind == "process" else 1),
+            "lanes": pool._lanes,
             "task_timeout": options.task_timeout,
             "retries": options.retries,
             "priority": options.priority,

@@ -9,9 +9,9 @@ use ropewalk_os::{limits, memfd, pidfd, socket};
 
 use super::workers::{SIGKILL, Worker};
 use super::{Crew, ProcessPool, ProcessPoolState};
-use crate::backend::processes::notes::Notes;
 use crate::clock;
 use crate::lane::Lane;
+use crate::notes::Notes;
 use crate::outcome::Failure;
 use crate::pool::Lifecycle;
 use crate::supervisor::Supervisor;

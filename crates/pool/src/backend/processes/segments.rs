@@ -145,7 +145,7 @@ mod tests {
     use ropewalk_os::socket;
 
     use super::*;
-    use crate::config::Spawn;
+    use crate::backend::processes::spawn::Spawn;
     use crate::passing::Passed;
     use crate::simulation::scene::{Actor, Scene};
 

@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 use ropewalk_sync::Mutex;
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::Backend;
 use super::inline::Inline;
-use super::threads::{Finished, Taken, Threads};
-use crate::config::{Config, OnCrash, OnFull};
-use crate::engine::{Engine, Kind};
+use super::threads::Threads;
+use crate::config::{Config, OnCrash, Overflow};
 use crate::locked::Opaque;
 use crate::outcome::{Failure, Limit, Outcome, Phase};
-use crate::pool::{Pool, Refused, WaitFor, Waited};
+use crate::pool::{Backend, Finished, Pool, Refused, Taken, WaitFor, Waited};
 use crate::task::{Call, Options, Task};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -43,17 +41,17 @@ static STALLED: AtomicBool = AtomicBool::new(false);
 
 impl Tried for Threads {
     fn run(pool: &Arc<Pool<Self>>) -> Vec<thread::JoinHandle<()>> {
-        let serve = |engine: Engine| {
+        let serve = |pool: &Pool<Self>| {
             let mut spin = AdaptiveSpin::new();
             loop {
-                while STALLED.load(Ordering::Acquire) && !engine.is_closed() {
+                while STALLED.load(Ordering::Acquire) && !pool.is_closed() {
                     thread::yield_now();
                 }
-                match engine.take_local(&mut spin, Duration::from_millis(1)) {
+                match pool.take_local(&mut spin, Duration::from_millis(1)) {
                     Taken::Task(task, value) => {
                         let raised = value.downcast_ref::<&str>().is_some_and(|text| *text == "raise");
                         let again = raised.then(|| Opaque::new("raise"));
-                        engine.finish_local(Finished { task, value, raised, busy_ns: 1, again });
+                        pool.finish_local(Finished { task, value, raised, busy_ns: 1, again });
                     }
                     Taken::Nothing => {}
                     Taken::Closed => return,
@@ -62,8 +60,8 @@ impl Tried for Threads {
         };
         (0..2)
             .map(|_| {
-                let engine = Engine(Kind::Threads(Arc::clone(pool)));
-                thread::spawn(move || serve(engine))
+                let pool = Arc::clone(pool);
+                thread::spawn(move || serve(&pool))
             })
             .collect()
     }
@@ -79,13 +77,13 @@ struct Tries<B: Tried> {
 }
 
 impl<B: Tried> Tries<B> {
-    fn new(max_queue: Option<usize>, stalled: bool) -> Self {
+    fn new(capacity: Option<usize>, stalled: bool) -> Self {
         let config = Config {
             name: B::CAPABILITIES.kind.into(),
             workers: 2,
             threads: 1,
-            max_queue,
-            on_full: OnFull::Reject,
+            capacity,
+            overflow: Overflow::Error,
             on_crash: OnCrash::Replace,
             grace: Duration::ZERO,
             lazy: false,
