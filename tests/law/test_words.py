@@ -53,7 +53,7 @@ ALLOWED = {
 }
 
 #: Files that are not held yet.
-NOT_YET: tuple[str, ...] = ("crates/pool/", "crates/py-pool/")
+NOT_YET: tuple[str, ...] = ()
 
 _RUST = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|r(?P<hashes>\#*)"(?P<raw>.*?)"(?P=hashes)|'(?:\\.|[^'\\\n])'"""

@@ -59,7 +59,7 @@ pub enum What {
         /// What.
         reason: Arc<str>,
     },
-    /// The pool has ended as it was told to.
+    /// The pool has ended on request.
     Ended,
 }
 

@@ -171,7 +171,7 @@ pub(crate) struct Lane {
     pub(crate) front_since: Instant,
     /// Functions that the far side has been given.
     pub(crate) functions: HashSet<u32>,
-    /// Those that it is to forget, and has not been told to for want of room in its ring.
+    /// Those that it must forget; the message to do so waits for room in its ring.
     pub(crate) forgotten: Vec<u32>,
     /// Index of the worker that this lane belongs to.
     pub(crate) worker: usize,

@@ -40,7 +40,7 @@ impl Payload {
         }
     }
 
-    /// The stream alone, if it is short: what an error is told of it costs no memory to speak of.
+    /// The stream alone, if it is short: an error's description of it then takes little memory.
     pub(crate) fn described(&self) -> Option<&[u8]> {
         let plain = self.flags & flags::DESCRIBED == 0 && self.bytes.len() <= SHORT;
         plain.then_some(self.bytes.as_slice())

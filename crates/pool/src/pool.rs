@@ -118,7 +118,7 @@ pub enum Refused {
     Closed,
     /// The pool is broken.
     Broken(Failure),
-    /// The queue is full and the pool was told to reject.
+    /// The queue is full and the pool is set to reject.
     Full,
     /// The queue is full: wait for [`WaitFor::Space`], then try again.
     MustWait,

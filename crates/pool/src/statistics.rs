@@ -32,7 +32,7 @@ pub enum WorkerState {
     Idle,
     /// It runs one.
     Busy,
-    /// It has been told to leave, or is being killed.
+    /// The parent has told it to leave, or is killing it.
     Leaving,
 }
 

@@ -74,7 +74,7 @@ pub enum Stage {
 
 /// One submitted task.
 ///
-/// `word` packs the stage (bits 0 to 2, written under the engine's lock), `WATCHED` (somebody wants to be told on the
+/// `word` packs the stage (bits 0 to 2, written under the engine's lock), `WATCHED` (its end must be put on the
 /// completed list), `WAITING` (a thread sleeps on the word) and a nudge counter from bit 8 up, which makes a sleeper
 /// look again. The outcome is written once, before the stage becomes `Done` with release ordering.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ impl Task {
         self.word.fetch_or(WATCHED, Ordering::AcqRel) & PHASE != Stage::Done as u32
     }
 
-    /// Whether somebody has asked to be told of its end.
+    /// Whether its end must be reported.
     pub fn watched(&self) -> bool {
         self.word.load(Ordering::Acquire) & WATCHED != 0
     }

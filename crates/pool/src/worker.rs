@@ -183,9 +183,10 @@ pub struct FdChannel {
 #[derive(Debug, Default)]
 struct Kept {
     segments: HashMap<u64, Arc<Segment>>,
-    /// Segments that came and could not be taken in, each with why. The parent is told, and passes them again.
+    /// Segments that arrived and could not be mapped, each with the reason. The worker reports them, and the parent
+    /// sends them again.
     lost: HashMap<u64, Error>,
-    /// Of those, which the parent is still to be told of.
+    /// Of those, the segments that the worker has not reported yet.
     untold: Vec<u64>,
 }
 
@@ -271,7 +272,7 @@ impl FdChannel {
         self.kept.try_lock().map_or(Ok(()), |mut kept| self.take_in(&mut kept))
     }
 
-    /// Segments that could not be taken in since the last call, to be told to the parent.
+    /// Segments that could not be mapped since the last call, for a report to the parent.
     pub fn take_lost(&self) -> Vec<u64> {
         std::mem::take(&mut self.kept.lock().untold)
     }

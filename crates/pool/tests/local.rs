@@ -192,7 +192,7 @@ fn who_cannot_block_is_told_of_room() {
     assert!(told.is_done(), "a task has left the queue");
     assert_eq!(engine.take_completed().len(), 1);
     engine.forget_room(&told);
-    assert!(engine.take_completed().is_empty(), "it was told once");
+    assert!(engine.take_completed().is_empty(), "it was reported once");
     answer(&engine, &taken, 1);
     assert!(first.is_done() && engine.room().is_none());
     // A task that is cancelled makes room, and so does the end of the pool: then a submission is refused at once.

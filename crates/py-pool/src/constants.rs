@@ -1,4 +1,4 @@
-//! Objects that nothing can change: nobody can tell one of them from a copy of it.
+//! Objects that nothing can change, so that no code can distinguish one from its copy.
 //!
 //! Inputs and results that are constants through and through share a pickle; others have one each: see
 //! `pool::codec::chunk`.

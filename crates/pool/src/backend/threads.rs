@@ -27,7 +27,7 @@ pub(crate) struct Threads {
     told: Told,
 }
 
-/// Changes when the thread that spins is told of a task; written under the lock. It has its cache lines for itself: the
+/// Changes when a task is announced to the spinning thread; written under the lock. It has its cache lines for itself: the
 /// thread that spins reads it all the time, and would take the line of the pool's lock away from those that submit.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
@@ -40,7 +40,7 @@ pub(crate) struct Crew {
     running: Vec<Run>,
     /// Threads that sleep until there is a task.
     idle: usize,
-    /// A thread without a task spins, and has not been told of one.
+    /// A thread without a task spins, and no task has been announced to it.
     spins: bool,
 }
 

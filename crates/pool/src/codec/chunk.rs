@@ -12,7 +12,7 @@ pub struct Item<'a> {
     pub stream: &'a [u8],
     /// How many buffers belong to the pickle.
     pub buffers: usize,
-    /// Whether it went well, where that is told of each item: it comes as a pair then.
+    /// Whether the item succeeded, if the chunk reports that for each item, as a pair.
     pub went_well: Option<bool>,
 }
 

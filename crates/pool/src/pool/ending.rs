@@ -175,7 +175,7 @@ impl<B: Backend> Pool<B> {
             }
             Interrupted::TakenBack => (Phase::Queued, 0),
             Interrupted::Killed(pid) => (Phase::Running, pid),
-            // The caller is told that the time is up, and the call goes on.
+            // The future reports that the time is up, and the call goes on.
             Interrupted::Unstoppable if force && matches!(why, Why::Late(_)) => (Phase::Running, 0),
             Interrupted::Ended | Interrupted::Left | Interrupted::Unstoppable => return false,
         };

@@ -1,8 +1,8 @@
 //! Room in a queue with a limit, for those who cannot block until there is some: an event loop's tasks, for one.
 //!
 //! A thread sleeps until there is room ([`WaitFor::Space`]). A loop is given a task that nobody runs and that ends when
-//! there is room, and watches it as it watches the tasks whose results it waits for. The room itself is nobody's:
-//! whoever is told submits, may find that another was faster, and asks again.
+//! there is room, and watches it as it watches the tasks whose results it waits for. No waiter owns the room:
+//! one that is woken submits, may find that another was faster, and asks again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(wakes, scene.now + STEAL_AFTER);
         assert!(scene.kicked());
         scene.engine.catch_up();
-        assert!(!scene.kicked(), "it has been told");
+        assert!(!scene.kicked(), "it has been woken");
         scene.pass(STEAL_AFTER * 2);
         assert_eq!(workers[free].start(0), Some(waiting.id));
     }

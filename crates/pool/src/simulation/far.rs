@@ -73,7 +73,7 @@ pub(super) enum Came {
     Corrupt,
     /// Its arguments were not those of any task.
     Garbled,
-    /// It was told to leave, and did.
+    /// The parent told it to leave, and it did.
     Left,
 }
 

@@ -67,7 +67,7 @@ impl Actor {
         passing::pass(self.socket.as_fd(), segment, false).expect("room");
     }
 
-    /// Whether one of its lanes was told to leave, and has nothing before that.
+    /// Whether one of its lanes has the message to leave, and no record before that.
     pub(crate) fn is_dismissed(&mut self, lane: usize) -> bool {
         while let Some(record) = self.lanes[lane].try_next().expect("a sound ring") {
             self.lanes[lane].finish();

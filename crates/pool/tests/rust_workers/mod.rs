@@ -168,7 +168,7 @@ pub(crate) fn config(workers: usize) -> Config {
     }
 }
 
-/// A zygote that can fork so often, and is told then that the limit of processes is reached.
+/// A zygote that can fork so often, and then gets the error that the limit of processes is reached.
 fn spawn(forks: usize) -> Spawn {
     let program = std::env::current_exe().expect("this binary");
     let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];

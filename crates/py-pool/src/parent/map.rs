@@ -35,7 +35,7 @@ const GROWTH: usize = 8;
 /// Tasks of one item carry it as their argument; the others are batches.
 struct Flight {
     task: Arc<Task>,
-    /// Whether the event loop is told of its end already.
+    /// Whether its end has been reported to the event loop.
     told: bool,
     items: usize,
     batch: bool,
@@ -107,7 +107,7 @@ pub(crate) struct MapIterator {
     deserted: AtomicBool,
     /// Whether the inputs before were not for plain pickle.
     careful: AtomicBool,
-    /// `Ok` and `Err`, if what comes of each input is to be told as one of them.
+    /// `Ok` and `Err`, if the outcome of each input is reported as one of them.
     results: Slot<Option<(Py<PyAny>, Py<PyAny>)>>,
     /// Whether there are such.
     as_results: bool,
@@ -121,7 +121,7 @@ pub(crate) struct MapIterator {
     feeding: Turn,
 }
 
-/// Futures whose end an event loop is to be told of, and the seconds for which it waits at most.
+/// Futures whose end is reported to an event loop, and the seconds for which it waits at most.
 type Pending<'py> = (Vec<Bound<'py, PyAny>>, Option<f64>);
 
 /// What `Pool.map` has made of its arguments.

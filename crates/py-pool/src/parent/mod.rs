@@ -26,7 +26,7 @@ fn usable_cores() -> usize {
     ropewalk_os::cpu::usable_cores()
 }
 
-/// Bytes that a process shares with nobody; 0 if it cannot be told.
+/// The private memory of a process in bytes; 0 if it is unknown.
 #[pyfunction]
 fn private_bytes(py: Python<'_>, pid: i32) -> u64 {
     py.detach(|| ropewalk_os::memory::private_bytes(pid))

@@ -36,7 +36,7 @@ pub(crate) struct PoolInner {
     future_type: Py<PyType>,
     /// In how many workers, one inside the other, this pool was made; 0 in the program itself.
     depth: u32,
-    /// Futures that somebody wants to be told about, kept alive until they are done.
+    /// Futures whose end must be reported, kept alive until they are done.
     ///
     /// Not shown to the collector: their tasks are pending, and their callbacks are still to be called.
     watched: Slot<HashMap<u64, Py<FutureBase>>>,
@@ -110,7 +110,7 @@ impl PoolInner {
         Ok(unsafe { object.cast_into_unchecked::<FutureBase>() })
     }
 
-    /// Submits, waiting for room where the pool is told to.
+    /// Submits, and waits for room if the pool is set to.
     pub(crate) fn submit(
         &self,
         py: Python<'_>,

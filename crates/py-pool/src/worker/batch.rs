@@ -167,7 +167,7 @@ impl Batch {
         match tools.dump(&list) {
             Ok(stream) => Ok(Some(stream)),
             Err(Raised) => {
-                // One of them cannot be pickled: what is told of each on its own says which.
+                // One of them cannot be pickled: pickling each separately shows which.
                 drop(take_exception());
                 Ok(None)
             }

@@ -1,7 +1,7 @@
 //! `SharedBuffer`: a run of bytes in a segment, by the buffer protocol.
 //!
 //! The same type serves a writable shared array and the read-only arguments of a task, which also carry the lease that
-//! they look into: when the last of those dies after its task, the parent is told.
+//! they look into: when the last of those dies after its task, the worker tells the parent.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};

@@ -1,7 +1,7 @@
 //! What the buffers of this process look into: leases of the parent's arena, and blocks that came by handle.
 //!
-//! A lease that outlives its task is kept by the parent until it is told that the last buffer is gone; a block that
-//! came by handle is never used again while one looks into it.
+//! The parent keeps a lease that outlives its task until the worker reports that the last buffer is gone. A block that
+//! came by handle is never used again while a buffer looks into it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -26,11 +26,11 @@ struct Watch {
     blocks: HashMap<(u64, u64), usize>,
     /// Blocks of other processes that were lent from here, until the answer that tells so.
     passed_on: HashSet<(u64, u64)>,
-    /// Leases that outlived their task or its attempts: by the lane that ran the last one, and how often the parent has
-    /// been told so. It waits to be told of the end.
+    /// Leases that outlived their task or its attempts: by the lane that ran the last one, and how often the worker
+    /// has reported it. The parent waits for the report of the end.
     retained: HashMap<u64, (usize, u64)>,
-    /// To be told at the next opportunity, with their lanes and counts. It is the task's own lane that tells, after the
-    /// task's answer: told by another, it might arrive before the answer that speaks of it.
+    /// Releases to report at the next opportunity, with their lanes and counts. The task's own lane reports them, after
+    /// the task's answer: a report by another lane might arrive before the answer that names the lease.
     released: Vec<(usize, Release)>,
 }
 
@@ -71,7 +71,8 @@ pub(crate) fn kept(handles: &[(u64, u64)]) -> bool {
     any
 }
 
-/// A function that lies in a lease has been loaded: the parent keeps the lease until it is told that no view is left.
+/// A function that lies in a lease has been loaded: the parent keeps the lease until the worker reports that no view is
+/// left.
 pub(crate) fn retain_function(lane: usize, lease: u64) {
     let mut watch = watch();
     if watch.leases.contains_key(&lease) {
@@ -119,7 +120,7 @@ pub(crate) fn enter(looked: Looked) {
     }
 }
 
-/// One buffer less; the parent is told of a lease that it keeps for the last one.
+/// One buffer less; after the last one, the worker reports a lease that the parent has kept for it.
 pub(crate) fn leave(looked: Looked) {
     let mut watch = watch();
     match looked {

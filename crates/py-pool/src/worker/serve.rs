@@ -436,7 +436,7 @@ impl Server<'_> {
             Ok(answer) => Answer { flags: answer.flags | flags::ERROR, body: answer.body },
             Err(Raised) => {
                 drop(take_exception());
-                // Not even the error could be told: the parent makes one of an empty reply.
+                // Not even the error could be sent: the parent makes one of an empty reply.
                 Answer { flags: flags::ERROR | flags::EMPTY, body: Body::Empty }
             }
         }

@@ -17,13 +17,13 @@ use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised, detached};
 use ropewalk_sync::Mutex;
 
-/// The hub, and whether it was told to stop: then nobody waits for room any more.
+/// The hub, and whether `stop` was called: then no thread waits for room any more.
 struct Hub {
     board: switchboard::Switchboard,
     stopping: AtomicBool,
 }
 
-/// A port until it is left. Whoever uses it meanwhile has a reference of its own; with the last one the hub is told.
+/// A port until it is left. Whoever uses it meanwhile has a reference; dropping the last one notifies the hub.
 struct Port {
     port: Mutex<Option<Arc<switchboard::Port>>>,
     stopping: AtomicBool,
@@ -276,7 +276,7 @@ unsafe extern "C" fn stop_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
     done(hub.board.wake())
 }
 
-/// `send(message)`: waits for room; false if it was told to stop meanwhile, or the hub listens no more.
+/// `send(message)`: waits for room; false if `stop` was called meanwhile, or the hub has closed.
 #[entry]
 unsafe extern "C" fn port_send(
     object: *mut ffi::PyObject,

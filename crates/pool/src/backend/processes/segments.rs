@@ -42,8 +42,8 @@ impl PassedSegments {
     pub(crate) fn touch(&mut self, segment: &Arc<Segment>) -> bool {
         self.clock += 1;
         let Some(known) = self.known.get_mut(&segment.id()) else { return false };
-        // The same memory, perhaps in another use than when it was passed: it is this one that must end before the
-        // worker is told to forget it.
+        // The same memory, perhaps in another use than when it was passed: this use must end before the parent
+        // tells the worker to forget it.
         known.segment = Arc::downgrade(segment);
         known.used = self.clock;
         true
@@ -214,7 +214,7 @@ mod tests {
         assert!(!held.forget_oldest(ours.as_fd(), &named), "nobody is there");
     }
 
-    /// Numbers of the segments that a worker was passed, and of those that it was told to forget.
+    /// Numbers of the segments that a worker got, and of those that the parent told it to forget.
     fn messages(worker: &Actor) -> (Vec<u64>, Vec<u64>) {
         let (mut passed, mut forgotten) = (Vec::new(), Vec::new());
         while let Some(message) = worker.receive() {
@@ -242,7 +242,7 @@ mod tests {
             assert!(oldest.eq(forgotten));
             assert_eq!(worker.start(0), Some(task.id));
             let looks = std::iter::from_fn(|| worker.take(0)).filter(|record| record.kind == kind::LOOK);
-            assert_eq!(looks.count(), usize::from(too_many), "it is told to look");
+            assert_eq!(looks.count(), usize::from(too_many), "it must look");
             worker.answer(0, task.id);
             scene.tick();
             segments.push(segment);

@@ -23,8 +23,8 @@ pub struct Spawn {
     pub handed: Arc<Handed>,
 }
 
-/// Descriptors that each worker gets a copy of. They are closed when the pool has ended: the other end of a pipe
-/// is told of its end then, whoever still has the pool.
+/// Descriptors that each worker gets a copy of. They are closed when the pool has ended: the reader of a pipe
+/// then sees its end, even if the pool object still exists.
 #[derive(Debug, Default)]
 pub struct Handed(Mutex<Vec<Arc<OwnedFd>>>);
 

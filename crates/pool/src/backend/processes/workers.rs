@@ -66,7 +66,7 @@ pub(crate) struct Worker {
     pub(crate) retained: HashMap<u64, (Arc<Lease>, u64)>,
     /// It has been asked to look at its socket, and nothing has fitted into that since.
     pub(crate) asked_to_look: bool,
-    /// It has been told to leave.
+    /// The parent has told it to leave.
     pub(super) dismissed: bool,
     /// It has been killed on purpose: a timeout, a cancellation.
     pub(super) killed: bool,

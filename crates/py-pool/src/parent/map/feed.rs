@@ -171,7 +171,7 @@ impl MapIterator {
                     if all {
                         future::wait(py, &self.pool, &WaitFor::Space, None)?;
                     } else if alone && !self.pool.engine.waits_for_room() {
-                        // The room is taken by others' tasks: that is what the pool was told to refuse.
+                        // Other tasks have taken the room, and the pool is set to refuse more.
                         return Err(errors::refused(py, &ropewalk_pool::Refused::Full));
                     } else {
                         return Ok(false);

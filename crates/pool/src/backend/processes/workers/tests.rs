@@ -36,7 +36,7 @@ fn memory_in_a_new_use_is_not_forgotten_with_its_old_one() {
     assert_eq!(worker.segments.forget_unused(worker.socket.as_fd()), (false, true));
     drop(second);
     assert_eq!(worker.segments.forget_unused(worker.socket.as_fd()), (true, false));
-    // And when it has been told to forget, it is given the descriptor again, behind that word.
+    // After the message to forget the segment, the worker gets its descriptor again.
     let third = put(&arena);
     assert_eq!(third.segment().id(), id);
     assert!(worker.give_segment(third.segment()));
@@ -396,7 +396,7 @@ fn the_statistics_say_what_each_worker_does() {
     worker.answer(1, other);
     assert_eq!(states(&scene), [Leaving, Starting]);
     assert!(scene.has_killed(&worker));
-    // One that was told to leave, and one of which the process is gone.
+    // One that the parent told to leave, and one whose process is gone.
     let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
     scene.engine.worker_gone(workers[0].id, None);
     assert_eq!(states(&scene), [Leaving, Idle]);
