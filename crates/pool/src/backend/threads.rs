@@ -27,7 +27,8 @@ pub(crate) struct Threads {
     told: Told,
 }
 
-/// Changes when a task is announced to the spinning thread; written under the lock. It has its cache lines for itself: the
+/// Changes when a task is announced to the spinning thread; written under the lock. It has its cache lines for
+/// itself: the
 /// thread that spins reads it all the time, and would take the line of the pool's lock away from those that submit.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
