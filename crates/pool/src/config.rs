@@ -1,4 +1,4 @@
-//! What a pool is made of.
+//! The configuration of a pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ pub enum OnCrash {
     Break,
 }
 
-/// A pool's configuration, checked by whoever makes it.
+/// A pool's configuration, checked by its maker.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What its events call it.
+    /// The pool's name in its events.
     pub name: Arc<str>,
     /// Worker processes, at least 1.
     pub workers: usize,

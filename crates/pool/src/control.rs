@@ -1,7 +1,8 @@
-//! The page of hints that a pool shares with all of its workers: who wants to be woken, and how busy the pool is.
+//! The page of hints that a pool shares with all of its workers: how the parent wants to be woken, and how busy the
+//! pool is.
 //!
 //! Nothing here is trusted: a worker that scribbles on the page costs its pool speed, never an answer. Every sleep that
-//! a word of this page could prolong is bounded by [`WATCH`], and what the parent tells itself it tells in private.
+//! a word of this page could prolong is bounded by [`WATCH`], and the parent's own notifications do not use the page.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,20 +18,21 @@ use ropewalk_shm::memory::Words;
 
 /// Bytes of a control page.
 pub const SIZE: usize = 4096;
-/// The longest that the parent sleeps without a look at the rings of a pool that has tasks, whatever the page says.
+/// The longest time that the parent sleeps without checking the rings of a pool that has tasks, whatever the page
+/// contains.
 pub const WATCH: Duration = Duration::from_millis(500);
 
 /// One end of a pool's control page.
 #[derive(Debug)]
 pub struct Control {
-    /// How the parent wants to be woken; see there for who writes it.
+    /// How the parent wants to be woken; see [`Attention`] for its writers.
     attention: Words<Attention>,
     /// Lanes that have a task: written by the parent, read by workers that consider to spin.
     load: Words<AtomicU32>,
     /// Cores that this pool may count on: written once by the parent.
     cores: Words<AtomicU32>,
-    /// Rung by workers. It is never read: a worker has the same descriptor, and could let a read block or come to
-    /// nothing. Whoever waits for it waits for the edge, which each ring makes.
+    /// Signalled by workers. It is never read: a worker has the same descriptor, and could make a read block or find
+    /// nothing. The parent waits for edges, and each signal makes one.
     event: EventFd,
     /// Rung by the parent for its own supervisor; no worker has it.
     own: Option<EventFd>,
@@ -125,7 +127,7 @@ impl Control {
         self.attention.wake_sleeper(|| self.sleeping.load(Ordering::SeqCst));
     }
 
-    /// Worker: tells the parent of a result just pushed, if the parent wants to know.
+    /// Worker: wakes the parent for a result just pushed, if the parent asked for it.
     ///
     /// `hungry`: this worker has nothing left to run; `crowded`: its result ring is over half full.
     pub fn after_push(&self, hungry: impl FnOnce() -> bool, crowded: bool) {
@@ -153,7 +155,7 @@ impl Control {
         self.may_spin_beside(0)
     }
 
-    /// The same for a thread beside which so many others are at work that have no lane.
+    /// The same for a thread beside which this many busy threads have no lane.
     pub fn may_spin_beside(&self, others: u32) -> bool {
         let busy = self.load.load(Ordering::Relaxed).saturating_add(others);
         busy < self.cores.load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
-//! The engine of a pool, whatever its workers are: what the layer above calls.
+//! The engine of a pool with any backend: the interface for the layer above.
 //!
 //! A kind of worker has one line in `kinds!`, which says what starts a pool of it and in which file of `src/backend` it
-//! is. A call looks once which of the kinds this is, and what follows is the code of that kind alone.
+//! is. A call dispatches once, and the rest is the code of that kind alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::pool::{Backend, Capabilities, Finished, Pool, Refused, Taken, WaitFor
 use crate::statistics::Statistics;
 use crate::task::{Call, Options, Task};
 
-/// Makes the enum of the kinds, what starts a pool of each, and `each!`, which runs an expression with the pool of
-/// whichever kind it is.
+/// Makes the enum of the kinds, the functions that start a pool of each, and `each!`, which runs an expression with the
+/// pool of any kind.
 macro_rules! kinds {
     ($dollar:tt $($(#[$doc:meta])* $start:ident($($settings:ident: $of:ty)?) => $file:ident::$kind:ident,)+) => {
         /// A pool of one of the kinds.
@@ -88,7 +88,7 @@ macro_rules! of_every_pool {
 }
 
 impl Engine {
-    /// What its workers can do.
+    /// The capabilities of its workers.
     #[inline]
     pub fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
@@ -131,8 +131,7 @@ of_every_pool! {
         wait: bool,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>>;
 
-    /// The same for what was part of a task that was taken already, and comes back: the limit of the queue was for
-    /// that.
+    /// The same for a part of an accepted task that comes back: the queue's limit has counted that task.
     ///
     /// # Errors
     ///
@@ -146,7 +145,7 @@ of_every_pool! {
     /// One that is not wanted any more is given back to [`forget_room`](Self::forget_room).
     fn room(&self) -> Option<Arc<Task>>;
 
-    /// Ends a task that [`room`](Self::room) has given: nobody waits for it.
+    /// Ends a task of [`room`](Self::room) that no caller waits for any more.
     fn forget_room(&self, room: &Arc<Task>);
 
     /// Takes the next task for a thread of the layer above, blocking up to `timeout`. A pool that starts its workers
@@ -157,7 +156,7 @@ of_every_pool! {
     ///
     /// # Errors
     ///
-    /// The task, and nothing is taken, if nobody else refers to it: the layer above knows where its result may be
+    /// Returns the task, and takes none, if it has no other references: the layer above decides where its result may be
     /// dropped.
     fn finish_and_take_local(
         &self,
@@ -172,7 +171,7 @@ of_every_pool! {
     /// Blocks until `what` is there, driving the pool meanwhile. Call it with the interpreter released.
     fn wait(&self, what: &WaitFor, deadline: Option<Instant>) -> Waited;
 
-    /// Reads the results that are there, if nobody waits for them: for those who ask again and again and never wait.
+    /// Reads the available results, if no thread waits for them: for callers that poll and never wait.
     fn catch_up(&self);
 
     /// Cancels a task. One that has not started is simply dropped; one that is running is ended, with its worker, if
@@ -225,7 +224,7 @@ of_every_pool! {
     /// Why there are fewer workers than there should be, as long as that is so.
     fn shortage(&self) -> Option<String>;
 
-    /// What the zygote had to say about preloads that failed.
+    /// The zygote's reports of failed preloads.
     fn complaints(&self) -> Vec<String>;
 
     /// A snapshot of the counters; `None` in a forked child.

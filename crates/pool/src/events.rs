@@ -1,7 +1,7 @@
-//! What pools report of their lives: see [`ropewalk_bus::reports`].
+//! The events that pools report: see [`ropewalk_bus::reports`].
 //!
-//! Pools report with their locks held. A report is kept for whoever listens, and nobody is called; while nobody listens
-//! nothing is made.
+//! Pools report with their locks held. A report is kept in the listeners' mailboxes, and no handler is called; without
+//! a listener no report is made.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum What {
         /// Its process id.
         pid: i32,
     },
-    /// A worker has ended by itself, or by somebody else's hand.
+    /// A worker has ended by itself, or was killed from outside.
     WorkerCrashed {
         /// Its process id.
         pid: i32,
@@ -151,7 +151,7 @@ impl How {
     }
 }
 
-/// Reports an event to whoever listens; takes no time if nobody does, and calls nobody.
+/// Reports an event to the listeners, without calling them; costs almost nothing if there are none.
 pub(crate) fn tell(pool: &Arc<str>, what: What) {
     REPORTER.report(what.index(), || Arc::new(Event { pool: Arc::clone(pool), what }));
 }

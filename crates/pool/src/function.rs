@@ -12,7 +12,7 @@ use crate::payload::Payload;
 /// A function as it is shipped to workers, once to each.
 pub struct Function {
     pub(crate) id: u32,
-    /// What errors call it.
+    /// The function's name in errors.
     pub(crate) name: Box<str>,
     pub(crate) payload: Payload,
     pub(crate) dropped: Arc<DroppedFunctions>,

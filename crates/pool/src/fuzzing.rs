@@ -1,4 +1,4 @@
-//! What the fuzz targets drive: parts of this crate that are private otherwise.
+//! The fuzz targets' access to private parts of this crate.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -127,7 +127,7 @@ impl Reached {
         id.store(task, Ordering::Release);
     }
 
-    /// Worker: so many of the batch's inputs have been begun.
+    /// Worker: the number of the batch's inputs that were begun.
     pub(crate) fn write(&self, inputs: u64) {
         self.0[1].store(inputs, Ordering::Release);
     }
@@ -148,7 +148,7 @@ pub(crate) struct Sent {
     pub(crate) function: Option<Position>,
     /// The time right before it was put there.
     pub(crate) at: Instant,
-    /// When the parent first saw that the worker had taken it, if somebody has looked.
+    /// When the parent first saw that the worker had taken it, if it has checked.
     pub(crate) taken: Option<Instant>,
     /// When its call began, as the parent first saw it.
     pub(crate) begun: Option<Instant>,
@@ -177,7 +177,7 @@ pub(crate) struct Lane {
     pub(crate) worker: usize,
     /// Whether READY has been seen.
     pub(crate) ready: bool,
-    /// It is given no more tasks: its worker is being ended.
+    /// It gets no more tasks: its worker is being ended.
     pub(crate) closed: bool,
     pub(crate) begun: Begun,
     pub(crate) reached: Reached,

@@ -1,9 +1,9 @@
-//! The engine's lock, and what may not be dropped under it.
+//! The engine's lock, and the values that must not be dropped under it.
 //!
 //! The values that the layer above puts into tasks run arbitrary code when they are dropped: a finalizer may come back
 //! to the engine, or wait for a thread that does. So no [`Opaque`] is ever dropped by a thread that holds a lock of the
-//! engine: its content goes to a bin of the thread, and the guard empties the bin after it has released the lock.
-//! Nobody has to remember this: it is in the two types' own `Drop`.
+//! engine: its content goes to a bin of the thread, and the guard empties the bin after it has released the lock. No
+//! caller must remember this: it is in the two types' own `Drop`.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ type Content = Box<dyn Any + Send + Sync>;
 thread_local! {
     /// Locks of engines that this thread holds.
     static HELD: Cell<usize> = const { Cell::new(0) };
-    /// What was dropped meanwhile.
+    /// The values that were dropped meanwhile.
     static BIN: RefCell<Vec<Content>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Guard<'a, T> {
     counted: Counted,
 }
 
-/// One of the locks that this thread holds. When the last one goes, so does what is in the bin.
+/// One of the locks that this thread holds. The last one to be released empties the bin.
 #[derive(Debug)]
 struct Counted;
 

@@ -1,4 +1,4 @@
-//! What workers leave behind when they die: a part of one memfd for each worker that a pool can have at a time.
+//! The last words of workers that die: one memfd with a part for each worker that a pool can have at a time.
 //!
 //! A worker's fault handler writes there while the process is already lost, so the parent reads it after the death and
 //! trusts nothing of it: it is text to be shown. A part is emptied before its slot goes to another worker.
@@ -10,7 +10,7 @@ use ropewalk_os::memfd;
 
 /// Bytes of a part. A writer that goes beyond it spoils the words of a neighbour, and nothing else.
 pub(crate) const PART: u64 = 64 * 1024;
-/// What is shown of it at most.
+/// The most bytes that are shown.
 const SHOWN: usize = 16 * 1024;
 
 /// The parent's hold on a pool's notes.
@@ -20,7 +20,7 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    /// Notes for so many workers; takes memory only where a worker writes.
+    /// Notes for this many workers; they take memory only where a worker writes.
     pub(crate) fn create(workers: usize) -> Result<Self> {
         let size = PART.saturating_mul(workers as u64);
         let memory =
@@ -39,7 +39,7 @@ impl Notes {
         }
     }
 
-    /// What stands in a part, if anything does.
+    /// The text in a part, if there is any.
     pub(crate) fn read(&self, slot: usize) -> Option<String> {
         let bytes = memfd::read_at(self.fd(), SHOWN, PART.saturating_mul(slot as u64)).ok()?;
         let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

@@ -1,4 +1,4 @@
-//! How tasks end: answered, failed, cancelled; and what is known of their runs.
+//! How tasks end: answered, failed, cancelled; and the records of their runs.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub enum Failure {
         pid: i32,
         /// The wait status, if it could be had.
         status: Option<i32>,
-        /// What the runtime has to add.
+        /// A remark of the runtime.
         reason: Option<Arc<str>>,
         /// Where its code was, if its fault handler could still say it.
         stack: Option<Arc<str>>,
@@ -82,7 +82,7 @@ pub enum Failure {
 /// How a task ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The function returned or raised; `flags` tells which.
+    /// The function returned or raised; `flags` says which.
     Replied(Reply),
     /// The same for a local task.
     Local {
@@ -97,7 +97,7 @@ pub enum Outcome {
     Cancelled,
 }
 
-/// What is known of a finished task.
+/// The record of a finished task.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
     /// The worker that ran it; 0 if none did.

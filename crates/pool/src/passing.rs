@@ -1,4 +1,4 @@
-//! What travels over a worker's own socket: segments' descriptors, and word that one is needed no more.
+//! The messages of a worker's own socket: segments' descriptors, and notices that one is needed no more.
 //!
 //! Both go by the same socket, so that they arrive in the order in which they were sent. By the rings they would not:
 //! a worker has one for each lane, and one lane may read on while another waits.
@@ -29,7 +29,7 @@ pub(crate) enum Passed {
     Forget(u64),
 }
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Sent {
@@ -79,7 +79,7 @@ pub(crate) fn try_forget(socket: BorrowedFd<'_>, id: u64) -> Sent {
 }
 
 /// Reads one message; `Ok(None)` when there is none yet, or the peer is gone. A segment that is given away goes to
-/// `arena` in the end, if there is one. Without an arena the generation is left to whoever uses a handle.
+/// `arena` in the end, if there is one. Without an arena the generation is checked when a handle is used.
 ///
 /// # Errors
 ///

@@ -18,13 +18,13 @@ pub struct Payload {
     /// The record's payload.
     pub bytes: Vec<u8>,
     /// Where large parts lie. The payload keeps it until the task has ended, so that every attempt finds its own
-    /// arguments; each worker whose views look into it keeps it too, until those are gone.
+    /// arguments; each worker whose views use it keeps it too, until the views are gone.
     pub lease: Option<Arc<Lease>>,
     /// Segments whose descriptors the worker must have before it reads the record.
     pub segments: Vec<Arc<Segment>>,
     /// Blocks of this process's own that the handles in it name: they keep their memory until the task has ended.
     pub blocks: Vec<Arc<Block>>,
-    /// What has to live until the task has ended for the bytes to mean something.
+    /// Objects that must live until the task has ended, because the bytes refer to them.
     pub kept: Option<Opaque>,
 }
 
@@ -46,7 +46,7 @@ impl Payload {
         plain.then_some(self.bytes.as_slice())
     }
 
-    /// What is kept of the arguments of a task whose worker died: nothing that holds memory or descriptors.
+    /// The part of the arguments that is kept for a task whose worker died: nothing that holds memory or descriptors.
     pub(crate) fn for_description(self) -> Self {
         let bytes = if self.described().is_some() { self.bytes } else { Vec::new() };
         Self { flags: self.flags, bytes, ..Self::default() }

@@ -1,9 +1,9 @@
-//! What every pool does, whatever its workers are: one lock, one queue, limits, retries, waits, and an end.
+//! The common part of all pools: one lock, one queue, limits, retries, waits, and an end.
 //!
-//! With a backend that is polled, whoever waits for something drives: a thread in [`Pool::wait`] becomes the *leader*
-//! if there is none, polls the workers' answers itself and sleeps on the control page; other waiting threads are
-//! *followers* and sleep on what they wait for. When nobody waits, the supervisor's thread is rung only by a worker
-//! that runs out of tasks while there is a backlog. See the crate's `README.md`.
+//! With a backend that is polled, a waiting thread drives the pool: a thread in [`Pool::wait`] becomes the *leader* if
+//! there is none, polls the workers' answers itself and sleeps on the control page; other waiting threads are
+//! *followers* and sleep on what they wait for. When no thread waits, only a worker that runs out of tasks while there
+//! is a backlog wakes the supervisor's thread. See the crate's `README.md`.
 
 mod backend;
 mod closing;
@@ -45,7 +45,7 @@ const MOST_QUIET_LOOKS: u32 = 20;
 pub(crate) enum Lifecycle {
     /// It takes tasks.
     Open,
-    /// It takes no more, and ends when what it has is done.
+    /// It takes no more, and ends when its tasks are done.
     Closing,
     /// It can run nothing any more.
     Broken(Failure),
@@ -79,7 +79,7 @@ pub(crate) struct PoolState<B: Backend> {
     pub(crate) ending: bool,
     /// Followers that wait for room in the queue, or for one of several tasks.
     pub(crate) change_waiters: usize,
-    /// Tasks that nobody runs: they end when there is room. See [`Pool::room`].
+    /// Tasks that no worker runs: they end when there is room. See [`Pool::room`].
     rooms: Vec<Arc<Task>>,
 }
 
@@ -102,7 +102,7 @@ pub enum WaitFor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Waited {
-    /// What was waited for is there.
+    /// The awaited condition holds.
     Ready,
     /// The time is up.
     TimedOut,
@@ -143,7 +143,7 @@ pub(crate) struct Pool<B: Backend> {
     next_id: AtomicU64,
     next_function: AtomicU32,
     pub(crate) dropped_functions: Arc<DroppedFunctions>,
-    /// Counts the ends of the pool that there were: whoever joins sleeps on it.
+    /// Counts the pool's ends; threads that join sleep on it.
     ended_word: Futex,
     collecting: AtomicBool,
     fork_generation: u64,
@@ -336,7 +336,7 @@ impl<B: Backend> Pool<B> {
         B::finish_local(self, finished);
     }
 
-    /// Makes sure that the supervisor looks at the rings at its own pace while there are tasks.
+    /// Makes sure that the supervisor checks the rings at its own pace while there are tasks.
     pub(crate) fn set_watch(&self, state: &mut PoolState<B>) {
         if state.supervisor_wakes.is_none() {
             state.supervisor_wakes = Some(Instant::now() + WATCH);
@@ -345,7 +345,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Makes sure that the supervisor looks at this time, or sooner.
+    /// Makes sure that the supervisor checks at this time, or sooner.
     pub(crate) fn wake_supervisor_at(&self, state: &mut PoolState<B>, at: Instant) {
         if state.supervisor_wakes.is_none_or(|wakes| at < wakes) {
             state.supervisor_wakes = Some(at);
@@ -394,8 +394,8 @@ impl<B: Backend> PoolState<B> {
         B::has_work(&self.members) || !self.queue.is_empty()
     }
 
-    /// When the supervisor has to look at the rings, rung or not: a worker may have disarmed the wake-up. It goes on
-    /// for a while after the last task, so that a pool that is used now and then is not set to watch each time.
+    /// When the supervisor must check the rings even without a wake-up: a worker may have disarmed it. This goes on for
+    /// a while after the last task, so that a pool that is used now and then need not start it each time.
     pub(crate) fn next_watch(&mut self, now: Instant) -> Option<Instant> {
         let active = self.has_work() || self.counters.submitted != self.watched_until;
         self.watched_until = self.counters.submitted;

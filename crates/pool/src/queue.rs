@@ -9,7 +9,7 @@ use crate::task::Task;
 /// Tasks that no worker has yet, highest priority first and oldest first within one.
 ///
 /// A task that ends while it waits here (cancelled, timed out) stays until it is met, and is skipped; `len` counts the
-/// live ones only, so whoever ends a queued task calls [`forget_one`](Self::forget_one).
+/// live ones only, so a thread that ends a queued task calls [`forget_one`](Self::forget_one).
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     usual: VecDeque<Arc<Task>>,

@@ -1,17 +1,17 @@
 //! The engine under a seeded simulation: one thread plays the program, the zygote, the workers and the clock.
 //!
 //! A world is made from a seed. At each step it submits, cancels, lets time pass, or lets one worker do one thing: take
-//! a record, answer it, keep a view into its arguments, let go of one, stall, die, or lie. Nothing else happens in
-//! between, so a seed gives the same story each time. At the end the pool is closed and the books are read:
+//! a record, answer it, keep a view into its arguments, release one, stall, die, or lie. Nothing else happens in
+//! between, so a seed gives the same story each time. At the end the pool is closed and the following is checked:
 //!
 //! - every task has ended, once, and the counters agree;
 //! - a task's answer was made from its own arguments, at every attempt, and a view that a worker kept still shows them;
 //! - no task ran more often than its retries allow;
-//! - a task that no dying or lying worker had started, that nobody cancelled and whose time was not up, returned
-//!   its value;
+//! - a task that no dying or lying worker had started, that was not cancelled and whose time was not up, returned its
+//!   value;
 //! - no lease is left.
 //!
-//! `ROPEWALK_SEED=n` plays one world and prints its story; `ROPEWALK_SEEDS=n` plays so many.
+//! `ROPEWALK_SEED=n` plays one world and prints its story; `ROPEWALK_SEEDS=n` plays n worlds.
 //!
 //! Source: the method is that of FoundationDB (Zhou et al., "FoundationDB: A distributed unbundled transactional key
 //! value store", SIGMOD 2021, section 4).

@@ -1,4 +1,4 @@
-//! What a pool can tell about itself.
+//! The statistics of a pool.
 
 /// Running totals since the pool's start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,7 +26,7 @@ pub struct Counters {
 /// What a worker is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerState {
-    /// It has not said that it is ready.
+    /// It has not reported that it is ready.
     Starting,
     /// It waits for tasks.
     Idle,

@@ -1,4 +1,4 @@
-//! The one background thread of the process: it watches workers and zygotes and looks after resting pools.
+//! The one background thread of the process: it watches workers and zygotes and supervises resting pools.
 //!
 //! It never touches the interpreter. Zygotes are started on it, because a zygote's parent-death signal is tied to the
 //! thread that started it and this one ends with the process.
@@ -32,11 +32,11 @@ pub(crate) trait Supervised: Debug + Send + Sync {
     /// Whether there is nothing left to look after.
     fn has_ended(&self) -> bool;
 
-    /// Where it is rung.
+    /// The descriptor that wakes it.
     fn control(&self) -> &Control;
 }
 
-/// Who has asked zygotes for workers, and learns what becomes of them.
+/// A requester of workers, which learns the result of its requests.
 pub(crate) trait Employer: Debug + Send + Sync {
     fn learn(&self, worker: u64, event: WorkerEvent);
 
@@ -49,7 +49,7 @@ pub(crate) trait Employer: Debug + Send + Sync {
     );
 }
 
-/// What becomes of a worker that was asked for.
+/// The result of a request for a worker.
 #[derive(Debug)]
 pub(crate) enum WorkerEvent {
     /// It was forked: its process id and, unless this process is out of descriptors, its pidfd.
@@ -75,7 +75,7 @@ enum Source {
     Socket(u64),
 }
 
-/// A worker that somebody has asked for.
+/// A requested worker.
 #[derive(Debug)]
 struct Followed {
     employer: Weak<dyn Employer>,
@@ -87,9 +87,9 @@ struct Followed {
 #[derive(Debug, Default)]
 struct Watched {
     sources: HashMap<u64, Source>,
-    /// Pools that have not ended, whoever else has let go of them, each with its next own time to look.
+    /// Pools that have not ended, even if the program has dropped them, each with the time of its next check.
     pools: HashMap<u64, (Arc<dyn Supervised>, Option<Instant>)>,
-    /// Whoever may have workers of a zygote.
+    /// The pools that may have workers of a zygote.
     employers: Vec<Weak<dyn Employer>>,
     zygotes: HashMap<ZygoteCommand, Arc<Zygote>>,
     workers: HashMap<u64, Followed>,
@@ -165,7 +165,7 @@ impl Supervisor {
         self.wake.signal();
     }
 
-    /// Has somebody told of the ends of zygotes.
+    /// Registers a listener for the ends of zygotes.
     pub(crate) fn add_employer(&self, employer: Weak<dyn Employer>) {
         let mut watched = self.watched.lock();
         watched.employers.retain(|known| known.strong_count() > 0);
@@ -208,7 +208,7 @@ impl Supervisor {
         }
     }
 
-    /// Has its employer told when a worker's end of its socket is closed, while the worker is not forgotten.
+    /// Notifies a worker's pool when the worker's end of its socket is closed, until the worker is forgotten.
     pub(crate) fn watch_socket(id: u64, socket: BorrowedFd<'_>) {
         let Some(supervisor) = Self::existing() else { return };
         let token = supervisor.number();
@@ -382,7 +382,7 @@ impl Supervisor {
         self.tell_employer(id, WorkerEvent::Gone(None));
     }
 
-    /// Lets the pools that were rung, or whose time has come, look after themselves; drops those that have ended.
+    /// Runs the pools that were woken, or whose time has come; drops those that have ended.
     fn tick(&self, touched: &[u64]) {
         let now = Instant::now();
         let due: Vec<(u64, Arc<dyn Supervised>)> = self
@@ -406,7 +406,7 @@ impl Supervisor {
                 let last = watched.pools.is_empty();
                 drop(watched);
                 if last {
-                    // Nobody is left who would use again what is kept.
+                    // No pool is left that would reuse the kept memory.
                     Arena::global().trim();
                 }
             } else if let Some(entry) = self.watched.lock().pools.get_mut(&token) {

@@ -1,4 +1,4 @@
-//! A task's cell: what is to be run, where it stands, and how it ended.
+//! A task's cell: the call, its stage, and its outcome.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -75,8 +75,8 @@ pub enum Stage {
 /// One submitted task.
 ///
 /// `word` packs the stage (bits 0 to 2, written under the engine's lock), `WATCHED` (its end must be put on the
-/// completed list), `WAITING` (a thread sleeps on the word) and a nudge counter from bit 8 up, which makes a sleeper
-/// look again. The outcome is written once, before the stage becomes `Done` with release ordering.
+/// completed list), `WAITING` (a thread sleeps on the word) and a nudge counter from bit 8 up, which makes a sleeping
+/// thread check again. The outcome is written once, before the stage becomes `Done` with release ordering.
 #[derive(Debug)]
 pub struct Task {
     /// Unique in its pool.
@@ -101,10 +101,10 @@ pub struct Task {
     record: OnceLock<Record>,
 }
 
-/// What a task called. The function's pickle is not there: to load it may be what the worker died of.
+/// The call of a task. The function's pickle is not included: loading it may have killed the worker.
 #[derive(Debug)]
 pub struct Called {
-    /// The function's name; `None` if the task has let go of it.
+    /// The function's name; `None` if the task has released it.
     pub function: Option<Box<str>>,
     /// The pickle of its arguments, if it is short enough to be described.
     pub arguments: Option<Vec<u8>>,
@@ -156,7 +156,7 @@ impl Task {
         if self.is_done() { self.outcome.get() } else { None }
     }
 
-    /// What is known of its run, once it has ended.
+    /// The record of its run, once it has ended.
     pub fn record(&self) -> Record {
         self.record.get().copied().unwrap_or_default()
     }
@@ -251,7 +251,7 @@ impl Task {
         self.word.wait_while(observed, timeout) == Wait::Interrupted
     }
 
-    /// What a task called whose worker died; nothing if it ran in this process.
+    /// The call of a task whose worker died; nothing if it ran in this process.
     pub fn called(&self) -> Option<Called> {
         let Call::Remote { function, payload } = &self.call else { return None };
         let payload = payload.lock();

@@ -9,7 +9,7 @@ pub mod kind {
     pub const FUNCTION: u16 = 1;
     /// Parent to worker: `id` is the task's, `aux` the function's, the payload a frame of arguments.
     pub const TASK: u16 = 2;
-    /// Parent to worker: look at the socket now, something is in it that no task will ask for.
+    /// Parent to worker: read the socket now, because it holds a message that no task will request.
     pub const LOOK: u16 = 3;
     /// Parent to worker: leave once everything before this record has been run.
     pub const EXIT: u16 = 4;

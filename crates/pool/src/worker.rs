@@ -1,4 +1,4 @@
-//! The worker's end: one lane's two rings, and the channel that segments' descriptors come through.
+//! The worker's end: one lane's two rings, and the channel for segments' descriptors.
 //!
 //! A worker trusts its parent, so payloads are read in place. Everything here is for one thread at a time.
 
@@ -96,7 +96,7 @@ impl WorkerEnd {
         self.reached.start(task);
     }
 
-    /// Says that so many inputs of the batch have been begun: if this process dies, the others go to another worker.
+    /// Reports that this many inputs of the batch were begun: if this process dies, the others go to another worker.
     pub fn reach(&self, inputs: u64) {
         self.reached.write(inputs);
     }
@@ -179,7 +179,7 @@ pub struct FdChannel {
     kept: Mutex<Kept>,
 }
 
-/// What the parent has passed and not given up since, in the order of its messages.
+/// The segments that the parent has passed and not withdrawn since, in the order of its messages.
 #[derive(Debug, Default)]
 struct Kept {
     segments: HashMap<u64, Arc<Segment>>,
@@ -262,8 +262,8 @@ impl FdChannel {
         Ok(())
     }
 
-    /// Reads what has come, if nobody else is at it. The parent asks for it when it has given segments up, or when its
-    /// end of the socket is full: it feeds no task whose descriptors do not fit.
+    /// Reads the messages that have arrived, unless another thread does. The parent requests this when it has withdrawn
+    /// segments, or when its end of the socket is full: it feeds no task whose descriptors do not fit.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The zygote: a small process that has imported what workers need and forks them on request.
 //!
-//! This is the parent's end; [`server`] is the zygote's own. They talk over one `SOCK_SEQPACKET` socket, the zygote's
-//! descriptor 0. The parent's death is the end of that socket for the zygote, and the zygote's death is the
+//! This is the parent's end; [`server`] is the zygote's own. They communicate over one `SOCK_SEQPACKET` socket, the
+//! zygote's descriptor 0. The parent's death is the end of that socket for the zygote, and the zygote's death is the
 //! parent-death signal for its workers.
 
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ const HEAD: usize = 24;
 const REQUEST: usize = HEAD + 8;
 const LARGEST: usize = 16 * 1024;
 
-/// What a zygote says.
+/// A message of the zygote.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// It has imported everything.
@@ -227,7 +227,7 @@ impl Zygote {
     }
 }
 
-/// For a simulation: a zygote whose process is played by whoever has the other end of its socket.
+/// For a simulation: a zygote whose process is played by the holder of the other end of its socket.
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(mutants, mutants::skip)]
 impl Zygote {

@@ -1,4 +1,5 @@
-//! Whatever a worker writes, wherever it can write: the parent answers or errs, never hangs, and nobody else suffers.
+//! Whatever a worker writes, wherever it can write: the parent answers or reports an error, never hangs, and no other
+//! worker is affected.
 
 mod rust_workers;
 
@@ -30,7 +31,7 @@ impl Numbers {
 fn ended(pool: &Pool, task: &Arc<Task>, answer: Option<&str>, what: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
     let waited = pool.engine.wait(&WaitFor::Task(Arc::clone(task)), Some(deadline));
-    // A wait that runs into its deadline looks once more, and would find what nobody had told it of.
+    // A wait that reaches its deadline checks once more, and would find an answer that it was not woken for.
     assert!(waited == Waited::Ready && Instant::now() < deadline, "nobody answers after {what}");
     match (task.outcome(), answer) {
         (Some(Outcome::Replied(reply)), Some(answer)) => {
@@ -42,7 +43,7 @@ fn ended(pool: &Pool, task: &Arc<Task>, answer: Option<&str>, what: &str) {
     }
 }
 
-/// One worker misbehaves while another works: what the other does is done, and the pool goes on.
+/// One worker misbehaves while another works: the other's tasks are done, and the pool goes on.
 fn survives(pool: &Pool, deed: &str) {
     let bystander = pool.submit("nap 30");
     let hostile = pool.submit(deed);
@@ -53,7 +54,7 @@ fn survives(pool: &Pool, deed: &str) {
     for (i, task) in &others {
         ended(pool, task, Some(&i.to_string()), deed);
     }
-    // Whoever is killed for it costs what it had; the pool goes on and gives right answers.
+    // The worker that is killed for it loses its tasks; the pool goes on and gives correct answers.
     let retried = Options { retries: 5, ..Options::default() };
     for i in 0..4 {
         let task = pool.try_submit(&format!("echo {i}"), retried).expect("the pool is whole");
@@ -104,7 +105,7 @@ fn a_lane_that_is_full_and_corrupt_is_given_up() {
             pool.text(&pool.submit("echo short"));
         }
         let hostile = pool.submit(&format!("stay lane 0 {head}"));
-        // The parent finds its ring full, looks at the worker's position, and that makes no sense.
+        // The parent finds its ring full, reads the worker's position, and that is impossible.
         let filler = "x".repeat(30_000);
         let others: Vec<_> = (0..40).map(|_| pool.submit(&format!("echo {filler}"))).collect();
         ended(&pool, &hostile, None, "a corrupt head");

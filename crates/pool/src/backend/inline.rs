@@ -1,6 +1,6 @@
-//! For tests: no workers at all. A task runs when somebody looks, in the thread that looks.
+//! For tests: no workers at all. A task runs when a thread polls, in that thread.
 //!
-//! Of all kinds the smallest, and the third: what it needs of the rest of the crate is all that a kind needs.
+//! It is the smallest backend, and the third: it shows all that a backend needs from the rest of the crate.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

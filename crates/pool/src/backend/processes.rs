@@ -36,17 +36,17 @@ use crate::zygote::{Zygote, ZygoteCommand};
 /// A worker that has taken a task and does not say for so long that the call has begun is not believed any more: its
 /// run counts from then on.
 pub(crate) const PREPARATION: Duration = Duration::from_secs(300);
-/// The least time between two looks at a task that has not begun, and the most that a look may come late.
+/// The least time between two checks of a task that has not begun, and the most that a check may be late.
 const LEAST_LOOK: Duration = Duration::from_millis(10);
 pub(crate) const MOST_LATE: Duration = Duration::from_millis(250);
-/// Tasks in lanes from which on a thread that submits reads answers that nobody waits for.
+/// The number of tasks in lanes from which on a submitting thread reads answers that no thread waits for.
 const MANY_OUTSTANDING: usize = 8;
 
 /// Workers that are processes.
 #[derive(Debug)]
 pub(crate) struct Processes {
     pub(crate) spawn: Spawn,
-    /// What a request for a worker is made of, once the pool is awake.
+    /// The parts of a request for a worker, once the pool is awake.
     pub(crate) spawning: Mutex<Option<Spawning>>,
 }
 
@@ -176,7 +176,7 @@ impl Backend for Processes {
 
     fn rest(pool: &Pool<Self>, state: &mut PoolState<Self>) {
         if state.steal_pending() {
-            // Nobody rings for a lane that is stuck behind a long task: the supervisor looks by itself.
+            // A lane that is stuck behind a long task causes no wake-up: the supervisor checks by itself.
             pool.wake_supervisor_at(state, clock::now() + STEAL_AFTER);
         }
         for _ in 0..3 {
@@ -193,7 +193,7 @@ impl Backend for Processes {
                 return;
             }
             pool.control.arm(mode);
-            // What came while no wake-up was armed has woken nobody: look once more.
+            // Answers that came while no wake-up was armed have woken no thread: check once more.
             let missed = match mode {
                 attention::ANY => members.any_ready(),
                 attention::HUNGRY => members.any_ready() && members.somebody_hungry(),

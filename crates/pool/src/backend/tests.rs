@@ -1,4 +1,4 @@
-//! What holds of a pool whatever its workers are, tried with each kind that needs no process.
+//! The contract of a pool with any backend, tested with each backend that needs no process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

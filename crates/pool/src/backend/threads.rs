@@ -1,7 +1,7 @@
-//! Threads of this process: the layer above brings them, and they come to the queue themselves.
+//! Threads of this process: the layer above starts them, and they take tasks from the queue themselves.
 //!
-//! A call and its result are values that only the layer above understands; nothing is encoded. Nobody has to look after
-//! such a pool: the thread that ends a task takes the next one with the same hold of the lock.
+//! A call and its result are values that only the layer above understands; nothing is encoded. Such a pool needs no
+//! supervision: the thread that ends a task takes the next one with the same hold of the lock.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::task::{Call, Stage, Task};
 pub(crate) struct Threads {
     /// Where a thread without a task sleeps.
     ready: Condvar,
-    told: Told,
+    announced: Announcements,
 }
 
 /// Changes when a task is announced to the spinning thread; written under the lock. It has its cache lines for
@@ -32,7 +32,7 @@ pub(crate) struct Threads {
 /// thread that spins reads it all the time, and would take the line of the pool's lock away from those that submit.
 #[derive(Debug, Default)]
 #[repr(align(128))] // Two cache lines: the processor fetches them in pairs.
-struct Told(AtomicU32);
+struct Announcements(AtomicU32);
 
 /// The threads of a pool.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Backend for Threads {
     const POLLED: bool = false;
 
     fn new((): ()) -> Self {
-        Self { ready: Condvar::new(), told: Told::default() }
+        Self { ready: Condvar::new(), announced: Announcements::default() }
     }
 
     fn prepare(_pool: &Pool<Self>, _page: OwnedFd) -> Result<()> {
@@ -236,33 +236,33 @@ impl Pool<Threads> {
         spin: &mut AdaptiveSpin,
     ) -> Guard<'a, PoolState<Threads>> {
         state.members.spins = true;
-        let before = self.backend.told.0.load(Ordering::Relaxed);
+        let before = self.backend.announced.0.load(Ordering::Relaxed);
         drop(state);
-        // Whoever submits needs a core as well.
+        // The submitting thread needs a core as well.
         spin.spin(
             || self.control.may_spin_beside(1),
-            || self.backend.told.0.load(Ordering::Acquire) != before,
+            || self.backend.announced.0.load(Ordering::Acquire) != before,
         );
         let mut state = self.lock();
-        if self.backend.told.0.load(Ordering::Relaxed) == before {
+        if self.backend.announced.0.load(Ordering::Relaxed) == before {
             state.members.spins = false;
         }
         state
     }
 
-    /// Sees to it that somebody takes the task that has just been queued.
+    /// Makes sure that a thread takes the task that was just queued.
     fn tell_a_thread(&self, state: &mut PoolState<Threads>) {
         self.publish_load(state);
         if state.members.spins {
-            // It looks into the queue once more before it sleeps, so it cannot miss this task.
+            // It checks the queue once more before it sleeps, so it cannot miss this task.
             state.members.spins = false;
-            self.backend.told.0.fetch_add(1, Ordering::Release);
+            self.backend.announced.0.fetch_add(1, Ordering::Release);
         } else if state.members.idle > 0 {
             self.backend.ready.notify_one();
         }
     }
 
-    /// Says how many of the pool's threads have something to do, for those who consider to spin.
+    /// Returns how many of the pool's threads are busy, for threads that consider spinning.
     fn publish_load(&self, state: &PoolState<Threads>) {
         let busy = (state.members.running.len() + state.queue.len()).min(self.config.workers);
         self.control.set_load(u32::try_from(busy).unwrap_or(u32::MAX));
@@ -344,7 +344,7 @@ mod tests {
                             let task = submit(&pool, number);
                             assert_eq!(answer(&pool, &task), number + 1);
                             if number % 500 == 0 {
-                                // Long enough for everybody to give up spinning.
+                                // Long enough for all threads to give up spinning.
                                 thread::sleep(Duration::from_millis(1));
                             }
                         }

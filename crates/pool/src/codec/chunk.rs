@@ -1,7 +1,7 @@
-//! A chunk whose items are pickled each on its own, so that no two of them share an object where they arrive.
+//! A chunk whose items are pickled separately, so that no two of them share an object where they arrive.
 //!
 //! The chunk is one pickle all the same: a list, each item of which is a call of the opener with the item's own pickle
-//! and the buffers beside it. What reads it needs to know nothing of this.
+//! and the buffers beside it. Its reader needs no knowledge of this.
 //!
 //! Source: `pickletools.py` of CPython, for the opcodes of protocol 5.
 

@@ -1,4 +1,4 @@
-//! Where the parts of a frame go: into the record, into a lease, into a segment, or nowhere because they are shared.
+//! The places of a frame's parts: the record, a lease, a segment, or none because they are shared already.
 
 use std::sync::Arc;
 

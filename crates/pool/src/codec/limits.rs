@@ -1,9 +1,9 @@
-//! What a frame may have, and where its parts go by their size.
+//! The limits of a frame, and the places of its parts by their size.
 //!
 //! A record and the socket between two processes are bounded: a table of descriptors has to fit into one record, and
 //! the descriptors of one record into the socket, whose reader does not look before it sees the record.
 
-/// Buffers up to so many bytes together are copied into the record; beyond, they go into shared memory.
+/// Buffers up to this many bytes together are copied into the record; larger ones go into shared memory.
 pub const INLINE: usize = 16 * 1024;
 /// The largest payload that a pool puts into a record: a task ring takes half of its 128 KiB.
 pub const LARGEST_TASK: usize = 48 * 1024;
@@ -12,7 +12,7 @@ pub const LONG_COPY: usize = 256 * 1024;
 
 /// Buffers larger than this lie in a lease of their own, for other tasks may be given them too;
 pub const LARGE: usize = 1 << 20;
-/// but only if a call has no more than so many of them, for each costs a descriptor.
+/// but only if a call has at most this many of them, because each costs a descriptor.
 pub const MOST_LARGE: usize = 4;
 
 /// Segments that one frame may refer to. A Unix socket takes some two hundred descriptors before it is full.
@@ -32,7 +32,7 @@ pub const MOST_SEGMENTS_OF_CHUNK: usize = 16;
 /// Views of shared memory likewise.
 pub const MOST_VIEWS_OF_CHUNK: usize = 256;
 
-/// Whether a buffer of so many bytes stays in the stream, when `kept` others have been left out of it. What is shared
+/// Whether a buffer of this many bytes stays in the stream, when `kept` others have been left out of it. Shared memory
 /// is never copied, whatever its size.
 pub fn stays_in_stream(kept: usize, length: usize, is_shared: impl FnOnce() -> bool) -> bool {
     (kept >= MOST_BUFFERS || (kept >= MOST_SMALL && length < SMALL)) && !is_shared()

@@ -1,7 +1,7 @@
-//! The shared memory that a frame refers to: lent while it is being pickled.
+//! The shared memory that a frame refers to: lent while the frame is being pickled.
 //!
 //! While a call or a result is being pickled, a shared array pickles as a handle and leaves its segment here, so that
-//! the descriptor travels before the record. Outside of an encoding nobody would pass the descriptor, and the array is
+//! the descriptor travels before the record. Outside of an encoding no descriptor would be passed, so the array is
 //! pickled by value.
 
 use std::cell::RefCell;
@@ -15,12 +15,12 @@ thread_local! {
     static LENT: RefCell<Option<Loans>> = const { RefCell::new(None) };
 }
 
-/// What one encoding has referred to.
+/// The segments that one encoding refers to.
 #[derive(Debug, Default)]
 pub struct Loans {
     /// Each once.
     pub segments: Vec<Arc<Segment>>,
-    /// Blocks of this process's own in those segments: whoever holds them keeps their memory from being used again.
+    /// Blocks of this process in those segments: holding them keeps their memory from being reused.
     pub blocks: Vec<Arc<Block>>,
 }
 
@@ -35,7 +35,7 @@ impl Loans {
         self.blocks.extend(other.blocks);
     }
 
-    /// Somebody may look into what was lent for longer than this process knows.
+    /// Other processes may use the lent memory for longer than this process knows.
     pub fn lend_for_good(&self) {
         for segment in &self.segments {
             segment.lend_for_good();
@@ -65,7 +65,7 @@ impl Drop for Opened {
     }
 }
 
-/// What became of a wish to lend a segment.
+/// The result of an attempt to lend a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Lent {

@@ -1,7 +1,7 @@
-//! Shared memory of this process by address: what lies in it is lent to a frame, and not copied.
+//! Shared memory of this process by address: a buffer inside it is lent to a frame, and not copied.
 //!
-//! A view of a shared array may have lost every sign of it: `numpy.asarray`, a column of a table, an array that was
-//! unpickled from buffers. Its address has not.
+//! A view of a shared array may not be recognizable as one: `numpy.asarray`, a column of a table, an array that was
+//! unpickled from buffers. Its address still is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub struct Place {
 
 /// Places by address, which do not overlap, each with how many buffers lie in it.
 static PLACES: Mutex<BTreeMap<usize, (Place, usize)>> = Mutex::new(BTreeMap::new());
-/// Length of the map, so that who has no shared memory takes no lock. Written under the lock; a thread that has a view
-/// of some memory has seen what entered it, by the interpreter's own ordering: hence relaxed.
+/// Length of the map, so that a process without shared memory takes no lock. Written under the lock; a thread that has
+/// a view of some memory has seen what entered it, by the interpreter's own ordering: hence relaxed.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// One more buffer lies in a place.

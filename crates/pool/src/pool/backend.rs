@@ -1,9 +1,9 @@
 //! What a pool asks of its workers, whatever they are: the interface that each kind of worker implements.
 //!
 //! [`Pool`] has the queue, the limits, the retries, the waits and the end of a pool; a [`Backend`] has its workers.
-//! Nothing outside of `src/backend` asks which kind a pool has: it calls the backend, or looks at what the kind
-//! [can do](Capabilities). Calls are resolved when this is compiled, for each kind on its own; there is no table of
-//! functions on a task's way.
+//! Nothing outside of `src/backend` asks which kind a pool has: it calls the backend, or reads its
+//! [capabilities](Capabilities). Calls are resolved at compile time for each backend; there is no table of functions on
+//! a task's path.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -18,15 +18,15 @@ use crate::locked::Opaque;
 use crate::statistics::WorkerStatistics;
 use crate::task::Task;
 
-/// What a kind of worker can do.
+/// The capabilities of a kind of worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What users of a pool call the kind.
+    /// The user's name of the kind.
     pub kind: &'static str,
     /// A call and its result travel as bytes, for the workers have other objects than the pool. Else they are values of
     /// this process.
     pub encodes: bool,
-    /// Large parts of a call may lie in shared memory.
+    /// Large parts of a call may be in shared memory.
     pub shares_memory: bool,
     /// The engine starts workers, and replaces those that end. Else threads of the layer above come for tasks.
     pub starts_workers: bool,
@@ -36,10 +36,10 @@ pub struct Capabilities {
     pub isolates: bool,
 }
 
-/// What a thread gets when it asks for a task.
+/// The result of a thread's request for a task.
 #[derive(Debug)]
 pub enum Taken {
-    /// A task, and what to call for it.
+    /// A task, and the call.
     Task(Arc<Task>, Opaque),
     /// Nothing yet: ask again.
     Nothing,
@@ -52,7 +52,7 @@ pub enum Taken {
 pub struct Finished {
     /// The task that [`Engine::take_local`](crate::Engine::take_local) gave.
     pub task: Arc<Task>,
-    /// What it returned or raised.
+    /// Its result or exception.
     pub value: Opaque,
     /// Whether it raised.
     pub raised: bool,
@@ -62,7 +62,7 @@ pub struct Finished {
     pub again: Option<Opaque>,
 }
 
-/// What came of an attempt to end a task that a worker has.
+/// The result of an attempt to end a task that a worker has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Interrupted {
@@ -70,7 +70,7 @@ pub(crate) enum Interrupted {
     Ended,
     /// It is in the queue again.
     Queued,
-    /// It had not started, and its worker does not have it any more.
+    /// It had not started, and was taken back from its worker.
     TakenBack,
     /// It had started, and its worker, of this process id, is being ended.
     Killed(i32),
@@ -84,14 +84,15 @@ pub(crate) enum Interrupted {
 ///
 /// Everything with a [`PoolState`] is called under the pool's lock, and never waits.
 pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
-    /// What the layer above says of its workers.
+    /// The layer above's settings for its workers.
     type Settings;
-    /// What the pool's lock guards of them.
+    /// The backend's state under the pool's lock.
     type Members: Debug + Default + Send;
 
-    /// What it can do.
+    /// The capabilities of the kind.
     const CAPABILITIES: Capabilities;
-    /// Answers are found by looking, and queued tasks given out then: whoever waits looks, or else the supervisor.
+    /// Answers are found by polling, and queued tasks are handed out then: a waiting thread polls, or else the
+    /// supervisor.
     const POLLED: bool;
 
     /// Workers for a pool that has started none yet.
@@ -99,7 +100,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
 
     // --- a pool's begin -----------------------------------------------------------------------------
 
-    /// Makes what workers are started by; `page` is the pool's control page.
+    /// Makes the backend's starter of workers; `page` is the pool's control page.
     fn prepare(pool: &Pool<Self>, page: OwnedFd) -> Result<()>;
 
     /// Starts the workers that the pool begins with.
@@ -107,7 +108,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
 
     // --- tasks on their way -------------------------------------------------------------------------
 
-    /// A task of this priority has been queued: some worker is to have it.
+    /// A task of this priority was queued, and needs a worker.
     fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, priority: i32);
 
     /// A task that was run before has been queued again.
@@ -116,7 +117,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     /// Gives queued tasks to workers.
     fn feed(_pool: &Pool<Self>, _state: &mut PoolState<Self>) {}
 
-    /// Reads what workers have to say; true if anything came.
+    /// Reads the workers' records; returns whether any came.
     fn collect(_pool: &Pool<Self>, _state: &mut PoolState<Self>) -> bool {
         false
     }
@@ -133,12 +134,12 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
         false
     }
 
-    /// How long a thread that waits may sleep before it looks by itself, if it has to.
+    /// How long a waiting thread may sleep before it must check by itself, if it must.
     fn patience(_state: &PoolState<Self>) -> Option<Duration> {
         None
     }
 
-    /// Nobody looks from now on: has workers wake the supervisor when that is needed.
+    /// No thread polls from now on: makes workers wake the supervisor when that is needed.
     fn rest(_pool: &Pool<Self>, _state: &mut PoolState<Self>) {}
 
     // --- numbers ------------------------------------------------------------------------------------
@@ -146,7 +147,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     /// Workers that have a task.
     fn busy(members: &Self::Members) -> usize;
 
-    /// Tasks that workers have and do not run, as far as is known without a look.
+    /// Tasks that workers have and do not run, as far as is known without polling.
     fn waiting(members: &Self::Members) -> usize;
 
     /// Whether workers have tasks, or are about to be there.
@@ -158,7 +159,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     /// Whether no worker is left.
     fn is_gone(members: &Self::Members) -> bool;
 
-    /// Tasks that are being run, tasks that workers have besides, and what there is to say of each worker.
+    /// Running tasks, other tasks that workers have, and the record of each worker.
     fn statistics(state: &PoolState<Self>) -> (usize, usize, Vec<WorkerStatistics>);
 
     /// Why there are fewer workers than there should be, while that is so.
@@ -166,7 +167,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
         None
     }
 
-    /// What failed while workers were being prepared, and was survived.
+    /// Failures while workers were being prepared, which the pool survived.
     fn complaints(_pool: &Pool<Self>) -> Vec<String> {
         Vec::new()
     }
@@ -206,7 +207,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
         cancelled: bool,
     ) -> Interrupted;
 
-    /// When the run of a task with this limit is over, or when to look again; `None` if no worker has it.
+    /// When the run of a task with this limit is overdue, or when to check again; `None` if no worker has it.
     fn run_ends(
         members: &mut Self::Members,
         task: &Arc<Task>,
@@ -238,7 +239,7 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
     /// Waits for no worker that is not there yet.
     fn forget_requested(_pool: &Pool<Self>, _state: &mut PoolState<Self>) {}
 
-    /// Makes every worker that sleeps look at where the pool stands.
+    /// Makes every sleeping worker check the state of the pool.
     fn wake_all(_pool: &Pool<Self>) {}
 
     /// Nothing is left to do: sends the workers away. True when none is left.
@@ -246,13 +247,13 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
 
     // --- the supervisor's look ----------------------------------------------------------------------
 
-    /// Looks after the workers; gives when that is due again for a reason that [`next_look`](Self::next_look) does not
-    /// know.
+    /// Supervises the workers; returns when that is due again for a reason that [`next_look`](Self::next_look) does not
+    /// cover.
     fn look_after(_pool: &Pool<Self>, _state: &mut PoolState<Self>, _now: Instant) -> Option<Instant> {
         None
     }
 
-    /// When the workers are to be looked after next.
+    /// When the workers must be supervised next.
     fn next_look(_state: &PoolState<Self>, _now: Instant) -> Option<Instant> {
         None
     }

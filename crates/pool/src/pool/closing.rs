@@ -63,8 +63,8 @@ impl<B: Backend> Pool<B> {
         self.closed(&mut state);
     }
 
-    /// Ends every task that has not been started. With `spare` the first of each lane counts as started, and so many of
-    /// the queue, which go to free workers.
+    /// Ends every task that has not been started. With `spare` the first of each lane counts as started, and as many of
+    /// the queue as there are free workers.
     fn cancel_waiting(&self, state: &mut PoolState<B>, spare: Option<usize>) {
         if matches!(state.lifecycle, Lifecycle::Open) {
             state.lifecycle = Lifecycle::Closing;

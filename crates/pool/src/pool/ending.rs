@@ -1,4 +1,4 @@
-//! How tasks end: answered, retried, cancelled, out of time. And the supervisor's look that ends the overdue ones.
+//! How tasks end: answered, retried, cancelled, out of time; and the supervisor's check that ends the overdue ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ impl Why {
 }
 
 impl<B: Backend> Pool<B> {
-    /// Ends a task, frees what it held, and tells whoever wants to know.
+    /// Ends a task, frees its resources, and notifies its waiters.
     pub(crate) fn finish(
         &self,
         state: &mut PoolState<B>,
@@ -80,7 +80,7 @@ impl<B: Backend> Pool<B> {
         self.tell_room(state);
     }
 
-    /// Tells of a task that has no result, to whoever listens.
+    /// Reports a task without a result to the listeners.
     fn tell_failure(&self, task: &Task, outcome: &Outcome, pid: i32) {
         let how = match outcome {
             Outcome::Replied(reply) if reply.flags & flags::ERROR != 0 => How::Raised,
@@ -142,7 +142,7 @@ impl<B: Backend> Pool<B> {
         // In a forked child the task, and the worker that would be killed, are the parent's.
         let Some(mut state) = self.enter() else { return false };
         let cancelled = self.end_early(&mut state, task, running, Why::Cancelled);
-        // Also when it was too late: the look at the rings may have ended what another thread sleeps for.
+        // Also when it was too late: the check of the rings may have ended a task that another thread sleeps for.
         self.after_outside_change(&mut state);
         cancelled
     }
@@ -194,7 +194,7 @@ impl<B: Backend> Pool<B> {
         self.check_end(state);
     }
 
-    /// One look by the supervisor; gives the time of the next one.
+    /// One check by the supervisor; returns the time of the next one.
     pub(crate) fn look_after(&self, now: Instant) -> Option<Instant> {
         let mut state = self.lock();
         B::poll(self, &mut state);

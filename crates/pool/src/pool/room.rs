@@ -1,4 +1,4 @@
-//! Room in a queue with a limit, for those who cannot block until there is some: an event loop's tasks, for one.
+//! Room in a queue with a limit, for callers that cannot block until there is some, such as an event loop's tasks.
 //!
 //! A thread sleeps until there is room ([`WaitFor::Space`]). A loop is given a task that nobody runs and that ends when
 //! there is room, and watches it as it watches the tasks whose results it waits for. No waiter owns the room:
@@ -37,7 +37,7 @@ impl<B: Backend> Pool<B> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let room = Arc::new(Task::new(id, Call::Local(Mutex::new(None)), 0, Options::default(), 0));
         state.rooms.push(Arc::clone(&room));
-        // The tasks that make room are to be seen ending, whoever else waits.
+        // The ends of tasks that make room must be noticed, whichever thread waits.
         if B::POLLED {
             self.set_watch(&mut state);
         }
@@ -53,7 +53,7 @@ impl<B: Backend> Pool<B> {
         self.wake_collector(&state);
     }
 
-    /// Tells those who wait for room, if there is some.
+    /// Notifies the callers that wait for room, if there is some.
     pub(crate) fn tell_room(&self, state: &mut PoolState<B>) {
         if !state.rooms.is_empty() && self.has_space(state) {
             let rooms = std::mem::take(&mut state.rooms);

@@ -1,8 +1,8 @@
-//! The times at which tasks are ended: `deadline` counts from the submission, `timeout` from the begin of the run.
+//! The times at which tasks are ended: `deadline` counts from the submission, `timeout` from the beginning of the run.
 //!
-//! The begin of a run in a worker is the worker's word, in the lane's memory (`lane::Begun`). The parent looks at it
-//! when the earliest time has come at which the run could be over, so nobody has to be woken for it. A task that had
-//! not begun by then cannot be over for another `timeout`.
+//! The worker reports the beginning of a run in the lane's memory (`lane::Begun`). The parent reads it at the earliest
+//! time at which the run could be overdue, so no thread is woken for it. A task that had not begun by then cannot be
+//! overdue for another `timeout`.
 
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::clock;
 use crate::outcome::Limit;
 use crate::task::{Stage, Task};
 
-/// Below so many entries nothing is gained by looking for those of tasks that have ended.
+/// Below this many entries it does not pay to look for those of tasks that have ended.
 const FEW: usize = 64;
 
 #[derive(Debug)]
@@ -164,7 +164,8 @@ mod tests {
         let (mut scene, mut worker, task) = with_timeout();
         assert!(scene.tick().is_some_and(|next| next <= scene.now + LIMIT), "it may begin at once");
         scene.pass(LIMIT / 2);
-        // Nobody looks before the first time at which it could be over, and its arguments have taken this long.
+        // The parent does not check before the first time at which the run could be overdue, and its arguments have
+        // taken this long.
         assert_eq!(worker.start(0), Some(task.id));
         scene.pass(LIMIT * 3);
         assert!(!task.is_done());

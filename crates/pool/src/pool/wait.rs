@@ -15,7 +15,7 @@ use crate::locked::Guard;
 use crate::task::Task;
 
 thread_local! {
-    /// How long it has paid in this thread to look for the end of a task that nobody drives.
+    /// How long it has paid in this thread to spin for the end of a task in a pool without a driver.
     static WAITER: RefCell<AdaptiveSpin> = const { RefCell::new(AdaptiveSpin::new()) };
 }
 
@@ -48,7 +48,7 @@ impl<B: Backend> Pool<B> {
                 return Waited::Ready;
             }
             if state.is_over() {
-                // Every task has its outcome by now; nobody is left who would wake a sleeper.
+                // Every task has its outcome by now, and no thread is left that would wake this one.
                 return Waited::Ready;
             }
             if B::POLLED && !state.leader {
@@ -64,8 +64,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Blocks until a task has ended that nobody has to look for. Nobody drives such a pool, so nobody has to know who
-    /// waits.
+    /// Blocks until a task of a pool that is not polled has ended. No thread drives such a pool, so no thread needs the
+    /// list of waiters.
     fn wait_alone(&self, task: &Arc<Task>, deadline: Option<Instant>) -> Waited {
         if task.is_done() {
             return Waited::Ready;
@@ -128,7 +128,7 @@ impl<B: Backend> Pool<B> {
             state.change_waiters -= 1;
         }
         if !state.leader {
-            // The nudge of a leader that left may have come to us, who need it no more.
+            // The nudge of a leader that left may have come to this thread, which does not need it any more.
             self.promote(&mut state);
         }
         if interrupted { Waited::Interrupted } else { Waited::Ready }
@@ -200,7 +200,7 @@ impl<B: Backend> Pool<B> {
         self.is_ready(what) || (what.wants_space() && self.has_space(state)) || state.is_over()
     }
 
-    /// Whether a look at the rings would find something; no more than a hint.
+    /// Whether a check of the rings would find something; only a hint.
     pub(crate) fn glance(&self) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
         B::has_answers(&state.members)
@@ -225,7 +225,7 @@ impl<B: Backend> Pool<B> {
 
     /// See [`Engine::catch_up`](crate::Engine::catch_up).
     pub(crate) fn catch_up(&self) {
-        // Whoever has the lock is looking, or is about to be done; and in a forked child it may be held for ever.
+        // The holder of the lock is polling, or is about to finish; and in a forked child it may be held for ever.
         if B::POLLED
             && !self.is_forked()
             && let Some(mut state) = self.state.try_lock()
@@ -307,7 +307,7 @@ mod tests {
         let tasks = [scene.task(), scene.task()];
         let first = workers[0].start(0).expect("each has one");
         workers[0].answer(0, first);
-        // Nobody was woken by that: what is there already is read now.
+        // That has woken no thread: answers that are there already are read now.
         scene.engine.close(false);
         assert_eq!(tasks.iter().filter(|task| task.is_done()).count(), 1);
         let second = workers[1].start(0).expect("each has one");
@@ -335,7 +335,7 @@ mod tests {
         let _tasks = [scene.task(), scene.task()];
         let first = workers[0].start(0).expect("each has one");
         workers[0].answer(0, first);
-        // The pool believes that both are busy, and nobody was woken.
+        // The pool regards both as busy, and no thread was woken.
         let more = [scene.task(), scene.task()];
         let started = workers[0].start(0).expect("it has more to do");
         assert!(more.iter().any(|task| task.id == started));
@@ -422,7 +422,7 @@ mod tests {
         }
     }
 
-    /// What a thread returns; `None` if it never does.
+    /// A thread's result; `None` if it never ends.
     fn joined<T>(thread: std::thread::JoinHandle<T>) -> Option<T> {
         let begin = Instant::now();
         while !thread.is_finished() {
@@ -461,7 +461,7 @@ mod tests {
             scene.engine.lock().spin = AdaptiveSpin::new();
             let engine = Arc::clone(&scene.engine);
             let leader = std::thread::spawn(move || engine.wait(&WaitFor::Space, None));
-            // The leader lets go of the lock to spin. The room that it waits for is no sight that ends the spin.
+            // The leader releases the lock to spin. The room that it waits for does not end the spin.
             let mut state = loop {
                 match scene.engine.state.try_lock() {
                     Some(state) if state.leader => break state,
@@ -488,7 +488,7 @@ mod tests {
         scene.engine.catch_up();
         assert!(scene.engine.statistics().is_some());
         assert_eq!(scene.engine.control.mode(), attention::SLEEPING);
-        // It is woken by the answer, and nobody else.
+        // Only the answer wakes it.
         assert!(!scene.wakes(|| workers[0].answer(0, task.id)));
         assert_eq!(scene.engine.control.mode(), attention::AWAKE);
         scene.engine.lock().leader = false;

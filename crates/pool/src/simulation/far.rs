@@ -13,7 +13,7 @@ use crate::control::Control;
 use crate::wire::{flags, kind};
 use crate::worker::WorkerEnd;
 
-/// What a task works on: its tag, over and over. So whoever reads anything else has another task's bytes.
+/// What a task works on: its tag, over and over. So a worker that reads anything else has another task's bytes.
 pub(super) fn pattern(tag: u64, length: usize) -> Vec<u8> {
     tag.to_le_bytes().iter().copied().cycle().take(length).collect()
 }
@@ -24,7 +24,7 @@ pub(super) fn tag_of(bytes: &[u8]) -> Option<u64> {
     (bytes == pattern(tag, bytes.len())).then_some(tag)
 }
 
-/// A look into a segment that outlives its task.
+/// A view into a segment that outlives its task.
 pub(super) struct View {
     pub(super) lease: u64,
     pub(super) tag: u64,
@@ -56,7 +56,7 @@ pub(super) struct FarLane {
     pub(super) loading: bool,
 }
 
-/// What a step came to.
+/// The result of a step.
 pub(super) enum Came {
     Nothing,
     /// A task was started: what its arguments are.
@@ -83,7 +83,7 @@ pub(super) struct Far {
     socket: OwnedFd,
     pub(super) lanes: Vec<FarLane>,
     pub(super) views: Vec<View>,
-    /// What it still has to give back, by lease: the RELEASE of a view is sent by the lane that comes first.
+    /// The releases that it still owes, by lease: the next lane sends the RELEASE of a view.
     releases: VecDeque<(u64, u64)>,
     leaving: usize,
 }
@@ -210,7 +210,7 @@ impl Far {
     }
 }
 
-/// A table that names a segment which nobody has.
+/// A table that names an unknown segment.
 fn dangling(dice: &mut Dice) -> Vec<u8> {
     let entry =
         Entry { segment: dice.roll() | 1 << 60, generation: 1, offset: dice.roll(), length: dice.roll() };
@@ -228,7 +228,7 @@ fn read(payload: &[u8], described: bool) -> Option<(u64, Option<View>)> {
     Some((tag, Some(View { lease: table.lease(), tag, entry, answers: 1 })))
 }
 
-/// What lies at an entry, if that memory is still in the use that the entry names.
+/// The bytes at an entry, if the memory is still in the use that the entry names.
 fn look(entry: &Entry) -> Option<Vec<u8>> {
     let segment = Segment::lookup(entry.segment, entry.generation).ok()??;
     segment.copy_out(entry.offset, entry.length).ok()

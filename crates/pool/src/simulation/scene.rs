@@ -1,4 +1,5 @@
-//! A simulated pool without chance: a test says what the program, the zygote, the workers and the clock do, and when.
+//! A simulated pool without chance: a test decides what the program, the zygote, the workers and the clock do, and
+//! when.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -85,7 +86,7 @@ impl Actor {
         self.lanes[lane].begin(task);
     }
 
-    /// Says that so many inputs of a batch have been begun.
+    /// Reports that this many inputs of a batch were begun.
     pub(crate) fn reach(&self, lane: usize, task: u64, inputs: u64) {
         self.lanes[lane].start_batch(task);
         self.lanes[lane].reach(inputs);
@@ -220,7 +221,7 @@ impl Scene {
         (self.call(payload, Options::default()), segment)
     }
 
-    /// A task with so many bytes of arguments.
+    /// A task with this many bytes of arguments.
     pub(crate) fn of_size(&self, bytes: usize) -> Arc<Task> {
         self.call(Payload { bytes: vec![7; bytes], ..Payload::default() }, Options::default())
     }
@@ -258,7 +259,7 @@ impl Scene {
         poll::poll(&mut all, Some(Duration::ZERO)).expect("polled") > 0
     }
 
-    /// Whether the pool has told its supervisor to look, since it was asked last.
+    /// Whether the pool has woken its supervisor since the last call.
     pub(crate) fn kicked(&self) -> bool {
         let fd = self.engine.control.own_fd().expect("the parent's end");
         let mut all = [poll::Polled::new(fd.as_raw_fd(), poll::READ)];

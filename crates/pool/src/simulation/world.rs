@@ -1,4 +1,4 @@
-//! The program, the zygote and the clock of a simulation, and the books that are read at its end.
+//! The program, the zygote and the clock of a simulation, and the accounts that are checked at its end.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -299,8 +299,8 @@ impl World {
         self.tasks.iter_mut().find(|entered| entered.task.id == id).expect("a task that was submitted")
     }
 
-    /// Whether what a worker reads is its own. A liar may have given back what it still looks into, and what was given
-    /// to a worker ends with the signal that is on its way there.
+    /// Whether what a worker reads is its own. A liar may have released what it still uses, and the leases of a worker
+    /// end with the signal that is on its way there.
     fn trusts(&self, worker: u64) -> bool {
         !self.liars.contains(&worker) && !self.engine.killed_workers().contains(&worker)
     }
@@ -360,7 +360,7 @@ impl World {
         }
     }
 
-    /// What lies with a worker that lies is lost to it.
+    /// A worker that lies loses its leases.
     fn blame_liars(&mut self) {
         for liar in &self.liars {
             for given in self.engine.given_to(*liar) {

@@ -18,7 +18,7 @@ const CHILDREN: u64 = 1;
 /// How long a zygote whose socket was closed looks whether its parent is gone.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// What a freshly forked worker gets.
+/// The descriptors and settings of a freshly forked worker.
 #[derive(Debug)]
 pub struct Spawned {
     /// What the parent calls it.
@@ -35,7 +35,7 @@ pub struct Spawned {
     pub notes: OwnedFd,
     /// Its part of the notes.
     pub slot: u32,
-    /// What the layer above hands down.
+    /// The descriptors of the layer above.
     pub handed: Vec<OwnedFd>,
     /// One lane for each thread.
     pub lanes: Vec<OwnedFd>,
@@ -65,7 +65,7 @@ fn clipped(text: &str) -> &str {
     (0..=most).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// What the parent's socket had to say.
+/// A message from the parent's socket.
 pub(crate) enum Request {
     /// To fork a worker, with this.
     Spawn(u64, Spawned),
@@ -147,7 +147,7 @@ fn leave(parent: i32, workers: &mut HashMap<i32, u64>) {
     }
 }
 
-/// Collects the children that have ended, and tells of each worker among them with its wait status.
+/// Collects the children that have ended, and reports each worker among them with its wait status.
 fn collect_ended(
     workers: &mut HashMap<i32, u64>,
     mut tell: impl FnMut(u64, i32) -> io::Result<()>,

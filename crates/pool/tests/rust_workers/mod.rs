@@ -1,4 +1,4 @@
-//! Worker processes that are Rust to the bone: the test binary is its own zygote.
+//! Worker processes in pure Rust: the test binary is its own zygote.
 //!
 //! A worker runs the function named by its task's payload: `echo` the rest, `kill` itself by a signal, `nap` for some
 //! milliseconds, `exit` with a status; or it misbehaves, which `hostile.rs` is about: see [`Hostile`].
@@ -23,7 +23,7 @@ use ropewalk_shm::memory::Words;
 
 const ZYGOTE: &str = "ROPEWALK_TEST_ZYGOTE";
 
-/// What a zygote runs; the test binary calls it from a test named `zygote_main`.
+/// The main function of a zygote; the test binary calls it from a test named `zygote_main`.
 pub(crate) fn zygote_main() {
     let Ok(forks) = std::env::var(ZYGOTE) else { return };
     let mut left: usize = forks.parse().expect("a number");
@@ -78,7 +78,7 @@ impl Hostile {
         word.store(value, Ordering::SeqCst);
     }
 
-    /// `post HEX COUNT`: sends these bytes over the worker's socket, with so many descriptors, of no segment.
+    /// `post HEX COUNT`: sends these bytes over the worker's socket, with this many descriptors, of no segment.
     fn post(&self, rest: &str) {
         let (hex, count) = rest.split_once(' ').expect("bytes and a number");
         let fds = vec![self.socket.as_fd(); count.parse().expect("a number")];

@@ -27,7 +27,7 @@ const WORTH_CHECKING: u64 = 64;
 /// Descriptors that are to be left when all workers are there.
 const SPARE_DESCRIPTORS: u64 = 16;
 
-/// What every spawn request of a pool has in common.
+/// The common part of all spawn requests of a pool.
 #[derive(Debug)]
 pub(crate) struct Spawning {
     pub(crate) zygote: Arc<Zygote>,
@@ -119,7 +119,7 @@ impl ProcessPool {
             Supervisor::watch_socket(id, worker.socket.as_fd());
         }
         if fd.is_none() {
-            // It could be neither ended nor watched, so it runs what it has and leaves; the zygote tells of its end.
+            // It could be neither ended nor watched, so it runs its tasks and leaves; the zygote reports its end.
             let index = state.members.find(id);
             state.members.dismiss(index);
             self.fall_short(&mut state, &no_descriptors());
@@ -183,7 +183,7 @@ impl ProcessPool {
         }
     }
 
-    /// Whether so many workers fit into the limits of this process and its cgroup, before any of them is asked for.
+    /// Whether this many workers fit into the limits of this process and its cgroup, before any of them is requested.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl ProcessPool {
     }
 }
 
-/// Whether so many workers with so many threads each fit beside `open` descriptors.
+/// Whether this many workers with this many threads each fit beside `open` descriptors.
 fn check_descriptors(workers: u64, threads: u64, open: u64, limit: u64) -> Result<()> {
     // Of each, its socket and its pidfd; of those under way, what the zygote is to be sent.
     let under_way = workers.min(MOST_REQUESTED as u64) * (1 + threads);
@@ -223,7 +223,7 @@ fn check_descriptors(workers: u64, threads: u64, open: u64, limit: u64) -> Resul
     ))
 }
 
-/// Whether so many workers fit beside `now` processes of the cgroup.
+/// Whether this many workers fit beside `now` processes of the cgroup.
 fn check_processes(workers: u64, now: u64, most: u64) -> Result<()> {
     if now + workers <= most {
         return Ok(());
@@ -243,7 +243,7 @@ fn no_descriptors() -> String {
 }
 
 impl Crew {
-    /// Workers that have been asked for and of which the zygote has not told.
+    /// Workers that were requested and that the zygote has not reported yet.
     fn requested(&self) -> usize {
         self.workers.iter().flatten().filter(|worker| worker.pid == 0).count()
     }

@@ -28,7 +28,7 @@ pub(crate) struct TaskLengths {
     average_ns: u64,
 }
 
-/// Enough waiting work to outlast the parent's next look at the rings.
+/// Enough waiting work to last until the parent's next check of the rings.
 const COVER_NS: u64 = 400_000;
 const MOST_IN_LANE: usize = 32;
 /// Segments that a lane may have passed before the answer that names them is read.
@@ -68,7 +68,7 @@ impl TaskLengths {
     }
 }
 
-/// What came of an attempt to put a task into a lane.
+/// The result of an attempt to put a task into a lane.
 enum Fed {
     Yes,
     /// No room in the ring or in the socket's buffer at the moment.

@@ -1,9 +1,9 @@
-//! Ending a worker for one of its tasks, and what becomes of the others in it.
+//! Ending a worker for one of its tasks, and the fate of its other tasks.
 //!
 //! A task that runs in a worker can be ended only with the worker. Tasks that have not started are taken back first. If
-//! others run in it, in its other threads, the worker is given no more, another is started in its place, and those that
-//! run are given a grace to finish. What has not finished by then fails with an error that says why, or is run again if
-//! it may be: the attempt is not counted, for it is no fault of its own.
+//! other tasks run in its other threads, the worker gets no more tasks, another is started in its place, and the
+//! running tasks get a grace to finish. A task that has not finished by then fails with an error that names the cause,
+//! or is run again if it has retries: the attempt is not counted, because the task is not at fault.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -176,7 +176,7 @@ mod tests {
     const GRACE: Duration = Duration::from_millis(100);
     const MOMENT: Duration = Duration::from_millis(1);
 
-    /// A worker of so many threads, each of which runs a task, in the order of its lanes.
+    /// A worker of this many threads, each of which runs a task, in the order of its lanes.
     fn running(threads: usize, grace: Duration, options: Options) -> (Scene, Actor, Vec<Arc<Task>>) {
         let (scene, mut workers) = Scene::ready(Config { grace, ..Scene::config(1, threads) });
         let mut tasks: Vec<_> = (0..threads).map(|_| scene.submit(options)).collect();
@@ -308,7 +308,7 @@ mod tests {
         let pid = worker.pid();
         scene.die(worker, 9);
         assert_eq!(lost_for(&tasks[2]), Some((pid, tasks[0].id, true)));
-        // When the last of all is cancelled, nobody is left to wait for.
+        // When the last of all is cancelled, no task is left to wait for.
         let (scene, worker, tasks) = running(2, GRACE, Options::default());
         assert!(scene.engine.cancel(&tasks[0], true) && !scene.has_killed(&worker));
         assert!(scene.engine.cancel(&tasks[1], true) && scene.has_killed(&worker));

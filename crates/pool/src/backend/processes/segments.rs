@@ -1,8 +1,8 @@
-//! How many segments a worker keeps mapped that no task of its own looks into.
+//! The segments that a worker keeps mapped although none of its tasks uses them.
 //!
 //! A segment stays with the worker after its task, so that the next one that names it maps nothing. Each costs the
-//! worker a descriptor, so of those that no outstanding task names only the latest stay. What the worker's own objects
-//! look into they hold themselves.
+//! worker a descriptor, so only the latest of those that no outstanding task names stay. The worker's own objects hold
+//! the segments that they use.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! Worker processes, as the parent sees them: asked for, supervised, dismissed, replaced.
+//! Worker processes, as the parent sees them: requested, supervised, dismissed, replaced.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,9 +31,9 @@ const STATUS_PATIENCE: Duration = Duration::from_millis(200);
 const MOST_LOST_ZYGOTES: u32 = 3;
 /// Workers that may die in a row before any of them was ready, for each worker of the pool, and the least of it.
 ///
-/// A start that always fails must end, and the pool with it. A few unlucky ones must not: whoever kills workers at
-/// random (an operator, the kernel for want of memory) hits many that are not ready yet on a slow machine, where a
-/// start takes longer than a task.
+/// Repeated failures of starts must end the pool. A few unlucky ones must not: an operator, or the kernel when memory
+/// runs out, kills workers at random, and on a slow machine, where a start takes longer than a task, many of them are
+/// not ready yet.
 const FAILED_STARTS_PER_WORKER: u32 = 3;
 const LEAST_FAILED_STARTS: u32 = 8;
 /// How long a process may take to end after it has closed its descriptors.
@@ -47,8 +47,8 @@ pub(crate) struct Worker {
     /// Unique in this process: what the zygote calls it.
     pub(crate) id: u64,
     pub(crate) pid: i32,
-    /// What it calls itself, which can be known before the zygote's word arrives. For records only: nobody is signalled
-    /// by it.
+    /// The id that the worker reports itself, perhaps before the zygote's message arrives. For records only: no signal
+    /// is sent by it.
     pub(crate) own_pid: i32,
     pub(crate) pidfd: Option<Arc<OwnedFd>>,
     pub(crate) socket: OwnedFd,
@@ -61,10 +61,10 @@ pub(crate) struct Worker {
     pub(crate) segments: PassedSegments,
     /// Segments that came from it and have not been named yet, or why they could not be taken in; oldest first.
     pub(crate) received: Vec<(u64, Result<Arc<Segment>>)>,
-    /// Leases that its views still look into, each with how many `RELEASE`s are owed for it: one for each answer that
-    /// said `RETAINED`, and one for each lane that was sent a function which lies in it.
+    /// Leases that its views still use, each with the number of promised `RELEASE`s: one for each answer with
+    /// `RETAINED`, and one for each lane that was sent a function in the lease.
     pub(crate) retained: HashMap<u64, (Arc<Lease>, u64)>,
-    /// It has been asked to look at its socket, and nothing has fitted into that since.
+    /// It was asked to read its socket, and nothing has fitted into that since.
     pub(crate) asked_to_look: bool,
     /// The parent has told it to leave.
     pub(super) dismissed: bool,
@@ -119,7 +119,7 @@ impl Worker {
         if self.pid == 0 { self.own_pid } else { self.pid }
     }
 
-    /// Keeps a lease for as long as the worker may look into it.
+    /// Keeps a lease for as long as the worker may use it.
     pub(crate) fn retain(&mut self, lease: &Arc<Lease>) {
         self.retained.entry(lease.id()).or_insert_with(|| (Arc::clone(lease), 0)).1 += 1;
     }
@@ -255,7 +255,7 @@ impl ProcessPool {
     /// Waits no longer for workers that have been asked for: a zygote may be importing for minutes. One that is forked
     /// after all is killed then.
     pub(crate) fn forget_requested(&self, state: &mut ProcessPoolState) {
-        // One that has spoken is there, whatever the zygote has told so far.
+        // A worker that has sent a record exists, whether or not the zygote has reported it.
         self.remove_those(state, |worker| worker.known_pid() == 0 && worker.ready == 0);
     }
 
@@ -401,7 +401,7 @@ impl ProcessPool {
         self.control.kick();
     }
 
-    /// So many starts that failed in a row say that the next will too.
+    /// After this many failed starts in a row the next is expected to fail, too.
     fn most_failed_starts(&self) -> u32 {
         let workers = u32::try_from(self.config.workers).unwrap_or(u32::MAX);
         workers.saturating_mul(FAILED_STARTS_PER_WORKER).max(LEAST_FAILED_STARTS)
@@ -462,7 +462,7 @@ impl ProcessPool {
         (alive || pending).then(|| now + SWEEP)
     }
 
-    /// Tells workers which functions no task can name any more; true if there is no room to tell all of them.
+    /// Sends workers the functions that no task can name any more; true if there was no room for all of them.
     pub(crate) fn forget_functions(&self, state: &mut ProcessPoolState) -> bool {
         let functions = self.dropped_functions.take();
         let mut pending = false;

@@ -1,4 +1,4 @@
-//! How tasks are handed out, and what answers are believed: in a simulated pool without chance.
+//! How tasks are handed out, and which answers are accepted, in a simulated pool without chance.
 
 use ropewalk_shm::memory::ArenaConfig;
 
@@ -206,7 +206,7 @@ fn what_was_started_unnoticed_is_not_carried() {
         }
     }
     scene.tick();
-    // The worker has answered its first task and started its last, and nobody has looked.
+    // The worker has answered its first task and started its last, and no thread has polled.
     let first = runs.start(0).expect("two in each");
     runs.answer(0, first);
     let last = runs.start(0).expect("two in each");

@@ -1,4 +1,4 @@
-//! What becomes of workers, and of what they had: in a simulated pool without chance.
+//! The life of workers and their tasks, in a simulated pool without chance.
 
 use std::collections::VecDeque;
 
@@ -61,7 +61,7 @@ fn a_lease_is_kept_until_every_promise_is_settled() {
     other.retain(&lease);
     let weak = Arc::downgrade(&lease);
     drop(lease);
-    // The first attempt's view has died: told after the second attempt's answer, or before it.
+    // The first attempt's view has died: reported after the second attempt's answer, or before it.
     one.release(id, 1);
     assert!(weak.upgrade().is_some());
     // A worker cannot give up what others hold, however much it says.
