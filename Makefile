@@ -87,9 +87,10 @@ check-tools:
 # Every check that needs no interpreter but this one; `.ci/run` runs them one by one and counts them.
 lint: lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
-# Writes what is made from a table in Rust: the heads of the classes of errors, and their page.
+# Writes what is made from tables in Rust: the heads of the classes of errors and their page; the numbers of messaging's
+# enums and the page of socket options.
 generate: check-tools
-	@ROPEWALK_GENERATE=1 cargo test --quiet --package ropewalk-base --test generated
+	@ROPEWALK_GENERATE=1 cargo test --quiet --package ropewalk-base --package ropewalk-messaging --test generated
 
 lint-rust: check-tools
 	@cargo fmt --all --check

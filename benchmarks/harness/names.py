@@ -1,7 +1,8 @@
 """Public names that two builds under comparison spell differently.
 
-`compare` plays the rows of this tree against a build of before a renaming, too. A renaming that a row meets has its
-line here, and loses the line when no build of before is compared any longer.
+`compare` also plays the rows of this tree against a build from before the renaming of these names. This module exists
+for such comparisons alone: a row that meets a renamed name takes it from here, and the module goes when no build from
+before the renaming is compared any more.
 """
 
 from __future__ import annotations

@@ -196,14 +196,26 @@ pub mod errno {
 
     /// Where libzmq's own numbers begin.
     pub const HAUSNUMERO: i32 = 156_384_712;
-    /// The socket's pattern does not allow this now.
-    pub const EFSM: i32 = HAUSNUMERO + 51;
-    /// The transport does not suit the type of socket.
-    pub const ENOCOMPATPROTO: i32 = HAUSNUMERO + 52;
-    /// The context was terminated.
-    pub const ETERM: i32 = HAUSNUMERO + 53;
-    /// There is no thread for input and output.
-    pub const EMTHREAD: i32 = HAUSNUMERO + 54;
+
+    macro_rules! own {
+        ($(#[doc = $about:literal] $name:ident = $number:literal;)*) => {
+            $(#[doc = $about] pub const $name: i32 = HAUSNUMERO + $number;)*
+
+            /// Names and numbers of libzmq's own: Python's enum is made from them.
+            pub const OWN: &[(&str, i32)] = &[$((stringify!($name), $name)),*];
+        };
+    }
+
+    own! {
+        /// The socket's pattern does not allow this now.
+        EFSM = 51;
+        /// The transport does not suit the type of socket.
+        ENOCOMPATPROTO = 52;
+        /// The context was terminated.
+        ETERM = 53;
+        /// There is no thread for input and output.
+        EMTHREAD = 54;
+    }
 }
 
 #[cfg(test)]

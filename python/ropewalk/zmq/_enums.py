@@ -10,9 +10,6 @@ import errno
 from enum import Enum, IntEnum, IntFlag
 from typing import Self
 
-#: The first of libzmq's own error numbers, for errors that the system does not have.
-_OWN_ERRORS = 156384712
-
 
 class Errno(IntEnum):
     """Values of an error's ``errno``, beside the system's other numbers."""
@@ -38,25 +35,29 @@ class Errno(IntEnum):
     ETIMEDOUT = errno.ETIMEDOUT
     EHOSTUNREACH = errno.EHOSTUNREACH
     ENETRESET = errno.ENETRESET
-    EFSM = _OWN_ERRORS + 51
-    ENOCOMPATPROTO = _OWN_ERRORS + 52
-    ETERM = _OWN_ERRORS + 53
-    EMTHREAD = _OWN_ERRORS + 54
+    # libzmq's own: made by `make generate`
+    EFSM = 156384763
+    ENOCOMPATPROTO = 156384764
+    ETERM = 156384765
+    EMTHREAD = 156384766
+    # end of libzmq's own
 
 
 class ContextOption(IntEnum):
     """The options of `Context.get` and `Context.set`."""
 
+    # options of a context: made by `make generate`
     IO_THREADS = 1
     MAX_SOCKETS = 2
     SOCKET_LIMIT = 3
-    THREAD_PRIORITY = SOCKET_LIMIT
+    THREAD_PRIORITY = 3
     THREAD_SCHED_POLICY = 4
     MAX_MSGSZ = 5
     MSG_T_SIZE = 6
     THREAD_AFFINITY_CPU_ADD = 7
     THREAD_AFFINITY_CPU_REMOVE = 8
     THREAD_NAME_PREFIX = 9
+    # end of options of a context
 
 
 class SocketType(IntEnum):

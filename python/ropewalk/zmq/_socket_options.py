@@ -1,6 +1,6 @@
 """The options of sockets, by libzmq's names and numbers: a table.
 
-`crates/messaging/tests/option_table.rs` makes this file from `crates/messaging/src/options/table.rs`.
+`make generate` makes this file from `crates/messaging/src/options/table.rs`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 //! Every socket option, once: a table.
 //!
 //! `socket_options!` makes all of it from the rows: the numbers in [`option`], the fields and defaults of
-//! [`Options`], the parser, the getter, and the [`Definition`]s. `tests/option_table.rs` makes Python's enum and
+//! [`Options`], the parser, the getter, and the [`Definition`]s. `tests/generated.rs` makes Python's enum and
 //! the reference page from those.
 //!
 //! Numbers, types, ranges and defaults are libzmq 4.3.5's, drafts included. A row says: the name and its old names,

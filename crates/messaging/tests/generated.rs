@@ -1,15 +1,19 @@
-//! Generates from the table of socket options: Python's enum and the reference page. The test fails where a file
-//! differs; `ROPEWALK_REGENERATE=1 cargo test -p ropewalk-messaging --test option_table` writes it.
+//! Python's enums and the reference page of socket options say what the tables in `src/options` and `src/error.rs` say.
+//!
+//! With `ROPEWALK_GENERATE` set (`make generate` sets it) the files are written; without it they are compared.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use ropewalk_messaging::SocketType;
-use ropewalk_messaging::options::{Access, Definition, NUMBERS, Support, Value, ValueType, definition};
+use ropewalk_messaging::errno;
+use ropewalk_messaging::options::{
+    Access, Definition, NUMBERS, Support, Value, ValueType, context, definition,
+};
 
 const PYTHON: &str = r#""""The options of sockets, by libzmq's names and numbers: a table.
 
-`crates/messaging/tests/option_table.rs` makes this file from `crates/messaging/src/options/table.rs`.
+`make generate` makes this file from `crates/messaging/src/options/table.rs`.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ class SocketOption(NumberedOption):
 
 const PAGE: &str = "# Socket options
 
-`crates/messaging/tests/option_table.rs` makes this page from `crates/messaging/src/options/table.rs`. How options are
-set and read is in [messaging.md](messaging.md#options).
+`make generate` makes this page from `crates/messaging/src/options/table.rs`. How options are set and read is in
+[messaging.md](messaging.md#options).
 
 Names, numbers, ranges and defaults are libzmq 4.3.5's. A socket refuses an option that it does not have, and a value
 that is out of range, with `EINVAL`. Times are in milliseconds.
@@ -126,20 +130,39 @@ fn shown(value: &Value) -> String {
     }
 }
 
+/// The enums of Python with the members made anew that have numbers here, too.
+fn enums(file: &str) -> String {
+    let file = between(file, "libzmq's own", errno::OWN);
+    between(&file, "options of a context", context::NAMES)
+}
+
+/// A file with the members of an enum between two marks made anew.
+fn between(file: &str, mark: &str, members: &[(&str, i32)]) -> String {
+    let (start, end) = (format!("    # {mark}: made by `make generate`\n"), format!("    # end of {mark}\n"));
+    let (head, rest) = file.split_once(&start).unwrap_or_else(|| panic!("no {start}"));
+    let (_, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("no {end}"));
+    let members: String = members.iter().map(|(name, number)| format!("    {name} = {number}\n")).collect();
+    [head, &start, &members, &end, tail].concat()
+}
+
 #[test]
-fn what_is_made_from_the_table_is_up_to_date() {
+fn generated_files_match_the_tables() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for (place, made) in
-        [("python/ropewalk/zmq/_socket_options.py", python()), ("docs/messaging-options.md", page())]
-    {
-        let path = root.join(place);
-        if std::env::var_os("ROPEWALK_REGENERATE").is_some() {
-            std::fs::write(&path, &made).expect(place);
+    let found = |place: &str| std::fs::read_to_string(root.join(place)).unwrap_or_default();
+    let parts = "python/ropewalk/zmq/_enums.py";
+    let files = [
+        (parts, enums(&found(parts))),
+        ("python/ropewalk/zmq/_socket_options.py", python()),
+        ("docs/messaging-options.md", page()),
+    ];
+    for (place, made) in files {
+        if found(place) == made {
+            continue;
         }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
-            found == made,
-            "{place} differs from the table; ROPEWALK_REGENERATE=1 with this test writes it"
+            std::env::var_os("ROPEWALK_GENERATE").is_some(),
+            "{place} differs from the tables: run `make generate`"
         );
+        std::fs::write(root.join(place), made).expect(place);
     }
 }
