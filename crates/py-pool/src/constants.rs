@@ -1,15 +1,14 @@
 //! Objects that nothing can change, so that no code can distinguish one from its copy.
 //!
-//! Inputs and results that are constants through and through share a pickle; others have one each: see
-//! `pool::codec::chunk`.
+//! Inputs and results that are entirely constant share a pickle; others have one each: see `pool::codec::chunk`.
 
 use std::ptr;
 
 use pyo3_ffi as ffi;
 
-/// How deep tuples are looked into.
+/// How deep tuples are examined.
 const DEPTH: u32 = 4;
-/// Longer tuples are not looked into: a copy of one costs less than the look at it.
+/// Longer tuples are not examined: a copy of one costs less than the check.
 const LONG: isize = 64;
 
 /// Whether nothing can change an object, nor anything in it, and nothing in it is known by its identity.

@@ -14,12 +14,12 @@ use ropewalk_pool::codec::{Loans, loans as lending};
 
 use crate::worker::buffer;
 
-/// What opens an item of a chunk where it arrives.
+/// The opener of a chunk's items at the receiving end.
 pub(crate) const OPEN_APART: Opener =
     Opener { module: "ropewalk.pool.wire._serialize", function: "open_apart" };
 
 thread_local! {
-    /// What the encoding that is open in this thread has left out of its stream.
+    /// The buffers that the open encoding of this thread has left out of its stream.
     static BUFFERS: RefCell<Vec<Object>> = const { RefCell::new(Vec::new()) };
     /// How many buffers go beside those already.
     static OTHERS: Cell<usize> = const { Cell::new(0) };
@@ -145,7 +145,7 @@ pub(crate) fn slowly(encode: &Object, object: *mut ffi::PyObject) -> Result<Pick
     let kept = unsafe { Object::own(ffi::PyList_New(0))? };
     let (stream, loans) = lending::during(|| encode.call(&[object, kept.as_ptr()]));
     let stream = stream?;
-    // SAFETY: a list that nobody else has; its items are live.
+    // SAFETY: a list that no other code has; its items are live.
     let buffers = unsafe {
         (0..ffi::PyList_Size(kept.as_ptr()))
             .map(|at| Object::share(ffi::PyList_GetItem(kept.as_ptr(), at)))

@@ -1,8 +1,8 @@
-//! Whether the pickle of a function is as good as when it was made: what it depends on is compared by identity, without
-//! a call into Python.
+//! Whether the pickle of a function is still valid: its dependencies are compared by identity, without a call into
+//! Python.
 //!
-//! `pool.wire._watch` lists what that is. Functions, classes and modules are held weakly, or a function that refers to
-//! itself would never be let go of; everything else in here can refer to nothing.
+//! `pool.wire._watch` lists the dependencies. Functions, classes and modules are held weakly, or a function that refers
+//! to itself would never be freed; all other objects held here refer to nothing.
 
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -15,18 +15,18 @@ use super::snapshot::Snapshot;
 unsafe extern "C" {
     /// The content of a cell, a new reference, or null: pyo3 does not declare it.
     fn PyCell_Get(cell: *mut ffi::PyObject) -> *mut ffi::PyObject;
-    /// What a class or its bases have by a name, borrowed, or null: exported by 3.11 to 3.14.
+    /// Looks up a name in a class and its bases; borrowed, or null. Exported by 3.11 to 3.14.
     fn _PyType_Lookup(class: *mut ffi::PyTypeObject, name: *mut ffi::PyObject) -> *mut ffi::PyObject;
 }
 
-/// How a value is recognised.
+/// The recorded identity of a value.
 enum Seen {
     /// A name without a value.
     Absent,
-    /// It cannot change, and is kept: no other object gets its address.
+    /// An immutable object, kept so that no other object gets its address.
     Itself(Py<PyAny>),
     Weakly(Py<PyWeakrefReference>),
-    /// A container, with all that is in it.
+    /// A container, with its whole content.
     Whole(Py<Snapshot>),
 }
 
@@ -76,7 +76,7 @@ fn names(listed: &Bound<'_, PyAny>) -> PyResult<Names> {
     Ok(names)
 }
 
-/// What one function was made of.
+/// The dependencies of one function.
 struct Function {
     function: Py<PyWeakrefReference>,
     code: Py<PyAny>,
@@ -106,9 +106,9 @@ impl Function {
     fn holds(&self, py: Python<'_>) -> bool {
         let Some(function) = self.function.bind(py).upgrade() else { return false };
         let function = function.as_ptr();
-        // SAFETY: `pool.wire._watch` lists functions only, and this one is alive. What the calls give is borrowed from
-        // it, and compared before anything else runs; on the free-threaded build another thread may replace it
-        // meanwhile, and `borrowed` takes a reference of its own to what is looked into.
+        // SAFETY: `pool.wire._watch` lists functions only, and this one is alive. The calls' results are borrowed from
+        // it, and compared before other code runs; on the free-threaded build another thread may replace them
+        // meanwhile, so `borrowed` takes its own reference to an examined object.
         unsafe {
             if !ffi::PyFunction_Check(function).is_positive()
                 || ffi::PyFunction_GetCode(function) != self.code.as_ptr()
@@ -189,7 +189,7 @@ unsafe fn maps(py: Python<'_>, dict: *mut ffi::PyObject, names: Option<&Names>, 
     if dict.is_null() {
         return false;
     }
-    // SAFETY: the caller vouches for the dict; a reference of ours keeps it while it is looked into.
+    // SAFETY: the caller guarantees the dict; a reference of ours keeps it while it is examined.
     let dict = unsafe { Bound::from_borrowed_ptr(py, dict) };
     // SAFETY: PyDict_GetItemWithError checks what it is given; the names are strings, whose comparison runs no code of
     // the user's, and what it gives is only compared.
@@ -259,7 +259,7 @@ impl Checks {
         })
     }
 
-    /// Whether everything that was listed is as it was.
+    /// Whether all listed dependencies are unchanged.
     pub(crate) fn hold(&self, py: Python<'_>) -> bool {
         self.functions.iter().all(|function| function.holds(py))
             && self.classes.iter().all(|class| class.holds(py))

@@ -1,4 +1,4 @@
-//! Replies back into objects.
+//! Decodes replies into objects.
 
 use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PyMemoryError};
 use pyo3::prelude::*;
@@ -44,7 +44,7 @@ pub(crate) fn decode<'py>(py: Python<'py>, reply: &Reply) -> PyResult<Bound<'py,
         {
             Err(error)
         }
-        // An exit, too, that the result's own code asks for: nobody's program ends by a result.
+        // This includes an exit that the result's own code raises: a result must not end the program.
         Err(error) => {
             serialize(py)?.getattr("reopen_result")?.call1((PyBytes::new(py, &reply.bytes), error.value(py)))
         }

@@ -1,4 +1,4 @@
-//! Calls into bytes.
+//! Encodes calls into bytes.
 //!
 //! The C pickler goes first. `pool.wire._serialize` is the slow path: what it refuses, what belongs to `__main__`, and
 //! whatever lies in a segment.
@@ -58,7 +58,7 @@ fn pickler(py: Python<'_>) -> PyResult<&Pickler> {
     Ok(&made?.0)
 }
 
-/// Whether the slow path has to look at it: it may refer to the program's own module, or have a connection in it.
+/// Whether the slow path must handle it: it may refer to the program's own module, or have a connection in it.
 fn needs_care(stream: &[u8]) -> bool {
     mentions(stream, b"__main__") || has_connection(stream)
 }
@@ -116,8 +116,8 @@ pub(crate) fn payload_like(
     placed(py, engine, bytes(&stream), &buffers, loans, object)
 }
 
-/// Encodes the items of a list, of which no two share an object where they arrive; nothing if two of them look into the
-/// same memory, for a task may be given such memory once only.
+/// Encodes the items of a list, of which no two share an object where they arrive; nothing if two of them use the same
+/// memory, because a task may get such memory only once.
 ///
 /// # Errors
 ///
@@ -214,7 +214,7 @@ fn placed(
     let mut payload = place(py, engine, stream, buffers, loans)?;
     if mentions(stream, b"multiprocessing.managers") {
         // A manager forgets an object when its last proxy goes, and the pickle of one does not count. Not shown to the
-        // collector: the task is pending, and lets go of it when it ends.
+        // collector: the task is pending, and releases it when it ends.
         payload.kept = Some(local::opaque(object.clone().unbind()));
     }
     Ok(payload)

@@ -1,7 +1,7 @@
-//! The one way from a thread of Python's to the engine: without the interpreter's lock.
+//! The only path from a Python thread to the engine: without the interpreter's lock.
 //!
-//! Who holds the engine's lock never waits for the interpreter. Who waits for it lets the interpreter go, so that
-//! nothing else of the program stands still meanwhile.
+//! A thread that holds the engine's lock never waits for the interpreter. A thread that waits for that lock releases
+//! the interpreter, so that the rest of the program goes on.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl EngineHandle {
         }
     }
 
-    /// Submits again what was part of a task, whatever the queue's limit.
+    /// Submits a part of an accepted task again, regardless of the queue's limit.
     pub(crate) fn submit_again(
         &self,
         py: Python<'_>,
@@ -53,12 +53,12 @@ impl EngineHandle {
         self.0.waits_for_room()
     }
 
-    /// Reads the results that are there, unless somebody else is at it.
+    /// Reads the available results, unless another thread does.
     pub(crate) fn catch_up(&self) {
         self.0.catch_up();
     }
 
-    /// What the pool's workers can do.
+    /// The capabilities of the pool's workers.
     pub(crate) fn capabilities(&self) -> Capabilities {
         self.0.capabilities()
     }

@@ -1,4 +1,4 @@
-//! What a pool's failures say. `ropewalk_capi::errors` makes the exceptions.
+//! The texts of a pool's failures. `ropewalk_capi::errors` makes the exceptions.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use super::decode;
 /// Characters of an exception's text that another's quotes.
 const MOST_SAID: usize = 300;
 
-/// What the kit has made, as pyo3 has it.
+/// Converts the kit's object to pyo3's.
 pub(crate) fn bound(py: Python<'_>, made: Result<Object, Raised>) -> PyResult<Bound<'_, PyAny>> {
     match made {
         // SAFETY: a reference that we own, and the thread is attached.
@@ -149,7 +149,7 @@ fn blame(error: &Bound<'_, PyAny>, pid: i32, task: Option<&Task>) -> PyResult<()
     Ok(())
 }
 
-/// What a task called, in a few words: `None` if that cannot be had cheaply.
+/// A short text of a task's call; `None` if that is too expensive.
 fn called(py: Python<'_>, task: &Task) -> Option<String> {
     let Called { function, arguments } = task.called()?;
     let describe =

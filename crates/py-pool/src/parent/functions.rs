@@ -1,7 +1,7 @@
 //! The functions that a pool has shipped: by identity first, by their pickle second.
 //!
-//! Nothing here keeps a function alive. When its last reference of the program's goes, its entry goes, and with the
-//! last task that names it the workers forget it too.
+//! Nothing here keeps a function alive. With its last reference in the program its entry is dropped, and with the last
+//! task that names it the workers forget it too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use ropewalk_pool::codec::loans as lending;
 const MOST: usize = 1024;
 /// Bytes that their pickles may have together; the newest may have more alone.
 const MOST_BYTES: usize = 256 << 20;
-/// Functions known by their pickle are looked through for dead ones when there are so many more than were alive.
+/// Dead functions are removed from those known by their pickle when there are this many more than were alive.
 const SPARE: usize = 256;
 
 /// A function as `ropewalk.pool.wire._functions.encode` gives it: stream, buffers, key, and what its pickle depends on.
@@ -37,7 +37,7 @@ struct Known {
     age: u64,
 }
 
-/// What keeps an entry from being taken for that of another object at the same address.
+/// Keeps an entry from being mistaken for that of another object at the same address.
 enum Kept {
     Weakly(Py<PyWeakrefReference>),
     /// Methods of built-in classes and the like, which cannot be referred to weakly, and are there for good.
@@ -78,7 +78,7 @@ impl Table {
 #[derive(Default)]
 struct ByPickle {
     entries: HashMap<Vec<u8>, Weak<Function>>,
-    /// How many were alive when they were last looked through.
+    /// How many were alive at the last removal.
     alive: usize,
 }
 
@@ -102,7 +102,7 @@ impl Functions {
             let table = self.by_identity.lock();
             table.entries.get(&address).map(Arc::clone)
         };
-        // Outside of the lock: the checks look into objects of the program's, and the entry may die with this.
+        // Outside of the lock: the checks use objects of the program, and this may drop the entry.
         if let Some(known) = known
             && known.is(callable)
             && known.checks.as_ref().is_none_or(|checks| checks.get().hold(py))
@@ -136,7 +136,7 @@ impl Functions {
 
     /// Shows the collector what the table holds: to be called for one owner of it only.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Locked by no thread while the collector runs: nothing of the interpreter happens under the lock.
+        // No thread holds the lock while the collector runs: no Python code runs under it.
         let Some(table) = self.by_identity.try_lock() else { return Ok(()) };
         table.entries.values().try_for_each(|known| {
             visit.call(&known.checks)?;

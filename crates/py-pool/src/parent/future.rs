@@ -1,7 +1,7 @@
-//! `FutureBase`: the part of a future that is on the way of every task.
+//! `FutureBase`: the part of a future that every task uses.
 //!
-//! The Python class over it adds what the standard library's `wait` and `as_completed` look at (`_condition`,
-//! `_waiters`), and makes those only when somebody looks.
+//! The Python class over it adds the attributes that the standard library's `wait` and `as_completed` use
+//! (`_condition`, `_waiters`), and makes them only when they are accessed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -46,8 +46,8 @@ pub(crate) struct FutureBase {
     decoded: Slot<Option<Decoded>>,
     /// `None` once they have been called.
     callbacks: Slot<Option<Vec<Py<PyAny>>>>,
-    /// Whether `wait` or `as_completed` have looked at it: set once by its Python half, read when the task is done. In
-    /// one order with the task's end, so that either the reader sees it or the one that sets it sees the end.
+    /// Whether `wait` or `as_completed` use it: set once by its Python half, read when the task is done. Sequentially
+    /// consistent with the task's end, so that either the reader sees the flag or the thread that sets it sees the end.
     looked_at: AtomicBool,
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn deadline(timeout: Option<f64>) -> Option<Instant> {
     Duration::try_from_secs_f64(seconds).ok().and_then(|wait| Instant::now().checked_add(wait))
 }
 
-/// How long a wait goes on before it looks for signals. One that comes while the thread sleeps ends the sleep; one that
-/// comes a moment before or after would be seen at the end of the wait.
+/// How long a wait goes on before it checks for signals. One that comes while the thread sleeps ends the sleep; one
+/// that comes a moment before or after would be seen at the end of the wait.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Waits with the interpreter released, and lets signal handlers run in between; true when it is there.
@@ -112,7 +112,7 @@ impl FutureBase {
 
     /// # Errors
     ///
-    /// What is not the task's: an interrupt that came while its result was unpickled, or a lack of memory.
+    /// Errors that are not the task's: an interrupt that came while its result was unpickled, or a lack of memory.
     fn decode(&self, py: Python<'_>, cell: &Cell) -> PyResult<Decoded> {
         let raised = |error: PyErr| Decoded::Raised(error.into_value(py).into_any());
         Ok(match cell.task.outcome() {
@@ -151,9 +151,9 @@ impl FutureBase {
         matches!(cell_task.outcome(), Some(Outcome::Cancelled))
     }
 
-    /// Tells `wait` and `as_completed`, if they look at it: the task is done.
+    /// Notifies `wait` and `as_completed`, if they use it, that the task is done.
     ///
-    /// One that begins to look after this has read the flag finds the task done, and publishes by itself.
+    /// A thread that begins to use it after this has read the flag finds the task done, and publishes it itself.
     pub(crate) fn publish(slf: &Bound<'_, Self>) -> PyResult<()> {
         if slf.get().looked_at.load(Ordering::SeqCst) {
             slf.call_method0("_publish")?;

@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 
 use ropewalk_capi::entry;
 
-/// Has the main thread raise this exception before its next step, if a signal's handler may have raised it; anything
-/// else is reported as what a finalizer could not raise.
+/// Makes the main thread raise this exception before its next step, if a signal's handler may have raised it; any other
+/// is reported as unraisable.
 ///
 /// The handler has run. To set the signal again would run it twice.
 #[pyfunction]
@@ -22,7 +22,7 @@ pub(crate) fn raise_later(error: &Bound<'_, PyAny>) {
         if unsafe { ffi::Py_AddPendingCall(Some(raise), kept.cast()) } == 0 {
             return;
         }
-        // SAFETY: nobody has taken the reference over.
+        // SAFETY: the reference was not taken over.
         drop(unsafe { Bound::from_owned_ptr(py, kept) });
     }
     PyErr::from_value(error.clone()).write_unraisable(py, None);

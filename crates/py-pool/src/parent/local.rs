@@ -1,4 +1,4 @@
-//! Calls that threads of this process make: nothing is encoded.
+//! Calls that threads of this process run: nothing is encoded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) struct LocalCall {
     pub(crate) callable: Py<PyAny>,
     pub(crate) args: Py<PyTuple>,
     pub(crate) kwargs: Option<Py<PyDict>>,
-    /// The context variables of whoever submitted it, if any has a value.
+    /// The context variables of the submitting thread, if any has a value.
     pub(crate) context: Option<Py<PyAny>>,
 }
 
@@ -52,7 +52,7 @@ impl Drop for Entered<'_, '_> {
 }
 
 impl LocalCall {
-    /// Shows the collector what a call that nobody has taken holds.
+    /// Shows the objects of a call that no thread has taken to the collector.
     pub(crate) fn visit(call: &Opaque, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Some(call) = call.downcast_ref::<Self>() else { return Ok(()) };
         visit.call(&call.callable)?;
@@ -72,7 +72,7 @@ impl LocalValue {
     }
 
     fn of(task: &Arc<Task>) -> Option<&Self> {
-        // Only what has one owner is that owner's to show: another one may show it too, or hold it for a caller.
+        // Only a sole owner shows the object: another one may show it too, or hold it for a caller.
         if Arc::strong_count(task) != 1 {
             return None;
         }
@@ -82,7 +82,7 @@ impl LocalValue {
         }
     }
 
-    /// Shows the collector what a task holds that nobody else refers to.
+    /// Shows the objects that only this task holds to the collector.
     pub(crate) fn visit(task: &Arc<Task>, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         Self::of(task).map_or(Ok(()), |value| value.0.visit(|object| visit.call(object)))
     }
@@ -95,7 +95,7 @@ impl LocalValue {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a worker thread runs until its pool has no more tasks. From one task to the next it lets the interpreter go
+/// The loop of a worker thread until its pool has no more tasks. From one task to the next it releases the interpreter
 /// once.
 pub(crate) fn serve(py: Python<'_>, pool: &Arc<PoolInner>) {
     let mut spin = AdaptiveSpin::new();

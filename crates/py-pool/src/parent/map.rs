@@ -25,9 +25,9 @@ use super::pool::{PoolBase, PoolInner};
 use super::slot::{Slot, Turn};
 use super::{future, interrupts, pool};
 
-/// What a chunk should take a worker: long against the cost of handing it over, short against the whole.
+/// The target time of a chunk in a worker: long against the cost of handing it over, short against the whole.
 const CHUNK_NS: u64 = 3_000_000;
-/// What one input costs beside the call itself: pickled and unpickled on both sides.
+/// The cost of one input beside the call itself, for pickling and unpickling on both sides.
 const ITEM_NS: u64 = 100;
 const LARGEST_CHUNK: usize = 16 * 1024;
 /// A chunk's size may grow by so much after each answer.
@@ -43,14 +43,14 @@ struct Flight {
     inputs: Option<Py<PyList>>,
 }
 
-/// What came of one input. What is no input's, an interrupt for instance, is an `Err` around it.
+/// The outcome of one input. An error that belongs to no input, such as an interrupt, is an `Err` around it.
 enum Came {
     Value(Py<PyAny>),
     Failed(PyErr),
 }
 
 impl Came {
-    /// What looking at an answer came to: an exception that is no `Exception` is nothing of the input's.
+    /// The outcome of opening an answer: an exception that is no `Exception` does not belong to the input.
     fn of(py: Python<'_>, looked: PyResult<Py<PyAny>>) -> PyResult<Self> {
         match looked {
             Ok(value) => Ok(Self::Value(value)),
@@ -64,7 +64,7 @@ fn is_failure(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyException>(py)
 }
 
-/// What changes while a map is iterated. Its code runs with nothing of this locked; see `Slot`.
+/// The state of a map that is iterated. Its code runs with nothing of this locked; see `Slot`.
 #[derive(Default)]
 struct State {
     /// `None` when it is exhausted, and while a thread runs its code.
@@ -85,7 +85,7 @@ struct State {
 
 /// See the module. The iterator goes on after an exception: the next input's result is next.
 ///
-/// Threads may share it. One at a time takes a result; one at a time feeds, who may be another.
+/// Threads may share it. One thread at a time takes a result; one at a time, perhaps another, feeds inputs.
 #[pyclass(frozen, subclass, weakref, module = "ropewalk._core")]
 pub(crate) struct MapIterator {
     pool: Arc<PoolInner>,
@@ -103,7 +103,7 @@ pub(crate) struct MapIterator {
     /// Whether the number of inputs is known.
     sized: bool,
     started: AtomicBool,
-    /// Whether the last wait for a result was given up by a coroutine, and nobody has asked since.
+    /// Whether a coroutine gave up the last wait for a result, and no result was requested since.
     deserted: AtomicBool,
     /// Whether the inputs before were not for plain pickle.
     careful: AtomicBool,
@@ -111,7 +111,7 @@ pub(crate) struct MapIterator {
     results: Slot<Option<(Py<PyAny>, Py<PyAny>)>>,
     /// Whether there are such.
     as_results: bool,
-    /// The pool's list of maps that were dropped before anybody looked at a result: their inputs are run all the same.
+    /// The pool's list of maps that were dropped before any result was taken: their inputs are run all the same.
     unread: Slot<Option<Py<PyList>>>,
     /// Ends when the pool has room, for an event loop that waits for it.
     room: Slot<Option<Arc<Task>>>,
@@ -124,7 +124,7 @@ pub(crate) struct MapIterator {
 /// Futures whose end is reported to an event loop, and the seconds for which it waits at most.
 type Pending<'py> = (Vec<Bound<'py, PyAny>>, Option<f64>);
 
-/// What `Pool.map` has made of its arguments.
+/// The arguments of `Pool.map`, as checked settings.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct MapSettings {
@@ -228,7 +228,7 @@ impl MapIterator {
         match (begun, nothing) {
             (Ok(_), None) => Ok(iterator),
             (Err(error), _) => {
-                // There will be nobody to look at it.
+                // No result will be taken.
                 iterator.started.store(true, Ordering::Relaxed);
                 Err(error)
             }
@@ -248,8 +248,8 @@ impl MapIterator {
         }
     }
 
-    /// Cancels what has not started and ends the iteration, as a generator's `close` does. What runs is ended if
-    /// nobody has asked again after a wait that was given up, or if an interrupt or a cancellation is being handled.
+    /// Cancels what has not started and ends the iteration, as a generator's `close` does. Running tasks are ended if
+    /// no result was requested again after a given-up wait, or if an interrupt or a cancellation is being handled.
     fn close(&self, py: Python<'_>) {
         let running = self.deserted.load(Ordering::Relaxed) || leaving::handled(py);
         let flights = self.shut(py);
@@ -257,7 +257,8 @@ impl MapIterator {
         self.cancel(py, &flights, running);
     }
 
-    /// A coroutine has given its wait for a result up. Unless somebody asks again, what runs ends with the iterator.
+    /// A coroutine has given up its wait for a result. Unless a result is requested again, running tasks end with the
+    /// iterator.
     fn _desert(&self) {
         self.deserted.store(true, Ordering::Relaxed);
     }
@@ -315,8 +316,8 @@ impl MapIterator {
     }
 
     /// Submits everything that is left, whatever is in flight: the pool is about to close. Inputs of unknown length are
-    /// taken only if nobody has begun to look at the results, and none with a `buffersize`. Returns how many inputs
-    /// were taken if there may be more.
+    /// taken only if no result was taken yet, and none with a `buffersize`. Returns how many inputs were taken if there
+    /// may be more.
     fn _submit_all(&self, py: Python<'_>) -> PyResult<Option<usize>> {
         if self.buffersize.is_none() && (self.sized || !self.started.load(Ordering::Relaxed)) {
             self.refill(py, true)?;
@@ -324,7 +325,7 @@ impl MapIterator {
         Ok(self.state.with(|state| state.source.is_some().then_some(state.taken)))
     }
 
-    /// Runs what is left of the inputs for nobody: the results are dropped as they come.
+    /// Runs the remaining inputs, and drops the results as they arrive.
     fn _run_out(&self, py: Python<'_>) -> PyResult<()> {
         let Some(_turn) = self.taking.take(py)? else { return Ok(()) };
         self.started.store(true, Ordering::Relaxed);
@@ -348,7 +349,7 @@ impl MapIterator {
                 visit.call(&held.inputs)?;
                 match &held.what {
                     Ok(Call::Local(call)) => {
-                        // Nobody but this iterator has it yet.
+                        // Only this iterator has it yet.
                         let Some(call) = call.try_lock() else { continue };
                         call.as_ref().map_or(Ok(()), |call| LocalCall::visit(call, &visit))?;
                     }
@@ -420,12 +421,12 @@ impl MapIterator {
     /// What `__next__` raises for an exception.
     fn raised(&self, py: Python<'_>, error: PyErr) -> PyErr {
         if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-            // Whoever interrupts a map wants the workers back, a notebook's next cell for one.
+            // A caller that interrupts a map needs the workers back, for instance for a notebook's next cell.
             self.forget_room(py);
             let flights = self.shut(py);
             self.cancel(py, &flights, true);
         } else if error.is_instance_of::<PyStopIteration>(py) {
-            // As it is, it would end the loop without a word, and the inputs after it would be lost (PEP 479).
+            // Unchanged it would end the loop silently, and the inputs after it would be lost (PEP 479).
             let told = PyRuntimeError::new_err("a task of the map raised StopIteration");
             told.set_cause(py, Some(error));
             return told;
@@ -443,13 +444,13 @@ impl Drop for MapIterator {
             if self.started.load(Ordering::Relaxed) {
                 let flights = self.state.with(|state| std::mem::take(&mut state.flight));
                 if !flights.is_empty() {
-                    // A loop that an interrupt or a cancellation leaves is one that nobody comes back to.
+                    // No code comes back to a loop that an interrupt or a cancellation has left.
                     let running = self.deserted.load(Ordering::Relaxed) || leaving::raised(py, &raised);
                     self.cancel(py, &flights, running);
                 }
                 return;
             }
-            // One that was never looked at is how people say "run all these": as in the standard library.
+            // A map without a taken result means "run all these", as in the standard library.
             let wanted = self.sized && self.buffersize.is_none();
             if wanted
                 && self.callable.with(|callable| callable.is_some())

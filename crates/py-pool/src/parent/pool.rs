@@ -29,7 +29,7 @@ use crate::worker::serve;
 /// How deep pools may stand in the workers of others.
 const MOST_NESTED: u32 = 4;
 
-/// What a pool and its futures share.
+/// The state that a pool and its futures share.
 pub(crate) struct PoolInner {
     pub(crate) engine: EngineHandle,
     pub(crate) functions: Functions,
@@ -415,7 +415,7 @@ impl PoolBase {
         inner.engine.call(py, Engine::room).map(|room| inner.future(py, room)).transpose()
     }
 
-    /// Gives back what `_room` has given: nobody waits for it any more.
+    /// Ends a future of `_room` that is not waited for any more.
     fn _forget_room(&self, py: Python<'_>, room: &Bound<'_, FutureBase>) -> PyResult<()> {
         let task = room.get().task()?;
         self.inner()?.engine.call(py, |engine| engine.forget_room(task));
@@ -462,7 +462,7 @@ impl PoolBase {
     }
 }
 
-/// A function that holds a future of this pool would otherwise keep itself alive once nobody can submit it any more.
+/// Otherwise a function that holds a future of this pool would keep itself alive when it can no longer be submitted.
 impl Drop for PoolBase {
     fn drop(&mut self) {
         self.forget_functions();
@@ -576,7 +576,7 @@ impl PoolHandle {
                 if inner.watched.with(|watched| watched.is_empty()) {
                     return Ok(());
                 }
-                // Somebody is about to put one in, or to take it out.
+                // Another thread is about to put one in, or to take it out.
                 inner.engine.call(py, |engine| {
                     let _ = engine.wait(&WaitFor::Completed, Some(deadline));
                 });
@@ -680,7 +680,7 @@ impl PoolHandle {
         self.inner.engine.call(py, Engine::shortage)
     }
 
-    /// What the zygote had to say about preloads that failed.
+    /// The zygote's reports of failed preloads.
     fn complaints(&self, py: Python<'_>) -> Vec<String> {
         self.inner.engine.call(py, Engine::complaints)
     }

@@ -1,9 +1,9 @@
-//! State of an object that threads of Python's share.
+//! State of an object that Python threads share.
 //!
-//! Nothing of the interpreter may run under a lock: a finalizer or a collection could come back to the same state, or
-//! let a thread in that waits for it. So [`Slot::with`] takes a function that can be sent to another thread, which
-//! excludes one that holds the interpreter's token or a reference bound to it; what it takes out of the state it
-//! returns, to be dropped after the lock. [`Slot::shared`] makes new references, and calls nothing.
+//! No Python code may run under a lock: a finalizer or a collection could come back to the same state, or let a thread
+//! in that waits for it. So [`Slot::with`] takes a function that can be sent to another thread, which excludes one that
+//! holds the interpreter's token or a reference bound to it; what it takes out of the state it returns, to be dropped
+//! after the lock. [`Slot::shared`] makes new references, and calls nothing.
 
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -99,7 +99,7 @@ pub(crate) struct Turn {
 #[derive(Debug, Default)]
 struct TurnState {
     owner: Option<ThreadId>,
-    /// Threads that wait for it: without one nobody is woken, which would be a system call for each turn.
+    /// The waiting threads: without one there is no wake-up, which would be a system call for each turn.
     waiting: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Whether a list, a dict or the like is as it was, with all that is in it: compared by identity, without a call into
-//! Python.
+//! Whether a list, a dict or another container is unchanged, with its whole content: compared by identity, without a
+//! call into Python.
 //!
 //! A snapshot is possible where containers hold nothing but containers and values that cannot change. Of the values it
 //! keeps the objects, so that nothing else gets their addresses. Of the containers it keeps the addresses only, for a
@@ -50,7 +50,7 @@ impl Snapshot {
     /// A snapshot of a container; `None` if something in it might change unseen.
     #[staticmethod]
     fn of(container: &Bound<'_, PyAny>) -> Option<Self> {
-        // Without a global lock another thread may change a container while it is looked into.
+        // Without a global lock another thread may change a container while it is examined.
         if cfg!(Py_GIL_DISABLED) || kind_of(container.as_ptr()).is_none() {
             return None;
         }
@@ -207,7 +207,7 @@ unsafe fn items_of(object: *mut ffi::PyObject, kind: Kind) -> Box<[usize]> {
     items.into()
 }
 
-/// What is in a list or a tuple, for as long as nothing runs.
+/// The items of a list or a tuple, valid while no other code runs.
 ///
 /// # Safety
 ///

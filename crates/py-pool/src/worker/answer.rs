@@ -1,4 +1,4 @@
-//! An answer on its way: where its stream and its buffers go.
+//! An answer, and the places of its stream and its buffers.
 
 use ropewalk_pool::codec::{Frame, Loans, frame};
 use ropewalk_pool::wire::flags;
@@ -38,7 +38,7 @@ pub(super) fn place(
     let handles = frame::handles(loans);
     // When nothing can go wrong any more: the parent takes in what a reply names, each as often as it was passed.
     let pass = |own: Option<&Segment>| -> ropewalk_base::Result<()> {
-        // The parent has them from now on, for as long as it likes.
+        // The parent may use them from now on for any time.
         loans.lend_for_good();
         for segment in &loans.segments {
             channel.send_segment(segment, false)?;
@@ -53,7 +53,7 @@ pub(super) fn place(
     let give = || frame.give(&handles);
     let given = if frame.is_long() { detached(give) } else { give() };
     let (segment, bytes) = given.map_err(|error| raise(&error))?;
-    // The socket may be full until the parent looks.
+    // The socket may be full until the parent reads it.
     detached(|| pass(Some(&segment))).map_err(|error| raise(&error))?;
     debug_assert!(bytes.len() <= max_inline, "`codec::limits` sees to that");
     Ok(described(bytes))

@@ -1,4 +1,4 @@
-//! A chunk of inputs: the function is called on each, and what comes of it is taken down before the next call.
+//! A chunk of inputs: the function is called on each, and its outcome is recorded before the next call.
 //!
 //! The program may go on to change an object that it has returned, and return it again. So each result is pickled when
 //! its call has ended, on its own; results that nothing can change are kept, and pickled together at the end.
@@ -21,7 +21,7 @@ use ropewalk_capi::object::{Object, Raised, take_exception};
 /// A batch that has met a failure, and has taken so long, is not run to its end.
 const LONG_FAILURE: Duration = Duration::from_millis(20);
 
-/// What came of one input.
+/// The outcome of one input.
 enum Came {
     /// Nothing can change it.
     Constant(Object),
@@ -29,7 +29,7 @@ enum Came {
     Pickled { stream: Object, buffers: usize, ok: bool },
 }
 
-/// What came of the inputs so far.
+/// The outcomes of the inputs so far.
 pub(super) struct Batch {
     came: Vec<Came>,
     buffers: Vec<Object>,
@@ -48,7 +48,7 @@ impl Batch {
         task: u16,
         reach: impl Fn(u64),
     ) -> Result<Self, Raised> {
-        // SAFETY: `items` is a list that the parent pickled and nobody else has; every reference is owned or borrowed
+        // SAFETY: `items` is a list that the parent pickled and no other code has; every reference is owned or borrowed
         // from it while it lives.
         unsafe {
             let count = ffi::PyList_Size(items.as_ptr());
@@ -61,7 +61,7 @@ impl Batch {
             };
             let start = Instant::now();
             for at in 0..count {
-                // Who waits for the batch is to hear of a failure now: the parent sends what is left out once more.
+                // The parent must learn of a failure now; it sends the inputs that are left out again.
                 if (batch.failed && start.elapsed() > LONG_FAILURE) || batch.is_full() {
                     break;
                 }
@@ -132,7 +132,7 @@ impl Batch {
         self.loans.add(pickled.loans);
     }
 
-    /// The answer that tells what came of all of them.
+    /// The answer with all outcomes.
     pub(super) fn encode(
         mut self,
         tools: &Tools,

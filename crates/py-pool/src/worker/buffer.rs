@@ -1,7 +1,7 @@
 //! `SharedBuffer`: a run of bytes in a segment, by the buffer protocol.
 //!
 //! The same type serves a writable shared array and the read-only arguments of a task, which also carry the lease that
-//! they look into: when the last of those dies after its task, the worker tells the parent.
+//! they use: when the last of those dies after its task, the worker tells the parent.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
@@ -23,21 +23,21 @@ use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_shm::memory::{Block, Segment};
 
-/// What a buffer is for.
+/// The purpose of a buffer.
 pub(crate) enum Purpose {
     /// To be read and written in place by every process that has it; the block is there if this process owns it.
     Shared(Option<Arc<Block>>),
-    /// An argument of a task: the lease that it looks into, and whether the task may write to its own copy.
+    /// An argument of a task: its lease, and whether the task may write to its own copy.
     Argument { lease: u64, private: bool },
     /// A result, which is its receiver's alone; the block is there if this process has copied it.
     Result(#[expect(dead_code, reason = "it keeps the memory")] Option<Arc<Block>>),
 }
 
-/// What the object holds beside its head.
+/// The object's content beside its head.
 struct Content {
-    /// Only taken out by the one that has set `uses` to `RELEASED`; read by those who are counted there.
+    /// Taken out only by the thread that has set `uses` to `RELEASED`; read by views and calls that are counted there.
     held: UnsafeCell<Option<Held>>,
-    /// Views and calls that look at the memory now, or `RELEASED`.
+    /// The number of views and calls that use the memory now, or `RELEASED`.
     uses: AtomicUsize,
 }
 
@@ -119,14 +119,14 @@ pub(crate) fn make(
     unsafe { heap::make(kind, Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) }) }
 }
 
-/// A look at what a buffer holds, which cannot be released meanwhile.
+/// Counted access to a buffer's content, which cannot be released meanwhile.
 struct Look<'a>(&'a Content);
 
 impl std::ops::Deref for Look<'_> {
     type Target = Held;
 
     fn deref(&self) -> &Held {
-        // SAFETY: it is counted in `uses`, so nobody takes the memory out; it was there when it was counted.
+        // SAFETY: this access is counted in `uses`, so the memory is not taken out; it was there when it was counted.
         match unsafe { &*self.0.held.get() } {
             Some(held) => held,
             None => unreachable!("released while it is looked at"),
@@ -206,7 +206,7 @@ unsafe extern "C" fn get_buffer(
     }
 }
 
-/// Writable for whoever asks for that, read-only for whoever does not.
+/// Writable for callers that ask for that, read-only for others.
 ///
 /// A task may return part of its read-only arguments. The pickle then says that the buffer is read-only, and unpickling
 /// would wrap a writable one in a read-only view; one that calls itself read-only it leaves alone. NumPy asks for a
@@ -248,7 +248,7 @@ unsafe extern "C" fn length(object: *mut ffi::PyObject) -> ffi::Py_ssize_t {
 /// `release()`: gives the memory up before the object ends.
 #[entry]
 unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: our object; whoever changes `uses` from 0 to RELEASED is the only one that touches the memory after.
+    // SAFETY: our object; only the thread that changes `uses` from 0 to RELEASED touches the memory afterwards.
     unsafe {
         let content = content(object);
         match content.uses.compare_exchange(0, RELEASED, Ordering::Acquire, Ordering::Relaxed) {
@@ -311,8 +311,8 @@ pub(crate) fn lend_bytes(address: usize, length: usize) -> Result<Option<Place>,
     }
 }
 
-/// Where a buffer lies and how long it is, if a view of it can be had. If not, whoever takes its bytes will hit upon
-/// the same error, and report it.
+/// A buffer's address and length, if it gives a view. If not, the code that takes its bytes will get the same error and
+/// report it.
 ///
 /// # Safety
 ///
@@ -421,7 +421,7 @@ unsafe extern "C" fn repr(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
 const DOC: &CStr = c"A run of bytes in shared memory: the buffer protocol, and a way to release it.\n\n\
 Made by `ropewalk.shared.buffer` and `ropewalk.share`. Sent to a task it arrives as the same memory.";
 
-/// Makes the type of results that are read-only for whoever does not ask, once in each interpreter.
+/// Makes the type of results that are read-only for callers that do not ask for writing, once in each interpreter.
 pub(crate) fn make_result_type(module: &Object) -> Result<Object, Raised> {
     let kind = heap::Type {
         name: c"ropewalk._worker.ResultBuffer",

@@ -1,7 +1,7 @@
-//! What the buffers of this process look into: leases of the parent's arena, and blocks that came by handle.
+//! The memory that this process's buffers use: leases of the parent's arena, and blocks that came by handle.
 //!
 //! The parent keeps a lease that outlives its task until the worker reports that the last buffer is gone. A block that
-//! came by handle is never used again while a buffer looks into it.
+//! came by handle is never reused while a buffer uses it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk_sync::{Mutex, MutexGuard};
 
-/// What a buffer looks into.
+/// The memory that a buffer uses.
 #[derive(Clone, Copy)]
 pub(crate) enum Looked {
     Lease(u64),
@@ -18,13 +18,13 @@ pub(crate) enum Looked {
     Block(u64, u64),
 }
 
-/// How many buffers of this process look into each lease, and each segment that came by handle.
+/// How many buffers of this process use each lease, and each segment that came by handle.
 #[derive(Default)]
 struct Watch {
     leases: HashMap<u64, usize>,
     /// Segment and offset of each block that came by handle.
     blocks: HashMap<(u64, u64), usize>,
-    /// Blocks of other processes that were lent from here, until the answer that tells so.
+    /// Blocks of other processes that were lent from here, until the answer that reports it.
     passed_on: HashSet<(u64, u64)>,
     /// Leases that outlived their task or its attempts: by the lane that ran the last one, and how often the worker
     /// has reported it. The parent waits for the report of the end.
@@ -34,7 +34,7 @@ struct Watch {
     released: Vec<(usize, Release)>,
 }
 
-/// A lease that nothing here looks into any more, and how many promises to say so this settles.
+/// A lease that no buffer here uses any more, and how many promises of a `RELEASE` this settles.
 #[derive(Clone, Copy)]
 pub(crate) struct Release {
     pub(crate) lease: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Release {
 }
 
 static WATCH: LazyLock<Mutex<Watch>> = LazyLock::new(Mutex::default);
-/// Length of `Watch::released`, so that a look at it between two tasks takes no lock. Written under the lock, and a
+/// Length of `Watch::released`, so that checking it between two tasks takes no lock. Written under the lock, and a
 /// value that is out of date only delays: hence relaxed.
 static RELEASES: AtomicUsize = AtomicUsize::new(0);
 
@@ -60,7 +60,7 @@ pub(crate) fn outlives(lane: usize, lease: u64) -> bool {
     false
 }
 
-/// Whether any of these blocks, which a task was given by handle, may be looked into after it.
+/// Whether any of these blocks, which a task got by handle, may be used after it.
 pub(crate) fn kept(handles: &[(u64, u64)]) -> bool {
     let mut watch = watch();
     let mut any = false;
@@ -111,7 +111,7 @@ pub(crate) fn take_released(lane: usize) -> Vec<Release> {
     leases
 }
 
-/// One more buffer looks into this.
+/// Counts a buffer that uses this.
 pub(crate) fn enter(looked: Looked) {
     let mut watch = watch();
     match looked {

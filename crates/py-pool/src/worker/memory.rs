@@ -1,4 +1,4 @@
-//! What Python asks of shared memory: new blocks, handles, the parts of a frame.
+//! The Python functions for shared memory: new blocks, handles, the parts of a frame.
 
 use std::ffi::{c_int, c_ulonglong};
 use std::ptr;
@@ -179,8 +179,8 @@ pub(super) unsafe extern "C" fn open_frame(
 /// The opcode of pickle that makes the buffer before it read-only.
 const READONLY_BUFFER: u8 = 0x98;
 
-/// Whether a result's stream may make a buffer read-only that is its receiver's to write. One that is not inline is
-/// not looked at.
+/// Whether a result's stream may make a buffer read-only that is its receiver's to write. A stream that is not inline
+/// is not examined.
 fn may_narrow(table: &ropewalk_pool::codec::Table<'_>, stream: &ropewalk_pool::codec::Entry) -> bool {
     table.inline(stream).is_none_or(|bytes| memchr::memchr(READONLY_BUFFER, bytes).is_some())
 }

@@ -1,4 +1,4 @@
-//! `ropewalk._worker`: what a worker, and shared memory anywhere, need of the core.
+//! `ropewalk._worker`: the compiled part of a worker, and of shared memory in every process.
 //!
 //! Plain C API, multi-phase initialisation, state in the module and no static types: it can be loaded into every
 //! interpreter of a process.
@@ -33,7 +33,7 @@ use ropewalk_capi::object::{Object, Raised, take_exception};
 use ropewalk_shm::memory::{Block, Segment};
 use ropewalk_sync::Mutex;
 
-/// What a worker process has of its parent; one for each process.
+/// A worker process's link to its parent; one for each process.
 struct Link {
     channel: FdChannel,
     lanes: Mutex<Vec<Option<WorkerEnd>>>,
@@ -89,7 +89,7 @@ fn link() -> Result<&'static Link, Raised> {
     LINK.get().ok_or_else(|| fail(c"this process is not a worker"))
 }
 
-/// Takes over a descriptor that Python code has let go of.
+/// Takes over a descriptor that Python code has released.
 fn own(fd: c_int) -> OwnedFd {
     // SAFETY: callers hand over numbers that `zygote_serve` gave them, each once.
     unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
@@ -133,9 +133,10 @@ unsafe extern "C" fn zygote_hello(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
     finish(server::hello(&fd, &texts).map(|()| Object::none()).map_err(|error| raise_os(&error)))
 }
 
-/// What the workers that a zygote forks are to set up. The zygote does it itself, once for those with the same spec.
+/// The settings for the workers that a zygote forks. The zygote applies them itself, once for workers with the same
+/// spec.
 struct Specs {
-    /// Called with a spec; borrowed from whoever serves.
+    /// Called with a spec; borrowed from the caller of `zygote_serve`.
     prepare: *mut ffi::PyObject,
     /// The spec that this process is prepared for.
     last: Option<Object>,
@@ -156,7 +157,7 @@ impl Specs {
         // SAFETY: the caller of `zygote_serve` holds its argument for as long as that runs.
         let prepare = unsafe { Object::share(self.prepare) }.map_err(out_of_memory)?;
         if prepare.call(&[spec.as_ptr()]).is_err() {
-            // The worker does it for itself then, and tells of what fails.
+            // The worker then applies them itself, and reports failures.
             drop(take_exception());
         }
         self.last = Some(spec);
@@ -315,7 +316,7 @@ fn result_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
 
 /// The segment of a `SharedBuffer`, whole.
 fn segment_of(module: *mut ffi::PyObject, object: *mut ffi::PyObject) -> Result<Arc<Segment>, Raised> {
-    // SAFETY: a live object; checked to be of our type before it is looked into.
+    // SAFETY: a live object; checked to be of our type before its content is read.
     let segment = unsafe {
         if ffi::PyObject_TypeCheck(object, buffer_type(module)) == 0 {
             return Err(fail(c"a switchboard lies in a SharedBuffer"));
@@ -362,7 +363,7 @@ unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyOb
     parse!(args, c"l:die_with_parent", parent);
     let asked = process::set_parent_death_signal(9).map_err(|error| raise_os(&error));
     if asked.is_ok() && i64::from(process::parent_pid()) != parent {
-        // It died before we asked.
+        // The parent died before the check.
         process::exit_now(1);
     }
     finish(asked.map(|()| Object::none()))

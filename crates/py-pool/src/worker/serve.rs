@@ -1,7 +1,7 @@
 //! A lane's life: take a record, run it, answer.
 //!
-//! The way of a usual task stays in this file. Whatever is out of the ordinary (a function that has to be
-//! loaded, buffers beside the stream, an exception) is handed to `ropewalk.pool.wire._serialize`.
+//! The usual path of a task is in this file. Rare cases (a function that must be loaded, buffers beside the stream, an
+//! exception) are handed to `ropewalk.pool.wire._serialize`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -43,8 +43,8 @@ pub(crate) struct Loaded {
     callable: Object,
     /// Bytes of its pickle.
     bytes: u64,
-    /// What restores the values of the program's names that were sent with it, if there are any, and the count of
-    /// changes at which they were last as it expects them.
+    /// The function that restores the values of the program's names that were sent with it, if there are any, and the
+    /// count of changes at which they last had the expected values.
     state: Option<(Object, u64)>,
 }
 
@@ -73,7 +73,7 @@ const LONG_REST: Duration = Duration::from_secs(10);
 
 /// Bytes of functions that were forgotten, and that only the collector frees, before it is called.
 const MOST_LINGERING: u64 = 32 << 20;
-/// The same for a worker that rests, which has the time.
+/// The same for an idle worker, which has the time.
 const WORTH_A_REST: u64 = 1 << 20;
 
 /// Whether this thread of a worker is loading a function or arguments, and so perhaps importing their modules.
@@ -102,7 +102,7 @@ pub(crate) fn note_attached(segment: u64, offset: u64) {
     ATTACHED.with_borrow_mut(|attached| attached.push((segment, offset)));
 }
 
-/// What the loop needs of Python.
+/// The Python objects that the loop needs.
 pub(crate) struct Tools {
     pickler: Pickler,
     loads: Object,
@@ -156,7 +156,7 @@ impl Tools {
     }
 }
 
-/// What came of a task.
+/// The outcome of a task.
 enum Ended {
     One(Object),
     Batch(Batch),
@@ -201,7 +201,7 @@ impl Server<'_> {
                 kind::FUNCTION => self.load_function(record)?,
                 kind::LOOK => {
                     self.end.finish();
-                    // What cannot be read is no loss before a task names it, and then the task tells.
+                    // A segment that cannot be read is no loss before a task names it, and then the task reports it.
                     let _ = self.channel.drain();
                 }
                 kind::FORGET_FUNCTION => {
@@ -220,8 +220,8 @@ impl Server<'_> {
         }
     }
 
-    /// Calls the collector, once it may free more than `most` bytes of forgotten functions. It comes by itself after
-    /// so many objects, however large they are, and not to a worker that rests.
+    /// Calls the collector, once it may free more than `most` bytes of forgotten functions. The collector runs by
+    /// itself after a number of objects, regardless of their size, and not in an idle worker.
     fn collect(&mut self, most: u64) {
         if self.lingering > most {
             self.lingering = 0;
@@ -463,8 +463,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Says which segments did not fit into this process: before the answer that fails for it, so that the next task is
-    /// given them again.
+    /// Reports the segments that did not fit into this process, before the answer that fails for it, so that the next
+    /// task gets them again.
     fn tell_lost(&mut self) -> Result<(), Raised> {
         for segment in self.channel.take_lost() {
             let nothing = Answer { flags: flags::EMPTY, body: Body::Empty };
@@ -474,9 +474,9 @@ impl Server<'_> {
     }
 }
 
-/// Bytes of a function that may stay when this lane lets go of it: those of one that refers to itself. The
-/// free-threaded build leaves every function to the collector that is defined in no other, and each large block of
-/// memory too, until the collector, or ten more of them, show that no thread looks into it.
+/// Bytes of a function that may stay when this lane drops it: those of one that refers to itself. The free-threaded
+/// build leaves every function to the collector that is defined in no other, and each large block of memory too, until
+/// the collector, or ten more of them, show that no thread uses it.
 fn lingering(forgotten: Option<&Result<Loaded, Object>>) -> u64 {
     let counted = |loaded: &Loaded| {
         // SAFETY: a live object.
@@ -508,7 +508,7 @@ fn run_signal_handlers() -> Result<(), Raised> {
     Ok(())
 }
 
-/// Ends this process if the task forked and this is its child, come back from the task: it is nobody's worker.
+/// Ends this process if the task forked and this is the child that returned from the task: it is no pool's worker.
 pub(super) fn leave_if_forked(tools: &Tools, forks: u64, result: &Result<Object, Raised>) {
     if ropewalk_os::process::fork_generation() == forks {
         return;

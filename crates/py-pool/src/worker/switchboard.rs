@@ -73,7 +73,7 @@ pub(super) fn make_hub(
     Ok((segment, hub))
 }
 
-/// Takes a port of the switchboard in a buffer's segment, and waits so many seconds for one.
+/// Takes a port of the switchboard in a buffer's segment, and waits at most this many seconds for one.
 pub(super) fn make_port(
     kind: *mut ffi::PyTypeObject,
     segment: Arc<Segment>,
@@ -86,8 +86,8 @@ pub(super) fn make_port(
     unsafe { heap::make(kind, Port { port, stopping: AtomicBool::new(false) }) }
 }
 
-/// `hear(timeout)`: what was said, as a list of pairs of a port and what: a process id that joined, bytes, or `None`
-/// for a port whose memory makes no sense.
+/// `hear(timeout)`: returns the hub's events, as pairs of a port and a process id that joined, a message's bytes, or
+/// `None` for a port whose memory is corrupt.
 #[entry]
 unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
@@ -129,7 +129,7 @@ unsafe extern "C" fn hear(object: *mut ffi::PyObject, timeout: *mut ffi::PyObjec
     finish(list)
 }
 
-/// What goes to a port: its number, and the message.
+/// Parses the number of a port, and a message.
 unsafe fn addressed(arguments: *mut ffi::PyObject, format: &CStr) -> Result<(usize, Object), Raised> {
     let mut port: ffi::Py_ssize_t = 0;
     let mut message: *mut ffi::PyObject = ptr::null_mut();
@@ -190,7 +190,7 @@ unsafe extern "C" fn acknowledge(
     done(told)
 }
 
-/// `gone()`: the ports whose processes have ended or left, and of which everything was heard.
+/// `gone()`: returns the ports whose processes have ended or left, and from which everything was received.
 #[entry]
 unsafe extern "C" fn gone(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub.
@@ -226,7 +226,7 @@ unsafe extern "C" fn pause(object: *mut ffi::PyObject, arguments: *mut ffi::PyOb
     done(hub.board.wake())
 }
 
-/// `is_held(others)`: whether anything but the hub and so many others holds the memory.
+/// `is_held(others)`: returns whether anything but the hub and `others` more holds the memory.
 #[entry]
 unsafe extern "C" fn is_held(object: *mut ffi::PyObject, others: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub, and a live argument.
@@ -247,7 +247,7 @@ unsafe extern "C" fn close_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject
     done(closed)
 }
 
-/// `wake()`: the thread that hears looks around.
+/// `wake()`: makes `hear` return.
 #[entry]
 unsafe extern "C" fn wake_hub(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: a hub.

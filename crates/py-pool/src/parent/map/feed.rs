@@ -1,4 +1,4 @@
-//! The way of a map's inputs: taken, encoded, held until the pool has room, sent.
+//! A map's inputs: taken, encoded, held until the pool has room, and sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,14 +39,14 @@ impl Held {
     }
 }
 
-/// Where the feeding of a map has come to.
+/// The result of feeding a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fed {
     /// Enough is in flight, or there are no more inputs.
     Enough,
     /// The pool has no room for the next.
     NoRoom,
-    /// This very thread is at it already.
+    /// This very thread is feeding already.
     Elsewhere,
 }
 
@@ -204,7 +204,7 @@ impl MapIterator {
             && let Some(function) = &self.function
         {
             let engine = self.pool.engine.for_encoding();
-            // SAFETY: nobody else has the list, so it keeps its length and its items; each is a live object.
+            // SAFETY: no other code has the list, so it keeps its length and its items; each is a live object.
             let constant = || unsafe {
                 (0..items.len()).all(|at| {
                     constants::is_constant(pyo3::ffi::PyList_GET_ITEM(items.as_ptr(), at.cast_signed()))
@@ -286,7 +286,7 @@ impl MapIterator {
 }
 
 impl MapIterator {
-    /// Gives inputs of unknown length that nobody has looked at to the pool, which runs them at its shutdown; false if
+    /// Gives inputs of unknown length to the pool if no result was taken; the pool runs them at its shutdown; false if
     /// there are none. They may be without end, and this thread has other things to do.
     pub(super) fn leave_to_pool(&mut self, py: Python<'_>) -> bool {
         let left = !self.sized

@@ -1,4 +1,4 @@
-//! What a batch has brought, until it is taken: the one thing that a map does for each input by itself.
+//! The values of a batch, until they are taken: the only per-input work of a map.
 
 use std::vec::IntoIter;
 

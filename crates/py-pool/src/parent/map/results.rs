@@ -1,4 +1,4 @@
-//! The way of a map's results: waited for, opened, laid out one by one.
+//! A map's results: waited for, opened, and laid out one by one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn died_within(done: &Flight) -> Option<usize> {
 }
 
 impl MapIterator {
-    /// What came of the next input; `None` after the last one. The caller has the turn to take.
+    /// The outcome of the next input; `None` after the last one. The caller has the turn to take.
     pub(super) fn step(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Came>> {
         loop {
             if let Some(came) = self.laid_out(py)? {
@@ -67,7 +67,7 @@ impl MapIterator {
         }
     }
 
-    /// What has come of a flight: its only input's, or `None` after a batch's has been laid out.
+    /// The outcome of a flight's only input, or `None` after a batch was laid out.
     fn take_up(&self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
         self.learn(done);
         self.refill(py, false)?;
@@ -79,7 +79,7 @@ impl MapIterator {
                     self.send_again(inputs.bind(py), true)?;
                 }
                 (Some(inputs), Some(begun)) if !self.fixed_chunk => {
-                    // Nobody asked for the chunk: what its worker had not begun goes on elsewhere.
+                    // The caller did not ask for chunks: inputs that the worker had not begun go on elsewhere.
                     self.fail(py, error, begun);
                     self.send_again(&inputs.bind(py).get_slice(begun, done.items), false)?;
                 }
@@ -93,7 +93,7 @@ impl MapIterator {
     /// The same, laid out in any case.
     pub(super) fn keep(&self, py: Python<'_>, done: &Flight) -> PyResult<()> {
         match self.take_up(py, done)? {
-            // Nothing else is laid out: the caller has the turn, and has looked.
+            // Nothing else is laid out: the caller has the turn, and has checked.
             Some(Came::Value(value)) => drop(self.laid.put(py, vec![value], false)),
             Some(Came::Failed(error)) => self.fail(py, error, 1),
             None => {}
@@ -101,7 +101,7 @@ impl MapIterator {
         Ok(())
     }
 
-    /// Lays out one exception for so many inputs.
+    /// Lays out one exception for this many inputs.
     fn fail(&self, py: Python<'_>, error: PyErr, items: usize) {
         let failed = (Arc::new(error.into_value(py).into_any()), items);
         let before = self.state.with(move |state| state.failed.replace(failed));
@@ -146,7 +146,7 @@ impl MapIterator {
         Ok(failed.map(|error| Came::Failed(PyErr::from_value(error.bind(py).clone()))))
     }
 
-    /// What came of one input, as it is or as a result.
+    /// The outcome of one input, as a value or as an `Ok` or `Err`.
     pub(super) fn told(&self, py: Python<'_>, came: Came) -> PyResult<Py<PyAny>> {
         match (if self.as_results { self.results.shared(py) } else { None }, came) {
             (None, Came::Value(value)) => Ok(value),
@@ -208,7 +208,7 @@ impl MapIterator {
         });
     }
 
-    /// What came of a task of one item, or `None` after a batch's list has been laid out.
+    /// The outcome of a task of one item, or `None` after a batch's list was laid out.
     fn open(&self, py: Python<'_>, done: &Flight) -> PyResult<Option<Came>> {
         let came = match done.task.outcome() {
             Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
