@@ -177,6 +177,23 @@ impl Drop for Field {
     }
 }
 
+/// Shows fields to the garbage collector.
+///
+/// # Safety
+///
+/// Called from `tp_traverse` with what that was given.
+#[inline]
+pub unsafe fn visit_fields(fields: &[&Field], visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    for field in fields {
+        // SAFETY: the caller's.
+        let answer = unsafe { field.visit(visit, arg) };
+        if answer != 0 {
+            return answer;
+        }
+    }
+    0
+}
+
 /// Shows the type of an object to the collector, as heap types must.
 ///
 /// # Safety

@@ -5,7 +5,7 @@
 //! starves no other coroutine. Otherwise it waits for a future of the running loop.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use ropewalk_bus::{Offered, Taken};
 
 use super::queue::{Queue, Side};
 use super::{arguments, bus, deliver};
-use ropewalk_capi::awaitable::{AM_SEND, itself, next, send as awaitable_send, throw_into};
+use ropewalk_capi::awaitable::{self, Step, Steps};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::{self, Field};
@@ -43,16 +43,8 @@ pub(super) struct Waiting {
     goal: Cell<Goal>,
     /// The message to put.
     message: Field,
-    /// The loop's future that the awaitable waits for, and its iterator.
+    /// The loop's future that the awaitable waits for.
     future: Field,
-    inner: Field,
-    ended: Cell<bool>,
-}
-
-/// The result of a step.
-enum Step {
-    Yield(Object),
-    Return(Object),
 }
 
 impl Waiting {
@@ -60,12 +52,9 @@ impl Waiting {
         if self.goal.get() == Goal::Put { Side::Publishers } else { Side::Receivers }
     }
 
-    /// Drops the future; `woken` says that the wait for it was completed.
-    fn leave(&self, woken: bool) {
-        drop(self.inner.take());
-        if let Some(future) = self.future.take()
-            && !woken
-        {
+    /// Forgets the future, if there is one: it is not waited for any more.
+    fn leave(&self) {
+        if let Some(future) = self.future.take() {
             self.queue.leave_loop(self.side(), future.as_ptr());
         }
     }
@@ -109,64 +98,55 @@ impl Waiting {
             other => self.queue.or_raise(other),
         }
     }
+}
 
-    /// Takes steps until there is something to yield or return.
-    fn step(&self, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
-        if self.ended.get() {
-            return Err(fail(c"cannot await the same reception twice"));
-        }
-        let result = self.advance(sent);
-        if !matches!(result, Ok(Step::Yield(_))) {
-            self.ended.set(true);
-            // An awaitable that is kept for the next reception must keep nothing alive meanwhile.
-            drop(self.holder.take());
-        }
-        result
-    }
+// SAFETY: it shows its three fields; what the queue holds is the subscription's to show.
+unsafe impl Steps for Waiting {
+    const REUSED: &'static CStr = c"cannot await the same reception twice";
 
-    fn advance(&self, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
-        if let Some(inner) = self.inner.share() {
-            match send(&inner, sent) {
-                Ok(Step::Yield(value)) => return Ok(Step::Yield(value)),
-                Ok(Step::Return(_)) => self.leave(true),
-                Err(Raised) => {
-                    let raised = Kept::take();
-                    self.leave(false);
-                    raised.put_back();
-                    return Err(Raised);
-                }
-            }
-        }
+    #[inline]
+    fn step(&self, _: *mut ffi::PyObject) -> Result<Step, Raised> {
         loop {
             if self.goal.get() != Goal::Put && self.queue.is_streak_over(LONGEST_STREAK) {
-                return Ok(Step::Yield(Object::none()));
+                return Ok(Step::Turn);
             }
             if let Some(value) = self.look()? {
-                return Ok(Step::Return(value));
+                return Ok(Step::Done(value));
             }
             if let Some(feed) = &self.queue.feed
                 && self.goal.get() != Goal::Put
             {
                 feed.carrier.start_thread()?;
             }
-            let Some(future) = self.queue.wait_in_loop(self.side())? else { continue };
-            // SAFETY: a live object.
-            let inner = unsafe { Object::own(ffi::PyObject_GetIter(future.as_ptr())) };
-            self.future.set(future);
-            let inner = inner.inspect_err(|_| {
-                let raised = Kept::take();
-                self.leave(false);
-                raised.put_back();
-            })?;
-            let sent = Object::none();
-            match send(&inner, sent.as_ptr())? {
-                Step::Yield(value) => {
-                    self.inner.set(inner);
-                    return Ok(Step::Yield(value));
-                }
-                Step::Return(_) => self.leave(true),
+            if let Some(future) = self.queue.wait_in_loop(self.side())? {
+                self.future.set(future.clone());
+                return Ok(Step::Wait(future));
             }
         }
+    }
+
+    fn woken(&self, _: *mut ffi::PyObject, _: Object) -> Option<Object> {
+        drop(self.future.take());
+        None
+    }
+
+    fn leave(&self, _: *mut ffi::PyObject) {
+        self.leave();
+    }
+
+    /// An awaitable that is kept for the next reception is to keep nothing alive meanwhile.
+    #[inline]
+    fn end(&self) {
+        drop(self.holder.take());
+    }
+
+    unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+        // SAFETY: the caller's.
+        unsafe { heap::visit_fields(&[&self.holder, &self.message, &self.future], visit, arg) }
+    }
+
+    fn clear(&self) {
+        drop((self.future.take(), self.message.take(), self.holder.take()));
     }
 }
 
@@ -177,83 +157,23 @@ impl Drop for Waiting {
             return;
         }
         let raised = Kept::take();
-        self.leave(false);
+        self.leave();
         raised.put_back();
     }
 }
 
-/// Sends a value into an iterator.
-fn send(inner: &Object, value: *mut ffi::PyObject) -> Result<Step, Raised> {
-    let mut result = ptr::null_mut();
-    // SAFETY: two live objects; the result is a new reference unless the call failed.
-    unsafe {
-        match ffi::PyIter_Send(inner.as_ptr(), value, &raw mut result) {
-            ffi::PySendResult::PYGEN_NEXT => Object::own(result).map(Step::Yield),
-            ffi::PySendResult::PYGEN_RETURN => Object::own(result).map(Step::Return),
-            ffi::PySendResult::PYGEN_ERROR => Err(Raised),
-        }
-    }
-}
-
-#[entry]
-unsafe extern "C" fn am_send(
-    object: *mut ffi::PyObject,
-    value: *mut ffi::PyObject,
-    result: *mut *mut ffi::PyObject,
-) -> ffi::PySendResult {
-    // SAFETY: an object of the type that this is a slot of.
-    let waiting = unsafe { heap::content::<Waiting>(object) };
-    let (answer, value) = match waiting.step(value) {
-        Ok(Step::Yield(value)) => (ffi::PySendResult::PYGEN_NEXT, value.into_ptr()),
-        Ok(Step::Return(value)) => (ffi::PySendResult::PYGEN_RETURN, value.into_ptr()),
-        Err(Raised) => (ffi::PySendResult::PYGEN_ERROR, ptr::null_mut()),
-    };
-    // SAFETY: the interpreter's pointer for the result.
-    unsafe { *result = value };
-    answer
-}
-
-/// `throw(type_or_exception[, value[, traceback]])`: delivers a cancellation.
-#[entry]
-unsafe extern "C" fn throw(
-    object: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: an object of the type that this is a method of, and its arguments with their number.
-    let waiting = unsafe { heap::content::<Waiting>(object) };
-    // SAFETY: as above.
-    match unsafe { throw_into(waiting.inner.share().as_ref(), arguments, count) } {
-        Ok(value) => value.into_ptr(),
-        Err(Raised) => {
-            let raised = Kept::take();
-            waiting.leave(false);
-            raised.put_back();
-            waiting.ended.set(true);
-            ptr::null_mut()
-        }
-    }
-}
-
-#[entry]
-unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: an object of the type that this is a method of.
-    let waiting = unsafe { heap::content::<Waiting>(object) };
-    waiting.ended.set(true);
-    waiting.leave(false);
-    Object::none().into_ptr()
-}
-
-/// `wait()`: waits for room in this thread, and puts the message.
+/// `wait()`: waits for room in this thread, and puts what is to be put.
 #[entry]
 unsafe extern "C" fn wait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: an object of the type that this is a method of.
-    let waiting = unsafe { heap::content::<Waiting>(object) };
+    let waiting = unsafe { awaitable::steps::<Waiting>(object) };
     let done = match (waiting.goal.get(), waiting.message.take(), waiting.holder.share()) {
         (Goal::Put, Some(message), Some(holder)) => {
-            waiting.ended.set(true);
-            // SAFETY: the holder of a publisher's awaitable is the bus, and it lives meanwhile.
-            let bus = unsafe { bus::bus(holder.as_ptr()) };
+            // SAFETY: as above; what holds a publisher's awaitable is the bus, and it lives meanwhile.
+            let bus = unsafe {
+                awaitable::end::<Waiting>(object);
+                bus::bus(holder.as_ptr())
+            };
             deliver::put(bus, &waiting.queue, message, None)
         }
         _ => Err(fail(c"only a message that is to be put is waited for")),
@@ -261,30 +181,7 @@ unsafe extern "C" fn wait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     done.map_or(ptr::null_mut(), |()| Object::none().into_ptr())
 }
 
-#[entry]
-unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: an object of the type that this is a slot of, and the collector's own function.
-    unsafe {
-        let waiting = heap::content::<Waiting>(object);
-        for field in [&waiting.holder, &waiting.message, &waiting.future, &waiting.inner] {
-            let answer = field.visit(visit, arg);
-            if answer != 0 {
-                return answer;
-            }
-        }
-        heap::visit_type(object, visit, arg)
-    }
-}
-
-#[entry]
-unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
-    // SAFETY: an object of the type that this is a slot of.
-    let waiting = unsafe { heap::content::<Waiting>(object) };
-    drop((waiting.inner.take(), waiting.future.take(), waiting.message.take(), waiting.holder.take()));
-    0
-}
-
-/// Makes an awaitable at a queue; `holder` is kept alive meanwhile.
+/// An awaitable at a queue; `holder` is what must not end meanwhile.
 ///
 /// # Safety
 ///
@@ -303,11 +200,9 @@ pub(super) unsafe fn make(
         goal: Cell::new(goal),
         message: field(message),
         future: Field::empty(),
-        inner: Field::empty(),
-        ended: Cell::new(false),
     };
     // SAFETY: the caller's.
-    unsafe { heap::make(kind, waiting) }
+    unsafe { awaitable::make(kind, waiting) }
 }
 
 /// Makes an awaitable wait again that has ended and has no other references.
@@ -317,11 +212,13 @@ pub(super) unsafe fn make(
 /// `waiting` is an awaitable that `make` made.
 #[cfg(not(Py_GIL_DISABLED))]
 pub(super) unsafe fn renew(waiting: &Object, goal: Goal, holder: Object) {
+    let object = waiting.as_ptr();
     // SAFETY: the caller's.
-    let waiting = unsafe { heap::content::<Waiting>(waiting.as_ptr()) };
+    let waiting = unsafe { awaitable::steps::<Waiting>(object) };
     waiting.holder.set(holder);
     waiting.goal.set(goal);
-    waiting.ended.set(false);
+    // SAFETY: as above.
+    unsafe { awaitable::renew::<Waiting>(object) };
 }
 
 /// Whether an awaitable has ended.
@@ -332,7 +229,7 @@ pub(super) unsafe fn renew(waiting: &Object, goal: Goal, holder: Object) {
 #[cfg(not(Py_GIL_DISABLED))]
 pub(super) unsafe fn has_ended(waiting: *mut ffi::PyObject) -> bool {
     // SAFETY: the caller's.
-    unsafe { heap::content::<Waiting>(waiting) }.ended.get()
+    unsafe { awaitable::has_ended::<Waiting>(waiting) }
 }
 
 /// Publishes to all listeners that have room; returns awaitables for the others, and whether any refused.
@@ -363,28 +260,10 @@ pub(super) unsafe fn publish_later(
 
 /// Makes the type of these awaitables.
 pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
-    heap::make_type::<Waiting>(
+    awaitable::make_type::<Waiting>(
         module,
-        heap::Type {
-            name: c"ropewalk._bus._Waiting",
-            doc: c"An awaitable of a subscription's asynchronous methods; it can be awaited once.",
-            flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
-            methods: vec![
-                heap::method(c"send", awaitable_send, ffi::METH_O, c"As a coroutine's."),
-                heap::fast_method(c"throw", throw, c"As a coroutine's."),
-                heap::method(c"close", close, ffi::METH_NOARGS, c"As a coroutine's."),
-                heap::method(c"wait", wait, ffi::METH_NOARGS, c"Waits for room without a loop."),
-            ],
-            getters: Vec::new(),
-            slots: &[
-                (ffi::Py_am_await, itself as *mut _),
-                (AM_SEND, am_send as *mut _),
-                (ffi::Py_tp_iter, itself as *mut _),
-                (ffi::Py_tp_iternext, next as *mut _),
-                (ffi::Py_tp_traverse, traverse as *mut _),
-                (ffi::Py_tp_clear, clear as *mut _),
-                (ffi::Py_tp_dealloc, heap::dealloc::<Waiting> as *mut _),
-            ],
-        },
+        c"ropewalk._bus._Waiting",
+        c"What the asynchronous methods of a subscription give: to be awaited, once.",
+        vec![heap::method(c"wait", wait, ffi::METH_NOARGS, c"Waits for room without a loop.")],
     )
 }

@@ -16,11 +16,11 @@ use ropewalk_os::stream as bytes;
 use super::core::LoopCore;
 use super::descriptors::Waiter;
 use super::loop_module::LoopModule;
-use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
+use ropewalk_capi::awaitable::{self, Step, Steps};
 use ropewalk_capi::entry;
-use ropewalk_capi::errors::{fail, raise_os};
-use ropewalk_capi::heap::{self, Field, fast_method, keyword_method, method};
-use ropewalk_capi::object::{Kept, Object, Raised};
+use ropewalk_capi::errors::raise_os;
+use ropewalk_capi::heap::{self, Field, keyword_method};
+use ropewalk_capi::object::{Object, Raised};
 
 /// Up to this many bytes are received into the stack, and copied into an object of the right size.
 const SMALL: usize = 64 * 1024;
@@ -43,11 +43,8 @@ pub(super) struct Operation {
     data: Field,
     view: Cell<Option<Box<ffi::Py_buffer>>>,
     sent: Cell<usize>,
-    /// The future that the operation waits for, and its iterator.
+    /// The future that is waited for.
     future: Field,
-    inner: Field,
-    started: Cell<bool>,
-    ended: Cell<bool>,
 }
 
 impl Drop for Operation {
@@ -183,8 +180,7 @@ impl Operation {
     }
 
     /// The first step.
-    fn start(&self, object: *mut ffi::PyObject) -> Result<Option<Object>, Raised> {
-        self.started.set(true);
+    fn start(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
         // SAFETY: a live socket and its loop.
         let (core, fd) = unsafe {
             let fd = ffi::PyObject_AsFileDescriptor(self.socket.get());
@@ -199,10 +195,10 @@ impl Operation {
         let receives = self.waiter() == Waiter::Receiving;
         if !(receives && core.is_drained(fd, self.socket.get())) {
             match self.attempt()? {
-                Attempt::Done(result) => return Ok(Some(result)),
+                Attempt::Done(result) => return Ok(Step::Done(result)),
                 Attempt::Last(result) => {
                     core.note_drained(fd, self.socket.get());
-                    return Ok(Some(result));
+                    return Ok(Step::Done(result));
                 }
                 Attempt::WouldBlock => {}
             }
@@ -216,12 +212,10 @@ impl Operation {
             }
             let name = (*core.module).names.create_future;
             let future = Object::own(ffi::PyObject_CallMethodNoArgs(self.owner.get(), name))?;
-            let inner = Object::own(ffi::PyObject_GetIter(future.as_ptr()))?;
             core.watch_socket(fd, self.waiter(), &Object::share(object)?, self.socket.get())?;
-            self.future.set(future);
-            self.inner.set(inner);
+            self.future.set(future.clone());
+            Ok(Step::Wait(future))
         }
-        Ok(None)
     }
 
     fn stop_waiting(&self, object: *mut ffi::PyObject) {
@@ -230,14 +224,49 @@ impl Operation {
             unsafe { LoopCore::of(self.owner.get()) }.leave(self.fd.get(), self.waiter(), object);
             drop(future);
         }
-        drop(self.inner.take());
         self.release_view();
+    }
+}
+
+// SAFETY: it shows its fields, and what its view holds.
+unsafe impl Steps for Operation {
+    const REUSED: &'static CStr = c"cannot reuse already awaited coroutine";
+
+    fn step(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
+        self.start(object).inspect_err(|_| self.release_view())
+    }
+
+    fn woken(&self, object: *mut ffi::PyObject, value: Object) -> Option<Object> {
+        self.stop_waiting(object);
+        Some(value)
+    }
+
+    fn leave(&self, object: *mut ffi::PyObject) {
+        self.stop_waiting(object);
+    }
+
+    unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+        let fields = [&self.owner, &self.socket, &self.data, &self.future];
+        // SAFETY: the caller's. The view holds a reference of its own to the object that it is of. The cell is read
+        // where it is: nothing else runs while the collector looks.
+        unsafe {
+            let answer = heap::visit_fields(&fields, visit, arg);
+            match &*self.view.as_ptr() {
+                Some(view) if answer == 0 && !view.obj.is_null() => visit(view.obj, arg),
+                _ => answer,
+            }
+        }
+    }
+
+    fn clear(&self) {
+        self.release_view();
+        drop((self.future.take(), self.data.take(), self.socket.take(), self.owner.take()));
     }
 }
 
 unsafe fn operation<'a>(object: *mut ffi::PyObject) -> &'a Operation {
     // SAFETY: the caller has a live operation.
-    unsafe { heap::content(object) }
+    unsafe { awaitable::steps(object) }
 }
 
 /// The descriptor is ready: does the work, and wakes the waiting task.
@@ -271,110 +300,7 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
     }
 }
 
-#[entry]
-unsafe extern "C" fn am_send(
-    object: *mut ffi::PyObject,
-    sent: *mut ffi::PyObject,
-    result: *mut *mut ffi::PyObject,
-) -> ffi::PySendResult {
-    // SAFETY: a live operation, and room for a result.
-    unsafe {
-        let this = operation(object);
-        *result = null_mut();
-        if this.ended.get() {
-            fail(c"cannot reuse already awaited coroutine");
-            return ffi::PySendResult::PYGEN_ERROR;
-        }
-        if !this.started.get() {
-            match this.start(object) {
-                Ok(None) => {}
-                Ok(Some(value)) => {
-                    this.ended.set(true);
-                    *result = value.into_ptr();
-                    return ffi::PySendResult::PYGEN_RETURN;
-                }
-                Err(Raised) => {
-                    this.ended.set(true);
-                    this.release_view();
-                    return ffi::PySendResult::PYGEN_ERROR;
-                }
-            }
-        }
-        let step = ffi::PyIter_Send(this.inner.get(), sent, result);
-        if step != ffi::PySendResult::PYGEN_NEXT {
-            this.ended.set(true);
-            let kept = Kept::take();
-            this.stop_waiting(object);
-            kept.put_back();
-        }
-        step
-    }
-}
-
-#[entry]
-unsafe extern "C" fn throw(
-    object: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: a live operation, and what the interpreter passes.
-    unsafe {
-        let this = operation(object);
-        this.ended.set(true);
-        this.started.set(true);
-        let inner = this.inner.share();
-        let result = throw_into(inner.as_ref(), arguments, count);
-        let kept = Kept::take();
-        this.stop_waiting(object);
-        kept.put_back();
-        result.map_or(null_mut(), Object::into_ptr)
-    }
-}
-
-#[entry]
-unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live operation.
-    let this = unsafe { operation(object) };
-    this.ended.set(true);
-    this.stop_waiting(object);
-    super::core::none()
-}
-
-#[entry]
-unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: a live operation, and what the collector gave.
-    unsafe {
-        let this = operation(object);
-        for field in [&this.owner, &this.socket, &this.data, &this.future, &this.inner] {
-            let answer = field.visit(visit, arg);
-            if answer != 0 {
-                return answer;
-            }
-        }
-        // The view holds its own reference to its object. The cell is read where it is: nothing else runs while the
-        // collector looks.
-        if let Some(view) = &*this.view.as_ptr()
-            && !view.obj.is_null()
-        {
-            let answer = visit(view.obj, arg);
-            if answer != 0 {
-                return answer;
-            }
-        }
-        heap::visit_type(object, visit, arg)
-    }
-}
-
-#[entry]
-unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
-    // SAFETY: a live operation that is garbage.
-    let this = unsafe { operation(object) };
-    this.release_view();
-    drop((this.future.take(), this.inner.take(), this.data.take(), this.socket.take(), this.owner.take()));
-    0
-}
-
-/// Makes the awaitable of one operation, which starts when it is awaited.
+/// Makes the awaitable of one operation; nothing happens before it is awaited.
 unsafe fn make(
     owner: *mut ffi::PyObject,
     goal: Goal,
@@ -395,11 +321,8 @@ unsafe fn make(
             view: Cell::new(None),
             sent: Cell::new(0),
             future: Field::empty(),
-            inner: Field::empty(),
-            started: Cell::new(false),
-            ended: Cell::new(false),
         };
-        heap::make((*LoopCore::of(owner).module).operation_type.cast(), made)
+        awaitable::make((*LoopCore::of(owner).module).operation_type.cast(), made)
     }
 }
 
@@ -501,29 +424,9 @@ pub(super) unsafe extern "C" fn sock_sendall(
 
 /// Makes the type.
 pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
-    const DOC: &CStr = c"An operation on a socket: an awaitable that can be awaited once.";
-    let kind = heap::Type {
-        name: c"ropewalk._loop.Operation",
-        doc: DOC,
-        flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
-        methods: vec![
-            method(c"send", send, ffi::METH_O, c"send(value): goes on."),
-            fast_method(c"throw", throw, c"throw(exception): ends it by an exception."),
-            method(c"close", close, ffi::METH_NOARGS, c"close(): gives it up."),
-            method(c"__await__", await_method, ffi::METH_NOARGS, c"Itself."),
-        ],
-        getters: vec![],
-        slots: &[
-            (ffi::Py_tp_dealloc, heap::dealloc::<Operation> as *mut c_void),
-            (ffi::Py_tp_traverse, traverse as *mut c_void),
-            (ffi::Py_tp_clear, clear as *mut c_void),
-            (ffi::Py_tp_iter, itself as *mut c_void),
-            (ffi::Py_tp_iternext, next as *mut c_void),
-            (ffi::Py_am_await, itself as *mut c_void),
-            (AM_SEND, am_send as *mut c_void),
-        ],
-    };
-    state.operation_type = heap::make_type::<Operation>(module, kind)?.into_ptr();
+    let doc = c"An operation on a socket: an awaitable that can be awaited once.";
+    let made = awaitable::make_type::<Operation>(module, c"ropewalk._loop.Operation", doc, Vec::new())?;
+    state.operation_type = made.into_ptr();
     Ok(())
 }
 

@@ -4,18 +4,17 @@
 //! The reader keeps its state in asyncio's attributes, so that asyncio's other methods of it work unchanged; only these
 //! steps run without Python frames.
 
-use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
 use super::loop_module::LoopModule;
-use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
+use ropewalk_capi::awaitable::{self, Step, Steps};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
-use ropewalk_capi::heap::{self, Field, fast_method, method};
-use ropewalk_capi::object::{Kept, Object, Raised};
+use ropewalk_capi::heap::Field;
+use ropewalk_capi::object::{Object, Raised};
 
 fn get(object: &Object, name: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: live objects.
@@ -116,14 +115,6 @@ pub(super) struct Reading {
     reader: Field,
     most: usize,
     exactly: bool,
-    /// The iterator of the future that this waits for.
-    inner: Field,
-    ended: Cell<bool>,
-}
-
-enum Step {
-    Yield(Object),
-    Return(Object),
 }
 
 impl Reading {
@@ -190,151 +181,60 @@ impl Reading {
         }
         let future = call(&get(reader, names.loop_field)?, names.create_future)?;
         set(reader, names.waiter, future.as_ptr())?;
-        // SAFETY: a live object.
-        unsafe { Object::own(ffi::PyObject_GetIter(future.as_ptr())) }
+        Ok(future)
     }
 
     fn stop_waiting(&self, state: &LoopModule) {
-        if self.inner.take().is_some()
-            && let Some(reader) = self.reader.share()
+        if let Some(reader) = self.reader.share()
+            && set(&reader, state.names.waiter, Object::none().as_ptr()).is_err()
         {
-            let kept = Kept::take();
-            if set(&reader, state.names.waiter, Object::none().as_ptr()).is_err() {
-                // SAFETY: an exception is set.
-                unsafe { ffi::PyErr_Clear() };
-            }
-            kept.put_back();
-        }
-    }
-
-    fn step(&self, state: &LoopModule, sent: *mut ffi::PyObject) -> Result<Step, Raised> {
-        if self.ended.get() {
-            return Err(fail(c"cannot reuse already awaited coroutine"));
-        }
-        let Some(reader) = self.reader.share() else { return Err(fail(c"the reader is gone")) };
-        loop {
-            let inner = if let Some(inner) = self.inner.share() {
-                inner
-            } else {
-                if let Some(data) = self.look(state, &reader)? {
-                    return Ok(Step::Return(data));
-                }
-                let inner = self.wait(state, &reader)?;
-                self.inner.set(inner.clone());
-                inner
-            };
-            let mut result = null_mut();
-            // SAFETY: a live iterator, and room for a result.
-            match unsafe { ffi::PyIter_Send(inner.as_ptr(), sent, &raw mut result) } {
-                // SAFETY: a new reference.
-                ffi::PySendResult::PYGEN_NEXT => return unsafe { Object::own(result) }.map(Step::Yield),
-                ffi::PySendResult::PYGEN_RETURN => {
-                    // SAFETY: as above.
-                    drop(unsafe { Object::own(result) });
-                    self.stop_waiting(state);
-                }
-                ffi::PySendResult::PYGEN_ERROR => {
-                    self.stop_waiting(state);
-                    return Err(Raised);
-                }
-            }
+            // SAFETY: an exception is set.
+            unsafe { ffi::PyErr_Clear() };
         }
     }
 }
 
-unsafe fn reading<'a>(object: *mut ffi::PyObject) -> &'a Reading {
-    // SAFETY: the caller has a live reading.
-    unsafe { heap::content(object) }
+// SAFETY: it shows its one field.
+unsafe impl Steps for Reading {
+    const REUSED: &'static CStr = c"cannot reuse already awaited coroutine";
+
+    fn step(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
+        // SAFETY: a live reading.
+        let Some(state) = (unsafe { state_of(object) }) else {
+            return Err(fail(c"the module of the loop is gone"));
+        };
+        let Some(reader) = self.reader.share() else { return Err(fail(c"the reader is gone")) };
+        match self.look(state, &reader)? {
+            Some(data) => Ok(Step::Done(data)),
+            None => self.wait(state, &reader).map(Step::Wait),
+        }
+    }
+
+    fn woken(&self, object: *mut ffi::PyObject, _: Object) -> Option<Object> {
+        self.leave(object);
+        None
+    }
+
+    fn leave(&self, object: *mut ffi::PyObject) {
+        // SAFETY: a live reading.
+        if let Some(state) = unsafe { state_of(object) } {
+            self.stop_waiting(state);
+        }
+    }
+
+    unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+        // SAFETY: the caller's.
+        unsafe { self.reader.visit(visit, arg) }
+    }
+
+    fn clear(&self) {
+        drop(self.reader.take());
+    }
 }
 
 unsafe fn state_of<'a>(object: *mut ffi::PyObject) -> Option<&'a LoopModule> {
     // SAFETY: a live object of the module's own type.
     unsafe { super::loop_module::MODULE.state_of_base(ffi::Py_TYPE(object)) }.map(|state| &*state)
-}
-
-#[entry]
-unsafe extern "C" fn am_send(
-    object: *mut ffi::PyObject,
-    sent: *mut ffi::PyObject,
-    result: *mut *mut ffi::PyObject,
-) -> ffi::PySendResult {
-    // SAFETY: a live reading, and room for a result.
-    unsafe {
-        *result = null_mut();
-        let this = reading(object);
-        let Some(state) = state_of(object) else {
-            fail(c"the module of the loop is gone");
-            return ffi::PySendResult::PYGEN_ERROR;
-        };
-        match this.step(state, sent) {
-            Ok(Step::Yield(value)) => {
-                *result = value.into_ptr();
-                ffi::PySendResult::PYGEN_NEXT
-            }
-            Ok(Step::Return(value)) => {
-                this.ended.set(true);
-                *result = value.into_ptr();
-                ffi::PySendResult::PYGEN_RETURN
-            }
-            Err(Raised) => {
-                this.ended.set(true);
-                ffi::PySendResult::PYGEN_ERROR
-            }
-        }
-    }
-}
-
-#[entry]
-unsafe extern "C" fn throw(
-    object: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: a live reading, and what the interpreter passes.
-    unsafe {
-        let this = reading(object);
-        this.ended.set(true);
-        let inner = this.inner.share();
-        let Some(state) = state_of(object) else { return null_mut() };
-        let result = throw_into(inner.as_ref(), arguments, count);
-        this.stop_waiting(state);
-        result.map_or(null_mut(), Object::into_ptr)
-    }
-}
-
-#[entry]
-unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live reading.
-    unsafe {
-        let this = reading(object);
-        this.ended.set(true);
-        if let Some(state) = state_of(object) {
-            this.stop_waiting(state);
-        }
-    }
-    super::core::none()
-}
-
-#[entry]
-unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: a live reading, and what the collector gave.
-    unsafe {
-        for field in [&reading(object).reader, &reading(object).inner] {
-            let answer = field.visit(visit, arg);
-            if answer != 0 {
-                return answer;
-            }
-        }
-        heap::visit_type(object, visit, arg)
-    }
-}
-
-#[entry]
-unsafe extern "C" fn clear(object: *mut ffi::PyObject) -> c_int {
-    // SAFETY: a live reading that is garbage.
-    let this = unsafe { reading(object) };
-    drop((this.inner.take(), this.reader.take()));
-    0
 }
 
 /// `_read(reader, n, exactly)`: the awaitable; n is positive.
@@ -361,10 +261,8 @@ pub(super) unsafe extern "C" fn read(
                 reader: Field::new(Object::share(*arguments)?),
                 most,
                 exactly: *arguments.add(2) == ffi::Py_True(),
-                inner: Field::empty(),
-                ended: Cell::new(false),
             };
-            heap::make(state.reading_type.cast(), content)
+            awaitable::make(state.reading_type.cast(), content)
         };
         made().map_or(null_mut(), Object::into_ptr)
     }
@@ -388,27 +286,8 @@ pub(super) unsafe extern "C" fn set_reader_class(
 
 /// Makes the type.
 pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
-    let kind = heap::Type {
-        name: c"ropewalk._loop.Reading",
-        doc: c"A read of a stream: an awaitable that can be awaited once.",
-        flags: ffi::Py_TPFLAGS_HAVE_GC | super::compat::DISALLOW_INSTANTIATION,
-        methods: vec![
-            method(c"send", send, ffi::METH_O, c"send(value): goes on."),
-            fast_method(c"throw", throw, c"throw(exception): ends it by an exception."),
-            method(c"close", close, ffi::METH_NOARGS, c"close(): gives it up."),
-            method(c"__await__", await_method, ffi::METH_NOARGS, c"Itself."),
-        ],
-        getters: vec![],
-        slots: &[
-            (ffi::Py_tp_dealloc, heap::dealloc::<Reading> as *mut c_void),
-            (ffi::Py_tp_traverse, traverse as *mut c_void),
-            (ffi::Py_tp_clear, clear as *mut c_void),
-            (ffi::Py_tp_iter, itself as *mut c_void),
-            (ffi::Py_tp_iternext, next as *mut c_void),
-            (ffi::Py_am_await, itself as *mut c_void),
-            (AM_SEND, am_send as *mut c_void),
-        ],
-    };
-    state.reading_type = heap::make_type::<Reading>(module, kind)?.into_ptr();
+    let doc = c"A read of a stream: an awaitable that can be awaited once.";
+    let made = awaitable::make_type::<Reading>(module, c"ropewalk._loop.Reading", doc, Vec::new())?;
+    state.reading_type = made.into_ptr();
     Ok(())
 }

@@ -1,99 +1,90 @@
 //! The parts that all awaitables share.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use pyo3_ffi as ffi;
-use ropewalk_capi::awaitable::{AM_SEND, await_method, itself, next, send, throw_into};
-use ropewalk_capi::entry;
-use ropewalk_capi::heap::{self, Field, Type, content, fast_method, make, method};
+use ropewalk_capi::awaitable::{self, Step, Steps};
+use ropewalk_capi::heap::{Field, visit_fields};
 use ropewalk_capi::object::{Object, Raised};
 
 use crate::interpreter::{attached, eval, fresh, raised, references, run, shown};
 
-/// Yields `None` a given number of times, and then returns its result; a sent value other than `None` is the result.
-struct Steps {
+/// Lets the loop turn so many times, waits for a future if it has one, and then gives its result.
+struct Turns {
     left: Cell<u32>,
+    future: Field,
     result: Field,
+    /// How often it has left a wait.
+    leaves: Cell<u32>,
 }
 
-#[entry]
-unsafe extern "C" fn step(
-    object: *mut ffi::PyObject,
-    sent: *mut ffi::PyObject,
-    result: *mut *mut ffi::PyObject,
-) -> ffi::PySendResult {
-    // SAFETY: an object of the type below, a live object, and room for the result.
-    unsafe {
-        let steps = content::<Steps>(object);
-        if sent != ffi::Py_None() {
-            steps.left.set(0);
-            steps.result.set(Object::share(sent).expect("an object"));
+// SAFETY: it shows its fields.
+unsafe impl Steps for Turns {
+    const REUSED: &'static CStr = c"awaited twice";
+
+    fn step(&self, _: *mut ffi::PyObject) -> Result<Step, Raised> {
+        if self.left.get() > 0 {
+            self.left.set(self.left.get() - 1);
+            return Ok(Step::Turn);
         }
-        if steps.left.get() > 0 {
-            steps.left.set(steps.left.get() - 1);
-            *result = Object::none().into_ptr();
-            return ffi::PySendResult::PYGEN_NEXT;
+        match self.future.take() {
+            Some(future) => Ok(Step::Wait(future)),
+            None => Ok(Step::Done(self.result.take().expect("a result"))),
         }
-        match steps.result.take() {
-            Some(value) => {
-                *result = value.into_ptr();
-                ffi::PySendResult::PYGEN_RETURN
-            }
-            None => {
-                ffi::PyErr_SetString(ffi::PyExc_RuntimeError, c"awaited twice".as_ptr());
-                ffi::PySendResult::PYGEN_ERROR
-            }
-        }
+    }
+
+    fn woken(&self, _: *mut ffi::PyObject, value: Object) -> Option<Object> {
+        Some(value).filter(|value| !value.is_none())
+    }
+
+    fn leave(&self, _: *mut ffi::PyObject) {
+        self.leaves.set(self.leaves.get() + 1);
+    }
+
+    unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+        // SAFETY: the caller's.
+        unsafe { visit_fields(&[&self.future, &self.result], visit, arg) }
+    }
+
+    fn clear(&self) {
+        drop((self.future.take(), self.result.take()));
     }
 }
 
-#[entry]
-unsafe extern "C" fn throw(
-    _: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    given: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: the interpreter's arguments.
-    unsafe { throw_into(None, arguments, given) }.map_or(std::ptr::null_mut(), Object::into_ptr)
+fn made(left: u32, future: Option<Object>, result: Object) -> Object {
+    let module = eval("type(__import__('sys'))('a_module')", &[]);
+    let kind = awaitable::make_type::<Turns>(&module, c"a_module.Turns", c"", Vec::new())
+        .unwrap_or_else(|_| panic!("{}", raised()));
+    let content = Turns {
+        left: Cell::new(left),
+        future: future.map_or_else(Field::empty, Field::new),
+        result: Field::new(result),
+        leaves: Cell::new(0),
+    };
+    // SAFETY: a type that was made for them.
+    unsafe { awaitable::make(kind.as_ptr().cast(), content) }.expect("an awaitable")
 }
 
-#[entry]
-unsafe extern "C" fn traverse(object: *mut ffi::PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: an object of the type below, and the collector's arguments.
-    unsafe {
-        let answer = content::<Steps>(object).result.visit(visit, arg);
-        if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
-    }
+fn turns(left: u32, result: Object) -> Object {
+    made(left, None, result)
 }
 
-fn steps(left: u32, result: Object) -> Object {
-    let kind = heap::make_type::<Steps>(
-        &eval("type(__import__('sys'))('a_module')", &[]),
-        Type {
-            name: c"a_module.Steps",
-            doc: c"",
-            flags: ffi::Py_TPFLAGS_HAVE_GC,
-            methods: vec![
-                method(c"send", send, ffi::METH_O, c""),
-                method(c"__await__", await_method, ffi::METH_NOARGS, c""),
-                fast_method(c"throw", throw, c""),
-            ],
-            getters: Vec::new(),
-            slots: &[
-                (ffi::Py_tp_dealloc, heap::dealloc::<Steps> as *mut c_void),
-                (ffi::Py_tp_traverse, traverse as *mut c_void),
-                (ffi::Py_tp_iter, itself as *mut c_void),
-                (ffi::Py_tp_iternext, next as *mut c_void),
-                (ffi::Py_am_await, itself as *mut c_void),
-                (AM_SEND, step as *mut c_void),
-            ],
-        },
-    )
-    .unwrap_or_else(|_| panic!("{}", raised()));
-    let content = Steps { left: Cell::new(left), result: Field::new(result) };
-    // SAFETY: a type that was made for this content.
-    unsafe { make(kind.as_ptr().cast(), content) }.expect("an awaitable")
+/// A future in all that matters: what is sent into it is its result.
+fn future() -> Object {
+    let space = run(
+        "class Future:
+    def __iter__(self):
+        try: return (yield 'waits')
+        except LookupError as error: return (yield error.args)",
+        &[],
+    );
+    eval("space['Future']()", &[(c"space", &space)])
+}
+
+fn leaves(object: &Object) -> u32 {
+    // SAFETY: `made` has made it.
+    unsafe { awaitable::steps::<Turns>(object.as_ptr()) }.leaves.get()
 }
 
 /// The result of a coroutine that awaits it.
@@ -121,9 +112,9 @@ fn driven(awaitable: &Object) -> String {
 fn a_coroutine_awaits_it() {
     attached(|| {
         for result in ["7", "(1, 2)", "None", "ValueError('a value')"] {
-            assert_eq!(driven(&steps(2, eval(result, &[]))), format!("(2, {result})").replace("\"", ""));
+            assert_eq!(driven(&turns(2, eval(result, &[]))), format!("(2, {result})").replace("\"", ""));
         }
-        let once = steps(0, eval("7", &[]));
+        let once = turns(0, eval("7", &[]));
         assert_eq!(driven(&once), "(0, 7)");
         assert_eq!(driven(&once), "(0, \"RuntimeError('awaited twice')\")");
     });
@@ -136,12 +127,11 @@ fn an_end_is_a_stop_iteration_with_just_that_value() {
         // raised.
         for result in ["7", "(1, 2)", "None", "ValueError('a value')", "StopIteration(5)"] {
             let value = eval(result, &[]);
-            let awaitable = steps(1, value.clone());
-            // SAFETY: a live awaitable, and None.
-            unsafe {
-                assert!(Object::own(next(awaitable.as_ptr())).expect("a step").is_none());
-                assert!(send(awaitable.as_ptr(), ffi::Py_None()).is_null());
-            }
+            let awaitable = turns(1, value.clone());
+            let send = awaitable.attribute(c"send").expect("a method");
+            let none = Object::none();
+            assert!(send.call(&[none.as_ptr()]).expect("a step").is_none());
+            send.call(&[none.as_ptr()]).expect_err("an end");
             let stop = ropewalk_capi::object::take_exception();
             let same = eval(
                 "type(stop) is StopIteration and stop.value is value",
@@ -153,16 +143,18 @@ fn an_end_is_a_stop_iteration_with_just_that_value() {
 }
 
 #[test]
-fn what_is_sent_arrives_and_is_counted() {
+fn what_is_sent_reaches_the_future_and_is_counted() {
     attached(|| {
-        let (awaitable, sent) = (steps(5, Object::none()), fresh());
+        let (awaitable, sent) = (made(1, Some(future()), Object::none()), fresh());
         let seen = run(
-            "try: awaitable.send(sent)\nexcept StopIteration as stop: seen = stop.value is sent",
+            "steps = [awaitable.send(None), awaitable.send(None)]
+try: awaitable.send(sent)
+except StopIteration as stop: seen = steps, stop.value is sent",
             &[(c"awaitable", &awaitable), (c"sent", &sent)],
         );
-        assert_eq!(shown(&eval("space['seen']", &[(c"space", &seen)])), "True");
+        assert_eq!(shown(&eval("space['seen']", &[(c"space", &seen)])), "([None, 'waits'], True)");
         drop(seen);
-        assert_eq!(references(sent.as_ptr()), 1);
+        assert_eq!((references(sent.as_ptr()), leaves(&awaitable)), (1, 0));
         assert_eq!(
             shown(&eval(
                 "iter(awaitable) is awaitable.__await__() is awaitable",
@@ -174,9 +166,56 @@ fn what_is_sent_arrives_and_is_counted() {
 }
 
 #[test]
+fn a_wait_without_a_value_goes_on() {
+    attached(|| {
+        assert_eq!(driven(&made(0, Some(future()), eval("7", &[]))), "(1, 7)");
+        // What cannot be waited for is left at once.
+        let wrong = made(0, Some(Object::none()), Object::none());
+        assert!(driven(&wrong).contains("TypeError"));
+        assert_eq!(leaves(&wrong), 1);
+    });
+}
+
+#[test]
+fn a_wait_is_left_once_and_ends() {
+    attached(|| {
+        for way in ["throw(OSError)", "throw(GeneratorExit())", "close()"] {
+            let waits = made(0, Some(future()), Object::none());
+            run(
+                &format!(
+                    "awaitable.send(None)\ntry: awaitable.{way}\nexcept BaseException: pass\nawaitable.close()"
+                ),
+                &[(c"awaitable", &waits)],
+            );
+            assert_eq!(leaves(&waits), 1, "{way}");
+            assert_eq!(driven(&waits), "(0, \"RuntimeError('awaited twice')\")", "{way}");
+        }
+    });
+}
+
+#[test]
+fn one_that_has_ended_may_be_renewed() {
+    attached(|| {
+        let twice = turns(0, eval("1", &[]));
+        let object = twice.as_ptr();
+        // SAFETY: `made` has made it, and nobody else has it.
+        unsafe {
+            assert!(!awaitable::has_ended::<Turns>(object));
+            assert_eq!(driven(&twice), "(0, 1)");
+            assert!(awaitable::has_ended::<Turns>(object));
+            awaitable::steps::<Turns>(object).result.set(eval("2", &[]));
+            awaitable::renew::<Turns>(object);
+            assert_eq!(driven(&twice), "(0, 2)");
+            awaitable::renew::<Turns>(object);
+            awaitable::end::<Turns>(object);
+            assert_eq!(driven(&twice), "(0, \"RuntimeError('awaited twice')\")");
+        }
+    });
+}
+
+#[test]
 fn a_throw_raises_in_all_its_forms() {
     attached(|| {
-        let awaitable = steps(1, Object::none());
         let forms = [
             ("KeyError('a')", "KeyError('a')"),
             ("KeyError", "KeyError()"),
@@ -185,6 +224,7 @@ fn a_throw_raises_in_all_its_forms() {
             ("", "RuntimeError('throw() takes an exception')"),
         ];
         for (thrown, expected) in forms {
+            let awaitable = turns(1, Object::none());
             let call = eval(&format!("lambda awaitable: awaitable.throw({thrown})"), &[]);
             let Raised = call.call(&[awaitable.as_ptr()]).expect_err("it raises");
             assert_eq!(raised(), expected, "{thrown}");
@@ -193,19 +233,17 @@ fn a_throw_raises_in_all_its_forms() {
 }
 
 #[test]
-fn a_throw_goes_to_the_iterator_that_is_waited_for() {
+fn a_throw_goes_to_the_future_that_is_waited_for() {
     attached(|| {
-        let space = run(
-            "def waited_for():
-    try: yield
-    except KeyError as error: yield error.args
-inner = waited_for()
-next(inner)",
-            &[],
+        let waits = made(0, Some(future()), Object::none());
+        let seen = run(
+            "awaitable.send(None)
+seen = awaitable.throw(KeyError('a'))
+try: awaitable.send(5)
+except StopIteration as stop: seen = seen, stop.value",
+            &[(c"awaitable", &waits)],
         );
-        let (inner, thrown) = (eval("space['inner']", &[(c"space", &space)]), eval("KeyError('a')", &[]));
-        // SAFETY: one live argument.
-        let answer = unsafe { throw_into(Some(&inner), [thrown.as_ptr()].as_ptr(), 1) };
-        assert_eq!(shown(&answer.expect("what it yields")), "('a',)");
+        assert_eq!(shown(&eval("space['seen']", &[(c"space", &seen)])), "(('a',), 5)");
+        assert_eq!(leaves(&waits), 0);
     });
 }
