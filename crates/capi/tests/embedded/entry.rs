@@ -101,7 +101,8 @@ fn a_destructor_reports_its_panic_and_keeps_the_exception_that_was_set() {
         assert_eq!(raised(), "RuntimeError('set before')");
         let names = eval("space.pop('seen')", &[(c"space", &seen)]);
         run("import sys\nsys.unraisablehook = space['hook']", &[(c"space", &seen)]);
-        assert_eq!(shown(&names), "['InternalError']");
+        // The hook is the process's, and another test may report something meanwhile.
+        assert_eq!(shown(&names).matches("InternalError").count(), 1);
     });
 }
 

@@ -16,6 +16,8 @@ mod heap;
 #[cfg(embedded)]
 mod interpreter;
 #[cfg(embedded)]
+mod mailbox;
+#[cfg(embedded)]
 mod module;
 #[cfg(embedded)]
 mod object;
