@@ -64,6 +64,9 @@ struct Content {
     address: *mut ffi::PyObject,
     /// The process that the loop belongs to, as a count of forks.
     forks: u64,
+    /// The names of two methods of futures.
+    done: Object,
+    set_result: Object,
     state: Guarded<State>,
 }
 
@@ -90,17 +93,10 @@ fn is_true(object: &Object) -> Result<bool, Raised> {
     if truth < 0 { Err(Raised) } else { Ok(truth != 0) }
 }
 
-/// `future.set_result(None)`, unless it is done; returns whether this woke a coroutine.
-///
-/// # Errors
-///
-/// An exception is set.
-pub fn resolve(future: &Object) -> Result<bool, Raised> {
-    if is_true(&future.attribute(c"done")?.call(&[])?)? {
-        return Ok(false);
-    }
-    future.attribute(c"set_result")?.call(&[Object::none().as_ptr()])?;
-    Ok(true)
+/// An interned string: the interpreter's method cache finds an attribute only by such a name.
+fn interned(name: &CStr) -> Result<Object, Raised> {
+    // SAFETY: a C string.
+    unsafe { Object::own(ffi::PyUnicode_InternFromString(name.as_ptr())) }
 }
 
 /// The content of a mailbox.
@@ -120,8 +116,10 @@ impl Mailbox {
     ///
     /// An exception is set.
     pub fn of(event_loop: &Object) -> Result<Self, Raised> {
-        let kind = kind()?;
-        if let Ok(known) = event_loop.attribute(ATTRIBUTE) {
+        let (kind, name) = (kind()?, interned(ATTRIBUTE)?);
+        // SAFETY: live objects.
+        let known = unsafe { Object::own(ffi::PyObject_GetAttr(event_loop.as_ptr(), name.as_ptr())) };
+        if let Ok(known) = known {
             // SAFETY: live objects. There is no subtype, so what has the type is a mailbox.
             if unsafe { ffi::Py_TYPE(known.as_ptr()) }.cast() == kind.as_ptr() {
                 let known = Self(known);
@@ -139,13 +137,15 @@ impl Mailbox {
                 event_loop: Object::own(ffi::PyWeakref_NewRef(event_loop.as_ptr(), null_mut()))?,
                 address: event_loop.as_ptr(),
                 forks: fork_generation(),
+                done: interned(c"done")?,
+                set_result: interned(c"set_result")?,
                 state: Guarded::new(State::default()),
             };
             heap::make(kind.as_ptr().cast(), content)?
         };
         // SAFETY: live objects and a C string.
         unsafe {
-            if ffi::PyObject_SetAttrString(event_loop.as_ptr(), ATTRIBUTE.as_ptr(), made.as_ptr()) != 0 {
+            if ffi::PyObject_SetAttr(event_loop.as_ptr(), name.as_ptr(), made.as_ptr()) != 0 {
                 ffi::PyErr_Clear();
             }
         }
@@ -316,6 +316,27 @@ impl Mailbox {
         }
     }
 
+    /// `future.set_result(None)`, unless it is done; returns whether this woke a coroutine. Called in the loop's
+    /// thread.
+    ///
+    /// # Errors
+    ///
+    /// An exception is set.
+    pub fn resolve(&self, future: &Object) -> Result<bool, Raised> {
+        let content = self.content();
+        // SAFETY: live objects.
+        unsafe {
+            let done = Object::own(ffi::PyObject_CallMethodNoArgs(future.as_ptr(), content.done.as_ptr()))?;
+            if is_true(&done)? {
+                return Ok(false);
+            }
+            let arguments = [future.as_ptr(), ffi::Py_None()];
+            let name = content.set_result.as_ptr();
+            Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut()))?;
+        }
+        Ok(true)
+    }
+
     /// Delivers the posts so far. Called by the loop.
     fn deliver(&self) -> Result<(), Raised> {
         let mut state = self.content().lock();
@@ -344,7 +365,7 @@ impl Mailbox {
 
     fn perform(&self, post: Post) -> Result<(), Raised> {
         match post {
-            Post::Resolve(future) => resolve(&future).map(drop),
+            Post::Resolve(future) => self.resolve(&future).map(drop),
             Post::Call(function, None) => function.call(&[]).map(drop),
             Post::Call(function, Some((first, second))) => {
                 function.call(&[first.as_ptr(), second.as_ptr()]).map(drop)

@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 
 use super::loops::Group;
 use super::queue::{Queue, Side};
-use ropewalk_capi::mailbox::{Mailbox, Wakes, resolve};
+use ropewalk_capi::mailbox::{Mailbox, Wakes};
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_capi::running_loop;
 
@@ -31,16 +31,17 @@ impl Wakes for Queue {
 impl Queue {
     /// Wakes as many coroutines of a loop as may find something. Called in the loop's thread.
     fn wake_loop(&self, side: Side, mailbox: *mut ffi::PyObject) {
-        match self.lock().loops(side).find(mailbox) {
-            Some(group) => group.pending = false,
-            None => return,
-        }
+        let found = self.lock().loops(side).find(mailbox).map(|group| {
+            group.pending = false;
+            group.mailbox.clone()
+        });
+        let Some(known) = found else { return };
         // After the flag is cleared: a later change wakes the loop again.
         let mut left = self.worth_waking(side);
         while left > 0 {
             let future = self.lock().loops(side).find(mailbox).and_then(|group| group.futures.pop_front());
             let Some(future) = future else { return };
-            match resolve(&future) {
+            match known.resolve(&future) {
                 Ok(true) => left -= 1,
                 Ok(false) => {}
                 Err(Raised) => {
