@@ -263,7 +263,7 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
     awaitable::make_type::<Waiting>(
         module,
         c"ropewalk._bus._Waiting",
-        c"What the asynchronous methods of a subscription give: to be awaited, once.",
+        c"What the asynchronous methods of a subscription return: an awaitable, which can be awaited once.",
         vec![heap::method(c"wait", wait, ffi::METH_NOARGS, c"Waits for room without a loop.")],
     )
 }

@@ -38,7 +38,7 @@ fn ask(event_loop: &Object, expression: &str) -> String {
     shown(&eval(expression, &[(c"loop", event_loop)]))
 }
 
-/// Notes what it is told.
+/// Records its calls.
 #[derive(Default)]
 struct Noted {
     woken: Mutex<Vec<usize>>,
