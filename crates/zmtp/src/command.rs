@@ -105,7 +105,7 @@ impl Command<'_> {
         })
     }
 
-    /// Appends the body; the frame around it is [`frame::encode`](crate::frame::encode)'s.
+    /// Appends the body; the frame around it is [`frame::encode`]'s.
     ///
     /// A reason is cut after 255 bytes and a context after 16, the most that they may have.
     ///
