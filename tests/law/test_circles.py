@@ -25,6 +25,7 @@ LAYERED = (
     "pool",
     "py-bus",
     "py-loop",
+    "py-pool",
     "py-results",
     "py-zmq",
     "python",

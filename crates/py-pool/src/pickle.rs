@@ -2,8 +2,8 @@
 //! path for what it refuses.
 //!
 //! In the plain C API, which every interpreter may load. What an end adds is its own: `parent::encode` puts calls into
-//! records and leases, `worker::answer` results into records and segments. What stays in a stream, and how many of each
-//! a frame may have, is said by `pool::codec::limits` alone.
+//! records and leases, `worker::answer` results into records and segments. `pool::codec::limits` alone says what stays
+//! in a stream, and how many of each a frame may have.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,8 +11,6 @@ use pyo3_ffi as ffi;
 use ropewalk_capi::object::{Object, Raised, take_exception};
 use ropewalk_pool::codec::chunk::Opener;
 use ropewalk_pool::codec::{Loans, loans as lending};
-
-use crate::worker::buffer;
 
 /// The opener of a chunk's items at the receiving end.
 pub(crate) const OPEN_APART: Opener =
@@ -25,14 +23,14 @@ thread_local! {
     static OTHERS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
-pub(crate) fn keep_buffer(buffer: Object) -> Result<bool, Raised> {
-    // SAFETY: a live object.
-    let stays = unsafe { buffer::stays_in_stream(kept() + OTHERS.get(), buffer.as_ptr())? };
-    if !stays {
-        BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
-    }
-    Ok(stays)
+/// Leaves a buffer out of the stream of the encoding that is open: it goes beside it.
+pub(crate) fn leave_out(buffer: Object) {
+    BUFFERS.with_borrow_mut(|buffers| buffers.push(buffer));
+}
+
+/// How many buffers go in the frame of the encoding that is open, so far.
+pub(crate) fn in_frame() -> usize {
+    kept() + OTHERS.get()
 }
 
 /// How many buffers the encoding that is open has left out so far.
@@ -75,7 +73,7 @@ pub(crate) struct Pickler {
 }
 
 impl Pickler {
-    /// The pickler; `keep` is [`keep_buffer`] as Python sees it.
+    /// The pickler; `keep` is its `buffer_callback`, `_keep_buffer` of the worker's module: it calls [`leave_out`].
     pub(crate) fn new(dumps: Object, keep: Object) -> Result<Self, Raised> {
         // SAFETY: plain calls of the C API, each result owned.
         unsafe {

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyTuple};
 use ropewalk_pool::{Finished, Opaque, Outcome, Taken, Task};
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use super::pool::PoolInner;
+use super::engine::EngineHandle;
 use super::slot::Slot;
 
 /// A call of a local task.
@@ -97,11 +97,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The loop of a worker thread until its pool has no more tasks. From one task to the next it releases the interpreter
 /// once.
-pub(crate) fn serve(py: Python<'_>, pool: &Arc<PoolInner>) {
+pub(crate) fn serve(py: Python<'_>, pool: &EngineHandle) {
     let mut spin = AdaptiveSpin::new();
     let mut finished: Option<Finished> = None;
     loop {
-        let taken = pool.engine.call(py, |engine| match finished.take() {
+        let taken = pool.call(py, |engine| match finished.take() {
             Some(finished) => engine.finish_and_take_local(finished, &mut spin, PATIENCE),
             None => Ok(engine.take_local(&mut spin, PATIENCE)),
         });

@@ -541,7 +541,7 @@ pub(crate) struct PoolHandle {
 impl PoolHandle {
     /// Runs the tasks of a thread pool, until there are no more.
     fn serve(&self, py: Python<'_>) {
-        local::serve(py, &self.inner);
+        local::serve(py, &self.inner.engine);
     }
 
     /// Publishes watched futures as they end; returns when the pool has ended and nothing is left to publish.

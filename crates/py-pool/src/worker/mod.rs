@@ -25,6 +25,7 @@ use ropewalk_pool::wire::flags;
 use ropewalk_pool::worker::{FdChannel, WorkerEnd};
 use ropewalk_pool::zygote::server;
 
+use crate::pickle;
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise, raise_os};
 use ropewalk_capi::heap::method;
@@ -294,14 +295,19 @@ unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyOb
     finish(served.map(|()| Object::none()))
 }
 
+/// The pickler's `buffer_callback`: keeps the buffer for the frame, or returns true to leave it in the stream.
 #[entry]
-unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, buffer: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // SAFETY: a live argument.
-    let stays = unsafe { Object::share(buffer) }.and_then(crate::pickle::keep_buffer);
-    finish(stays.and_then(|stays| {
-        // SAFETY: the thread is attached.
-        unsafe { Object::own(ffi::PyBool_FromLong(stays.into())) }
-    }))
+unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, of: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a live argument, of which a reference is kept, and an attached thread.
+    let stays = unsafe {
+        buffer::stays_in_stream(pickle::in_frame(), of).and_then(|stays| {
+            if !stays {
+                pickle::leave_out(Object::share(of)?);
+            }
+            Object::own(ffi::PyBool_FromLong(stays.into()))
+        })
+    };
+    finish(stays)
 }
 
 fn buffer_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
