@@ -175,8 +175,9 @@ class TaskMethods(concurrent.futures.Executor):
             buffersize: tasks that may be ahead of the results read; each is one input, or `chunksize` of them.
             results: yield a `Result` for each input, `Ok` of the returned value or `Err` of the exception, so that no
                 input ends the map. Errors that no input has caused still raise: those of the iterables, the map's
-                timeout, a pool that is shut down. If a worker dies, every input of its chunk comes as an `Err`;
-                ``chunksize=1`` confines that to one.
+                timeout, a pool that is shut down. If a worker dies, the inputs of its chunk that it had begun
+                and not yet reported come as `Err`; with a `chunksize` of yours, all inputs of the chunk.
+                ``chunksize=1`` confines the loss to one input, and `retries` run them again.
             progress: draw a progress bar, if standard error is a terminal or in a notebook.
 
         Raises:
