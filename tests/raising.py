@@ -59,6 +59,14 @@ class Missing(OSError):
         self.code = code
 
 
+class Mixed(RuntimeError, OSError):
+    """Has the layout of the second base."""
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__("mixed")
+        self.code = code
+
+
 class Leaving(BaseException):
     def __init__(self, *, code: int) -> None:
         super().__init__("leaving")
@@ -92,6 +100,7 @@ MAKERS: dict[str, Callable[[], BaseException]] = {
     "slotted": lambda: Slotted(code=7),
     "frozen": lambda: Frozen(7),
     "oserror": lambda: Missing("/a/path", code=7),
+    "mixed": lambda: Mixed(code=7),
     "base": lambda: Leaving(code=7),
     "reduced": lambda: Reduced("it", 7),
 }

@@ -9,11 +9,12 @@ are for errors of the runtime itself.
 
 from __future__ import annotations
 
+import copyreg
 import errno as _errno
 import pickle
 import queue
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from ropewalk._imported import when_imported
 
@@ -27,6 +28,9 @@ else:
 
 _Kind = TypeVar("_Kind", bound="RopewalkError")
 
+#: The flag of classes that are not built in.
+_HEAP = 1 << 9
+
 
 class RopewalkError(Exception):
     """The root of all errors of this package.
@@ -39,6 +43,45 @@ class RopewalkError(Exception):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {
+            (base, name): value
+            for base, names in _FIELDS.items()
+            if isinstance(self, base)
+            for name in names
+            if (value := vars(base)[name].__get__(self)) is not None
+        }
+        slots: list[str] = cast("Any", copyreg)._slotnames(type(self))
+        attributes = {name: getattr(self, name) for name in slots if hasattr(self, name)}
+        return _restored, (type(self), self.args, fields), {**self.__dict__, **attributes} or None
+
+    def __setstate__(self, state: Any, /) -> None:
+        # The class may refuse assignments.
+        for name, value in (state or {}).items():
+            Exception.__setattr__(self, name, value)
+
+
+#: What built-in classes keep outside of `__dict__`.
+_FIELDS: dict[type[BaseException], tuple[str, ...]] = {
+    BaseException: ("args",),
+    OSError: ("errno", "strerror", "filename", "filename2"),
+    ImportError: ("msg", "name", "path"),
+}
+
+
+def _restored(
+    kind: type[_Kind], args: tuple[Any, ...], fields: dict[tuple[type[BaseException], str], Any]
+) -> _Kind:
+    """Makes an unpickled or copied exception without calling its class, whose parameters may differ from `args`."""
+    # The built-in class that gives the exception its layout; only that class's `__new__` accepts it.
+    maker: Any = kind
+    while maker.__flags__ & _HEAP:
+        maker = maker.__base__
+    made: _Kind = maker.__new__(kind, *args)
+    for (base, name), value in fields.items():
+        vars(base)[name].__set__(made, value)
+    return made
 
 
 class InternalError(RopewalkError, RuntimeError):
@@ -209,9 +252,6 @@ class SystemCallFailed(RopewalkError, OSError):
         super().__init__(message)
         #: The operating system's number for what went wrong; `None` if it gave none.
         self.errno = next(iter(self._numbers), None) if errno is None else errno
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (*self.args[:1], self.errno)
 
 
 class Unsupported(SystemCallFailed):
@@ -394,9 +434,6 @@ class Lagged(BusError):
         )
         #: How many messages were dropped.
         self.count = count
-
-    def __reduce__(self) -> tuple[type[Lagged], tuple[int]]:
-        return type(self), (self.count,)
 
 
 class PublishTooDeep(BusError, RecursionError):

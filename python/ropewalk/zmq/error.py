@@ -41,9 +41,9 @@ class ZMQError(ZMQBaseError):
         # Programs also pass other objects than numbers, for the message.
         if isinstance(errno, int):
             self.errno = errno
-            self.strerror = _compiled.strerror(errno) if msg is None else msg
+            self.strerror = _compiled.strerror(errno) if msg is None else str(msg)
         else:
-            self.strerror = str(errno) if msg is None else msg
+            self.strerror = str(errno if msg is None else msg)
 
     def __str__(self) -> str:
         return self.strerror

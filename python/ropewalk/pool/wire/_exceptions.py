@@ -20,8 +20,11 @@ _set: Any = BaseException.__setattr__
 
 
 def _maker(kind: type[BaseException]) -> Any:
-    """Returns the built-in class that an exception's class derives from."""
-    return next(base for base in kind.__mro__ if not base.__flags__ & _HEAP)
+    """Returns the built-in class that an exception's class derives from, and has its layout from."""
+    maker: Any = kind
+    while maker.__flags__ & _HEAP:
+        maker = maker.__base__
+    return maker
 
 
 def pickles_by_default(kind: Any) -> bool:
