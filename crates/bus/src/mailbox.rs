@@ -170,6 +170,12 @@ impl<M> Mailbox<M> {
         })
     }
 
+    /// Makes the next message wake the watcher, whatever there is to receive now: for receivers that the messages so
+    /// far are not enough for. The caller checks afterwards what there is.
+    pub fn watch_next(&self) {
+        self.with(|content| content.is_watched = true);
+    }
+
     /// Accepts no more messages; waiting ones can still be received.
     pub fn close(&self) {
         self.with(|content| content.backlog.closed = true);
@@ -227,6 +233,16 @@ mod tests {
         assert_ne!(watcher.number(), number);
         watcher.sleep(number);
         assert!(!mailbox.watch(), "something is there");
+        let number = watcher.number();
+        mailbox.push(2);
+        assert_eq!(watcher.number(), number, "nobody has asked for it");
+        mailbox.watch_next();
+        mailbox.push(2);
+        assert_ne!(watcher.number(), number);
+        let number = watcher.number();
+        mailbox.push(2);
+        assert_eq!(watcher.number(), number, "asked for once");
+        assert_eq!(mailbox.take_many(3), Ok(vec![2; 3]));
         assert_eq!((mailbox.prepare(), mailbox.len(), mailbox.take()), (None, 1, Taken::Message(2)));
         mailbox.close();
         mailbox.push(3);

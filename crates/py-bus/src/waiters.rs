@@ -25,19 +25,33 @@ impl Wakes for Queue {
         if let Some(group) = self.lock().loops(side(place)).find(mailbox) {
             group.pending = false;
         }
+        self.watch_next(side(place));
     }
 }
 
 impl Queue {
+    /// Makes the next report wake the loops again: those coroutines that are not woken now wait for it.
+    fn watch_next(&self, side: Side) {
+        if let (Some(feed), Side::Receivers) = (&self.feed, side) {
+            feed.mailbox.watch_next();
+        }
+    }
+
     /// Wakes as many coroutines of a loop as may find something. Called in the loop's thread.
     fn wake_loop(&self, side: Side, mailbox: *mut ffi::PyObject) {
         let found = self.lock().loops(side).find(mailbox).map(|group| {
             group.pending = false;
-            group.mailbox.clone()
+            (group.mailbox.clone(), group.futures.len())
         });
-        let Some(known) = found else { return };
+        let Some((known, waiting)) = found else { return };
         // After the flag is cleared: a later change wakes the loop again.
         let mut left = self.worth_waking(side);
+        if left < waiting {
+            // Some go on waiting. The report that woke the loop has cleared the feed's flag; one that arrived before it
+            // is set again wakes nobody, so it is counted now.
+            self.watch_next(side);
+            left = self.worth_waking(side);
+        }
         while left > 0 {
             let future = self.lock().loops(side).find(mailbox).and_then(|group| group.futures.pop_front());
             let Some(future) = future else { return };
