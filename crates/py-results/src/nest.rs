@@ -31,6 +31,8 @@ thread_local! {
 /// # Safety
 ///
 /// `result` is a reference that no other code releases, and the thread is attached.
+// Not inlined, because its registers and its unwinding would cost every other result's `dealloc`.
+#[inline(never)]
 pub(super) unsafe fn drop(result: *mut ffi::PyObject) {
     // SAFETY: the thread is attached.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
