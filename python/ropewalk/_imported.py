@@ -45,8 +45,13 @@ def when_imported(name: str, then: Callable[[Any], None]) -> None:
     A later call for the same module replaces the `then` of an earlier one.
     """
     loaded = sys.modules.get(name)
-    sys.meta_path[:] = [one for one in sys.meta_path if not (isinstance(one, _Awaiting) and one.name == name)]
+    forget(name)
     if loaded is None:
         sys.meta_path.insert(0, _Awaiting(name, then))
     else:
         then(loaded)
+
+
+def forget(name: str) -> None:
+    """Takes an earlier `when_imported` for this module back, if the module has not been imported since."""
+    sys.meta_path[:] = [one for one in sys.meta_path if not (isinstance(one, _Awaiting) and one.name == name)]

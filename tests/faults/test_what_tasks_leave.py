@@ -151,7 +151,7 @@ SHARED = """
 import ropewalk
 from tests.faults.test_what_tasks_leave import _touch
 from tests.polling import is_alive, until
-first = ropewalk.Pool(1, kind="process")
+first = ropewalk.Pool(1, kind="process", preload=preload)
 pid = first.submit(os.getpid).result(60)
 from multiprocessing.shared_memory import SharedMemory
 memory = SharedMemory(create=True, size=100)
@@ -160,7 +160,7 @@ trackers = first.submit(tracker).result(60)
 first.shutdown()
 until(lambda: not is_alive(pid))
 until(lambda: trackers is None or not is_alive(trackers))
-with ropewalk.Pool(1, kind="process") as second:
+with ropewalk.Pool(1, kind="process", preload=preload) as second:
     assert second.submit(_touch, memory).result(60) == 2
 memory.close()
 memory.unlink()
@@ -175,10 +175,15 @@ def tracker() -> Any:
     return found._resource_tracker._pid
 
 
-def test_shared_memory_that_a_task_was_given_outlives_its_worker() -> None:
+@pytest.mark.parametrize(
+    "preload", [(), ("multiprocessing.shared_memory",)], ids=["loaded late", "preloaded"]
+)
+def test_shared_memory_that_a_task_was_given_outlives_its_worker(preload: tuple[str, ...]) -> None:
+    """The first pool's workers start a resource tracker of their own; those of the second have the program's."""
     head = (
         f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from tests.faults.test_what_tasks_leave import tracker\n"
+        f"preload = {preload!r}\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", head + SHARED], capture_output=True, text=True, timeout=120, check=False

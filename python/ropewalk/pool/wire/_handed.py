@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk._errors import EncodeError, of_system
-from ropewalk._imported import when_imported
+from ropewalk._imported import forget, when_imported
 
 if TYPE_CHECKING:
     from typing import Self
@@ -230,11 +230,26 @@ class Descriptor:
         return fd
 
 
+_MEMORY = "multiprocessing.shared_memory"
+
+
+def expect(tracker: int | None) -> None:
+    """Prepares for `take` what the workers of a zygote can share.
+
+    It changes no module of multiprocessing, because those that the zygote has loaded serve other pools' workers too.
+    """
+    if tracker is None and _MEMORY not in sys.modules:
+        when_imported(_MEMORY, _leave_to_owner)
+    else:
+        forget(_MEMORY)
+
+
 def take(descriptors: Sequence[int], tracker: int | None) -> None:
     """Stores the worker's descriptors for `Descriptor`, and that of the resource tracker in multiprocessing."""
     _here[:] = descriptors
     if tracker is None:
-        when_imported("multiprocessing.shared_memory", _leave_to_owner)
+        if _MEMORY in sys.modules:
+            _leave_to_owner(sys.modules[_MEMORY])
         return
     fd, _here[tracker] = _here[tracker], None
 
@@ -255,6 +270,8 @@ def _leave_to_owner(module: Any) -> None:
 
     kind = module.SharedMemory
     attach, unlink = kind.__init__, kind.unlink
+    if hasattr(attach, "__wrapped__"):  # Imported between `expect` and `take`.
+        return
     made: set[str] = set()
 
     @functools.wraps(attach)

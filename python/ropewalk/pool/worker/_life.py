@@ -180,6 +180,7 @@ def _set_up(settings: dict[str, Any]) -> dict[int, tuple[int, int]]:
     limits = _surroundings.apply(settings["surroundings"])
     if settings["authkey"] is not None:
         _take_authkey(settings["authkey"])
+    _handed.expect(settings["tracker"])
     if _sets_threads(settings):
         from ropewalk.pool.wire import (
             _blas as _blas,  # Imported for the workers, and only here because it imports ctypes.
