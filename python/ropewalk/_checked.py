@@ -56,3 +56,14 @@ def checked_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         *first, last = map(repr, choices)
         raise ValueError(f"{name} must be {', '.join(first)} or {last}, not {value!r}")
+
+
+def unknown_argument(call: str, name: str, known: tuple[str, ...], ours: str | None) -> TypeError:
+    """Makes the error for an argument that a call does not have; `ours` is what Ropewalk has instead."""
+    if ours is not None:
+        return TypeError(f"{call}() has no argument {name!r}: Ropewalk has {ours}")
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1)
+    meant = f": did you mean {close[0]}=?" if close else f". It has {', '.join(known)}"
+    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")

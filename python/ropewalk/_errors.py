@@ -135,7 +135,9 @@ class QueueFull(PoolError, queue.Full):
     """The pool's queue is full and the pool was made with `overflow="error"`, or `submit_nowait` was called."""
 
     code = "RW-POOL-FULL"
-    remedy = 'Try again later, raise its `capacity`, or use `overflow="block"`.'
+    remedy = (
+        'Try again later, raise `capacity`, or wait: with `overflow="block"`, `submit` and `submit_async` do.'
+    )
 
 
 class PoolBroken(PoolError, BrokenProcessPool):

@@ -283,11 +283,27 @@ class AsyncSocket(Socket):
         group: str | bytes | None = None,
     ) -> Future[Any]:
         """Send a part of a message; the future's result is what `Socket.send` returns."""
-    def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> Future[Any]:  # type: ignore[override]
-        """Receive the next part of a message: `bytes`, or without `copy` a frame."""
-    def recv_multipart(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def recv(self, flags: int = 0, copy: Literal[True] = True, track: bool = False) -> Future[bytes]: ...
+    @overload
+    def recv(self, flags: int = 0, *, copy: Literal[False], track: bool = False) -> Future[Any]: ...
+    @overload
+    def recv(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, flags: int = 0, copy: bool = True, track: bool = False
     ) -> Future[Any]:
+        """Receive the next part of a message: `bytes`, or without `copy` a frame."""
+    @overload  # type: ignore[override]
+    def recv_multipart(
+        self, flags: int = 0, copy: Literal[True] = True, track: bool = False
+    ) -> Future[list[bytes]]: ...
+    @overload
+    def recv_multipart(
+        self, flags: int = 0, *, copy: Literal[False], track: bool = False
+    ) -> Future[list[Any]]: ...
+    @overload
+    def recv_multipart(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, flags: int = 0, copy: bool = True, track: bool = False
+    ) -> Future[list[Any]]:
         """Receive a whole message: the list of its parts."""
 
 # --- several sockets ---------------------------------------------------------

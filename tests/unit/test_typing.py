@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.unit.test_results_typing import ROOT, run_mypy
 
+import ropewalk.zmq
+
 RIGHT = """
 import asyncio
 import concurrent.futures
@@ -124,6 +126,16 @@ async def messaging() -> None:
     context = ropewalk.zmq.asyncio.Context()
     with ropewalk.zmq.asyncio.Context(2) as other, other.socket(ropewalk.zmq.PUB) as socket:
         assert_type(socket, ropewalk.zmq.asyncio.Socket)
+        assert_type(await socket.recv(), bytes)
+        assert_type(await socket.recv_multipart(), list[bytes])
+        assert_type(await socket.recv_string(), str)
+        assert_type(await socket.recv_many(3), list[bytes | list[bytes]])
+        assert_type(await socket.recv_into(bytearray(3)), int)
+        assert_type(await socket.recv_serialized(len), int)
+        assert_type(await socket.send_many([b"one"]), int)
+        frame: ropewalk.zmq.Frame = await socket.recv(copy=False)
+        frames: list[ropewalk.zmq.Frame] = await socket.recv_multipart(copy=False)
+        frames.append(frame)
     context.term()
 """
 
@@ -170,6 +182,15 @@ async def main(pool: ropewalk.Pool) -> None:
 """
 
 
+def constants() -> str:
+    """A page that reads every constant of messaging."""
+    names = sorted(name for name in ropewalk.zmq.constants.__all__ if name.isupper())
+    lines = [f"number = zmq.{name}" for name in names]
+    return "\n".join(
+        ["import ropewalk.zmq as zmq", "from ropewalk.zmq import LINGER", "number: int = LINGER", *lines]
+    )
+
+
 def run_pyright(path: Path) -> tuple[int, str]:
     """What pyright says of a file, in mypy's form, and its status."""
     pytest.importorskip("pyright")
@@ -201,6 +222,14 @@ CHECKERS = pytest.mark.parametrize("check", [run_mypy, run_pyright], ids=["mypy"
 def test_right_lines_pass(tmp_path: Path, check: Callable[[Path], tuple[int, str]]) -> None:
     path = tmp_path / "right.py"
     path.write_text(RIGHT)
+    status, said = check(path)
+    assert status == 0, said
+
+
+@CHECKERS
+def test_constants_of_messaging_are_found(tmp_path: Path, check: Callable[[Path], tuple[int, str]]) -> None:
+    path = tmp_path / "constants.py"
+    path.write_text(constants())
     status, said = check(path)
     assert status == 0, said
 

@@ -46,7 +46,7 @@ errors! {
 
         /// The pool's queue is full and the pool was made with `overflow="error"`, or `submit_nowait` was called.
         QueueFull("PoolError", "queue.Full") = "RW-POOL-FULL",
-            "Try again later, raise its `capacity`, or use `overflow=\"block\"`.";
+            "Try again later, raise `capacity`, or wait: with `overflow=\"block\"`, `submit` and `submit_async` do.";
 
         /// The pool can run no task any more; the message names the cause.
         PoolBroken("PoolError", "BrokenProcessPool") = "RW-POOL-BROKEN",

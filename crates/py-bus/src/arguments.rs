@@ -58,9 +58,30 @@ pub(super) unsafe fn sorted<const N: usize>(
         }
     }
     if sorted[..needed].iter().any(|place| place.is_null()) {
-        return Err(wrong(c"misses an argument"));
+        return Err(missing(function, &known[..needed], &sorted));
     }
     Ok(sorted)
+}
+
+/// Raises what Python raises for a function of its own that lacks arguments.
+#[cold]
+fn missing(function: &CStr, needed: &[&CStr], sorted: &[*mut ffi::PyObject]) -> Raised {
+    let lacking: Vec<String> = needed
+        .iter()
+        .zip(sorted)
+        .filter(|(_, place)| place.is_null())
+        .map(|(name, _)| format!("'{}'", name.to_string_lossy()))
+        .collect();
+    let text = format!(
+        "{}() missing {} required positional argument{}: {}\0",
+        function.to_string_lossy(),
+        lacking.len(),
+        if lacking.len() == 1 { "" } else { "s" },
+        lacking.join(" and "),
+    );
+    // SAFETY: a live exception class, and a text that ends with a zero.
+    unsafe { ffi::PyErr_SetString(ffi::PyExc_TypeError, text.as_ptr().cast()) };
+    Raised
 }
 
 /// The characters of a string.

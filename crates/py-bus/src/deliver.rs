@@ -347,6 +347,7 @@ pub(super) fn put(
     mut item: Object,
     deadline: Option<Instant>,
 ) -> Result<(), Raised> {
+    let mut waited = false;
     loop {
         item = match queue.offer(item) {
             Offered::Full(item) => item,
@@ -367,11 +368,17 @@ pub(super) fn put(
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             queue.refuse();
-            return Err(raise(&error!(
-                Code::BusFull,
-                "a subscription had no room within the publisher's timeout"
-            )));
+            return Err(raise(&if waited {
+                error!(Code::BusFull, "a subscription had no room within the publisher's timeout")
+            } else {
+                error!(
+                    Code::BusFull,
+                    "a subscription has no room, and this call does not wait: `publish` waits, `publish_nowait` and a \
+                     timeout of 0 do not"
+                )
+            }));
         }
+        waited = true;
         let _ = detached(|| queue.sleep(Side::Publishers, number, left));
         // SAFETY: the thread is attached again.
         if unsafe { ffi::PyErr_CheckSignals() } != 0 {

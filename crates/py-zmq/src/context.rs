@@ -126,7 +126,7 @@ impl ContextBase {
     fn set(slf: &Bound<'_, Self>, option: i32, optval: &Bound<'_, PyAny>) -> PyResult<()> {
         let context = slf.get().configurable()?;
         if !optval.is_instance_of::<PyInt>() {
-            return Err(PyTypeError::new_err(format!("expected int, got: {}", optval.repr()?)));
+            return Err(PyTypeError::new_err(format!("the option takes an int, not {}", optval.repr()?)));
         }
         context.set(option, optval.extract()?).map_err(|error| errors::of(slf, &error))
     }

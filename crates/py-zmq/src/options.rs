@@ -9,22 +9,20 @@ use ropewalk_messaging::{Value, option};
 fn integer<'a, 'py>(value: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyInt>> {
     match value.cast::<PyInt>() {
         Ok(value) => Ok(value),
-        Err(_) => Err(PyTypeError::new_err(format!("expected int, got: {}", value.repr()?))),
+        Err(_) => Err(PyTypeError::new_err(format!("the option takes an int, not {}", value.repr()?))),
     }
 }
 
 /// Passes an option's value to `set` as the bytes that the core expects.
 pub(crate) fn encode<R>(number: i32, value: &Bound<'_, PyAny>, set: impl FnOnce(&[u8]) -> R) -> PyResult<R> {
-    if value.is_instance_of::<PyString>() {
-        return Err(PyTypeError::new_err(
-            "an option takes bytes, not str: encode it, or use setsockopt_string",
-        ));
-    }
     // An unknown option counts as the most frequent type; the core refuses it.
     match value_type(number).unwrap_or(ValueType::Int) {
         ValueType::Bytes => match value.cast::<PyBytes>() {
             Ok(bytes) => Ok(set(bytes.as_bytes())),
-            Err(_) => Err(PyTypeError::new_err(format!("expected bytes, got: {}", value.repr()?))),
+            Err(_) if value.is_instance_of::<PyString>() => Err(PyTypeError::new_err(
+                "the option takes bytes, not str: encode it, or use setsockopt_string",
+            )),
+            Err(_) => Err(PyTypeError::new_err(format!("the option takes bytes, not {}", value.repr()?))),
         },
         ValueType::Int64 => {
             let value = integer(value)?;

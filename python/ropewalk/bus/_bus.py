@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from ropewalk._checked import checked_choice, checked_count
+from ropewalk._checked import checked_choice, checked_count, unknown_argument
 from ropewalk._errors import BusClosed, BusFull, Lagged, failed
 from ropewalk._load import bus as _compiled
 
 if TYPE_CHECKING:
     from asyncio import Task
     from types import TracebackType
-    from typing import Self
+    from typing import Never, Self
 
     from ropewalk._bus import Subscription as Subscription
     from ropewalk._worker import SharedBuffer
@@ -152,6 +152,7 @@ class Bus(_compiled.Bus):
         where: Callable[[Any], object] | None = None,
         priority: int = 0,
         topics: bool = False,
+        **unknown: object,
     ) -> Subscription[Any]:
         """Makes a subscription: a queue of the messages whose topics match `pattern`.
 
@@ -171,6 +172,8 @@ class Bus(_compiled.Bus):
             InvalidTopic: `pattern` is malformed.
             BusClosed: the bus was closed.
         """
+        if unknown:
+            _refuse_unknown("subscribe", unknown)
         checked_choice("overflow", overflow, _OVERFLOWS)
         capacity = checked_count("capacity", capacity, 1)
         _check_filter(where)
@@ -181,12 +184,13 @@ class Bus(_compiled.Bus):
     def on(
         self,
         pattern: str,
-        *,
+        *handlers: Never,
         where: Callable[[Any], object] | None = None,
         priority: int = 0,
         topics: bool = False,
         capacity: int = DEFAULT_CAPACITY,
         overflow: Overflow = "block",
+        **unknown: Never,
     ) -> Callable[[_Handler], _Handler]:
         """Returns a decorator that adds a handler for the topics that match `pattern`.
 
@@ -203,6 +207,12 @@ class Bus(_compiled.Bus):
             BusClosed: the bus was closed.
             RuntimeError: the handler is a coroutine function, and no loop runs in this thread.
         """
+        if unknown:
+            _refuse_unknown("on", unknown)
+        if handlers:
+            raise TypeError(f"on() takes no handler: use bus.on({pattern!r})(handler)")
+        if not isinstance(pattern, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f'on() takes a pattern of topics, not {pattern!r}: use @bus.on("orders.*")')
         _check_filter(where)
 
         def add(handler: _Handler) -> _Handler:
@@ -376,6 +386,22 @@ def _discard(subscription: Subscription[Any]) -> None:
             continue
         except BusClosed:
             return
+
+
+#: Arguments of queues, and what a subscription has instead.
+_SPELLINGS = {
+    "maxsize": "capacity=",
+    "max_queue": "capacity=",
+    "queue_size": "capacity=",
+    "on_full": "overflow=",
+    "filter": "where=",
+}
+
+
+def _refuse_unknown(call: str, unknown: Mapping[str, object]) -> Never:
+    name = next(iter(unknown))
+    known = ("capacity", "overflow", "where", "priority", "topics")
+    raise unknown_argument(call, name, known, _SPELLINGS.get(name))
 
 
 def _check_filter(where: object) -> None:

@@ -30,7 +30,19 @@ def run(main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
         ...     return type(asyncio.get_running_loop()).__name__
         >>> ropewalk.run(main())
         'Loop'
+
+    Raises:
+        RuntimeError: a loop runs in this thread.
     """
+    if asyncio._get_running_loop() is not None:
+        if asyncio.iscoroutine(main):
+            # Nothing else will run it, and Python would warn of that.
+            main.close()
+        raise RuntimeError(
+            "ropewalk.run() cannot be called from a running event loop: await the coroutine there. A notebook runs its "
+            "cells in a loop: start a thread with a Ropewalk loop there, and give it coroutines with "
+            "asyncio.run_coroutine_threadsafe."
+        )
     with asyncio.Runner(debug=debug, loop_factory=new_event_loop) as runner:
         return runner.run(main)
 

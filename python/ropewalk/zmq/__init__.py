@@ -26,6 +26,7 @@ from ropewalk.zmq._context import Context, SyncContext
 from ropewalk.zmq._frame import Frame, Message
 from ropewalk.zmq._poll import Poller, select
 from ropewalk.zmq._socket import Socket, SyncSocket
+from ropewalk.zmq._socket_options import *  # noqa: F403
 from ropewalk.zmq._stopwatch import Stopwatch
 from ropewalk.zmq._tracker import _FINISHED_TRACKER as _FINISHED_TRACKER, MessageTracker
 from ropewalk.zmq._version import (

@@ -13,7 +13,7 @@ import asyncio
 import pickle
 import warnings
 from asyncio import Future
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import ropewalk.zmq as _zmq
 from ropewalk.zmq import _compiled
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Any, because its methods are called whatever they return.
 _Blocking: Any = _zmq.Socket
+
+_R = TypeVar("_R")
 
 _POLLIN, _POLLOUT, _EVENTS = int(POLLIN), int(POLLOUT), int(EVENTS)
 
@@ -74,7 +76,6 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         super().__del__()
 
     def _leave(self) -> None:
-        # The
         # There is none if the constructor failed.
         watch: Any = self._watch
         if watch is not None:
@@ -92,15 +93,15 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
 
     # --- receiving -----------------------------------------------------------------------------------------------
 
-    def recv_many(self, n: int, flags: int = 0) -> Future[Any]:  # type: ignore[override]
+    def recv_many(self, n: int, flags: int = 0) -> Future[list[bytes | list[bytes]]]:  # type: ignore[override]
         """Receive up to `n` messages, and wait for the first only: each is `bytes`, or a list of several parts."""
         return self._receive(_recv_many, flags, n)
 
-    def recv_into(self, buf: Any, /, *, nbytes: int = 0, flags: int = 0) -> Future[Any]:  # type: ignore[override]
+    def recv_into(self, buf: Any, /, *, nbytes: int = 0, flags: int = 0) -> Future[int]:  # type: ignore[override]
         """Receive a part into `buf`; the result is its size in bytes."""
         return self._receive(_recv_into, flags, buf, nbytes)
 
-    def recv_string(self, flags: int = 0, encoding: str = "utf-8") -> Future[Any]:  # type: ignore[override]
+    def recv_string(self, flags: int = 0, encoding: str = "utf-8") -> Future[str]:  # type: ignore[override]
         """Receive text."""
         return self._receive(_Blocking.recv_string, flags, encoding)
 
@@ -119,10 +120,10 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
 
     def recv_serialized(  # type: ignore[override]
         self,
-        deserialize: Any,
+        deserialize: Callable[[list[Any]], _R],
         flags: int = 0,
         copy: bool = True,
-    ) -> Future[Any]:
+    ) -> Future[_R]:
         """Receive a whole message; the result is ``deserialize(parts)``."""
         return self._receive(_recv_serialized, flags, deserialize, copy)
 
@@ -137,7 +138,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         """Send a whole message, given as its parts."""
         return self._transmit(_send_multipart, flags, msg_parts, copy, track, options)
 
-    def send_many(self, messages: Sequence[Any], flags: int = 0) -> Future[Any]:  # type: ignore[override]
+    def send_many(self, messages: Sequence[Any], flags: int = 0) -> Future[int]:  # type: ignore[override]
         """Send several messages, each `bytes` or a list of parts; the result is their number, when all are sent."""
         return self._transmit(_Many(messages), flags)
 

@@ -53,7 +53,7 @@ pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
         Refused::Closed => {
             make(py, Code::PoolClosed, "cannot schedule new futures after shutdown: the pool was shut down")
         }
-        Refused::Broken(failure) => failed(py, failure, None),
+        Refused::Broken(failure) => broken(py, failure),
         Refused::Full | Refused::MustWait | Refused::Busy => {
             make(py, Code::QueueFull, "the pool's queue is full")
         }
@@ -63,6 +63,15 @@ pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
             "the pool was made before this process was forked, and its workers belong to the parent",
         ),
     }
+}
+
+/// The exception for a task that a broken pool did not take. A crash was another task's: it is the cause.
+fn broken(py: Python<'_>, failure: &Failure) -> PyErr {
+    let why = failed(py, failure, None);
+    let Failure::Crashed { pid, .. } = failure else { return why };
+    let error = make(py, Code::PoolBroken, &format!("the pool is broken: its worker {pid} died"));
+    error.set_cause(py, Some(why));
+    error
 }
 
 /// The exception for a map whose inputs were refused: a shut pool's says what became of the map.

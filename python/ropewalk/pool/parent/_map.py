@@ -72,6 +72,12 @@ class MapIterator(_Base[T_co]):
         def __iter__(self) -> Iterator[T_co]: ...  # type: ignore[override]
         def __next__(self) -> T_co: ...
 
+    else:
+
+        def __getitem__(self, index: object) -> None:
+            """Raises, and names the remedy; type checkers do not see this method."""
+            raise TypeError("the results of a map have no index: use list(pool.map(...))")
+
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:

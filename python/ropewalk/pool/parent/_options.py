@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from ropewalk._checked import checked_choice, checked_count, checked_limit, checked_switch
+from ropewalk._checked import checked_choice, checked_count, checked_limit, checked_switch, unknown_argument
 
 Kind = Literal["auto", "process", "thread"]
 
@@ -77,10 +77,10 @@ class TaskSettings(NamedTuple):
 #: Arguments of other libraries, and what Ropewalk has instead.
 _SPELLINGS = {
     "max_queue": "capacity=",
+    "maxsize": "capacity=",
     "queue_size": "capacity=",
     "on_full": "overflow=",
     "timeout": "task_timeout=",
-    "task_timeout": "task_timeout=",
     "processes": "workers=",
     "n_jobs": "workers=",
     "num_workers": "workers=",
@@ -104,6 +104,23 @@ _SPELLINGS = {
     "shared_objects": "ropewalk.share()",
 }
 
+
+#: The arguments of `Pool`; `options` and the maps do not have all of them.
+_ARGUMENTS = (
+    *(
+        "workers",
+        "max_workers",
+        "kind",
+        "threads",
+        "initializer",
+        "initargs",
+        "preload",
+        "capacity",
+        "overflow",
+    ),
+    *("on_crash", "task_timeout", "retries", "priority", "writable", "grace", "deadline", "blas_threads"),
+    *("name", "log"),
+)
 
 #: Methods of `multiprocessing.Pool`, and their equivalents here.
 POOL_METHODS = {
@@ -142,19 +159,9 @@ def refuse_unknown(known: tuple[str, ...], unknown: Mapping[str, object], call: 
         TypeError: `unknown` is not empty.
     """
     for name in unknown:
-        ours = _SPELLINGS.get(name)
-        if ours is not None:
-            if call != "Pool":
-                ours = (
-                    ours.removesuffix(" of map")
-                    if ours.endswith(" of map")
-                    else f"{ours} of Pool"
-                    if ours.endswith("=") and ours[:-1] not in known
-                    else ours
-                )
-            raise TypeError(f"{call}() has no argument {name!r}: Ropewalk has {ours}")
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, known, 1)
-        meant = f": did you mean {close[0]}=?" if close else f". It has {', '.join(known)}"
-        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")
+        ours = _SPELLINGS.get(name, f"{name}=" if name in _ARGUMENTS else None)
+        if ours is not None and call.startswith("map"):
+            ours = ours.removesuffix(" of map")
+        if ours is not None and call != "Pool" and ours.endswith("=") and ours[:-1] not in known:
+            ours = f"{ours} of Pool"
+        raise unknown_argument(call, name, known, ours)

@@ -11,6 +11,7 @@ import io
 import pickle
 import traceback
 from collections.abc import Callable, Iterable
+from types import CoroutineType, TracebackType
 from typing import Any, cast
 
 from ropewalk.pool.wire import _exceptions, _handed
@@ -171,11 +172,32 @@ def _slowly(value: object, buffers: list[pickle.PickleBuffer] | None, how: str) 
     except MemoryError:
         raise
     except Exception as error:
+        error.__traceback__ = _from_elsewhere(error.__traceback__)
         raise errors().EncodeError(
-            f"cannot pickle {_culprit(value, how)}: {sentence(error)} Send something that can be "
-            f"pickled, or make it in the worker."
+            f"cannot pickle {_culprit(value, how)}: {sentence(error)} {_remedy(error)}"
         ) from error
     return stream
+
+
+def _remedy(error: BaseException) -> str:
+    # multiprocessing's own error for its locks, queues, values and events.
+    if isinstance(error, RuntimeError) and "through inheritance" in str(error):
+        return (
+            'Make it with multiprocessing.get_context("spawn"), and pass it to the workers with '
+            "Pool(initializer=..., initargs=(...))."
+        )
+    return "Send something that can be pickled, or make it in the worker."
+
+
+def _from_elsewhere(trace: TracebackType | None) -> TracebackType | None:
+    """Returns a traceback without the frames of ours and of the picklers at its beginning: what follows failed."""
+    while trace is not None and _is_of_pickling(str(trace.tb_frame.f_globals.get("__name__"))):
+        trace = trace.tb_next
+    return trace
+
+
+def _is_of_pickling(module: str) -> bool:
+    return module.partition(".")[0] in ("ropewalk", "cloudpickle", "pickle", "copyreg")
 
 
 def encode_answer(value: object, buffers: list[pickle.PickleBuffer] | None) -> bytes:
@@ -225,9 +247,11 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
         raise
     except Exception as error:
         cause = error.__cause__ or error
+        remedy = "Return something that can be pickled."
+        if issubclass(type(value), CoroutineType):
+            remedy = "It is an async function's: submit a function that calls asyncio.run, or await it in the loop."
         raise errors().ResultEncodeError(
-            f"the task returned {describe(value)}, which cannot be pickled: {sentence(cause)} Return "
-            f"something that can be pickled."
+            f"the task returned {describe(value)}, which cannot be pickled: {sentence(cause)} {remedy}"
         ) from cause
 
 
