@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -91,3 +92,11 @@ def test_engines_are_forgotten_while_other_threads_leave_theirs(monkeypatch: pyt
     with ropewalk.Pool(1, kind="thread") as pool:
         assert pool.submit(abs, -3).result(60) == 3
     assert last in ending
+
+
+def test_a_pool_has_no_finalizer_that_the_exit_looks_through() -> None:
+    """`weakref.finalize` iterates over its registry at exit, and fails if a daemon thread adds to it meanwhile."""
+    before = len(weakref.finalize._registry)  # type: ignore[attr-defined]
+    with ropewalk.Pool(1, kind="thread") as pool:
+        assert pool.submit(abs, -3).result(60) == 3
+        assert len(weakref.finalize._registry) == before  # type: ignore[attr-defined]

@@ -38,6 +38,9 @@ class EndLimits(NamedTuple):
 ENDING: dict[_core.PoolHandle, EndLimits] = {}
 #: Objects that must stay alive for as long as such an engine may start workers.
 _KEPT: dict[_core.PoolHandle, list[object]] = {}
+#: References to the pools' objects, by the ids of their engines. `weakref.finalize` would do, but Python iterates over
+#: all finalizers while it exits, and fails if a daemon thread makes a pool meanwhile.
+_REFERENCES: dict[int, weakref.ref[Pool]] = {}
 #: Threads of pools, which the interpreter's exit joins.
 THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
@@ -95,6 +98,19 @@ def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
 
     start(threading.Thread(target=run, name=name, daemon=True))
     return done
+
+
+def abandon_with(
+    pool: Pool, engine: _core.PoolHandle, owner: int, kept: list[object], limits: EndLimits
+) -> None:
+    """Abandons the engine once the pool's object is gone, unless the interpreter is exiting."""
+
+    def gone(_: object) -> None:
+        _REFERENCES.pop(id(engine), None)
+        if not sys.is_finalizing():
+            abandon(engine, owner, kept, limits)
+
+    _REFERENCES[id(engine)] = weakref.ref(pool, gone)
 
 
 def abandon(engine: _core.PoolHandle, owner: int, kept: list[object], limits: EndLimits) -> None:

@@ -24,7 +24,7 @@ from ropewalk.pool.parent._exit import (
     OPEN,
     THREADS,
     EndLimits,
-    abandon,
+    abandon_with,
     forget_ended,
     in_a_thread,
     join,
@@ -228,8 +228,7 @@ class Pool(_core.PoolBase, TaskMethods):
         self._collector = collector
         self._kept = [] if handing is None else handing.kept
         # Before any thread starts, because threads live until the engine is closed and the next steps may raise.
-        ending = weakref.finalize(self, abandon, self._engine, self._owner, self._kept, self._end_limits)
-        ending.atexit = False
+        abandon_with(self, self._engine, self._owner, self._kept, self._end_limits)
         if chosen == "thread":
             blas_limit = blas_threads if blas_threads is not None else None
             try:
