@@ -53,12 +53,13 @@ class RopewalkError(Exception):
             if (value := vars(base)[name].__get__(self)) is not None
         }
         slots: list[str] = cast("Any", copyreg)._slotnames(type(self))
-        attributes = {name: getattr(self, name) for name in slots if hasattr(self, name)}
+        attributes: dict[str, Any] = {name: getattr(self, name) for name in slots if hasattr(self, name)}
         return _restored, (type(self), self.args, fields), {**self.__dict__, **attributes} or None
 
     def __setstate__(self, state: Any, /) -> None:
+        attributes: dict[str, Any] = state or {}
         # The class may refuse assignments.
-        for name, value in (state or {}).items():
+        for name, value in attributes.items():
             Exception.__setattr__(self, name, value)
 
 

@@ -7,6 +7,7 @@ above looks at what a backend can do. So a kind more is a file there, and a line
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def _lines() -> list[tuple[str, str, str]]:
     return _LINE.findall(text(ENGINE))
 
 
+@functools.cache
 def _values() -> set[str]:
     """What users call the kinds."""
     return {value for _, file, _ in _lines() for value in _KIND.findall(_code(BACKENDS / f"{file}.rs"))}
@@ -115,21 +117,38 @@ def test_a_question_is_found(path: Path, code: str) -> None:
     assert questions(path, code)
 
 
+def _asked_about(node: ast.AST) -> list[ast.expr]:
+    """What an expression or a `case` chooses by: the sides of a comparison, a pattern, the keys of a dictionary."""
+    match node:
+        case ast.Compare():
+            sides: list[ast.expr] = [node.left, *node.comparators]
+            # `kind in ("thread", "auto")`
+            return [each for side in sides for each in (getattr(side, "elts", None) or [side])]
+        case ast.MatchValue():
+            return [node.value]
+        case ast.Dict():
+            return [key for key in node.keys if key is not None]
+        case ast.Subscript():
+            return [node.slice]
+        case ast.Call(func=ast.Attribute(attr="get" | "startswith" | "endswith" | "__eq__" | "index")):
+            return [*node.args]
+    return []
+
+
 def _python_questions(path: Path, tree: ast.AST) -> list[str]:
-    """Functions that compare something with the name of a kind."""
-    found = []
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        compared = [node for node in ast.walk(function) if isinstance(node, ast.Compare)]
-        constants = {
-            side.value
-            for one in compared
-            for side in (one.left, *one.comparators)
-            if isinstance(side, ast.Constant)
-        }
-        if constants & _values() and function.name not in PYTHON.get(path, set()):
-            found.append(f"{path}: {function.name}")
+    """Functions, or the module outside of them, that choose by the name of a kind."""
+    found: list[str] = []
+
+    def look(node: ast.AST, function: str) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        constants = {each.value for each in _asked_about(node) if isinstance(each, ast.Constant)}
+        if constants & _values() and function not in PYTHON.get(path, set()):
+            found.append(f"{path}: {function}")
+        for below in ast.iter_child_nodes(node):
+            look(below, function)
+
+    look(tree, "the module")
     return found
 
 
@@ -138,5 +157,19 @@ def test_nobody_in_python_asks_either() -> None:
     for path in with_suffix(".py", under="python/ropewalk/pool"):
         found += _python_questions(path, ast.parse(text(path)))
     assert not found
-    asking = ast.parse("def complaints(pool):\n    return [] if pool.kind == 'thread' else pool.said()")
-    assert _python_questions(Path("python/ropewalk/pool/parent/_spawn.py"), asking)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def complaints(pool):\n    return [] if pool.kind == 'thread' else pool.said()",
+        "async def said(pool):\n    return pool.kind in ('thread', 'auto')",
+        "def said(pool):\n    match pool.kind:\n        case 'thread':\n            return []",
+        "def said(pool):\n    match pool.kind:\n        case 'process' | 'thread':\n            return []",
+        "def said(pool):\n    return {'thread': []}.get(pool.kind)",
+        "SAID = {'process': 1}",
+        "def said(pool, texts):\n    return pool.kind.startswith('thread') and texts['process']",
+    ],
+)
+def test_a_question_in_python_is_found(code: str) -> None:
+    assert _python_questions(Path("python/ropewalk/pool/parent/_spawn.py"), ast.parse(code))

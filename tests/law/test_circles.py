@@ -35,12 +35,47 @@ LAYERED = (
     "zmtp",
 )
 
-_PATH = re.compile(r"\b(crate|(?:super::)*super)::(\w+|\{[^}]*\})")
+_PATH = re.compile(r"\b(crate|(?:super::)*super)::(\w+|\{)")
+#: The root or a parent under another name, which would hide what is imported through it. Macros need the exception.
+_ALIAS = re.compile(
+    r"\b(?:use (?:crate|(?:super::)*super)(?:::\{[^;]*\bself)?|extern crate self) as (?!ropewalk_capi\b)\w+"
+)
 _COMMENT = re.compile(r"//[^\n]*")
 #: The tests at the end of a file.
 _TESTS = re.compile(r"^#\[cfg\((?:all\()?test[^\n]*\n(?:#\[[^\n]*\n)*mod \w+ \{.*", re.MULTILINE | re.DOTALL)
 _HANDED_ON = re.compile(r"\buse (?:self::|crate::)?(\w+)::([^;]+);")
 ROOT = "lib.rs"
+
+
+def _code(content: str) -> str:
+    return _TESTS.sub("", _COMMENT.sub("", content))
+
+
+def _listed(code: str, start: int) -> list[str]:
+    """The first names of the paths in the braces that open before `start`, without those of inner braces."""
+    names, depth, begun = [], 1, True
+    for token in re.finditer(r"\w+|::|[^\s]", code[start:]):
+        if token[0] == "}":
+            depth -= 1
+            if not depth:
+                break
+        elif token[0] == "{":
+            depth += 1
+        elif depth == 1 and token[0] == ",":
+            begun = True
+        elif depth == 1 and begun:
+            names.append(token[0])
+            begun = False
+    return names
+
+
+def named(code: str) -> list[tuple[str, str]]:
+    """What a file names of its crate: how the path begins, `crate` or `super`s, and the name after that."""
+    found = []
+    for path in _PATH.finditer(code):
+        names = _listed(code, path.end()) if path[2] == "{" else [path[2]]
+        found += [(path[1], name) for name in names]
+    return found
 
 
 def _modules(crate: str) -> dict[str, set[str]]:
@@ -62,13 +97,12 @@ def _modules(crate: str) -> dict[str, set[str]]:
             continue
         # How many `super` lead to the root: a file in a folder stands below the folder's own module.
         depth = len(path.parts) - (path.name == "mod.rs")
-        for start, names in _PATH.findall(_TESTS.sub("", _COMMENT.sub("", text(source / path)))):
+        for start, name in named(_code(text(source / path))):
             if start != "crate" and start.count("super") != depth:
                 continue
-            for name in (named.strip().split("::")[0] for named in names.strip("{}").split(",")):
-                target = name if name in known else origin.get(name, ROOT)
-                if target != module and name != "self":
-                    found.setdefault(module, set()).add(target)
+            target = name if name in known else origin.get(name, ROOT)
+            if target != module and name != "self":
+                found.setdefault(module, set()).add(target)
     return found
 
 
@@ -78,3 +112,33 @@ def test_files_stand_in_layers(crate: str) -> None:
         TopologicalSorter(_modules(crate)).prepare()
     except CycleError as error:
         pytest.fail(f"crates/{crate}: {' → '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("crate", LAYERED)
+def test_no_file_renames_the_root(crate: str) -> None:
+    renamed = {
+        str(path): _ALIAS.findall(_code(text(path)))
+        for path in with_suffix(".rs", under=f"crates/{crate}/src")
+    }
+    assert not {path: found for path, found in renamed.items() if found}
+
+
+def test_each_way_to_name_a_module_is_seen() -> None:
+    assert named("use crate::error::Error;") == [("crate", "error")]
+    assert named("use crate::{error::{Error, deep::{A}}, mailbox::Watcher};") == [
+        ("crate", "error"),
+        ("crate", "mailbox"),
+    ]
+    assert named("fn a() { super::super::wait::now() }") == [("super::super", "wait")]
+    assert named("use super::{self, bus::{\n    Bus,\n}, names as other};")[1:] == [
+        ("super", "bus"),
+        ("super", "names"),
+    ]
+    for alias in (
+        "use super as root;",
+        "use crate as this;",
+        "use crate::{self as this};",
+        "extern crate self as top;",
+    ):
+        assert _ALIAS.search(alias), alias
+    assert not _ALIAS.search("use crate::error::Error as Failed;")

@@ -27,6 +27,39 @@ SYSTEM_CRATES = {"libc", "rustix", "nix", "linux-raw-sys", "syscalls"}
 SYNC_CRATES = {"loom", "parking_lot", "spin", "crossbeam-utils", "event-listener"}
 
 
+#: Every external dependency, and the crates that may have it. A crate that is new here may reach the system, start
+#: threads or lock by itself: say which crate needs it, and look at what it does.
+EXTERNAL = {
+    "bytes": {"messaging", "os", "shm"},
+    "crossbeam-deque": {"executor"},
+    "foldhash": {"bus"},
+    "libc": {"os"},
+    "libsodium-sys-stable": {"zmtp"},
+    "loom": {"sync"},
+    "memchr": {"py-pool"},
+    "pyo3": {"py-pool", "py-zmq", "python"},
+    "pyo3-build-config": {"capi", "py-bus", "py-loop", "py-pool"},
+    "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "python"},
+    "zeroize": {"zmtp"},
+}
+#: The same for dependencies of tests.
+OF_TESTS = {
+    "libc": {"executor", "shm"},
+    "proptest": {"executor", "messaging", "reactor", "shm", "zmtp"},
+}
+#: Functions and statics that are declared rather than imported, of crates above `ropewalk-os`: the interpreter's that
+#: the bindings lack, and the unwinder's. A declaration of the C library's would be a system call.
+FOREIGN = {
+    "crates/capi/src/forced_unwind.rs": {"rust_eh_personality", "IN_USE"},
+    "crates/py-loop/src/compat.rs": {"PyThread_get_thread_ident", "_PyObject_GC_New"},
+    "crates/py-pool/src/parent/checks.rs": {"PyCell_Get", "_PyType_Lookup"},
+}
+_COMMENT = re.compile(r"//[^\n]*")
+_BLOCK = re.compile(r'\bextern(?:\s+r?#*"[^"]*"#*)?\s*\{(.*?)\}', re.DOTALL)
+_DECLARED = re.compile(r"\b(?:fn|static(?:\s+mut)?)\s+(\w+)")
+_ASSEMBLY = re.compile(r"\b(?:global_|naked_)?(asm)!")
+
+
 def knows_python(name: str) -> bool:
     """Whether a crate may name the interpreter."""
     return name in PYTHON_HOME or name.startswith("ropewalk-py-")
@@ -86,6 +119,62 @@ def test_one_home_for_each_outside_power(
     }
     assert users
     assert not [name for name in users if not may(name)]
+
+
+def external(crates: dict[str, dict[str, Any]], *, dev: bool) -> dict[str, set[str]]:
+    """The dependencies that are not crates of ours, each with the crates that have it."""
+    found: dict[str, set[str]] = {}
+    for name, package in crates.items():
+        for wanted in package["dependencies"]:
+            if wanted["name"] not in crates and (wanted["kind"] == "dev") == dev:
+                found.setdefault(wanted["name"], set()).add(name.removeprefix("ropewalk-"))
+    return found
+
+
+def test_every_external_dependency_is_listed(crates: dict[str, dict[str, Any]]) -> None:
+    assert external(crates, dev=False) == EXTERNAL
+    assert external(crates, dev=True) == OF_TESTS
+
+
+def test_a_new_dependency_is_found() -> None:
+    wanted = [
+        {"name": "socket2", "kind": None},
+        {"name": "cc", "kind": "build"},
+        {"name": "ropewalk-os", "kind": None},
+    ]
+    planted = {"ropewalk-messaging": {"dependencies": wanted}, "ropewalk-os": {"dependencies": []}}
+    assert external(planted, dev=False) == {"socket2": {"messaging"}, "cc": {"messaging"}}
+
+
+def foreign(code: str) -> set[str]:
+    """What a file declares of other libraries, and whether it has machine code of its own."""
+    code = _COMMENT.sub("", code)
+    declared = {name for block in _BLOCK.findall(code) for name in _DECLARED.findall(block) or ["nothing"]}
+    return declared | set(_ASSEMBLY.findall(code))
+
+
+def test_only_the_os_crate_reaches_the_system() -> None:
+    declared = {
+        str(source): names
+        for source in with_suffix(".rs", under="crates")
+        if source.parts[2] == "src" and source.parts[1] != "os" and (names := foreign(text(source)))
+    }
+    assert declared == FOREIGN
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'unsafe extern "C" { fn getpid() -> i32; }',
+        "extern { pub fn close(fd: i32) -> i32; }",
+        'unsafe extern "C" {\n    static mut environ: *const u8;\n}',
+        'unsafe extern "system" {\n    // Its number.\n    safe fn getpid() -> i32;\n}',
+        'unsafe { std::arch::asm!("syscall") }',
+    ],
+)
+def test_a_call_of_the_system_is_found(code: str) -> None:
+    assert foreign(code)
+    assert not foreign('unsafe extern "C" fn ours() { fn inner() {} }\nextern crate std;')
 
 
 def test_every_crate_takes_the_workspace_lints() -> None:

@@ -46,6 +46,63 @@ exec(own)
 """
 
 
+#: The statics of the crates that every interpreter of a process shares, and why none keeps a Python object.
+STATICS = {
+    "crates/capi/src/forced_unwind.rs": {"IN_USE": "a function", "ROPEWALK_PERSONALITY": "a function"},
+    "crates/capi/src/running_loop.rs": {"RUNNING": "an address of the thread's, which is only compared"},
+    "crates/py-bus/src/deliver.rs": {"DEPTH": "a number"},
+    "crates/py-bus/src/types.rs": {"MODULE": "a definition; the state is in each interpreter's module"},
+    "crates/py-loop/src/loop_module.rs": {"MODULE": "a definition"},
+    "crates/py-pool/src/pickle.rs": {
+        "BUFFERS": "the thread's, empty outside of an encoding",
+        "OTHERS": "a number",
+    },
+    "crates/py-pool/src/worker/indexing.rs": {"SUBSCRIPT": "a function of NumPy's static type"},
+    "crates/py-pool/src/worker/leases.rs": {"WATCH": "numbers", "RELEASES": "a number"},
+    "crates/py-pool/src/worker/mod.rs": {"LINK": "the process's channel", "MODULE": "a definition"},
+    "crates/py-pool/src/worker/serve.rs": {
+        "LOADING": "a switch of the thread's",
+        "ATTACHED": "numbers",
+        "CHANGES": "a number",
+    },
+    "crates/py-results/src/lib.rs": {"MODULE": "a definition"},
+    "crates/py-results/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
+}
+_PLAIN = ("capi", "py-bus", "py-loop", "py-results", "py-pool")
+_COMMENT = re.compile(r"//[^\n]*")
+_STATIC = re.compile(r"(?<!')\bstatic\s+(?:mut\s+|ref\s+)?(\w+)\s*:")
+
+
+def statics(code: str) -> list[str]:
+    """The names of a file's statics, of the process or of a thread."""
+    return _STATIC.findall(_COMMENT.sub("", code))
+
+
+def test_no_static_of_the_plain_c_api_modules_keeps_an_object() -> None:
+    found = {
+        str(source): names
+        for crate in _PLAIN
+        for source in with_suffix(".rs", under=f"crates/{crate}/src")
+        # The parent's half is pyo3's.
+        if not source.is_relative_to("crates/py-pool/src/parent") and (names := statics(text(source)))
+    }
+    assert found == {source: list(names) for source, names in STATICS.items()}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "static BUS: AtomicPtr<PyObject> = AtomicPtr::new(ptr::null_mut());",
+        "pub(crate) static mut BUS: usize = 0;",
+        "fn f() { static ONCE: OnceLock<&'static Object> = OnceLock::new(); }",
+        "thread_local!(static MINE: Cell<*mut c_void> = const { Cell::new(ptr::null_mut()) });",
+    ],
+)
+def test_a_static_is_found(code: str) -> None:
+    assert len(statics(code)) == 1
+    assert not statics("fn f<T: 'static>(name: &'static str, a: &'static [u8]) {} // static A: u8")
+
+
 def _run(own: str, used: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, own, used], capture_output=True, text=True, timeout=120, check=False

@@ -20,6 +20,10 @@ PARENT = {
     "ropewalk.cli",
     "ropewalk.zmq",
 }
+#: What opens the extension's modules, and the one of them that a worker loads.
+LOADED = "ropewalk._load"
+OF_A_WORKER = f"{LOADED}.worker"
+BY_THEIR_NAMES = {"ropewalk._bus", "ropewalk._loop", "ropewalk._results", "ropewalk._worker"}
 #: Only the parent calls the function that imports it.
 OF_THE_PARENT = {PACKAGE / "pool/wire/_spaces.py": {"ropewalk._core"}}
 #: Modules that users import by these names; every other module's name begins with an underscore.
@@ -68,6 +72,41 @@ def test_a_worker_never_imports_the_parents_half(folder: str) -> None:
         assert not imported(_top_level(tree)) & PARENT, source
         everything = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
         assert imported(everything) & PARENT == OF_THE_PARENT.get(source, set()), source
+
+
+def loaded(tree: ast.Module) -> set[str]:
+    """What a file loads of the extension's modules besides the worker's own, through `_load` or by their names."""
+    found: set[str] = set()
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.stmt):
+            names = imported([statement])
+            # `from ropewalk._load import worker` names the module that it imports from, too.
+            inner = {name for name in names if name.startswith(f"{LOADED}.")}
+            found |= inner or names & {LOADED, *BY_THEIR_NAMES}
+    return found - {OF_A_WORKER}
+
+
+@pytest.mark.parametrize("folder", WORKER)
+def test_a_worker_loads_its_own_extension_module_alone(folder: str) -> None:
+    for source in with_suffix(".py", under=str(PACKAGE / folder)):
+        assert not loaded(ast.parse(text(source))), source
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from ropewalk._load import loop, zmq, bus",
+        "from ropewalk._load import worker, results",
+        "from ropewalk import _load",
+        "import ropewalk._load as opened",
+        "def f():\n    from ropewalk import _bus",
+        "from ropewalk._loop import Loop",
+        "from ..._load import zmq",
+    ],
+)
+def test_another_extension_module_is_found(code: str) -> None:
+    assert loaded(ast.parse(code))
+    assert not loaded(ast.parse("from ropewalk._load import worker"))
 
 
 def test_a_folder_loads_nothing_by_itself() -> None:

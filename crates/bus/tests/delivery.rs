@@ -275,6 +275,7 @@ fn more_topics_than_the_directory_lists() {
 }
 
 #[test]
+#[expect(clippy::disallowed_types, reason = "a test's own threads")]
 fn every_thread_counts_exactly() {
     let bus = Bus::new();
     let topic = bus.topic::<u8>("t").expect("sound");

@@ -77,6 +77,7 @@ fn a_bus_may_end_in_the_middle_of_its_own_delivery() {
 }
 
 #[test]
+#[expect(clippy::disallowed_types, reason = "a test's own threads")]
 fn what_a_delivery_kept_is_freed_when_it_ends() {
     let (bus, alive) = (Bus::new(), Arc::new(()));
     let topic = bus.topic::<u8>("t").expect("sound");

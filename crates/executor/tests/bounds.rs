@@ -117,6 +117,7 @@ fn a_dynamic_pool_grows_to_its_bound_and_shrinks_again() {
 }
 
 #[test]
+#[expect(clippy::disallowed_types, reason = "a test's own threads")]
 fn jobs_handed_in_at_once_get_a_worker_each_when_all_block() {
     let bounds = Bounds { min: 1, max: 6, keep_alive: Duration::from_secs(60) };
     let pool = DynamicExecutor::new(bounds, Config::named("blocks")).expect("threads");

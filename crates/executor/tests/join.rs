@@ -65,6 +65,7 @@ fn joins_within_joins_do_not_use_up_the_stack() {
 #[test]
 fn a_fixed_worker_that_waits_runs_what_it_waits_for_indirectly() {
     let pool = Arc::new(fixed(2));
+    #[expect(clippy::disallowed_methods, reason = "a test's own threads")]
     let (inner, (send, receive)) = (Arc::clone(&pool), mpsc::channel());
     // The first job runs on one worker and waits for a message; the joiner has the other worker, and the job that sends
     // the message can run only there.

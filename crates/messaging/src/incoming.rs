@@ -385,6 +385,7 @@ mod tests {
     /// taken from the front of a vector, this would take the better part of an hour.
     #[test]
     fn a_flood_of_commands_is_handled_at_a_cost_of_its_length() {
+        #[expect(clippy::disallowed_methods, reason = "a test's own thread")]
         let (done, is_done) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut bytes = Vec::new();

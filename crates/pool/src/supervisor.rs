@@ -174,6 +174,10 @@ impl Supervisor {
 
     /// The zygote of a command, started if there is none. Blocks until its process exists, not until it is ready.
     pub(crate) fn zygote(&self, command: &ZygoteCommand) -> Result<Arc<Zygote>> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one answer for a new zygote, or none if the thread has ended"
+        )]
         let (answer, answered) = channel();
         {
             let mut watched = self.watched.lock();

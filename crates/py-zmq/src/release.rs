@@ -11,12 +11,12 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit, ffi};
-use ropewalk_sync::{Mutex, PerProcess};
+use ropewalk_sync::{Mutex, Parker, PerProcess};
 
 /// Released buffers: a stack of [`Node`]s. Any thread pushes; an attached one takes all of them.
 static RETURNED: AtomicPtr<Node> = AtomicPtr::new(ptr::null_mut());
@@ -33,7 +33,7 @@ static URGENT: AtomicBool = AtomicBool::new(false);
 /// Tells the watcher to end; set once, before the interpreter is finalized.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// The watcher. Locked by attached threads only.
-static WATCHER: PerProcess<Mutex<Option<JoinHandle<()>>>> = PerProcess::new();
+static WATCHER: PerProcess<Mutex<Option<Watcher>>> = PerProcess::new();
 
 thread_local! {
     /// Whether this thread takes released buffers as soon as its call is done.
@@ -45,12 +45,18 @@ const LONGEST_NAP: Duration = Duration::from_millis(320);
 /// Naps with nothing shared before the thread sleeps until it is woken.
 const IDLE_NAPS: u32 = 8;
 
+struct Watcher {
+    thread: JoinHandle<()>,
+    /// Where the thread sleeps.
+    parker: Arc<Parker>,
+}
+
 struct Node {
     view: View,
     /// A `threading.Event` of a tracker, owned; or null.
     event: *mut ffi::PyObject,
-    /// The thread to wake at once, if there is an event.
-    watcher: Thread,
+    /// Where the thread sleeps that is woken at once, if there is an event.
+    watcher: Arc<Parker>,
     next: *mut Node,
 }
 
@@ -115,7 +121,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let node = self.0.as_ptr();
         // SAFETY: the node is ours until the push; its watcher and event are read before it.
-        let wake = unsafe { (!(*node).event.is_null()).then(|| (*node).watcher.clone()) };
+        let wake = unsafe { (!(*node).event.is_null()).then(|| Arc::clone(&(*node).watcher)) };
         let mut head = RETURNED.load(Ordering::Relaxed);
         loop {
             // SAFETY: still ours.
@@ -179,7 +185,7 @@ impl AsRef<[u8]> for Joint {
 pub(crate) fn share(view: View, event: Option<&Bound<'_, PyAny>>) -> PyResult<Result<Shared, View>> {
     let Some(watcher) = watcher()? else { return Ok(Err(view)) };
     let event = event.map_or(ptr::null_mut(), |event| event.clone().into_ptr());
-    let node = Box::new(Node { view, event, watcher: watcher.clone(), next: ptr::null_mut() });
+    let node = Box::new(Node { view, event, watcher: Arc::clone(&watcher), next: ptr::null_mut() });
     SHARED.fetch_add(1, Ordering::SeqCst);
     if !ALERT.load(Ordering::SeqCst) {
         watcher.unpark();
@@ -232,23 +238,24 @@ fn collect_all(py: Python<'_>) {
     }
 }
 
-/// The watcher thread, started if it does not run; `None` once the interpreter is ending.
-fn watcher() -> PyResult<Option<Thread>> {
+/// Where the watcher thread sleeps, which is started if it does not run; `None` once the interpreter is ending.
+fn watcher() -> PyResult<Option<Arc<Parker>>> {
     if ENDING.load(Ordering::Relaxed) {
         return Ok(None);
     }
     let mut current = WATCHER.get(Mutex::default).lock();
-    if let Some(thread) = &*current {
-        return Ok(Some(thread.thread().clone()));
+    if let Some(watcher) = &*current {
+        return Ok(Some(Arc::clone(&watcher.parker)));
     }
     ALERT.store(false, Ordering::SeqCst);
-    let thread = std::thread::Builder::new().name("ropewalk-release".into()).spawn(watch)?;
-    let handle = thread.thread().clone();
-    *current = Some(thread);
-    Ok(Some(handle))
+    let parker = Arc::new(Parker::new());
+    let own = Arc::clone(&parker);
+    let thread = std::thread::Builder::new().name("ropewalk-release".into()).spawn(move || watch(&own))?;
+    *current = Some(Watcher { thread, parker: Arc::clone(&parker) });
+    Ok(Some(parker))
 }
 
-fn watch() {
+fn watch(parker: &Parker) {
     let (mut nap, mut idle, mut seen) = (SHORTEST_NAP, 0, ROUNDS.load(Ordering::Relaxed));
     while !ENDING.load(Ordering::SeqCst) {
         let rounds = ROUNDS.load(Ordering::Relaxed);
@@ -263,12 +270,12 @@ fn watch() {
         idle = if SHARED.load(Ordering::SeqCst) == 0 { idle + 1 } else { 0 };
         if idle < IDLE_NAPS {
             ALERT.store(true, Ordering::SeqCst);
-            std::thread::park_timeout(nap);
+            parker.park(Some(nap));
         } else {
             ALERT.store(false, Ordering::SeqCst);
             // Checked again: a thread that shares later sees that the watcher is not alert, and wakes it.
             if SHARED.load(Ordering::SeqCst) == 0 {
-                std::thread::park();
+                parker.park(None);
             }
             (nap, idle) = (SHORTEST_NAP, 0);
         }
@@ -281,10 +288,10 @@ fn watch() {
 #[pyo3(name = "_leave")]
 fn leave(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
-    if let Some(thread) = WATCHER.existing().and_then(|watcher| watcher.lock().take()) {
-        thread.thread().unpark();
+    if let Some(watcher) = WATCHER.existing().and_then(|watcher| watcher.lock().take()) {
+        watcher.parker.unpark();
         // Its panic was printed.
-        let _ = py.detach(|| thread.join());
+        let _ = py.detach(|| watcher.thread.join());
     }
     collect(py);
 }

@@ -13,7 +13,7 @@
 //! | [`PerProcess`] | a static that a forked child makes anew |
 //!
 //! A crate that has a loom model takes its atomics, locks and cells from here, and names `loom` itself as
-//! `ropewalk_sync::loom`. `clippy.toml` refuses the standard library's mutex and condition variable elsewhere.
+//! `ropewalk_sync::loom`. `clippy.toml` refuses the standard library's ways to wait elsewhere.
 
 pub mod atomic;
 pub mod barrier;

@@ -45,6 +45,7 @@ fn a_thread_that_is_ended_in_our_frames_stays_there() {
     static STAYS: AtomicBool = AtomicBool::new(false);
 
     attached(|| forced_unwind::check().expect("this binary is linked with the routine"));
+    #[expect(clippy::disallowed_methods, reason = "a test's own thread")]
     let (sender, receiver) = mpsc::channel::<()>();
     thread::spawn(move || {
         let (_frame, _sender) = (Frame, sender);
