@@ -460,14 +460,56 @@ def test_a_subclass_that_starts_no_pool_is_told() -> None:
     calls: list[Callable[[], object]] = [
         lambda: pool.submit(tasks.square, 3),
         lambda: pool.map(tasks.square, [3]),
+        lambda: pool.map_unordered(tasks.square, [3]),
+        lambda: pool.submit_nowait(tasks.square, 3),
+        lambda: asyncio.run(pool.submit_async(tasks.square, 3)),
+        lambda: asyncio.run(pool.run(tasks.square, 3)),
         lambda: pool.options(retries=2),
+        lambda: pool.kind,
+        pool.explain,
         pool.statistics,
         pool.shutdown,
+        pool.terminate,
+        pool.terminate_workers,
+        pool.kill_workers,
+        lambda: pool.__exit__(None, None, None),
+        lambda: asyncio.run(pool.__aexit__(None, None, None)),
     ]
     for call in calls:
-        with pytest.raises((RuntimeError, AttributeError), match=r"^Pool.__init__\(\) was not called$"):
+        with pytest.raises(RuntimeError, match=r"^Pool.__init__\(\) was not called$"):
             call()
     assert "Mine object" in repr(pool)
+
+
+@pytest.mark.parametrize("capacity", [None, 1])
+def test_no_other_method_calls_an_override_of_submit(capacity: int | None) -> None:
+    seen: list[object] = []
+
+    class Mine(ropewalk.Pool):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            seen.append(args)
+            return super().submit(fn, *args, **kwargs)
+
+        def submit_async(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            seen.append(args)
+            return super().submit_async(fn, *args, **kwargs)
+
+    async def main(pool: Any) -> None:
+        assert await pool.run(tasks.square, 3) == 9
+        assert await pool.options(retries=1).run(tasks.square, 3) == 9
+        future = await ropewalk.Pool.submit_async(pool, tasks.square, 3)
+        assert future.result(60) == 9
+
+    with Mine(1, kind="thread", capacity=capacity) as pool:
+        asyncio.run(main(pool))
+        assert list(pool.map(tasks.square, [3])) == [9]
+        assert pool.submit_nowait(tasks.square, 3).result(60) == 9
+        assert not seen
+        assert pool.submit(tasks.square, 4).result(60) == 16
+        assert seen == [(4,)]
+    with pytest.raises(ropewalk.PoolClosed):
+        pool.map(tasks.square, [3])
+    assert len(seen) == 1
 
 
 def test_a_pool_whose_init_raised_leaves_nothing() -> None:

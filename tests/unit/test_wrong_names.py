@@ -34,6 +34,7 @@ def pool() -> Any:
         ("imap_unordered", "map_unordered"),
         ("close", "shutdown"),
         ("join", "shutdown"),
+        ("try_submit", "submit_nowait"),
     ],
 )
 def test_methods_of_multiprocessing_pools_are_answered_with_ours(pool: Any, name: str, ours: str) -> None:

@@ -122,8 +122,9 @@ _ARGUMENTS = (
     *("name", "log"),
 )
 
-#: Methods of `multiprocessing.Pool`, and their equivalents here.
+#: Methods that others have, `multiprocessing.Pool` above all, and their equivalents here.
 POOL_METHODS = {
+    "try_submit": "submit_nowait",
     "apply": "submit(f, *args).result()",
     "apply_async": "submit(f, *args), which returns a future",
     "map_async": "map(f, inputs), which does not wait",

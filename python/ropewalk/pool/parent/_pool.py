@@ -242,12 +242,13 @@ class Pool(_core.PoolBase, TaskMethods):
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     # `submit` itself is inherited: PoolBase.submit is the hot path.
+    _submit_plainly = _core.PoolBase.submit
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Never:
             if name in Pool.__annotations__:
-                raise AttributeError("Pool.__init__() was not called", name=name, obj=self)
+                raise RuntimeError("Pool.__init__() was not called")
             super().__getattr__(name)
 
     def _view(self) -> tuple[Pool, TaskSettings]:
@@ -401,8 +402,8 @@ class Pool(_core.PoolBase, TaskMethods):
 
     def __del__(self) -> None:
         """Submits the inputs of the pool's maps, as `shutdown` does."""
-        engine = getattr(self, "_engine", None)
-        if engine is not None and not engine.closed and not self._is_forked() and hasattr(self, "_kept"):
+        engine = vars(self).get("_engine")
+        if engine is not None and not engine.closed and not self._is_forked() and "_kept" in vars(self):
             try:
                 self._take_inputs()
             except (KeyboardInterrupt, SystemExit) as error:  # A finalizer cannot raise.

@@ -78,6 +78,9 @@ class TaskMethods(concurrent.futures.Executor):
         """Returns the pool, and the settings of tasks that are submitted through this object."""
         raise NotImplementedError
 
+    #: `submit` as it is here: no other method calls the override of a subclass.
+    _submit_plainly: Callable[..., Future[Any]]
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Never:
@@ -226,7 +229,7 @@ class TaskMethods(concurrent.futures.Executor):
         pool, settings = self._view()
         if pool._waits_for_room:
             return await pool._submit_in_turn(fn, args, kwargs, settings)
-        return cast("Future[T]", self.submit(fn, *args, **kwargs))
+        return self._submit_plainly(fn, *args, **kwargs)
 
     async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs one task and awaits its result; in a full queue it first awaits room, as `submit_async` does.
@@ -234,11 +237,13 @@ class TaskMethods(concurrent.futures.Executor):
         Cancel safety: cancelling the await cancels the task, and ends it if it runs in a worker process. An await that
         is cancelled while it waits for room has submitted nothing.
         """
-        pool, _ = self._view()
+        pool, settings = self._view()
         # Without another coroutine if the queue has room.
-        waits = pool._waits_for_room
-        future = await self.submit_async(fn, *args, **kwargs) if waits else self.submit(fn, *args, **kwargs)
-        return await pool._await(cast("Future[T]", future))
+        if pool._waits_for_room:
+            future = await pool._submit_in_turn(fn, args, kwargs, settings)
+        else:
+            future = self._submit_plainly(fn, *args, **kwargs)
+        return await pool._await(future)
 
     def options(
         self,
@@ -314,7 +319,7 @@ class TaskMethods(concurrent.futures.Executor):
         pool, options = self._view()
         if pool._engine.closed:
             # It raises the error of a submission, before `map` reads an input.
-            pool.submit(fn)
+            pool._submit_plainly(fn)
         length = _known_length(iterables)
         source: Iterator[Any] = iter(iterables[0]) if len(iterables) == 1 else zip(*iterables, strict=False)
         settings = {
@@ -371,6 +376,8 @@ class PoolOptions(TaskMethods):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call as `Pool.submit` does, with these settings."""
         return self._pool._submit(fn, args, kwargs, self._settings)
+
+    _submit_plainly = submit
 
     def _view(self) -> tuple[Pool, TaskSettings]:
         return self._pool, self._settings
