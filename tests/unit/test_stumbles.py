@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import multiprocessing
 import os
 import threading
@@ -201,7 +202,11 @@ def test_an_async_function_as_a_task() -> None:
     with ropewalk.Pool(1, kind="process") as pool:
         error = pool.submit(_later, 3).exception(60)
     assert isinstance(error, ropewalk.ResultEncodeError)
-    assert "submit a function that calls asyncio.run, or await it in the loop" in str(error)
+    assert "The function is async: submit one that calls asyncio.run, or await it in the loop." in str(error)
+    result = _later(3)
+    with pytest.raises(ropewalk.ResultEncodeError):
+        _serialize.encode_result(result, [])
+    assert inspect.getcoroutinestate(result) == inspect.CORO_CLOSED
 
 
 # --- messaging --------------------------------------------------------------------------------------------------------

@@ -248,10 +248,13 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
     except Exception as error:
         cause = error.__cause__ or error
         remedy = "Return something that can be pickled."
-        if issubclass(type(value), CoroutineType):
-            remedy = "It is an async function's: submit a function that calls asyncio.run, or await it in the loop."
+        what, kind = describe(value), type(value)
+        if kind is CoroutineType:
+            remedy = "The function is async: submit one that calls asyncio.run, or await it in the loop."
+            # This error says what Python would warn of: nothing will await it.
+            cast("Any", value).close()
         raise errors().ResultEncodeError(
-            f"the task returned {describe(value)}, which cannot be pickled: {sentence(cause)} {remedy}"
+            f"the task returned {what}, which cannot be pickled: {sentence(cause)} {remedy}"
         ) from cause
 
 
