@@ -314,7 +314,6 @@ def _make_array_class(np: Any) -> Any:
     for name in _COPYING:
         if hasattr(np.ndarray, name):
             setattr(SharedArray, name, copying(name))
-    SharedArray.__module__ = __name__
     SharedArray.__qualname__ = "SharedArray"
     return SharedArray
 
