@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -274,3 +275,30 @@ def test_it_serves_asynchronous_generators() -> None:
         return [number async for number in numbers(subscription)]
 
     assert asyncio.run(main()) == list(range(300))
+
+
+def test_a_loop_that_accepts_no_attributes_leaves_nothing_behind() -> None:
+    class Bare(asyncio.SelectorEventLoop):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "_ropewalk_mailbox":
+                raise AttributeError(name)
+            super().__setattr__(name, value)
+
+    def mailboxes() -> int:
+        return sum(type(known).__name__ == "Mailbox" for known in gc.get_objects())
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        before = mailboxes()
+        for number in range(100):
+            loop.call_soon(bus.publish, "t", number)
+            assert await messages.recv_async() == number
+        assert mailboxes() - before < 10
+
+    bus = ropewalk.Bus()
+    messages = bus.subscribe("t")
+    loop = Bare()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()

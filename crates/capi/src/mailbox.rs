@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 
 use pyo3_ffi as ffi;
@@ -67,6 +68,8 @@ struct Content {
     /// The names of two methods of futures.
     done: Object,
     set_result: Object,
+    /// The loop holds the mailbox, so it stays the same.
+    is_held: AtomicBool,
     state: Guarded<State>,
 }
 
@@ -139,17 +142,22 @@ impl Mailbox {
                 forks: fork_generation(),
                 done: interned(c"done")?,
                 set_result: interned(c"set_result")?,
+                is_held: AtomicBool::new(false),
                 state: Guarded::new(State::default()),
             };
             heap::make(kind.as_ptr().cast(), content)?
         };
+        let made = Self(made);
         // SAFETY: live objects and a C string.
         unsafe {
-            if ffi::PyObject_SetAttr(event_loop.as_ptr(), name.as_ptr(), made.as_ptr()) != 0 {
+            if ffi::PyObject_SetAttr(event_loop.as_ptr(), name.as_ptr(), made.0.as_ptr()) == 0 {
+                // Relaxed: it is a hint, and orders nothing.
+                made.content().is_held.store(true, Ordering::Relaxed);
+            } else {
                 ffi::PyErr_Clear();
             }
         }
-        Ok(Self(made))
+        Ok(made)
     }
 
     /// The mailbox that the interpreter passes to a function of its type.
@@ -201,6 +209,13 @@ impl Mailbox {
                 false
             }
         }
+    }
+
+    /// Whether the loop accepted the mailbox as an attribute. One that did not gets another from each
+    /// [`of`](Self::of).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.content().is_held.load(Ordering::Relaxed)
     }
 
     /// Whether the loop belongs to this process.

@@ -75,6 +75,14 @@ impl Loops {
         Some(self.0.swap_remove(at))
     }
 
+    /// Removes the groups that are idle and whose loop has other mailboxes by now; the caller drops them without the
+    /// guard.
+    pub(super) fn forget_idle(&mut self) -> Vec<Group> {
+        let is_idle =
+            |group: &mut Group| group.futures.is_empty() && !group.pending && !group.mailbox.is_held();
+        self.0.extract_if(.., is_idle).collect()
+    }
+
     /// Takes everything. Only the caller has the queue.
     pub(super) fn take(&mut self) -> Vec<Group> {
         std::mem::take(&mut self.0)

@@ -102,8 +102,11 @@ impl Queue {
         Ok(Some(future))
     }
 
-    /// Removes loops in which no coroutine will wait any more: each `asyncio.run` would leave one.
+    /// Removes loops in which no coroutine will wait any more: each `asyncio.run` would leave one, and so would each
+    /// wait in a loop that accepts no attributes.
     fn forget_dead_loops(&self, side: Side) -> Result<(), Raised> {
+        let idle = self.lock().loops(side).forget_idle();
+        drop(idle);
         let known: Vec<Mailbox> =
             self.lock().loops(side).0.iter().map(|group| group.mailbox.clone()).collect();
         for mailbox in known {
