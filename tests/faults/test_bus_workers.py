@@ -257,6 +257,22 @@ def test_a_full_subscription_here_holds_up_only_the_worker_that_publishes_to_it(
     assert [full.recv(timeout=30) for _ in range(20)] == list(range(20))
 
 
+def test_what_a_subscription_here_refuses_is_logged_in_a_line(
+    make_pool: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level("ERROR", "ropewalk.bus"),
+        Bus() as bus,
+        bus.subscribe("strict", capacity=1, overflow="error"),
+    ):
+        make_pool(1, kind="process").submit(publish, bus, "strict", [1, 2, 3]).result(60)
+        until(lambda: len(caplog.records) == 2)
+    for record in caplog.records:
+        assert record.getMessage().startswith("a message of 'strict' was not delivered: ")
+        assert "overflow" in record.getMessage()
+        assert record.exc_info is None
+
+
 def test_what_cannot_be_given_to_a_subscription_here_ends_no_link(make_pool: Callable[..., Any]) -> None:
     told: list[BaseException] = []
     with Bus(on_error=lambda error, _handler, _topic: told.append(error)) as bus:

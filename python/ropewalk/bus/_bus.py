@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ropewalk._checked import checked_choice, checked_count, unknown_argument
-from ropewalk._errors import BusClosed, BusFull, Lagged, failed
+from ropewalk._errors import BusClosed, BusError, BusFull, Lagged, failed
 from ropewalk._load import bus as _compiled
 
 if TYPE_CHECKING:
@@ -68,7 +68,16 @@ def _nothing(_message: object) -> None:
 
 
 def _log_failure(error: BaseException, handler: object, topic: str) -> None:
-    _log.error("a handler of %r failed: %r", topic, handler, exc_info=error)
+    if isinstance(error, Lagged):
+        _log.warning("%r missed %d messages of %r", handler or "a worker", error.count, topic)
+    elif handler is not None:
+        _log.error("a handler of %r failed: %r", topic, handler, exc_info=error)
+    else:
+        # Between processes. An error of the bus's own says everything; another one came from somewhere.
+        what = (
+            f"a message of {topic!r} was not delivered" if topic else "a bus's link to another process failed"
+        )
+        _log.error("%s: %s", what, error, exc_info=None if isinstance(error, BusError) else error)
 
 
 class Bus(_compiled.Bus):
@@ -87,6 +96,7 @@ class Bus(_compiled.Bus):
     Args:
         on_error: called with the exception, the handler (or filter) and the topic when a handler raises. By default
             the bus logs the exception to the logger ``ropewalk.bus``. The other handlers are called in either case.
+            For a message between processes that could not be delivered, the handler is None.
         max_depth: how many levels deep handlers may publish to handlers, 1 to 1000.
 
     >>> import ropewalk

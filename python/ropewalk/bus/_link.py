@@ -238,6 +238,7 @@ class Hub:
             except Exception as error:
                 self._disconnect(port, error)
             return []
+        topic = ""
         try:
             topic, message = pickle.loads(record[1:])
             waits, refused = bus._forward(line.link, topic, message, record)
@@ -245,7 +246,7 @@ class Hub:
             return []
         except BaseException as error:
             # `SystemExit` of a handler too: it must not end this thread.
-            bus._report(error, None, "")
+            bus._report(error, None, topic)
             return []
         if refused:
             bus._report(_refused(), None, topic)
@@ -429,10 +430,11 @@ class Uplink:
         bus = self._bus()
         if bus is None:
             return False
+        topic = ""
         try:
             if record[:1] == _LOST:
-                for topic, count in pickle.loads(record[1:]).items():
-                    bus._lag(topic, count)
+                for lost, count in pickle.loads(record[1:]).items():
+                    bus._lag(lost, count)
                 return True
             topic, message = pickle.loads(record[1:])
             reach = bus._receive(self._line.link, topic, message)
@@ -440,7 +442,7 @@ class Uplink:
             return False
         except BaseException as error:
             # `BusFull`, an unpickling error, `SystemExit` of a handler: none of them ends this thread.
-            bus._report(error, None, "")
+            bus._report(error, None, topic)
             return True
         # Only the link itself got the message: the subscription that asked for it is gone.
         if reach <= 1 and self._lock.acquire(blocking=False):
