@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,8 @@ def failures() -> Iterator[Any]:
 
 
 def _begin(coroutines: list[Any]) -> list[asyncio.Future[Any]]:
-    return [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    begun: list[asyncio.Future[Any]] = [asyncio.ensure_future(each) for each in coroutines]
+    return begun
 
 
 async def _ended(waiting: list[asyncio.Future[Any]], count: int) -> list[int]:
@@ -131,3 +133,100 @@ def test_loops_of_two_threads_wait_together(fail: Callable[[], int], failures: A
         for loop in loops:
             loop.result(2 * _LONG)
     assert sorted(taken[0] + taken[1]) == numbers
+
+
+def test_a_full_subscription_with_a_filter_keeps_no_event_from_others(
+    fail: Callable[[], int], failures: Any
+) -> None:
+    async def main() -> None:
+        waiting = _begin([failures.recv_async() for _ in range(20)])
+        await asyncio.sleep(0)
+        numbers = [await asyncio.to_thread(fail) for _ in range(20)]
+        assert await _ended(waiting, 20) == numbers
+        for blocks in (block, error):
+            # It holds what a subscription without a filter would.
+            assert [event.task for event in blocks.recv_many(99)] == numbers
+        with pytest.raises(ropewalk.Lagged) as lagged:
+            drops.recv(timeout=_LONG)
+        assert lagged.value.count == 19
+        assert drops.recv(timeout=_LONG).task == numbers[-1]
+
+    def every(overflow: Any) -> Any:
+        options: Any = {"capacity": 1, "overflow": overflow, "where": lambda _: True}  # pyright: ignore
+        return ropewalk.events.subscribe("pool.task.failed", **options)
+
+    with every("block") as block, every("error") as error, every("drop_oldest") as drops:
+        asyncio.run(main())
+
+
+def test_a_slow_handler_and_a_filter_are_told_what_they_missed(
+    fail: Callable[[], int], make_pool: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that serves both holds 65,536 events."""
+    go = threading.Event()
+    handled: list[int] = []
+
+    def slow(event: ropewalk.PoolEvent) -> None:
+        go.wait(60)
+        handled.append(event.task or 0)
+
+    most = 66_000
+    before = ropewalk.events.statistics().dropped
+    ropewalk.events.on("pool.task.failed")(slow)
+    try:
+        with (
+            caplog.at_level(logging.WARNING, "ropewalk.bus"),
+            ropewalk.events.subscribe("pool.task.failed", where=lambda _: True, capacity=most) as filtered,
+        ):
+            pool = make_pool(1, kind="thread", capacity=2 * most)
+            for future in [pool.submit(tasks.fail, "no") for _ in range(most)]:
+                assert future.exception(60) is not None
+            go.set()
+            received = lost = 0
+            while received + lost < most:
+                try:
+                    received += len(filtered.recv_many(most, timeout=_LONG))
+                except ropewalk.Lagged as lagged:
+                    lost += lagged.count
+            assert lost > 0
+            assert ropewalk.events.statistics().dropped - before == 2 * lost
+            until(lambda: len(handled) == received)
+            assert f"missed {lost} messages of 'pool.task.failed'" in caplog.text
+            number = fail()
+            assert filtered.recv(timeout=_LONG).task == number
+    finally:
+        go.set()
+        assert ropewalk.events.off(slow) == 1
+
+
+def _listen(events: ropewalk.Bus) -> None:
+    _kept.append(events.subscribe("pool.task.failed", capacity=1))
+
+
+_kept: list[Any] = []
+
+
+def test_a_worker_that_does_not_receive_keeps_no_event_from_others(
+    make_pool: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[int] = []
+
+    def handler(event: ropewalk.PoolEvent) -> None:
+        handled.append(event.task or 0)
+
+    most = 13_000
+    make_pool(1, kind="process").submit(_listen, ropewalk.events).result(60)
+    ropewalk.events.on("pool.task.failed")(handler)
+    try:
+        with caplog.at_level(logging.WARNING, "ropewalk.bus"):
+            pool = make_pool(1, kind="thread", capacity=2 * most)
+            for future in [pool.submit(tasks.fail, "no") for _ in range(most)]:
+                assert future.exception(60) is not None
+            until(lambda: len(handled) == most)
+    finally:
+        assert ropewalk.events.off(handler) == 1
+    lines = [record for record in caplog.records if "pool.task.failed" in record.getMessage()]
+    assert lines
+    assert all(
+        "a worker process does not receive" in line.getMessage() and not line.exc_info for line in lines
+    )

@@ -92,16 +92,24 @@ fn wake_all(word: &Futex) {
     word.wake_all();
 }
 
+impl Overflow {
+    /// The limit and the policy for messages whose publisher neither waits nor gets an error: a receiver that must miss
+    /// none gets more room (65,536 messages at least), and beyond that the newest are dropped.
+    #[must_use]
+    pub fn of_reports(self, capacity: usize) -> (usize, Self) {
+        match self {
+            Self::DropOldest | Self::DropNewest => (capacity, self),
+            Self::Block | Self::Error => (capacity.max(MOST_KEPT), Self::DropNewest),
+        }
+    }
+}
+
 impl<M> Mailbox<M> {
-    /// A mailbox for `capacity` messages. Where the policy would make the publisher wait or give it an error, it holds
-    /// more (65,536 at least), and drops the newest beyond that.
+    /// A mailbox for `capacity` messages, with the policy that [`Overflow::of_reports`] makes of this one.
     pub fn new(capacity: usize, overflow: Overflow, watcher: Option<Arc<Watcher>>) -> Self {
         static AT_FORK: Once = Once::new();
         AT_FORK.call_once(|| process::at_fork(before_fork, after_fork));
-        let (capacity, overflow) = match overflow {
-            Overflow::DropOldest | Overflow::DropNewest => (capacity, overflow),
-            Overflow::Block | Overflow::Error => (capacity.max(MOST_KEPT), Overflow::DropNewest),
-        };
+        let (capacity, overflow) = overflow.of_reports(capacity);
         let content = Content { backlog: Backlog::default(), sleeps: false, is_watched: false };
         Self { content: Mutex::new(content), word: Futex::new(0), capacity, overflow, watcher }
     }

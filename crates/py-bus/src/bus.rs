@@ -35,6 +35,8 @@ pub(super) struct Bus {
     pub(super) published: AtomicU64,
     pub(super) delivered: AtomicU64,
     pub(super) failed: AtomicU64,
+    /// Reports that handlers missed, because the serving thread was too far behind.
+    pub(super) missed: AtomicU64,
 }
 
 /// Adds to a counter. Where the interpreter lock orders the threads a plain addition is enough.

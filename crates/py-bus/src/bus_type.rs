@@ -267,7 +267,7 @@ unsafe extern "C" fn counters(object: *mut ffi::PyObject, _: *mut ffi::PyObject)
             handlers,
             queues,
             waiting,
-            dropped,
+            dropped + bus.missed.load(Ordering::Relaxed),
             refused,
         )
     }
@@ -318,6 +318,7 @@ unsafe extern "C" fn new(
                 published: AtomicU64::new(0),
                 delivered: AtomicU64::new(0),
                 failed: AtomicU64::new(0),
+                missed: AtomicU64::new(0),
             };
             heap::make(kind, content)
         })()

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pyo3_ffi as ffi;
-use ropewalk_bus::Offered;
+use ropewalk_bus::{Offered, Overflow};
 
 use super::bus::{self, Bus};
 use super::link::Outgoing;
@@ -138,10 +138,15 @@ pub(super) unsafe fn deliver(
                 ))
                 .map(drop)
             }
-            Way::Queue(queue) if queue.feed.is_some() && matches!(origin, Some(Origin::Report)) => Ok(()),
+            Way::Queue(queue) if matches!(origin, Some(Origin::Report)) => {
+                if queue.feed.is_none() {
+                    queue.offer_report(Object::share(message)?);
+                }
+                Ok(())
+            }
             Way::Queue(queue) => match queue.offer(Object::share(message)?) {
                 Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => Ok(()),
-                Offered::Refused(_) => refuse(patience),
+                Offered::Refused(_) => refuse(bus, queue, patience),
                 Offered::Full(item) => wait_for_room(bus, vec![(Arc::clone(queue), item)], patience),
             },
             Way::Mixed(entries) => mixed(object, bus, entries, topic, message, patience, origin),
@@ -168,7 +173,7 @@ unsafe fn mixed(
         _ => None,
     };
     let mut outgoing = Outgoing::new(topic, encoded);
-    let mut refusal = false;
+    let mut refusal = None;
     let mut waiting = Vec::new();
     for entry in entries {
         if !entry.active.load(Ordering::Relaxed) {
@@ -189,10 +194,13 @@ unsafe fn mixed(
                     if matches!(origin, Some(Origin::Link(link, _)) if ptr::eq(*link, &raw const **queue)) {
                         continue;
                     }
-                    let overflow = entry.link.unwrap_or(queue.overflow);
+                    let overflow = match entry.link.unwrap_or(queue.overflow) {
+                        Overflow::Block if is_report => Overflow::Error,
+                        overflow => overflow,
+                    };
                     match outgoing.go(queue, message, overflow)? {
                         Some(Offered::Full(item)) => waiting.push((Arc::clone(queue), item)),
-                        Some(Offered::Refused(_)) => refusal = true,
+                        Some(Offered::Refused(_)) => refusal = Some(queue),
                         _ => {}
                     }
                 }
@@ -206,9 +214,13 @@ unsafe fn mixed(
                     } else {
                         Object::share(message)?
                     };
+                    if is_report {
+                        queue.offer_report(item);
+                        continue;
+                    }
                     match queue.offer(item) {
                         Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => {}
-                        Offered::Refused(_) => refusal = true,
+                        Offered::Refused(_) => refusal = Some(queue),
                         Offered::Full(item) => waiting.push((Arc::clone(queue), item)),
                     }
                 }
@@ -216,7 +228,7 @@ unsafe fn mixed(
         }
     }
     wait_for_room(bus, waiting, patience)?;
-    if refusal { refuse(patience) } else { Ok(()) }
+    refusal.map_or(Ok(()), |queue| refuse(bus, queue, patience))
 }
 
 /// Publishes a message; returns how many listeners could get it.
@@ -244,7 +256,8 @@ pub(super) unsafe fn publish_one(
     }
 }
 
-/// Delivers a report to the listeners that have no feed of their own.
+/// Delivers a report to the listeners that have no feed of their own. It waits for none: a queue drops what it has no
+/// room for, and a link that may drop nothing refuses, which is the error returned here.
 ///
 /// # Safety
 ///
@@ -269,13 +282,13 @@ pub(super) unsafe fn report(
 }
 
 /// Reports to the publisher that a listener refused, now or later.
-fn refuse(patience: &mut Patience) -> Result<(), Raised> {
+fn refuse(bus: &Bus, queue: &Arc<Queue>, patience: &mut Patience) -> Result<(), Raised> {
     match patience {
         Patience::Later { refused, .. } => {
             *refused = true;
             Ok(())
         }
-        _ => Err(refused()),
+        _ => Err(refused(bus, queue)),
     }
 }
 
@@ -311,8 +324,23 @@ fn wait_for_room(
 }
 
 #[cold]
-fn refused() -> Raised {
-    raise(&error!(Code::BusFull, "a subscription has no room, and its overflow is \"error\""))
+fn refused(bus: &Bus, queue: &Arc<Queue>) -> Raised {
+    let listeners = bus.registry.listeners();
+    let known = listeners.iter().find(
+        |listener| matches!(&listener.target.target, Target::Queue(known) if Arc::ptr_eq(known, queue)),
+    );
+    raise(&match known {
+        _ if queue.is_link => error!(
+            Code::BusFull,
+            "a worker process does not receive: there is no more room for what it listens to"
+        ),
+        Some(listener) => error!(
+            Code::BusFull,
+            "the subscription to '{}' has no room, and its overflow is \"error\"",
+            listener.pattern.as_str()
+        ),
+        None => error!(Code::BusFull, "a subscription has no room, and its overflow is \"error\""),
+    })
 }
 
 /// Whether a filter accepts a message; a filter that raises rejects it, and the error is reported.

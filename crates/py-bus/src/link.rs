@@ -114,13 +114,17 @@ impl Queue {
             drop(take_exception());
             return;
         };
-        let mut topic = topic.to_owned();
+        self.lose_some(topic.to_owned(), 1);
+    }
+
+    /// Counts dropped messages under a topic, or under the empty name.
+    pub(super) fn lose_some(&self, mut topic: String, count: u64) {
         let mut state = self.lock();
         let lost = &mut state.link.lost;
         if lost.len() >= MOST_TOPICS && !lost.contains_key(&topic) {
             topic.clear();
         }
-        *lost.entry(topic).or_default() += 1;
+        *lost.entry(topic).or_default() += count;
     }
 
     /// Takes the counts of dropped messages by topic since the last call.

@@ -41,6 +41,15 @@ pub(super) fn overflow_number(overflow: Overflow) -> c_int {
     }
 }
 
+/// Raises the report of a loss.
+pub(super) fn lagged(count: u64) -> Raised {
+    // SAFETY: the thread is attached.
+    match unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(count)) } {
+        Ok(count) => raise_made(Code::Lagged, &[count.as_ptr()]),
+        Err(raised) => raised,
+    }
+}
+
 /// A waiting message: an object that a Python thread published, or a report, of which the receiver makes an object.
 pub(super) enum Item {
     Object(Object),
@@ -211,17 +220,23 @@ impl Queue {
             || state.receivers.any()
         {
             drop(state);
-            return self.offer_elsewise(message);
+            return self.offer_with(message, self.capacity, self.overflow);
         }
         state.backlog.put(message);
         Offered::Taken
     }
 
-    /// As `offer`, for queues with a feed, a link or little room.
-    fn offer_elsewise(&self, message: Object) -> Offered<Object> {
+    /// Offers a report, for which nobody waits.
+    pub(super) fn offer_report(&self, message: Object) {
+        let (capacity, overflow) = self.overflow.of_reports(self.capacity);
+        drop(self.offer_with(message, capacity, overflow));
+    }
+
+    /// As `offer`, for queues that are full or closed or that somebody waits at, and with a limit of the caller's.
+    fn offer_with(&self, message: Object, capacity: usize, overflow: Overflow) -> Offered<Object> {
         let mut state = self.lock();
         let accepted = state.backlog.counters.accepted;
-        let offered = state.backlog.offer(message, self.capacity, self.overflow);
+        let offered = state.backlog.offer(message, capacity, overflow);
         if state.backlog.counters.accepted > accepted && (state.receiver_sleeps || state.receivers.any()) {
             let wake = state.wake(Side::Receivers);
             drop(state);
@@ -443,11 +458,7 @@ impl Queue {
             Taken::Message(Item::Object(message)) => Ok(Some(message)),
             Taken::Message(Item::Report(report)) => self.object_of(&report).map(Some),
             Taken::Empty => Ok(None),
-            Taken::Lagged(count) => {
-                // SAFETY: the thread is attached.
-                let count = unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(count))? };
-                Err(raise_made(Code::Lagged, &[count.as_ptr()]))
-            }
+            Taken::Lagged(count) => Err(lagged(count)),
             Taken::Ended => {
                 let said = "the subscription is closed and every message in it was received";
                 Err(raise(&Error::new(Code::BusClosed, said)))

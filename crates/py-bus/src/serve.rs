@@ -1,5 +1,6 @@
 //! The thread that serves the listeners that need Python for each report: see `feed`.
 
+use std::collections::HashSet;
 use std::ptr;
 use std::sync::Arc;
 
@@ -7,12 +8,12 @@ use pyo3_ffi as ffi;
 use ropewalk_bus::Taken;
 
 use super::feed::Carrier;
-use super::queue::Side;
+use super::queue::{Side, lagged};
 use super::registry::{Registry, Target};
 use super::{bus, deliver};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
-use ropewalk_capi::object::{Object, Raised, detached, text};
+use ropewalk_capi::object::{Kept, Object, Raised, detached, text};
 
 /// Wakes the loops whose coroutines wait for a report that has arrived.
 fn wake_loops(registry: &Registry) {
@@ -24,6 +25,57 @@ fn wake_loops(registry: &Registry) {
         {
             let wake = queue.lock().wake(Side::Receivers);
             queue.perform(wake);
+        }
+    }
+}
+
+/// Reports the exception that is set as an error of a handler.
+///
+/// # Safety
+///
+/// `object` is a bus, `handler` is live, and an exception is set.
+unsafe fn report_failure(object: *mut ffi::PyObject, handler: *mut ffi::PyObject, topic: &str) {
+    let raised = Kept::take();
+    let Ok(topic) = text(topic) else { return raised.put_back() };
+    raised.put_back();
+    // SAFETY: the caller's.
+    unsafe {
+        if bus::report_raised(object, handler, topic.as_ptr()).is_err() {
+            ffi::PyErr_WriteUnraisable(object);
+        }
+    }
+}
+
+/// Reports to all listeners without a feed that reports were lost on their way to this thread: to a subscription by a
+/// gap, for a handler as its error, and for a worker as both, since only a subscription that may lose messages gets the
+/// gap there. The topics of what was lost are not known.
+///
+/// # Safety
+///
+/// `object` is a bus.
+unsafe fn report_loss(object: *mut ffi::PyObject, count: u64) {
+    // SAFETY: the caller's.
+    let bus = unsafe { bus::bus(object) };
+    // A link is listed once for each of its patterns.
+    let mut links = HashSet::new();
+    for listener in bus.registry.listeners() {
+        match &listener.target.target {
+            Target::Queue(queue) if queue.is_link => {
+                if links.insert(listener.id) {
+                    queue.lose_some(String::new(), count);
+                    let _ = lagged(count);
+                    // SAFETY: a bus, a live object, and an exception was set.
+                    unsafe { report_failure(object, ffi::Py_None(), listener.pattern.as_str()) };
+                }
+            }
+            Target::Queue(queue) if queue.feed.is_none() => queue.lag(count),
+            Target::Queue(_) => {}
+            Target::Handler(handler, _) => {
+                bus::count(&bus.missed, count);
+                let _ = lagged(count);
+                // SAFETY: a bus, a live handler, and an exception was set.
+                unsafe { report_failure(object, handler.get(), listener.pattern.as_str()) };
+            }
         }
     }
 }
@@ -76,14 +128,15 @@ pub(super) unsafe extern "C" fn serve(
                     unsafe { deliver::report(object, topic.as_ptr(), message.as_ptr()) }
                 });
                 if served.is_err() && !bus.registry.is_closed() {
-                    // `BusFull`, or an exception that a handler may not raise: the thread goes on. SAFETY: an exception
-                    // is set.
-                    unsafe { ffi::PyErr_WriteUnraisable(object) };
+                    // `BusFull`, or an exception that a handler may not raise: the thread goes on. SAFETY: a bus, live
+                    // objects, and an exception is set.
+                    unsafe { report_failure(object, ffi::Py_None(), report.topic()) };
                 }
                 // SAFETY: the thread is attached.
                 unsafe { ffi::PyErr_Clear() };
             }
-            Taken::Lagged(_) => {}
+            // SAFETY: a bus.
+            Taken::Lagged(count) => unsafe { report_loss(object, count) },
             Taken::Ended => return Object::none().into_ptr(),
             Taken::Empty => {
                 if carrier.mailbox.watch() {

@@ -39,7 +39,7 @@ class BusStatistics:
     subscriptions: int
     #: Messages that wait in those subscriptions.
     waiting: int
-    #: Messages that those subscriptions dropped.
+    #: Messages that those subscriptions dropped, and events of pools that handlers missed.
     dropped: int
     #: Messages that those subscriptions refused.
     refused: int
