@@ -58,6 +58,18 @@ def raise_later(error: BaseException, /) -> None:
     """Makes the main thread raise an error that a signal handler raised in a finalizer; reports any other error."""
 
 @final
+class Finalizer:
+    """A method `__del__`, or a weak reference's callback, in which no Ctrl-C is lost.
+
+    If the function raises `KeyboardInterrupt` or `SystemExit`, it is called again, so it must be one that may be called
+    twice. The main thread raises the error afterwards.
+    """
+
+    def __new__(cls, function: Callable[..., object], /) -> Self: ...
+    def __call__(self, *args: object) -> None: ...
+    def __get__(self, instance: object, owner: type | None = None, /) -> Callable[..., None]: ...
+
+@final
 class Mailbox:
     """Delivers calls of other threads to an event loop, with one wake-up for a burst of them."""
 

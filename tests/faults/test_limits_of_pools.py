@@ -100,7 +100,7 @@ INTERRUPTED = """
 import os, threading, time
 print("ready", flush=True)
 try:
-    while True:
+    for _ in range(100):
         pool = ropewalk.Pool(300, kind="process")
         pool.shutdown(wait=False, cancel_futures=True)
 except KeyboardInterrupt:

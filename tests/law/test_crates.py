@@ -53,6 +53,7 @@ FOREIGN = {
     "crates/capi/src/forced_unwind.rs": {"rust_eh_personality", "IN_USE"},
     "crates/py-loop/src/compat.rs": {"PyThread_get_thread_ident", "_PyObject_GC_New"},
     "crates/py-pool/src/parent/checks.rs": {"PyCell_Get", "_PyType_Lookup"},
+    "crates/py-pool/src/parent/interrupts.rs": {"PyMethod_New"},
 }
 _COMMENT = re.compile(r"//[^\n]*")
 _BLOCK = re.compile(r'\bextern(?:\s+r?#*"[^"]*"#*)?\s*\{(.*?)\}', re.DOTALL)

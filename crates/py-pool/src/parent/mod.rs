@@ -62,6 +62,7 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<encode::Lent>()?;
     m.add_function(wrap_pyfunction!(encode::lend_during, m)?)?;
     m.add_function(wrap_pyfunction!(encode::join_apart, m)?)?;
+    m.add_class::<interrupts::Finalizer>()?;
     m.add_function(wrap_pyfunction!(interrupts::raise_later, m)?)?;
     m.add("Mailbox", errors::bound(m.py(), mailbox::kind())?)?;
     m.add_function(wrap_pyfunction!(mailbox_of, m)?)?;

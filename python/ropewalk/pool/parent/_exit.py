@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Pools that have not been shut down: their accepted tasks are finished before the interpreter exits.
-OPEN: weakref.WeakSet[Pool] = weakref.WeakSet()
-
 
 class EndLimits(NamedTuple):
     """The limits with which an engine is ended after Ctrl-C."""
@@ -41,6 +38,9 @@ _KEPT: dict[_core.PoolHandle, list[object]] = {}
 #: References to the pools' objects, by the ids of their engines. `weakref.finalize` would do, but Python iterates over
 #: all finalizers while it exits, and fails if a daemon thread makes a pool meanwhile.
 _REFERENCES: dict[int, weakref.ref[Pool]] = {}
+#: The ids of engines whose pool has not been shut down: their accepted tasks are finished before the interpreter exits.
+#: A `WeakSet` would do, but a Ctrl-C that comes while it forgets a pool is lost.
+_OPEN: set[int] = set()
 #: Threads of pools, which the interpreter's exit joins.
 THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
@@ -106,11 +106,22 @@ def abandon_with(
     """Abandons the engine once the pool's object is gone, unless the interpreter is exiting."""
 
     def gone(_: object) -> None:
+        closed(engine)
         _REFERENCES.pop(id(engine), None)
         if not sys.is_finalizing():
             abandon(engine, owner, kept, limits)
 
-    _REFERENCES[id(engine)] = weakref.ref(pool, gone)
+    _REFERENCES[id(engine)] = weakref.ref(pool, _core.Finalizer(gone))
+
+
+def opened(engine: _core.PoolHandle) -> None:
+    """Finishes the tasks of the engine's pool at exit, unless the pool is shut down before."""
+    _OPEN.add(id(engine))
+
+
+def closed(engine: _core.PoolHandle) -> None:
+    """Forgets an opened pool: it was shut down, or its object is gone."""
+    _OPEN.discard(id(engine))
 
 
 def abandon(engine: _core.PoolHandle, owner: int, kept: list[object], limits: EndLimits) -> None:
@@ -148,7 +159,9 @@ def _at_exit() -> None:
 
     After Ctrl-C it cancels the tasks that wait, and ends those that run after their pool's grace.
     """
-    pools = [pool for pool in _snapshot(OPEN) if not pool._is_forked()]
+    references = [_REFERENCES.get(number) for number in _snapshot(_OPEN)]
+    known = [reference() for reference in references if reference is not None]
+    pools = [pool for pool in known if pool is not None and not pool._is_forked()]
     if _was_interrupted():
         _end(pools)
         return
@@ -202,7 +215,7 @@ _register_exit()
 
 def _forked() -> None:
     THREADS.clear()
-    OPEN.clear()
+    _OPEN.clear()
     ENDING.clear()
 
 

@@ -174,6 +174,7 @@ class MapWithProgress(MapIterator[T_co]):
         if self._bar is not None:
             self._bar.close()
 
+    @_core.Finalizer
     def __del__(self) -> None:
         if self._bar is not None:
             self._bar.close()

@@ -21,13 +21,14 @@ from ropewalk._core import private_bytes
 from ropewalk.pool.parent._cores import usable_cores
 from ropewalk.pool.parent._exit import (
     ENDING,
-    OPEN,
     THREADS,
     EndLimits,
     abandon_with,
+    closed,
     forget_ended,
     in_a_thread,
     join,
+    opened,
     start,
 )
 from ropewalk.pool.parent._future import Future
@@ -237,7 +238,7 @@ class Pool(_core.PoolBase, TaskMethods):
                 self._engine.terminate()
                 raise
         forget_ended()
-        OPEN.add(self)
+        opened(self._engine)
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
@@ -373,7 +374,7 @@ class Pool(_core.PoolBase, TaskMethods):
             return
         if not self._engine.closed and not cancel_futures:
             self._take_inputs()
-        OPEN.discard(self)
+        closed(self._engine)
         self._engine.close(cancel_futures)
         if not self._engine.ended:
             ENDING[self._engine] = self._end_limits
@@ -400,6 +401,7 @@ class Pool(_core.PoolBase, TaskMethods):
         while self._unread:
             self._unread.pop()._run_out()
 
+    @_core.Finalizer
     def __del__(self) -> None:
         """Submits the inputs of the pool's maps, as `shutdown` does."""
         engine = vars(self).get("_engine")
@@ -502,7 +504,7 @@ class Pool(_core.PoolBase, TaskMethods):
 
     def _wait_for_end(self, seconds: float | None) -> None:
         """Waits at most `seconds` for the pool's end; threads that still run then are not joined at exit either."""
-        OPEN.discard(self)
+        closed(self._engine)
         ended = self._engine.join(seconds)
         ENDING.pop(self._engine, None)
         if ended:
