@@ -189,6 +189,7 @@ def test_a_frozen_subscriber_delays_nobody(start: Start, subject: Side) -> None:
         until(lambda body=body: (pub.send_multipart(body), subject.readable(quick, 10))[1])
         while message := subject.try_receive(quick):
             assert message[0] in (b"first", b"%d" % number, b"%d" % (number - 1))
+    kill(with_frozen[0])
 
 
 def test_a_publisher_is_killed_and_started_again(start: Start, subject: Side) -> None:
