@@ -6,9 +6,12 @@ import ctypes
 import gc
 import os
 import random
+import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -310,12 +313,36 @@ def test_ports_are_freed_while_others_talk(
         until(lambda: len(heard) > 0)
         for _ in range(8):
             pool = make_pool(1, kind="process")
+            # There is a port for it, although those before did not leave theirs.
             pid = pool.submit(keep, bus).result(60)
             os.kill(pid, signal.SIGKILL)
-        until(lambda: len(lines(bus)) == 1)
     finally:
         stop.set()
         thread.join(60)
+    until(lambda: not lines(bus))
+
+
+def test_no_descriptor_left_costs_no_worker_its_port(make_pool: Callable[..., Any], bus: Bus) -> None:
+    heard = bus.subscribe("t")
+    pool = make_pool(1, kind="process")
+    pool.submit(keep, bus).result(60)
+    before = until(lambda: list(lines(bus).values()))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.dup(0)]
+    try:
+        # Above what the test has, so that it fills up soon.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 64, limits[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        time.sleep(3 * _link._SWEEP_INTERVAL)
+        assert list(lines(bus).values()) == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in taken:
+            os.close(descriptor)
+    pool.submit(publish_to_kept, ["hello"]).result(60)
+    assert heard.recv(timeout=30) == "hello"
 
 
 def test_no_free_port_is_an_error_that_names_the_limit(

@@ -61,16 +61,27 @@ pub fn parent_pid() -> i32 {
 
 /// When a running process was started, in the kernel's ticks since boot; `None` for one that has ended, reaped or not.
 /// The kernel reuses process ids, but no two processes share both id and start time.
-pub fn birth(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+///
+/// # Errors
+///
+/// When the kernel does not say, for want of a descriptor for instance: then the process may run.
+pub fn birth(pid: u32) -> io::Result<Option<u64>> {
+    let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+        Err(error) => return Err(error),
+    };
     // The name may hold anything, also parentheses and spaces: the fields begin after the last parenthesis.
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
-    let state = fields.next()?;
+    let fields = stat.rsplit(|byte| *byte == b')').next().and_then(|fields| str::from_utf8(fields).ok());
+    let mut fields = fields.unwrap_or_default().split_ascii_whitespace();
+    let state = fields.next().unwrap_or_default();
     if matches!(state, "Z" | "X" | "x") {
-        return None;
+        return Ok(None);
     }
     // The state is field 3 of proc_pid_stat(5), the start time field 22.
-    fields.nth(18)?.parse().ok()
+    let birth = fields.nth(18).and_then(|ticks| ticks.parse().ok());
+    birth.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: the parent may

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ropewalk_base::{Code, Result, error};
+use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::process;
 use ropewalk_sync::Mutex;
 use ropewalk_sync::atomic::{Ordering, fence};
@@ -46,7 +46,8 @@ impl Ends {
     }
 
     fn is_alive(&self) -> bool {
-        self.birth.is_some() && process::birth(self.pid) == self.birth
+        // A hub that has no descriptor left to look with disconnects nobody.
+        process::birth(self.pid).map_or(true, |birth| birth.is_some() && birth == self.birth)
     }
 
     fn is_ready(&self) -> bool {
@@ -146,10 +147,11 @@ impl Switchboard {
 
     /// The ends of a port that was taken since the last call, if its memory can be allocated.
     fn join(&self, port: usize, pid: u32) -> Result<Arc<Ends>> {
+        let birth = process::birth(pid).context("cannot look at the process of a bus's port")?;
         let (up, down) = self.layout.open(port)?;
         let line = Arc::new(Ends {
             pid,
-            birth: process::birth(pid),
+            birth,
             up: Mutex::new(Some(Receiver::new(up.consumer()))),
             down_ring: down.clone(),
             down: Mutex::new(Some(down.producer())),
@@ -178,7 +180,8 @@ impl Switchboard {
                         continue;
                     }
                     let Ok(line) = self.join(port, pid) else {
-                        // There is no memory for its rings now. The next call tries again, after a pause.
+                        // There is no memory for its rings or no descriptor now. The next call tries again, after a
+                        // pause.
                         std::thread::sleep(RETRY);
                         continue;
                     };
