@@ -1,8 +1,9 @@
 //! The texts of a pool's failures. `ropewalk_capi::errors` makes the exceptions.
 
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use ropewalk_base::Code;
 use ropewalk_capi::errors;
 use ropewalk_capi::object::{Object, Raised};
@@ -40,6 +41,15 @@ fn make(py: Python<'_>, code: Code, what: &str) -> PyErr {
 /// The exception for an error of the crates below.
 pub(crate) fn from_base(py: Python<'_>, error: &ropewalk_base::Error) -> PyErr {
     raised(bound(py, errors::of(error)))
+}
+
+/// The exception for an attribute that an object does not have, of which its class knows more.
+///
+/// Python calls a class's own `__getattr__` only for missing attributes too, but looks up two more names for every
+/// attribute of such a class.
+pub(crate) fn no_attribute(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyErr {
+    let made = object.get_type().getattr(intern!(object.py(), "_no_attribute"));
+    raised(made.and_then(|made| made.call1((object, name))))
 }
 
 /// The class of a code's exceptions.

@@ -11,7 +11,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyFunction, PyList};
+use pyo3::types::{PyFunction, PyList, PyString};
 use ropewalk_pool::wire::flags;
 use ropewalk_pool::{Outcome, Refused, Stage, Task, WaitFor, Waited};
 
@@ -189,6 +189,10 @@ fn call_back(future: &Bound<'_, FutureBase>, callback: &Bound<'_, PyAny>) {
 
 #[pymethods]
 impl FutureBase {
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        Err(errors::no_attribute(slf.as_any(), name))
+    }
+
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyAny>, _kwargs: Option<&Bound<'_, PyAny>>) -> Self {

@@ -9,7 +9,7 @@ use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 use ropewalk_base::ResultExt;
 use ropewalk_pool::{
     Call, Config, Engine, Handed, OnCrash, Opaque, Options, Outcome, Overflow, Payload, Refused, Spawn, Task,
@@ -276,6 +276,10 @@ impl PoolBase {
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
         Self { started: OnceLock::new() }
+    }
+
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        Err(errors::no_attribute(slf.as_any(), name))
     }
 
     /// Starts the pool with settings that `Pool.__init__` has checked.

@@ -11,7 +11,7 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, 
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ropewalk import _core
 from ropewalk.pool.parent._options import FUTURE_METHODS, no_attribute
@@ -145,10 +145,8 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
 
     # --- the public face --------------------------------------------------------------------------------------------
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Never:
-            raise no_attribute(self, name, FUTURE_METHODS)
+    def _no_attribute(self, name: str) -> AttributeError:
+        return no_attribute(self, name, FUTURE_METHODS)
 
     if TYPE_CHECKING:
 

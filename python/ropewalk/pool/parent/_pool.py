@@ -34,9 +34,11 @@ from ropewalk.pool.parent._exit import (
 from ropewalk.pool.parent._future import Future
 from ropewalk.pool.parent._map import MapIterator
 from ropewalk.pool.parent._options import (
+    POOL_METHODS,
     Kind,
     TaskSettings,
     choose_kind,
+    no_attribute,
     refuse_unknown,
 )
 from ropewalk.pool.parent._spawn import depth, spawn_settings, stamps
@@ -245,12 +247,10 @@ class Pool(_core.PoolBase, TaskMethods):
     # `submit` itself is inherited: PoolBase.submit is the hot path.
     _submit_plainly = _core.PoolBase.submit
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Never:
-            if name in Pool.__annotations__:
-                raise RuntimeError("Pool.__init__() was not called")
-            super().__getattr__(name)
+    def _no_attribute(self, name: str) -> Exception:
+        if name in Pool.__annotations__:
+            return RuntimeError("Pool.__init__() was not called")
+        return no_attribute(self, name, POOL_METHODS)
 
     def _view(self) -> tuple[Pool, TaskSettings]:
         return self, self._settings

@@ -81,11 +81,6 @@ class TaskMethods(concurrent.futures.Executor):
     #: `submit` as it is here: no other method calls the override of a subclass.
     _submit_plainly: Callable[..., Future[Any]]
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Never:
-            raise no_attribute(self, name, POOL_METHODS)
-
     async def __aenter__(self) -> Self:
         """Returns the pool or view itself."""
         return self
@@ -378,6 +373,11 @@ class PoolOptions(TaskMethods):
         return self._pool._submit(fn, args, kwargs, self._settings)
 
     _submit_plainly = submit
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            raise no_attribute(self, name, POOL_METHODS)
 
     def _view(self) -> tuple[Pool, TaskSettings]:
         return self._pool, self._settings
