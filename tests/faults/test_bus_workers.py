@@ -384,7 +384,7 @@ def test_a_worker_lets_go_of_a_bus_that_nothing_there_holds(
 def test_closing_a_bus_here_frees_what_it_cost_there(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process")
     pool.submit(keep).result(60)
-    here = len(segments())
+    here, threads = len(segments()), len(bus_threads())
     for _ in range(5):
         buses = [Bus() for _ in range(10)]
         pool.submit(keep, *buses).result(60)
@@ -392,18 +392,18 @@ def test_closing_a_bus_here_frees_what_it_cost_there(make_pool: Callable[..., An
             bus.close()
         until(lambda: pool.submit(own_cost).result(60)[1] == 0)
         pool.submit(let_go).result(60)
-    until(lambda: not bus_threads())
+    until(lambda: len(bus_threads()) <= threads)
     until(lambda: len(segments()) <= here)
 
 
 def test_a_bus_that_nobody_has_any_more_goes(make_pool: Callable[..., Any]) -> None:
     pool = make_pool(1, kind="process")
     pool.submit(keep).result(60)
-    here = len(segments())
+    here, threads = len(segments()), len(bus_threads())
     for _ in range(10):
         pool.submit(pid_of, Bus()).result(60)
     gc.collect()
-    until(lambda: not bus_threads())
+    until(lambda: len(bus_threads()) <= threads)
     until(lambda: len(segments()) <= here)
 
 
