@@ -201,6 +201,25 @@ def test_a_slow_handler_and_a_filter_are_told_what_they_missed(
         assert ropewalk.events.off(slow) == 1
 
 
+def test_a_handler_that_exits_keeps_no_event_from_others(
+    fail: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda report: printed.append(report.exc_type))
+
+    def leave(_: ropewalk.PoolEvent) -> None:
+        raise SystemExit
+
+    ropewalk.events.on("pool.task.failed")(leave)
+    try:
+        with ropewalk.events.subscribe("pool.task.failed", where=lambda _: True) as filtered:
+            numbers = [fail() for _ in range(5)]
+            assert [filtered.recv(timeout=_LONG).task for _ in numbers] == numbers
+            until(lambda: printed == [SystemExit] * 5)
+    finally:
+        assert ropewalk.events.off(leave) == 1
+
+
 def _listen(events: ropewalk.Bus) -> None:
     _kept.append(events.subscribe("pool.task.failed", capacity=1))
 

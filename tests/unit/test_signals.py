@@ -437,6 +437,23 @@ def test_a_subscription_keeps_its_bus_and_cycles_are_collected() -> None:
     assert gone() is None
 
 
+def test_a_handler_that_raises_lagged_missed_nothing(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    class Mine(ropewalk.Lagged):
+        def __init__(self) -> None:
+            ropewalk.RopewalkError.__init__(self, "mine")
+
+    errors = [ropewalk.Lagged(5), Mine()]
+
+    def handler(_: object) -> None:
+        raise errors.pop(0)
+
+    bus.on("t")(handler)
+    bus.publish("t", 1)
+    bus.publish("t", 2)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert all(record.getMessage().startswith("a handler of 't' failed: ") for record in caplog.records)
+
+
 @pytest.mark.parametrize("overflow", ["block", "drop_oldest", "drop_newest", "error"])
 def test_no_message_is_kept_or_lost_from_memory(bus: Bus, overflow: Any) -> None:
     alive: weakref.WeakSet[Message] = weakref.WeakSet()

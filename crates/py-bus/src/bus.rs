@@ -173,3 +173,22 @@ pub(super) unsafe fn report_raised(
         Ok(())
     }
 }
+
+/// As [`report_raised`], where nothing can be raised: prints what that returns.
+///
+/// # Safety
+///
+/// As there.
+#[cold]
+pub(super) unsafe fn report_or_print(
+    object: *mut ffi::PyObject,
+    handler: *mut ffi::PyObject,
+    topic: *mut ffi::PyObject,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        if report_raised(object, handler, topic).is_err() {
+            ffi::PyErr_WriteUnraisable(object);
+        }
+    }
+}

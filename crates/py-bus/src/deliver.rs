@@ -157,10 +157,10 @@ pub(super) unsafe fn deliver(
 /// # Safety
 ///
 /// As `deliver`.
-unsafe fn mixed(
+unsafe fn mixed<'entries>(
     object: *mut ffi::PyObject,
     bus: &Bus,
-    entries: &[Entry],
+    entries: &'entries [Entry],
     topic: *mut ffi::PyObject,
     message: *mut ffi::PyObject,
     patience: &mut Patience,
@@ -175,14 +175,11 @@ unsafe fn mixed(
     let mut outgoing = Outgoing::new(topic, encoded);
     let mut refusal = None;
     let mut waiting = Vec::new();
-    for entry in entries {
-        if !entry.active.load(Ordering::Relaxed) {
-            continue;
-        }
+    let mut give = |entry: &'entries Entry| {
         // SAFETY: the caller's; an entry's objects live as long as the route.
         unsafe {
             if !entry.filter.get().is_null() && !passes(object, bus, entry, topic, message)? {
-                continue;
+                return Ok(());
             }
             match &entry.target {
                 Target::Handler(handler, topics) => {
@@ -192,7 +189,7 @@ unsafe fn mixed(
                 }
                 Target::Queue(queue) if queue.is_link => {
                     if matches!(origin, Some(Origin::Link(link, _)) if ptr::eq(*link, &raw const **queue)) {
-                        continue;
+                        return Ok(());
                     }
                     let overflow = match entry.link.unwrap_or(queue.overflow) {
                         Overflow::Block if is_report => Overflow::Error,
@@ -216,7 +213,7 @@ unsafe fn mixed(
                     };
                     if is_report {
                         queue.offer_report(item);
-                        continue;
+                        return Ok(());
                     }
                     match queue.offer(item) {
                         Offered::Taken | Offered::Dropped(_) | Offered::Closed(_) => {}
@@ -225,6 +222,25 @@ unsafe fn mixed(
                     }
                 }
             }
+        }
+        Ok(())
+    };
+    for entry in entries {
+        if !entry.active.load(Ordering::Relaxed) {
+            continue;
+        }
+        if let Err(raised) = give(entry) {
+            if !is_report {
+                return Err(raised);
+            }
+            // An event of a pool has no publisher who could get the error, and the others get the event.
+            let handler = match &entry.target {
+                Target::Handler(handler, _) => handler.get(),
+                // SAFETY: the interpreter's own object.
+                Target::Queue(_) => unsafe { ffi::Py_None() },
+            };
+            // SAFETY: the caller's; the topic is text, and an exception is set.
+            unsafe { bus::report_or_print(object, handler, topic) };
         }
     }
     wait_for_room(bus, waiting, patience)?;

@@ -39,11 +39,7 @@ unsafe fn report_failure(object: *mut ffi::PyObject, handler: *mut ffi::PyObject
     let Ok(topic) = text(topic) else { return raised.put_back() };
     raised.put_back();
     // SAFETY: the caller's.
-    unsafe {
-        if bus::report_raised(object, handler, topic.as_ptr()).is_err() {
-            ffi::PyErr_WriteUnraisable(object);
-        }
-    }
+    unsafe { bus::report_or_print(object, handler, topic.as_ptr()) };
 }
 
 /// Reports to all listeners without a feed that reports were lost on their way to this thread: to a subscription by a

@@ -68,7 +68,8 @@ def _nothing(_message: object) -> None:
 
 
 def _log_failure(error: BaseException, handler: object, topic: str) -> None:
-    if isinstance(error, Lagged):
+    # One that a handler raised has frames of that handler's.
+    if type(error) is Lagged and error.__traceback__ is None:
         _log.warning("%r missed %d messages of %r", handler or "a worker", error.count, topic)
     elif handler is not None:
         _log.error("a handler of %r failed: %r", topic, handler, exc_info=error)
