@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tests.polling import until
 import ropewalk
 from ropewalk import _core
 from ropewalk.pool.parent import _exit
+from ropewalk.pool.parent._map import _Bar
 
 
 def _once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
@@ -58,6 +60,26 @@ def test_a_pool_whose_map_was_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(results) == [0, 1, 4]
 
 
+def test_a_progress_bar_whose_end_is_interrupted() -> None:
+    stops: list[None] = []
+
+    class Progress:
+        def update(self, _task: object, **_changes: object) -> None: ...
+
+        def stop(self) -> None:
+            stops.append(None)
+            if len(stops) == 1:
+                raise KeyboardInterrupt
+
+    bar = _Bar(3)
+    bar._progress, bar._task = Progress(), 0  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        bar.close()
+    bar.close()
+    bar.close()
+    assert len(stops) == 2
+
+
 def test_every_interrupt_ends_after_some_calls() -> None:
     calls: list[int] = []
 
@@ -71,6 +93,23 @@ def test_every_interrupt_ends_after_some_calls() -> None:
     with pytest.raises(KeyboardInterrupt) as raised:
         _drop([Thing()])
     assert (raised.value.args, calls) == ((1,), [0, 1, 2, 3])
+
+
+def test_a_thread_that_is_ended_in_a_finalizer_does_not_end_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Thing:
+        @_core.Finalizer
+        def __del__(self) -> None:
+            raise SystemExit
+
+    reports: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda report: reports.append(report.exc_type))
+    thread = threading.Thread(target=Thing)
+    thread.start()
+    thread.join()
+    time.sleep(0)
+    assert reports == [SystemExit]
 
 
 def test_other_errors_are_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:

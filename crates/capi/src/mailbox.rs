@@ -148,14 +148,17 @@ impl Mailbox {
             heap::make(kind.as_ptr().cast(), content)?
         };
         let made = Self(made);
-        // SAFETY: live objects and a C string.
+        // SAFETY: live objects.
         unsafe {
-            if ffi::PyObject_SetAttr(event_loop.as_ptr(), name.as_ptr(), made.0.as_ptr()) == 0 {
-                // Relaxed: it is a hint, and orders nothing.
-                made.content().is_held.store(true, Ordering::Relaxed);
-            } else {
-                ffi::PyErr_Clear();
+            let mut is_held = ffi::PyObject_SetAttr(event_loop.as_ptr(), name.as_ptr(), made.0.as_ptr()) == 0;
+            if is_held {
+                // A loop may accept an attribute without keeping it.
+                let kept = Object::own(ffi::PyObject_GetAttr(event_loop.as_ptr(), name.as_ptr()));
+                is_held = kept.is_ok_and(|kept| kept.as_ptr() == made.0.as_ptr());
             }
+            ffi::PyErr_Clear();
+            // Relaxed: it is a hint, and orders nothing.
+            made.content().is_held.store(is_held, Ordering::Relaxed);
         }
         Ok(made)
     }

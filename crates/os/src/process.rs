@@ -59,6 +59,12 @@ pub fn parent_pid() -> i32 {
     unsafe { libc::getppid() }
 }
 
+/// Whether this is the thread with which the process began.
+pub fn is_first_thread() -> bool {
+    // SAFETY: plain calls that cannot fail.
+    unsafe { libc::gettid() == libc::getpid() }
+}
+
 /// When a running process was started, in the kernel's ticks since boot; `None` for one that has ended, reaped or not.
 /// The kernel reuses process ids, but no two processes share both id and start time.
 ///

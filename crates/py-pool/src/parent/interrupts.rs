@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use ropewalk_capi::entry;
+use ropewalk_os::process::is_first_thread;
 
 use super::slot::Slot;
 
@@ -20,15 +21,15 @@ unsafe extern "C" {
 /// Calls of a finalizer: the first, and one after each of that many interrupts.
 const MOST_CALLS: u32 = 4;
 
-/// Makes the main thread raise this exception before its next step, if a signal's handler may have raised it; any other
-/// is reported as unraisable.
+/// Makes the main thread raise this exception before its next step, if a signal's handler may have raised it: that runs
+/// in the main thread. Any other is reported as unraisable.
 ///
 /// The handler has run. To set the signal again would run it twice.
 #[pyfunction]
 #[pyo3(signature = (error, /))]
 pub(crate) fn raise_later(error: &Bound<'_, PyAny>) {
     let py = error.py();
-    if is_interrupt(error) {
+    if is_interrupt(error) && is_first_thread() {
         let kept = error.clone().into_ptr();
         // SAFETY: the function fits, and its argument is a reference of its own.
         if unsafe { ffi::Py_AddPendingCall(Some(raise), kept.cast()) } == 0 {

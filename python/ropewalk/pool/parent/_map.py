@@ -229,9 +229,10 @@ class _Bar:
 
     def close(self) -> None:
         """Draws the last state and leaves it on the screen."""
-        progress, self._progress = self._progress, None
+        progress = self._progress
         if progress is not None:
             progress.update(self._task, completed=self._done)
             if self._paused and self._done > self._standing:
                 progress.start()
             progress.stop()
+            self._progress = None
