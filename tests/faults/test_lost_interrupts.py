@@ -18,8 +18,8 @@ from ropewalk import Pool
 LOOP = """
 import itertools, sys, ropewalk
 with ropewalk.Pool(2, kind=sys.argv[1]) as pool:
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         for _ in itertools.count():
             list(pool.map(abs, range(5000)))
     except KeyboardInterrupt:
@@ -28,8 +28,8 @@ with ropewalk.Pool(2, kind=sys.argv[1]) as pool:
 EARLY = """
 import time, ropewalk
 with ropewalk.Pool(2, kind="process") as pool:
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         pool.submit(time.sleep, 60).result()
     except KeyboardInterrupt:
         print("heard", flush=True)
@@ -39,8 +39,8 @@ UNSEEN = """
 import time, ropewalk
 pool = ropewalk.Pool(2, kind="process", capacity=2)
 pool.submit(time.sleep, 0).result()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     pool.map(time.sleep, [0.05] * 2000)
     while True:
         time.sleep(0.01)
