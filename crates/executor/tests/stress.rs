@@ -6,10 +6,10 @@ mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_executor::{Bounds, Config, DynamicExecutor, Executor, Job, Priority, Submit};
-use waiting::{counting, fixed, soon};
+use waiting::{Latch, counting, fixed, soon};
 
 const THREADS: usize = 4;
 const JOBS: usize = if cfg!(miri) { 40 } else { 25_000 };
@@ -113,4 +113,28 @@ fn workers_come_and_go_and_no_job_is_left() {
         assert_eq!(sum, 6);
     }
     assert!(pool.join(soon()).is_complete());
+}
+
+/// A job may need a second worker just as the last second one retires.
+#[test]
+fn a_job_gets_its_worker_while_another_retires() {
+    let bounds = Bounds { min: 1, max: 2, keep_alive: Duration::ZERO };
+    let pool = DynamicExecutor::new(bounds, Config::named("stress")).expect("threads");
+    let each = if cfg!(miri) { 10 } else { 200 };
+    for round in 0..each * rounds() {
+        // A worker retires after it has looked for jobs in vain for some time; the pauses go over that time.
+        let paused = Instant::now();
+        while paused.elapsed() < Duration::from_nanos(100 * (round % 1_500) as u64) {
+            std::hint::spin_loop();
+        }
+        let latch = Latch::default();
+        let (waits, opens) = (latch.clone(), latch);
+        let waiting = pool.submit(move || waits.pass()).expect("open");
+        let opening = pool.submit(move || opens.open()).expect("open");
+        for handle in [opening, waiting] {
+            handle.join_until(soon()).expect("both have a worker in time").expect("ran");
+        }
+    }
+    assert!(pool.join(soon()).is_complete());
+    assert!(pool.statistics().workers.len() <= 2);
 }

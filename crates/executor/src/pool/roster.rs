@@ -20,13 +20,27 @@ pub(super) struct Roster {
 }
 
 struct Places {
-    /// Used slots without a worker.
+    /// Used slots without a worker. The slot of a worker that is retiring is not among them yet.
     free: Vec<usize>,
     /// By slot.
     threads: Vec<Option<JoinHandle<()>>>,
     /// A worker has ended with its pool: all jobs have ended. Without this flag, a producer whose job ran before it
     /// looked for helpers would start a worker needlessly.
     over: bool,
+}
+
+impl Places {
+    /// A slot for a new worker. None while workers that are retiring still hold the last ones: each of them looks for
+    /// jobs after it has left its slot, so that the job that the new worker was for is not left.
+    fn take(&mut self, slots: usize) -> Option<usize> {
+        self.free.pop().or_else(|| {
+            let at = self.threads.len();
+            (at < slots).then(|| {
+                self.threads.push(None);
+                at
+            })
+        })
+    }
 }
 
 impl Roster {
@@ -51,17 +65,14 @@ impl Roster {
         self.failed_starts.load(Ordering::Relaxed)
     }
 
-    /// Starts a worker, unless there are enough or one is being started already.
+    /// Starts a worker, unless there are enough, one is being started already, or no slot is free.
     pub(super) fn add(&self, core: &Arc<WorkerPool>) -> io::Result<()> {
         let mut places = self.places.lock();
         let live = self.live.load(Ordering::Relaxed);
         if places.over || live >= core.size.max || (live >= core.size.min && core.sleep.searching() > 0) {
             return Ok(());
         }
-        let at = places.free.pop().unwrap_or_else(|| {
-            places.threads.push(None);
-            places.threads.len() - 1
-        });
+        let Some(at) = places.take(core.size.max) else { return Ok(()) };
         self.used.fetch_max(at + 1, Ordering::Release);
         // It counts as a searcher before it runs, so that the next job does not start another.
         core.sleep.add_searcher();
@@ -98,7 +109,7 @@ impl Roster {
         true
     }
 
-    /// The worker of a slot has retired and left its deque there.
+    /// The worker of a slot has retired and left its deque there. Its thread then looks for jobs that found no slot.
     pub(super) fn vacate(&self, at: usize) {
         self.places.lock().free.push(at);
     }
@@ -117,5 +128,19 @@ impl Roster {
             // A worker contains every panic; if one came through, its message has been printed.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_is_being_left_is_not_replaced_by_one_more() {
+        let mut places = Places { free: Vec::new(), threads: Vec::new(), over: false };
+        assert_eq!([places.take(2), places.take(2)], [Some(0), Some(1)]);
+        assert_eq!(places.take(2), None, "both are held, by workers or by one that retires");
+        places.free.push(1);
+        assert_eq!([places.take(2), places.take(2)], [Some(1), None]);
     }
 }

@@ -78,6 +78,10 @@ impl Worker {
         core.slots[at].move_out(deque);
         if retired {
             core.roster.vacate(at);
+            // A job that came since the worker retired may have found no slot for the worker that it needs.
+            if core.has_work() {
+                core.notify();
+            }
         } else {
             core.roster.end();
             core.bury();
