@@ -7,6 +7,7 @@ mod engine;
 mod errors;
 mod functions;
 mod future;
+mod handle;
 mod interrupts;
 mod local;
 mod map;
@@ -54,7 +55,7 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     // The errors are loaded now: once descriptors run out, no module can be read any more.
     errors::class(m.py(), Code::RopewalkError)?;
     m.add("PoolBase", m.py().get_type::<pool::PoolBase>())?;
-    m.add_class::<pool::PoolHandle>()?;
+    m.add_class::<handle::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;
     m.add_class::<map::MapIterator>()?;
     m.add_class::<checks::Checks>()?;
