@@ -103,49 +103,96 @@ impl Slot {
         }
     }
 
-    /// Updates the registration with the kernel. `again` registers anew even if nothing has changed: the file may be
-    /// another one by now, and an edge that was reported before must be reported again.
-    pub(super) fn update(&mut self, reactor: &Reactor, fd: RawFd, again: bool) -> io::Result<()> {
+    /// Updates the registration with the kernel after a waiter has come (`newcomer`) or gone. For a newcomer the slot
+    /// registers the file anew even if nothing has changed: it may be another file by now, and an edge that was
+    /// reported before must be reported again.
+    ///
+    /// If the number belongs to another file by now, the waiters of the old one leave the slot, and are returned. On an
+    /// error the newcomer is still in the slot, and is the only one.
+    pub(super) fn update(
+        &mut self,
+        reactor: &Reactor,
+        fd: RawFd,
+        newcomer: Option<Side>,
+    ) -> (io::Result<()>, Departed) {
+        let mut departed = Departed::default();
         let wanted = self.wanted();
-        if wanted == self.asked && !(again && wanted.is_some()) {
-            return Ok(());
-        }
-        let Some(asked) = wanted else {
+        if self.asked.is_some() {
+            let Some(asked) = wanted else {
+                self.asked = None;
+                self.generation = self.generation.wrapping_add(1);
+                // It may have been closed, which removes it.
+                let _ = reactor.remove(fd);
+                return (Ok(()), departed);
+            };
+            if wanted == self.asked && newcomer.is_none() {
+                return (Ok(()), departed);
+            }
+            let token = Token { fd, generation: self.generation };
+            if reactor.modify(token, asked.interest()).is_ok() {
+                self.asked = Some(asked);
+                return (Ok(()), departed);
+            }
+            // The file that was registered is not the one that has the number now, if any has.
             self.asked = None;
             self.generation = self.generation.wrapping_add(1);
-            // It may have been closed, which removes it.
-            let _ = reactor.remove(fd);
-            return Ok(());
-        };
-        let token = Token { fd, generation: self.generation };
-        if self.asked.is_some() {
-            match reactor.modify(token, asked.interest()) {
-                Ok(()) => {
-                    self.asked = Some(asked);
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    // The number was closed and given to another file.
-                    self.asked = None;
-                    self.generation = self.generation.wrapping_add(1);
-                }
-                Err(error) => {
-                    self.asked = None;
-                    return Err(error);
-                }
-            }
+            departed = self.depart(newcomer);
         }
+        let Some(asked) = self.wanted() else { return (Ok(()), departed) };
         let token = Token { fd, generation: self.generation };
-        match reactor.add(token, asked.interest()) {
-            Ok(()) => {}
+        let added = match reactor.add(token, asked.interest()) {
             // The program has duplicated the file of a slot that was given up.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                reactor.modify(token, asked.interest())?;
+                reactor.modify(token, asked.interest())
             }
-            Err(error) => return Err(error),
+            added => added,
+        };
+        if added.is_ok() {
+            self.asked = Some(asked);
         }
-        self.asked = Some(asked);
-        Ok(())
+        (added, departed)
+    }
+
+    /// Takes out everybody but the newcomer.
+    fn depart(&mut self, newcomer: Option<Side>) -> Departed {
+        let mut departed = Departed::default();
+        let take = |place: &mut *mut Handle| std::mem::replace(place, null_mut());
+        if newcomer != Some(Side::Reader) {
+            departed.handles[0] = take(&mut self.reader);
+        }
+        if newcomer != Some(Side::Writer) {
+            departed.handles[1] = take(&mut self.writer);
+        }
+        for (at, who) in [Waiter::Stream, Waiter::Receiving, Waiter::Sending].into_iter().enumerate() {
+            if newcomer != Some(Side::Waiter(who)) {
+                departed.waiters[at] = std::mem::replace(self.place(who), null_mut());
+            }
+        }
+        departed.socket = std::mem::replace(&mut self.socket, null_mut());
+        (self.drained, self.ended) = (false, false);
+        departed
+    }
+}
+
+/// A place in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Reader,
+    Writer,
+    Waiter(Waiter),
+}
+
+/// What has left a slot because its file has lost the number. References are owned, or null.
+#[derive(Debug)]
+pub(super) struct Departed {
+    pub(super) handles: [*mut Handle; 2],
+    pub(super) waiters: [*mut ffi::PyObject; 3],
+    pub(super) socket: *mut ffi::PyObject,
+}
+
+impl Default for Departed {
+    fn default() -> Self {
+        Self { handles: [null_mut(); 2], waiters: [null_mut(); 3], socket: null_mut() }
     }
 }
 

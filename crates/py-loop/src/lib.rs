@@ -14,6 +14,7 @@ mod handle_type;
 mod item;
 mod loop_module;
 mod loop_type;
+mod number;
 mod operation;
 mod outgoing;
 mod reading;
@@ -66,6 +67,7 @@ unsafe impl module::State for LoopModule {
 fn fill(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     state.prepare()?;
     state.places_known = context::are_places_known()?;
+    state.socket_place_known = number::is_place_known(state.raw_socket)?;
     handle_type::add(module, state)?;
     operation::add(module, state)?;
     reading::add(module, state)?;

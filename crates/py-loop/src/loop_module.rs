@@ -71,6 +71,8 @@ pub(crate) struct LoopModule {
     pub(crate) futures: *mut ffi::PyObject,
     pub(crate) tasks: *mut ffi::PyObject,
     pub(crate) socket_class: *mut ffi::PyObject,
+    /// The class in C that `socket_class` extends.
+    pub(crate) raw_socket: *mut ffi::PyObject,
     pub(crate) buffered_protocol: *mut ffi::PyObject,
     /// asyncio's own methods, for the cases that ours leave to them.
     pub(crate) create_task: *mut ffi::PyObject,
@@ -81,13 +83,15 @@ pub(crate) struct LoopModule {
     pub(crate) spare: *mut Spare,
     /// Whether the offsets in the interpreter's structures were found to be correct.
     pub(crate) places_known: bool,
+    /// The same of the number in a socket.
+    pub(crate) socket_place_known: bool,
 }
 
 pub(crate) static MODULE: Module<LoopModule> = Module::new(c"_loop", c"The event loop's own part.");
 
 const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
 /// The references that it begins with.
-const OBJECTS: usize = NAMES + 18;
+const OBJECTS: usize = NAMES + 19;
 
 impl Names {
     /// Interns them.
@@ -156,6 +160,7 @@ impl LoopModule {
         state.futures = import(c"asyncio.futures")?.into_ptr();
         state.tasks = import(c"asyncio.tasks")?.into_ptr();
         state.socket_class = import(c"socket")?.attribute(c"socket")?.into_ptr();
+        state.raw_socket = import(c"_socket")?.attribute(c"socket")?.into_ptr();
         state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
         state.reader_protocol = import(c"asyncio.streams")?.attribute(c"StreamReaderProtocol")?.into_ptr();
         state.incomplete_read = import(c"asyncio.exceptions")?.attribute(c"IncompleteReadError")?.into_ptr();

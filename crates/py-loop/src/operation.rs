@@ -16,9 +16,10 @@ use ropewalk_os::stream as bytes;
 use super::core::LoopCore;
 use super::descriptors::Waiter;
 use super::loop_module::LoopModule;
+use super::number;
 use ropewalk_capi::awaitable::{self, Step, Steps};
 use ropewalk_capi::entry;
-use ropewalk_capi::errors::raise_os;
+use ropewalk_capi::errors::{os_error, raise_os};
 use ropewalk_capi::heap::{self, Field, keyword_method};
 use ropewalk_capi::object::{Object, Raised};
 
@@ -102,14 +103,26 @@ impl Operation {
         Ok(memory)
     }
 
+    /// The socket, which must still have its number: the program may have closed it while the operation waited, and
+    /// the number may be another connection's by now.
+    fn file(&self) -> Result<BorrowedFd<'_>, Raised> {
+        // SAFETY: a live loop with its module, and a live socket, whose number the kernel checks.
+        unsafe {
+            let state = &*LoopCore::of(self.owner.get()).module;
+            if number::of(state, self.socket.get()) != Some(self.fd.get()) {
+                return Err(raise_os(&number::lost()));
+            }
+            Ok(BorrowedFd::borrow_raw(self.fd.get()))
+        }
+    }
+
     fn attempt(&self) -> Result<Attempt, Raised> {
-        // SAFETY: the number of an open socket when it was asked for; the kernel checks it.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.fd.get()) };
         let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
         match self.goal {
             // The kernel would still wait for data.
             Goal::Receive(0) => Object::bytes(&[]).map(Attempt::Done),
             Goal::Receive(most) if most <= SMALL => {
+                let fd = self.file()?;
                 let mut buffer = [const { MaybeUninit::<u8>::uninit() }; SMALL];
                 let start = buffer.as_mut_ptr().cast::<u8>();
                 // SAFETY: at most the size of the buffer.
@@ -122,6 +135,7 @@ impl Operation {
                 }
             }
             Goal::Receive(most) => {
+                let fd = self.file()?;
                 // SAFETY: a new `bytes` object of that size, which no other code sees, cut to the received bytes.
                 unsafe {
                     let size = ffi::Py_ssize_t::try_from(most).unwrap_or(ffi::Py_ssize_t::MAX);
@@ -143,6 +157,7 @@ impl Operation {
             }
             Goal::ReceiveInto => {
                 let (start, length) = self.memory()?;
+                let fd = self.file()?;
                 // SAFETY: a writable view of that length. As above if it is empty.
                 match if length == 0 { Ok(0) } else { unsafe { bytes::recv(fd, start, length) } } {
                     Ok(got) => {
@@ -157,6 +172,7 @@ impl Operation {
             }
             Goal::SendAll => {
                 let (start, length) = self.memory()?;
+                let fd = self.file()?;
                 loop {
                     let sent = self.sent.get();
                     let rest: &[u8] = if length == sent {
@@ -183,13 +199,11 @@ impl Operation {
     fn start(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
         // SAFETY: a live socket and its loop.
         let (core, fd) = unsafe {
-            let fd = ffi::PyObject_AsFileDescriptor(self.socket.get());
-            if fd < 0 {
-                // A closed socket has no number; asyncio's receive would raise the system's error.
-                ffi::PyErr_Clear();
-                return Err(raise_os(&io::Error::from_raw_os_error(9)));
-            }
-            (LoopCore::of(self.owner.get()), fd)
+            let core = LoopCore::of(self.owner.get());
+            let Some(fd) = number::of(&*core.module, self.socket.get()) else {
+                return Err(raise_os(&number::lost()));
+            };
+            (core, fd)
         };
         self.fd.set(fd);
         let receives = self.waiter() == Waiter::Receiving;
@@ -297,6 +311,45 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
         core.leave(this.fd.get(), this.waiter(), object);
         let arguments = [future.as_ptr(), value.as_ptr()];
         Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
+    }
+}
+
+/// Whether the socket of an operation has lost the number under which the operation waits.
+///
+/// # Safety
+///
+/// As of [`give_up`].
+pub(super) unsafe fn has_lost_number(object: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's; an operation that waits has a loop and a socket.
+    unsafe {
+        let this = operation(object);
+        let (owner, socket) = (this.owner.get(), this.socket.get());
+        !owner.is_null()
+            && !socket.is_null()
+            && number::of(&*LoopCore::of(owner).module, socket) != Some(this.fd.get())
+    }
+}
+
+/// Ends the wait of an operation whose number belongs to another file, with the error that a system call on the closed
+/// socket has.
+///
+/// # Safety
+///
+/// A live operation; the thread is attached, and holds no lock.
+pub(super) unsafe fn give_up(object: *mut ffi::PyObject) -> Result<(), Raised> {
+    // SAFETY: the caller's; live objects throughout.
+    unsafe {
+        let this = operation(object);
+        let Some(future) = this.future.share() else { return Ok(()) };
+        let names = &(*LoopCore::of(this.owner.get()).module).names;
+        let done = Object::own(ffi::PyObject_CallMethodNoArgs(future.as_ptr(), names.done))?;
+        if done.as_ptr() == ffi::Py_True() {
+            return Ok(());
+        }
+        let error = os_error(&number::lost())?;
+        let arguments = [future.as_ptr(), error.as_ptr()];
+        Object::own(ffi::PyObject_VectorcallMethod(names.set_exception, arguments.as_ptr(), 2, null_mut()))
+            .map(drop)
     }
 }
 

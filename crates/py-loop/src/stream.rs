@@ -22,6 +22,7 @@ use super::core::{LoopCore, RECEIVE, none};
 use super::descriptors::Waiter;
 use super::item::Item;
 use super::loop_module::LoopModule;
+use super::number;
 use super::outgoing::{Outgoing, Sent};
 use super::reading;
 use ropewalk_capi::errors::{fail, raise_os};
@@ -137,9 +138,22 @@ impl Stream {
         Ok(())
     }
 
-    fn file(&self) -> BorrowedFd<'_> {
-        // SAFETY: the number of the socket that the transport holds, which is closed when it ends.
-        unsafe { BorrowedFd::borrow_raw(self.fd.get()) }
+    /// The socket, which must still have its number: if other code has closed it, the number may be another
+    /// connection's by now.
+    fn file(&self) -> io::Result<BorrowedFd<'_>> {
+        let Ok(state) = self.state() else {
+            // SAFETY: the thread is attached, and the exception is the one of `state`.
+            unsafe { ffi::PyErr_Clear() };
+            return Err(number::lost());
+        };
+        // SAFETY: an attached transport holds its socket; the thread holds no lock of its own here, and the kernel
+        // checks the number.
+        unsafe {
+            if number::of(state, self.socket.get()) != Some(self.fd.get()) {
+                return Err(number::lost());
+            }
+            Ok(BorrowedFd::borrow_raw(self.fd.get()))
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -174,7 +188,7 @@ impl Stream {
         let core = self.core()?;
         let buffer = core.receive_buffer();
         // SAFETY: the running thread's buffer, of that size; nothing runs between the two calls.
-        let data = match unsafe { bytes::recv(self.file(), buffer, RECEIVE) } {
+        let data = match self.file().and_then(|file| unsafe { bytes::recv(file, buffer, RECEIVE) }) {
             Ok(0) => return self.at_end(object),
             Ok(got) => {
                 if got < RECEIVE && !self.has(bit::ENDING) {
@@ -231,7 +245,7 @@ impl Stream {
                 return self.fatal(object, "Fatal error: protocol.get_buffer() call failed.");
             };
             let room = usize::try_from(view.len).unwrap_or(0);
-            let got = bytes::recv(self.file(), view.buf.cast(), room);
+            let got = self.file().and_then(|file| bytes::recv(file, view.buf.cast(), room));
             ffi::PyBuffer_Release(&raw mut view);
             drop(buffer);
             let got = match got {
@@ -327,7 +341,7 @@ impl Stream {
     fn flush(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         let mut done = Vec::new();
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let sent = unsafe { self.outgoing.lock() }.send(self.file(), &mut done);
+        let sent = self.file().and_then(|file| unsafe { self.outgoing.lock() }.send(file, &mut done));
         drop(done);
         match sent {
             Ok(sent) => {
@@ -394,7 +408,7 @@ impl Stream {
     }
 
     fn shut_down(&self) -> Result<(), Raised> {
-        match ropewalk_os::stream::shut_down_sending(self.file()) {
+        match self.file().and_then(ropewalk_os::stream::shut_down_sending) {
             Ok(()) => Ok(()),
             // The peer may have gone meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),

@@ -9,11 +9,12 @@ use ropewalk_os::epoll::Event;
 use ropewalk_reactor::Reactor;
 
 use super::core::{LoopCore, raise_type};
-use super::descriptors::Waiter;
+use super::descriptors::{Departed, Side, Waiter};
 use super::handle::{self, Content, Handle, Kind, LASTING, ONE};
 use super::item::Item;
+use super::{number, operation};
 use ropewalk_capi::entry;
-use ropewalk_capi::errors::raise_os;
+use ropewalk_capi::errors::{os_error, raise_os};
 use ropewalk_capi::heap::{fast_method, method};
 use ropewalk_capi::object::{Object, Raised};
 
@@ -24,18 +25,73 @@ impl LoopCore {
         let reactor = self.reactor()?;
         let kept = object.clone().into_ptr();
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let (result, old) = unsafe {
+        let (result, replaced, refused, departed) = unsafe {
             let mut inner = self.inner.lock();
             let slot = inner.descriptors.make_slot(fd);
-            let place = slot.place(who);
-            let old = std::mem::replace(place, kept);
-            let result = slot.update(&reactor, fd, true);
-            let old = if result.is_err() { std::mem::replace(slot.place(who), old) } else { old };
-            (result, old)
+            let replaced = std::mem::replace(slot.place(who), kept);
+            let (result, departed) = slot.update(&reactor, fd, Some(Side::Waiter(who)));
+            let refused =
+                if result.is_err() { std::mem::replace(slot.place(who), null_mut()) } else { null_mut() };
+            (result, replaced, refused, departed)
         };
         // SAFETY: the reference that was taken out.
-        unsafe { ffi::Py_XDECREF(old) };
+        unsafe { ffi::Py_XDECREF(refused) };
+        self.replaced(replaced);
+        self.departed(departed);
         result.map_err(|error| raise_os(&error))
+    }
+
+    /// Drops the waiter that another one has replaced. If its socket has lost the number, nothing else would end it: an
+    /// operation of the same socket may come instead of another one, but a transport only after the old one's end.
+    fn replaced(&self, waiter: *mut ffi::PyObject) {
+        if waiter.is_null() {
+            return;
+        }
+        // SAFETY: the reference that the table held, to an operation or a transport.
+        unsafe {
+            if !self.is_operation(waiter) {
+                report(self.fail_transport(waiter), waiter);
+            } else if operation::has_lost_number(waiter) {
+                report(operation::give_up(waiter), waiter);
+            }
+            ffi::Py_DECREF(waiter);
+        }
+    }
+
+    /// Ends the waits for a file that has lost its number to another one.
+    fn departed(&self, departed: Departed) {
+        // SAFETY: the references that the table held.
+        unsafe {
+            for made in departed.handles {
+                report(cancel(made).map(drop), null_mut());
+            }
+            for waiter in departed.waiters.into_iter().filter(|waiter| !waiter.is_null()) {
+                let told = if self.is_operation(waiter) {
+                    operation::give_up(waiter)
+                } else {
+                    self.fail_transport(waiter)
+                };
+                report(told, waiter);
+                ffi::Py_DECREF(waiter);
+            }
+            ffi::Py_XDECREF(departed.socket);
+        }
+    }
+
+    fn is_operation(&self, waiter: *mut ffi::PyObject) -> bool {
+        // SAFETY: a live object, and the live module.
+        unsafe { ffi::Py_TYPE(waiter).cast() == (*self.module).operation_type }
+    }
+
+    /// Ends a transport whose socket was closed by other code.
+    fn fail_transport(&self, transport: *mut ffi::PyObject) -> Result<(), Raised> {
+        let error = os_error(&number::lost())?;
+        // SAFETY: live objects.
+        unsafe {
+            let arguments = [transport, error.as_ptr()];
+            let name = (*self.module).names.fatal_error;
+            Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
+        }
     }
 
     /// Waits on behalf of an operation on a socket object, whose file may be registered from the last operation.
@@ -57,8 +113,7 @@ impl LoopCore {
             }
         };
         if let Some(old) = known {
-            // SAFETY: the reference that was taken out.
-            unsafe { ffi::Py_XDECREF(old) };
+            self.replaced(old);
             return Ok(());
         }
         // SAFETY: a live socket, which has weak references.
@@ -101,7 +156,7 @@ impl LoopCore {
     /// operation comes soon.
     pub(super) fn leave(&self, fd: RawFd, who: Waiter, object: *mut ffi::PyObject) {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let old = unsafe {
+        let (old, departed) = unsafe {
             let mut inner = self.inner.lock();
             let Some(slot) = inner.descriptors.slot(fd) else { return };
             let place = slot.place(who);
@@ -110,13 +165,15 @@ impl LoopCore {
             }
             let old = std::mem::replace(place, null_mut());
             let lasts = who != Waiter::Stream && slot.asked.is_some_and(|asked| asked.edge);
+            let mut departed = Departed::default();
             if !lasts && let Some(reactor) = self.reactor_if_any() {
-                let _ = slot.update(&reactor, fd, false);
+                departed = slot.update(&reactor, fd, None).1;
             }
-            old
+            (old, departed)
         };
         // SAFETY: the reference that the table held.
         unsafe { ffi::Py_DECREF(old) };
+        self.departed(departed);
     }
 
     /// Puts the waiters of ready descriptors into the queue. `note` records an event of a transport, and returns
@@ -167,19 +224,35 @@ impl LoopCore {
         file: *mut ffi::PyObject,
     ) -> Result<*mut Handle, Raised> {
         let reactor = self.reactor()?;
+        let side = if write { Side::Writer } else { Side::Reader };
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let result = unsafe {
+        let (result, old, departed) = unsafe {
             let mut inner = self.inner.lock();
             let slot = inner.descriptors.make_slot(fd);
             let place = if write { &mut slot.writer } else { &mut slot.reader };
             let old = std::mem::replace(place, made);
             slot.files[usize::from(write)] = file as usize;
-            slot.update(&reactor, fd, !made.is_null()).map(|()| old).inspect_err(|_| {
-                let place = if write { &mut slot.writer } else { &mut slot.reader };
-                *place = old;
-            })
+            let (result, mut departed) =
+                slot.update(&reactor, fd, if made.is_null() { None } else { Some(side) });
+            if result.is_err() {
+                // The caller still owns the new handle.
+                *if write { &mut slot.writer } else { &mut slot.reader } = null_mut();
+                departed.handles[usize::from(write)] = old;
+                (result, null_mut(), departed)
+            } else {
+                (result, old, departed)
+            }
         };
-        result.map_err(|error| raise_os(&error))
+        self.departed(departed);
+        result.map(|()| old).map_err(|error| raise_os(&error))
+    }
+}
+
+/// Reports an error of code that runs on behalf of something else than the caller.
+fn report(result: Result<(), Raised>, of: *mut ffi::PyObject) {
+    if let Err(Raised) = result {
+        // SAFETY: an exception is set; a live object or null.
+        unsafe { ffi::PyErr_WriteUnraisable(of) };
     }
 }
 

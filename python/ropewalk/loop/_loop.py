@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sys
 import threading
 import weakref
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
         def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None: ...
         def _make_self_pipe(self) -> None: ...
         def _close_self_pipe(self) -> None: ...
-        def _ensure_fd_no_transport(self, fd: socket) -> None: ...
+        def _ensure_fd_no_transport(self, fd: Any) -> None: ...
         def sock_recv(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, sock: socket, n: int
         ) -> Coroutine[Any, Any, bytes]: ...
@@ -151,6 +153,17 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         self._internal_fds -= 1
 
     # --- transports ----------------------------------------------------------------------------------------------
+
+    def _ensure_fd_no_transport(self, fd: Any) -> None:
+        try:
+            super()._ensure_fd_no_transport(fd)
+        except RuntimeError:
+            number = fd if isinstance(fd, int) else fd.fileno()
+            transport = self._transports[number]
+            if transport._sock.fileno() == number:
+                raise
+            # Other code has closed the transport's socket, and the number belongs to another file by now.
+            transport._fatal_error(OSError(errno.EBADF, os.strerror(errno.EBADF)))
 
     def _make_socket_transport(
         self,
