@@ -18,7 +18,8 @@ Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
 
 pytestmark = pytest.mark.skipif(
-    loops.MODULE != "ropewalk", reason="asyncio fails or waits for ever where the number of a closed file returns"
+    loops.MODULE != "ropewalk",
+    reason="asyncio fails or waits for ever where the number of a closed file returns",
 )
 #: With a duplicate, the kernel goes on to report the file of the closed socket.
 duplicated = pytest.mark.parametrize("keep", [False, True], ids=["closed", "duplicated"])
