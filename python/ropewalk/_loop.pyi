@@ -224,11 +224,9 @@ class Stream(transports._FlowControlMixin):
         """Closes the connection at once; `error` is the reason, or `None`."""
     def _start_reading(self) -> None:
         """Registers the socket with the loop."""
-    def _detach(self) -> Any:
-        """Drops every reference of a closed transport; returns its server."""
-    def _attach(
-        self, loop: LoopCore, sock: socket, protocol: asyncio.BaseProtocol, server: Any, /
-    ) -> None: ...
+    def _detach(self) -> None:
+        """Drops every reference of a closed transport."""
+    def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
     def _set_limits(self, high: int, low: int, /) -> None: ...
     @property
     def _loop(self) -> Any:
@@ -245,10 +243,8 @@ class Stream(transports._FlowControlMixin):
     @property
     def _protocol(self) -> asyncio.BaseProtocol | None:
         """The protocol; `None` once the transport is closed."""
-    @property
-    def _server(self) -> Any:
-        """The server that accepted the connection, or `None`."""
 
+    _server: Any
     _empty_waiter: asyncio.Future[None] | None
 
 # --- awaitables --------------------------------------------------------------

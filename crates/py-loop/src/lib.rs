@@ -24,6 +24,7 @@ mod spare;
 mod status;
 mod stream;
 mod tasks;
+mod transport;
 mod watch;
 
 use loop_module::{LoopModule, MODULE};

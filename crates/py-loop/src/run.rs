@@ -19,7 +19,7 @@ use super::handle::SHARED;
 use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
 use super::item::{Item, drop_item};
 use super::schedule::{as_seconds, now};
-use super::{operation, stream};
+use super::{operation, transport};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::heap::method;
@@ -115,7 +115,7 @@ impl Run<'_> {
                 if !item.is_handle()
                     && ffi::Py_TYPE(item.object()).cast() != (*self.core.module).operation_type
                 {
-                    stream::send(item.object())?;
+                    transport::send(item.object())?;
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Run<'_> {
     fn polled(&mut self, woken: Woken) -> Result<(), Raised> {
         if !self.events.is_empty() {
             // SAFETY: the table holds live transports.
-            self.core.note_events(&self.events, |object, event| unsafe { stream::note(object, event) });
+            self.core.note_events(&self.events, |object, event| unsafe { transport::note(object, event) });
         }
         let _ = woken;
         // Signal handlers run here; a loop whose callbacks are all compiled functions would never run them otherwise.
@@ -253,7 +253,7 @@ impl Run<'_> {
             if ffi::Py_TYPE(object).cast() == (*self.core.module).operation_type {
                 operation::resume(object)
             } else {
-                stream::run(self.core, object)
+                transport::run(object)
             }
         }
     }

@@ -1,185 +1,153 @@
 //! `Stream`: the part of a socket's transport that runs for each message.
 //!
-//! `StreamTransport` in `ropewalk.loop` adds what runs once for each connection. A transport is registered with epoll
-//! once, for edges in both directions, from its start to its end, so that pausing, resuming and waiting for room need
-//! no system call. An edge sets a bit; the transport clears the bit when the socket has no more. The transport sends
-//! what was written in one piece: after the callback of a read returns, or at the end of the turn.
+//! `StreamTransport` in `ropewalk.loop` adds what runs once for each connection. The transport sends what was written
+//! in one piece: after the callback of a read returns, or at the end of the turn.
 
 pub(super) mod kind;
 mod methods;
 
-use std::cell::Cell;
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::ops::Deref;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
-use ropewalk_os::epoll::Event;
 use ropewalk_os::stream as bytes;
 
-use super::calling::{in_context, invoke, is_ending};
-use super::core::{LoopCore, RECEIVE, none};
-use super::descriptors::Waiter;
-use super::item::Item;
+use super::calling::{in_context, invoke};
+use super::core::{RECEIVE, none};
 use super::loop_module::LoopModule;
-use super::number;
 use super::outgoing::{Outgoing, Sent};
 use super::reading;
+use super::transport::{self, Behaviour, Transport, refuse};
 use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::{Kept, Object, Raised, take_exception};
 
-/// asyncio's default: 64 KiB, and a quarter of it.
-const HIGH: usize = 64 * 1024;
-/// asyncio warns after this many writes to a lost connection.
-const PATIENCE: u32 = 5;
-
-/// The state of a transport, one bit for each property.
+/// The bits of a stream's own state; those of every transport are among them.
 mod bit {
-    /// Reported by an edge and not refused since: the transport may receive, or send.
-    pub(super) const READABLE: u32 = 1;
-    pub(super) const WRITABLE: u32 = 2;
-    /// The peer has ended its side, or the connection is gone: the transport must read to the end.
-    pub(super) const ENDING: u32 = 4;
-    /// The transport is in the queue.
-    pub(super) const QUEUED: u32 = 8;
-    pub(super) const PAUSED: u32 = 16;
-    pub(super) const CLOSING: u32 = 32;
+    pub(super) use super::super::transport::bit::*;
+
     /// `write_eof` was called.
-    pub(super) const EOF: u32 = 64;
-    /// The peer's end was reported to the protocol.
-    pub(super) const ENDED: u32 = 128;
-    pub(super) const PROTOCOL_PAUSED: u32 = 256;
+    pub(super) const EOF: u32 = OWN;
     /// Its protocol is a `BufferedProtocol`.
-    pub(super) const BUFFERED: u32 = 512;
-    /// A callback of a read runs; the transport sends what it has written afterwards.
-    pub(super) const READING: u32 = 1024;
-    pub(super) const STARTED: u32 = 2048;
+    pub(super) const BUFFERED: u32 = OWN << 1;
     /// Its protocol is asyncio's for streams, and no subclass of it.
-    pub(super) const STREAM_READER: u32 = 8192;
-    /// The end has been scheduled or reached.
-    pub(super) const LOST: u32 = 4096;
+    pub(super) const STREAM_READER: u32 = OWN << 2;
 }
 
+#[repr(C)]
 pub(super) struct Stream {
-    owner: Field,
-    socket: Field,
-    fd: Cell<RawFd>,
-    protocol: Field,
+    base: Transport,
     /// `data_received`, or `buffer_updated`.
     received: Field,
     get_buffer: Field,
-    /// The context of its callbacks.
-    context: Field,
     server: Field,
     /// A future of `sendfile`, which waits until all data are sent.
     emptied: Field,
-    bits: Cell<u32>,
-    ignored: Cell<u32>,
     outgoing: Guarded<Outgoing>,
-    high: Cell<usize>,
-    low: Cell<usize>,
 }
 
-/// asyncio's transports with flow control have a slot `_extra`, and four for which this type has properties; our
-/// content comes after.
-#[repr(C)]
-struct Layout {
-    head: ffi::PyObject,
-    extra: *mut ffi::PyObject,
-    unused: [*mut ffi::PyObject; 4],
-    content: Stream,
+impl Deref for Stream {
+    type Target = Transport;
+
+    fn deref(&self) -> &Transport {
+        &self.base
+    }
+}
+
+impl AsRef<Transport> for Stream {
+    fn as_ref(&self) -> &Transport {
+        &self.base
+    }
 }
 
 unsafe fn stream<'a>(object: *mut ffi::PyObject) -> &'a Stream {
-    // SAFETY: the caller has a live transport.
-    unsafe { &(*object.cast::<Layout>()).content }
+    // SAFETY: the caller has a live transport of this kind.
+    unsafe { transport::content(object) }
 }
 
-impl Stream {
-    fn has(&self, bits: u32) -> bool {
-        self.bits.get() & bits != 0
-    }
-
-    fn set(&self, bits: u32) {
-        self.bits.set(self.bits.get() | bits);
-    }
-
-    fn unset(&self, bits: u32) {
-        self.bits.set(self.bits.get() & !bits);
-    }
-
-    fn core(&self) -> Result<&LoopCore, Raised> {
-        let owner = self.owner.get();
-        if owner.is_null() {
-            return Err(fail(c"the transport is closed"));
-        }
-        // SAFETY: a live loop, which the transport holds.
-        Ok(unsafe { LoopCore::of(owner) })
-    }
-
-    fn state(&self) -> Result<&LoopModule, Raised> {
-        // SAFETY: the module's state lives as long as the loop.
-        self.core().map(|core| unsafe { &*core.module })
-    }
-
-    /// On a free-threaded build only the loop's thread may use a transport; other threads get an error.
-    fn check_thread(&self) -> Result<(), Raised> {
-        #[cfg(Py_GIL_DISABLED)]
-        if !self.owner.get().is_null() {
-            let thread = self.core()?.thread();
-            if thread != 0 && thread != super::status::this_thread() {
-                return Err(fail(
-                    c"a transport may only be used in the thread that runs its loop. Try loop.call_soon_threadsafe().",
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The socket, which must still have its number: if other code has closed it, the number may be another
-    /// connection's by now.
-    fn file(&self) -> io::Result<BorrowedFd<'_>> {
-        let Ok(state) = self.state() else {
-            // SAFETY: the thread is attached, and the exception is the one of `state`.
-            unsafe { ffi::PyErr_Clear() };
-            return Err(number::lost());
-        };
-        // SAFETY: an attached transport holds its socket; the thread holds no lock of its own here, and the kernel
-        // checks the number.
-        unsafe {
-            if number::of(state, self.socket.get()) != Some(self.fd.get()) {
-                return Err(number::lost());
-            }
-            Ok(BorrowedFd::borrow_raw(self.fd.get()))
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        unsafe { self.outgoing.lock() }.is_empty()
+// SAFETY: `repr(C)`, with the common part first.
+unsafe impl Behaviour for Stream {
+    fn own_fields(&self) -> Vec<&Field> {
+        vec![&self.received, &self.get_buffer, &self.server, &self.emptied]
     }
 
     fn size(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: the thread is attached, and runs nothing while the guard lives.
         unsafe { self.outgoing.lock() }.size()
     }
 
-    /// Puts the transport into the queue, once.
-    fn enqueue(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        if !self.has(bit::QUEUED) {
-            self.set(bit::QUEUED);
-            // SAFETY: a live object.
-            self.core()?.enqueue(Item::of_ready(unsafe { Object::share(object)? }.into_ptr()));
+    fn is_empty(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.outgoing.lock() }.is_empty()
+    }
+
+    fn flush(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        self.send(object)
+    }
+
+    fn discard(&self) {
+        // SAFETY: as above; what was taken is dropped after.
+        let left = unsafe { self.outgoing.lock() }.take();
+        drop(left);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.may_read() || (self.has(bit::WRITABLE) && !self.is_empty())
+    }
+
+    fn run(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if !self.is_empty() {
+            self.flush(object)?;
+        }
+        if self.may_read() {
+            self.read(object)?;
+            // There is more: after all other items of the queue.
+            if self.may_read() && !self.is_detached() {
+                self.enqueue(object)?;
+            }
         }
         Ok(())
     }
 
-    fn may_read(&self) -> bool {
-        self.bits.get() & (bit::READABLE | bit::PAUSED | bit::CLOSING | bit::ENDED) == bit::READABLE
+    fn adopt(&self, state: &LoopModule, protocol: &Object) -> Result<(), Raised> {
+        // SAFETY: live objects.
+        let buffered = unsafe { ffi::PyObject_IsInstance(protocol.as_ptr(), state.buffered_protocol) };
+        if buffered < 0 {
+            return Err(Raised);
+        }
+        // A protocol need not have methods that are never called.
+        let part = |name: &CStr| match protocol.attribute(name) {
+            Ok(part) => Ok(part),
+            // SAFETY: an exception is set.
+            Err(Raised) if unsafe { ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) } != 0 => {
+                // SAFETY: the thread is attached.
+                unsafe { ffi::PyErr_Clear() };
+                Ok(Object::none())
+            }
+            Err(Raised) => Err(Raised),
+        };
+        self.unset(bit::STREAM_READER);
+        // SAFETY: a live object.
+        if unsafe { ffi::Py_TYPE(protocol.as_ptr()) }.cast() == state.reader_protocol {
+            self.set(bit::STREAM_READER);
+        }
+        if buffered == 0 {
+            self.unset(bit::BUFFERED);
+            self.received.set(part(c"data_received")?);
+            drop(self.get_buffer.take());
+        } else {
+            self.set(bit::BUFFERED);
+            self.get_buffer.set(part(c"get_buffer")?);
+            self.received.set(part(c"buffer_updated")?);
+        }
+        Ok(())
     }
+}
 
+impl Stream {
     /// Reads once, and passes the bytes to the protocol.
     fn read(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         if self.has(bit::BUFFERED) {
@@ -320,25 +288,8 @@ impl Stream {
         }
     }
 
-    /// An exception is set: it ends the connection, unless it ends the loop.
-    fn fatal(&self, object: *mut ffi::PyObject, words: &str) -> Result<(), Raised> {
-        if is_ending() {
-            return Err(Raised);
-        }
-        let error = take_exception();
-        if self.owner.get().is_null() {
-            return Ok(());
-        }
-        let words = ropewalk_capi::object::text(words)?;
-        let arguments = [object, error.as_ptr(), words.as_ptr()];
-        let name = self.state()?.names.fatal_error;
-        // SAFETY: live objects.
-        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 3, null_mut())) }
-            .map(drop)
-    }
-
     /// Sends the waiting data, and continues what waits for that.
-    fn flush(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+    fn send(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         let mut done = Vec::new();
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
         let sent = self.file().and_then(|file| unsafe { self.outgoing.lock() }.send(file, &mut done));
@@ -368,12 +319,7 @@ impl Stream {
     }
 
     fn after_sending(&self, object: *mut ffi::PyObject, sent: Sent) -> Result<(), Raised> {
-        if self.has(bit::PROTOCOL_PAUSED) && self.size() <= self.low.get() {
-            self.unset(bit::PROTOCOL_PAUSED);
-            let name = self.state()?.names.resume_protocol;
-            // SAFETY: a live transport.
-            unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name))? };
-        }
+        self.resume_if_drained(object, self.size())?;
         if sent == Sent::Some || !self.is_empty() {
             return Ok(());
         }
@@ -416,51 +362,15 @@ impl Stream {
         }
     }
 
-    fn close(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        if self.has(bit::CLOSING) {
-            return Ok(());
-        }
-        self.set(bit::CLOSING);
-        if !self.is_empty() {
-            // Data written in this turn is sent now; the rest when there is room.
-            self.flush(object)?;
-        }
-        if self.is_empty() { self.lose(object, &Object::none()) } else { Ok(()) }
-    }
-
-    /// Schedules the end.
-    fn lose(&self, object: *mut ffi::PyObject, error: &Object) -> Result<(), Raised> {
-        if self.has(bit::LOST) || self.owner.get().is_null() {
-            return Ok(());
-        }
-        self.set(bit::LOST | bit::CLOSING);
-        // SAFETY: as of `flush`.
-        drop(unsafe { self.outgoing.lock() }.take());
-        let core = self.core()?;
-        core.leave(self.fd.get(), Waiter::Stream, object);
-        let name = self.state()?.names.schedule_connection_lost;
-        let arguments = [object, error.as_ptr()];
-        // SAFETY: live objects.
-        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())) }
-            .map(drop)
-    }
-
     fn write(&self, object: *mut ffi::PyObject, data: Object) -> Result<(), Raised> {
         if data.as_bytes().is_none_or(<[u8]>::is_empty) {
             return Ok(());
         }
         if self.has(bit::LOST) {
-            self.ignored.set(self.ignored.get() + 1);
-            if self.ignored.get() > PATIENCE {
-                // SAFETY: a live transport.
-                unsafe {
-                    Object::own(ffi::PyObject_CallMethodNoArgs(object, self.state()?.names.warn_lost))?
-                };
-            }
-            return Ok(());
+            return self.ignore_write(object);
         }
         let size = {
-            // SAFETY: as of `flush`.
+            // SAFETY: as of `size`.
             let mut outgoing = unsafe { self.outgoing.lock() };
             outgoing.push(data);
             outgoing.size()
@@ -470,94 +380,17 @@ impl Stream {
             return if self.has(bit::READING) { Ok(()) } else { self.enqueue(object) };
         }
         self.flush(object)?;
-        self.pause_if_full(object)
-    }
-
-    fn pause_if_full(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        if self.size() <= self.high.get() || self.has(bit::PROTOCOL_PAUSED) || self.owner.get().is_null() {
-            return Ok(());
-        }
-        self.set(bit::PROTOCOL_PAUSED);
-        let name = self.state()?.names.pause_protocol;
-        // SAFETY: a live transport.
-        unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name))? };
-        Ok(())
+        self.pause_if_full(object, self.size())
     }
 
     fn check_writable(&self, what: &str) -> Result<(), Raised> {
-        let say = |text: String| {
-            let text = std::ffi::CString::new(text).unwrap_or_default();
-            Err(fail(&text))
-        };
         self.check_thread()?;
         if self.has(bit::EOF) {
-            return say(format!("Cannot call {what}() after write_eof()"));
+            return refuse(format!("Cannot call {what}() after write_eof()"));
         }
         if !self.emptied.get().is_null() {
-            return say(format!("unable to {what}; sendfile is in progress"));
+            return refuse(format!("unable to {what}; sendfile is in progress"));
         }
         Ok(())
     }
-}
-
-/// Records an event; returns whether the transport must be put into the queue.
-///
-/// # Safety
-///
-/// A live transport; called with the table of descriptors guarded.
-pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
-    // SAFETY: the caller's.
-    let this = unsafe { stream(object) };
-    if event.is_readable() {
-        this.set(bit::READABLE);
-    }
-    if event.is_writable() {
-        this.set(bit::WRITABLE);
-    }
-    if event.is_at_end() {
-        this.set(bit::ENDING);
-    }
-    let ready = this.may_read() || (this.has(bit::WRITABLE) && !this.is_empty());
-    if !ready || this.has(bit::QUEUED) {
-        return false;
-    }
-    this.set(bit::QUEUED);
-    true
-}
-
-/// Sends the waiting data.
-///
-/// # Safety
-///
-/// A live transport, in the thread that runs its loop.
-pub(super) unsafe fn send(object: *mut ffi::PyObject) -> Result<(), Raised> {
-    // SAFETY: the caller's.
-    let this = unsafe { stream(object) };
-    if this.is_empty() || this.owner.get().is_null() { Ok(()) } else { this.flush(object) }
-}
-
-/// Does what can be done at once: sends, and reads.
-///
-/// # Safety
-///
-/// A live transport, in the thread that runs its loop.
-pub(super) unsafe fn run(core: &LoopCore, object: *mut ffi::PyObject) -> Result<(), Raised> {
-    // SAFETY: the caller's.
-    let this = unsafe { stream(object) };
-    this.unset(bit::QUEUED);
-    if this.owner.get().is_null() || this.has(bit::LOST) {
-        return Ok(());
-    }
-    let _ = core;
-    if !this.is_empty() {
-        this.flush(object)?;
-    }
-    if this.may_read() {
-        this.read(object)?;
-        // There is more: after all other items of the queue.
-        if this.may_read() && !this.owner.get().is_null() {
-            this.enqueue(object)?;
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,387 @@
+//! What all transports have in common: their loop and their file, flow control, pausing, and their end.
+//!
+//! The content of each kind of transport begins with a [`Transport`], and its [`Behaviour`] says what the kind does in
+//! its own way. A transport is registered with epoll once, for edges in both directions, from its start to its end, so
+//! that pausing, resuming and waiting for room need no system call. An edge sets a bit; the transport clears the bit
+//! when its file has no more, or takes no more.
+
+pub(super) mod kind;
+pub(super) mod methods;
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+use ropewalk_os::epoll::Event;
+
+use super::calling::is_ending;
+use super::core::LoopCore;
+use super::descriptors::Waiter;
+use super::item::Item;
+use super::loop_module::LoopModule;
+use super::number;
+use ropewalk_capi::errors::fail;
+use ropewalk_capi::heap::Field;
+use ropewalk_capi::object::{Object, Raised, take_exception, text};
+
+/// asyncio's default: 64 KiB, and a quarter of it.
+const HIGH: usize = 64 * 1024;
+/// asyncio warns after this many writes to a lost connection.
+const PATIENCE: u32 = 5;
+
+/// The state of a transport, one bit for each property.
+pub(super) mod bit {
+    /// Reported by an edge and not refused since: the transport may receive, or send.
+    pub(crate) const READABLE: u32 = 1;
+    pub(crate) const WRITABLE: u32 = 2;
+    /// The peer has ended its side, or the connection is gone: the transport must read to the end.
+    pub(crate) const ENDING: u32 = 4;
+    /// The transport is in the queue.
+    pub(crate) const QUEUED: u32 = 8;
+    pub(crate) const PAUSED: u32 = 16;
+    pub(crate) const CLOSING: u32 = 32;
+    /// The peer's end was reported to the protocol.
+    pub(crate) const ENDED: u32 = 64;
+    pub(crate) const PROTOCOL_PAUSED: u32 = 128;
+    /// A callback of a read runs; the transport sends what it has written afterwards.
+    pub(crate) const READING: u32 = 256;
+    pub(crate) const STARTED: u32 = 512;
+    /// The end has been scheduled or reached.
+    pub(crate) const LOST: u32 = 1024;
+    /// The first bit that a kind of transport may use for itself.
+    pub(crate) const OWN: u32 = 1 << 16;
+}
+
+/// What one kind of transport does in its own way.
+///
+/// # Safety
+///
+/// The type is `repr(C)`, and begins with a [`Transport`].
+pub(super) unsafe trait Behaviour: AsRef<Transport> + 'static {
+    /// The references of this kind, beside those that all have.
+    fn own_fields(&self) -> Vec<&Field>;
+
+    /// Bytes that were written and have not left.
+    fn size(&self) -> usize;
+
+    /// Whether nothing waits to be sent.
+    fn is_empty(&self) -> bool;
+
+    /// Sends what waits, as far as there is room, and continues what waits for that.
+    fn flush(&self, object: *mut ffi::PyObject) -> Result<(), Raised>;
+
+    /// Drops what waits to be sent.
+    fn discard(&self);
+
+    /// Whether it can do something with what the last edges have reported.
+    fn is_ready(&self) -> bool;
+
+    /// Does what can be done at once: sends, and reads.
+    fn run(&self, object: *mut ffi::PyObject) -> Result<(), Raised>;
+
+    /// Looks up the methods of a new protocol.
+    fn adopt(&self, state: &LoopModule, protocol: &Object) -> Result<(), Raised>;
+}
+
+/// Finds the behaviour of a live transport of one kind.
+type Finder = unsafe fn(*mut ffi::PyObject) -> &'static dyn Behaviour;
+
+/// The beginning of every transport's content.
+#[repr(C)]
+pub(super) struct Transport {
+    behaviour: Finder,
+    pub(super) owner: Field,
+    /// The socket or pipe object, which the transport closes.
+    pub(super) socket: Field,
+    pub(super) fd: Cell<RawFd>,
+    /// Its place among those who wait for the descriptor.
+    place: Waiter,
+    pub(super) protocol: Field,
+    /// The context of its callbacks.
+    pub(super) context: Field,
+    pub(super) bits: Cell<u32>,
+    ignored: Cell<u32>,
+    pub(super) high: Cell<usize>,
+    pub(super) low: Cell<usize>,
+}
+
+/// asyncio's transports with flow control have a slot `_extra`, and four for which our types have properties; our
+/// content comes after.
+#[repr(C)]
+struct Layout<T> {
+    head: ffi::PyObject,
+    extra: *mut ffi::PyObject,
+    unused: [*mut ffi::PyObject; 4],
+    content: T,
+}
+
+/// The content of a transport.
+///
+/// # Safety
+///
+/// A live transport whose content is a `T`, which stays so while the reference is used.
+pub(super) unsafe fn content<'a, T: Behaviour>(object: *mut ffi::PyObject) -> &'a T {
+    // SAFETY: the caller's.
+    unsafe { &(*object.cast::<Layout<T>>()).content }
+}
+
+/// The common part of a transport.
+///
+/// # Safety
+///
+/// A live transport of any kind, which stays so while the reference is used.
+pub(super) unsafe fn transport<'a>(object: *mut ffi::PyObject) -> &'a Transport {
+    // SAFETY: the caller's; every content begins with it, and has its alignment (see `Behaviour`).
+    unsafe { &(*object.cast::<Layout<Transport>>()).content }
+}
+
+unsafe fn behaviour<'a>(object: *mut ffi::PyObject) -> &'a dyn Behaviour {
+    // SAFETY: the caller has a live transport, for which the finder was made.
+    unsafe { (transport(object).behaviour)(object) }
+}
+
+unsafe fn find<T: Behaviour>(object: *mut ffi::PyObject) -> &'static dyn Behaviour {
+    // SAFETY: the caller's; `behaviour` shortens the lifetime.
+    unsafe { content::<T>(object) }
+}
+
+impl Transport {
+    /// The common part of a transport whose content is a `T`.
+    pub(super) fn new<T: Behaviour>(place: Waiter) -> Self {
+        const { assert!(align_of::<T>() == align_of::<Self>(), "the common part has one place in all kinds") };
+        Self {
+            behaviour: find::<T>,
+            owner: Field::empty(),
+            socket: Field::empty(),
+            fd: Cell::new(-1),
+            place,
+            protocol: Field::empty(),
+            context: Field::empty(),
+            bits: Cell::new(0),
+            ignored: Cell::new(0),
+            high: Cell::new(HIGH),
+            low: Cell::new(HIGH / 4),
+        }
+    }
+
+    pub(super) fn has(&self, bits: u32) -> bool {
+        self.bits.get() & bits != 0
+    }
+
+    pub(super) fn set(&self, bits: u32) {
+        self.bits.set(self.bits.get() | bits);
+    }
+
+    pub(super) fn unset(&self, bits: u32) {
+        self.bits.set(self.bits.get() & !bits);
+    }
+
+    /// Whether it has ended, and has no loop any more.
+    pub(super) fn is_detached(&self) -> bool {
+        self.owner.get().is_null()
+    }
+
+    pub(super) fn core(&self) -> Result<&LoopCore, Raised> {
+        let owner = self.owner.get();
+        if owner.is_null() {
+            return Err(fail(c"the transport is closed"));
+        }
+        // SAFETY: a live loop, which the transport holds.
+        Ok(unsafe { LoopCore::of(owner) })
+    }
+
+    pub(super) fn state(&self) -> Result<&LoopModule, Raised> {
+        // SAFETY: the module's state lives as long as the loop.
+        self.core().map(|core| unsafe { &*core.module })
+    }
+
+    /// On a free-threaded build only the loop's thread may use a transport; other threads get an error.
+    pub(super) fn check_thread(&self) -> Result<(), Raised> {
+        #[cfg(Py_GIL_DISABLED)]
+        if !self.is_detached() {
+            let thread = self.core()?.thread();
+            if thread != 0 && thread != super::status::this_thread() {
+                return Err(fail(
+                    c"a transport may only be used in the thread that runs its loop. Try loop.call_soon_threadsafe().",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file, which must still have its number: if other code has closed it, the number may be another file's by
+    /// now.
+    pub(super) fn file(&self) -> io::Result<BorrowedFd<'_>> {
+        let Ok(state) = self.state() else {
+            // SAFETY: the thread is attached, and the exception is the one of `state`.
+            unsafe { ffi::PyErr_Clear() };
+            return Err(number::lost());
+        };
+        // SAFETY: an attached transport holds its file; the thread holds no lock of its own here, and the kernel
+        // checks the number.
+        unsafe {
+            if number::of(state, self.socket.get()) != Some(self.fd.get()) {
+                return Err(number::lost());
+            }
+            Ok(BorrowedFd::borrow_raw(self.fd.get()))
+        }
+    }
+
+    /// Puts the transport into the queue, once.
+    pub(super) fn enqueue(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if !self.has(bit::QUEUED) {
+            self.set(bit::QUEUED);
+            // SAFETY: a live object.
+            self.core()?.enqueue(Item::of_ready(unsafe { Object::share(object)? }.into_ptr()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn may_read(&self) -> bool {
+        self.bits.get() & (bit::READABLE | bit::PAUSED | bit::CLOSING | bit::ENDED) == bit::READABLE
+    }
+
+    /// An exception is set: it ends the transport, unless it ends the loop.
+    pub(super) fn fatal(&self, object: *mut ffi::PyObject, words: &str) -> Result<(), Raised> {
+        if is_ending() {
+            return Err(Raised);
+        }
+        let error = take_exception();
+        if self.is_detached() {
+            return Ok(());
+        }
+        let words = text(words)?;
+        let arguments = [object, error.as_ptr(), words.as_ptr()];
+        let name = self.state()?.names.fatal_error;
+        // SAFETY: live objects.
+        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 3, null_mut())) }
+            .map(drop)
+    }
+
+    /// Ends it after what was written.
+    pub(super) fn close(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if self.has(bit::CLOSING) {
+            return Ok(());
+        }
+        self.set(bit::CLOSING);
+        // SAFETY: a live transport.
+        let behaviour = unsafe { behaviour(object) };
+        if !behaviour.is_empty() {
+            // Data written in this turn is sent now; the rest when there is room.
+            behaviour.flush(object)?;
+        }
+        if behaviour.is_empty() { self.lose(object, &Object::none()) } else { Ok(()) }
+    }
+
+    /// Schedules the end.
+    pub(super) fn lose(&self, object: *mut ffi::PyObject, error: &Object) -> Result<(), Raised> {
+        if self.has(bit::LOST) || self.is_detached() {
+            return Ok(());
+        }
+        self.set(bit::LOST | bit::CLOSING);
+        // SAFETY: a live transport.
+        unsafe { behaviour(object) }.discard();
+        let core = self.core()?;
+        core.leave(self.fd.get(), self.place, object);
+        let name = self.state()?.names.schedule_connection_lost;
+        let arguments = [object, error.as_ptr()];
+        // SAFETY: live objects.
+        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())) }
+            .map(drop)
+    }
+
+    /// Counts a write to a transport that has ended, and warns when there are many.
+    pub(super) fn ignore_write(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        self.ignored.set(self.ignored.get().saturating_add(1));
+        if self.ignored.get() > PATIENCE && !self.is_detached() {
+            // SAFETY: a live transport.
+            unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, self.state()?.names.warn_lost))? };
+        }
+        Ok(())
+    }
+
+    /// Calls the protocol's `pause_writing` if more waits to be sent than it wants.
+    pub(super) fn pause_if_full(&self, object: *mut ffi::PyObject, size: usize) -> Result<(), Raised> {
+        if size <= self.high.get() || self.has(bit::PROTOCOL_PAUSED) || self.is_detached() {
+            return Ok(());
+        }
+        self.set(bit::PROTOCOL_PAUSED);
+        let name = self.state()?.names.pause_protocol;
+        // SAFETY: a live transport.
+        unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name))? };
+        Ok(())
+    }
+
+    /// Calls the protocol's `resume_writing` if it was paused and so little waits that it may write again.
+    pub(super) fn resume_if_drained(&self, object: *mut ffi::PyObject, size: usize) -> Result<(), Raised> {
+        if !self.has(bit::PROTOCOL_PAUSED) || size > self.low.get() || self.is_detached() {
+            return Ok(());
+        }
+        self.unset(bit::PROTOCOL_PAUSED);
+        let name = self.state()?.names.resume_protocol;
+        // SAFETY: a live transport.
+        unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name))? };
+        Ok(())
+    }
+}
+
+/// Raises `RuntimeError`.
+pub(super) fn refuse<T>(text: String) -> Result<T, Raised> {
+    let text = CString::new(text).unwrap_or_default();
+    Err(fail(&text))
+}
+
+/// Records an event; returns whether the transport must be put into the queue.
+///
+/// # Safety
+///
+/// A live transport; called with the table of descriptors guarded.
+pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
+    // SAFETY: the caller's.
+    let this = unsafe { transport(object) };
+    if event.is_readable() {
+        this.set(bit::READABLE);
+    }
+    if event.is_writable() {
+        this.set(bit::WRITABLE);
+    }
+    if event.is_at_end() {
+        this.set(bit::ENDING);
+    }
+    // SAFETY: the caller's.
+    if this.has(bit::QUEUED) || !unsafe { behaviour(object) }.is_ready() {
+        return false;
+    }
+    this.set(bit::QUEUED);
+    true
+}
+
+/// Sends the waiting data.
+///
+/// # Safety
+///
+/// A live transport, in the thread that runs its loop.
+pub(super) unsafe fn send(object: *mut ffi::PyObject) -> Result<(), Raised> {
+    // SAFETY: the caller's.
+    let (this, behaviour) = unsafe { (transport(object), behaviour(object)) };
+    if this.is_detached() || behaviour.is_empty() { Ok(()) } else { behaviour.flush(object) }
+}
+
+/// Does what can be done at once.
+///
+/// # Safety
+///
+/// A live transport, in the thread that runs its loop.
+pub(super) unsafe fn run(object: *mut ffi::PyObject) -> Result<(), Raised> {
+    // SAFETY: the caller's.
+    let this = unsafe { transport(object) };
+    this.unset(bit::QUEUED);
+    if this.is_detached() || this.has(bit::LOST) {
+        return Ok(());
+    }
+    // SAFETY: the caller's.
+    unsafe { behaviour(object) }.run(object)
+}

@@ -1,0 +1,280 @@
+//! The methods that all transports have.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+
+use super::super::core::{none, raise_type};
+use super::super::loop_module::MODULE;
+use super::{behaviour, bit, transport};
+use ropewalk_capi::entry;
+use ropewalk_capi::errors::fail;
+use ropewalk_capi::object::{Object, Raised};
+
+/// `_attach(loop, file, protocol)`: called before any other method.
+#[entry]
+pub(super) unsafe extern "C" fn attach(
+    object: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: a fresh transport, and what the interpreter passes: the caller is ours.
+    unsafe {
+        if count != 3 {
+            raise_type("_attach() takes a loop, a socket or pipe, and a protocol");
+            return null_mut();
+        }
+        let this = transport(object);
+        let (owner, socket) = (*arguments, *arguments.add(1));
+        let attached = || {
+            let fd = ffi::PyObject_AsFileDescriptor(socket);
+            if fd < 0 {
+                return Err(Raised);
+            }
+            this.fd.set(fd);
+            this.context.set(Object::own(ffi::PyContext_CopyCurrent())?);
+            this.socket.set(Object::share(socket)?);
+            this.owner.set(Object::share(owner)?);
+            Ok(())
+        };
+        if attached().is_err() { null_mut() } else { set_protocol(object, *arguments.add(2)) }
+    }
+}
+
+/// `_start_reading()`: registers the file with the loop.
+#[entry]
+pub(super) unsafe extern "C" fn start_reading(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe {
+        let (this, behaviour) = (transport(object), behaviour(object));
+        if this.has(bit::LOST | bit::STARTED) || this.is_detached() {
+            return none();
+        }
+        let started = this.core().and_then(|core| {
+            core.watch(this.fd.get(), this.place, &Object::share(object)?)?;
+            this.set(bit::STARTED);
+            if behaviour.is_empty() { Ok(()) } else { behaviour.flush(object) }
+        });
+        if started.is_ok() { none() } else { null_mut() }
+    }
+}
+
+/// `_detach()`: called after the end; releases everything but the descriptor's number.
+#[entry]
+pub(super) unsafe extern "C" fn detach(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let (this, behaviour) = unsafe { (transport(object), behaviour(object)) };
+    if let Ok(core) = this.core() {
+        core.leave(this.fd.get(), this.place, object);
+    } else {
+        // SAFETY: the thread is attached.
+        unsafe { ffi::PyErr_Clear() };
+    }
+    this.set(bit::LOST | bit::CLOSING);
+    for field in behaviour.own_fields() {
+        drop(field.take());
+    }
+    drop((this.protocol.take(), this.socket.take(), this.owner.take()));
+    none()
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn set_protocol(
+    object: *mut ffi::PyObject,
+    protocol: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: live objects.
+    unsafe {
+        let this = transport(object);
+        let set = this.check_thread().and_then(|()| {
+            let protocol = Object::share(protocol)?;
+            // Also after the end: asyncio's sendfile restores the protocol that it found.
+            let Some(state) = MODULE.state_of_base(ffi::Py_TYPE(object)) else {
+                return Err(fail(c"no module"));
+            };
+            behaviour(object).adopt(state, &protocol)?;
+            this.protocol.set(protocol);
+            Ok(())
+        });
+        if set.is_ok() { none() } else { null_mut() }
+    }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn buffer_size(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyLong_FromSize_t(behaviour(object).size()) }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn close(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { transport(object) };
+    if this.check_thread().and_then(|()| this.close(object)).is_ok() { none() } else { null_mut() }
+}
+
+/// `_force_close(exception)`: ends at once, without sending the rest.
+#[entry]
+pub(super) unsafe extern "C" fn force_close(
+    object: *mut ffi::PyObject,
+    error: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport and argument.
+    unsafe {
+        let this = transport(object);
+        let done = this.check_thread().and_then(|()| this.lose(object, &Object::share(error)?));
+        if done.is_ok() { none() } else { null_mut() }
+    }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn abort(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { force_close(object, ffi::Py_None()) }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn pause_reading(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { transport(object) };
+    if !this.has(bit::CLOSING) {
+        this.set(bit::PAUSED);
+    }
+    none()
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn resume_reading(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { transport(object) };
+    if this.has(bit::CLOSING) || !this.has(bit::PAUSED) {
+        return none();
+    }
+    this.unset(bit::PAUSED);
+    let ready =
+        this.check_thread().and_then(|()| if this.may_read() { this.enqueue(object) } else { Ok(()) });
+    if ready.is_ok() { none() } else { null_mut() }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn is_closing(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyBool_FromLong(transport(object).has(bit::CLOSING).into()) }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn is_reading(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyBool_FromLong((!transport(object).has(bit::CLOSING | bit::PAUSED)).into()) }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn get_protocol(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { transport(object) }.protocol.share().unwrap_or_else(Object::none).into_ptr()
+}
+
+/// `_set_limits(high, low)`, in bytes.
+#[entry]
+pub(super) unsafe extern "C" fn set_limits(
+    object: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport, and what the interpreter passes.
+    unsafe {
+        if count != 2 {
+            raise_type("_set_limits() takes two sizes");
+            return null_mut();
+        }
+        let (high, low) = (ffi::PyLong_AsSize_t(*arguments), ffi::PyLong_AsSize_t(*arguments.add(1)));
+        if !ffi::PyErr_Occurred().is_null() {
+            return null_mut();
+        }
+        let this = transport(object);
+        this.high.set(high);
+        this.low.set(low);
+        if this.check_thread().and_then(|()| this.pause_if_full(object, behaviour(object).size())).is_ok() {
+            none()
+        } else {
+            null_mut()
+        }
+    }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn limits(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport, and fresh objects.
+    unsafe {
+        let this = transport(object);
+        let low = Object::own(ffi::PyLong_FromSize_t(this.low.get()));
+        let high = Object::own(ffi::PyLong_FromSize_t(this.high.get()));
+        match (low, high) {
+            (Ok(low), Ok(high)) => ffi::PyTuple_Pack(2, low.as_ptr(), high.as_ptr()),
+            _ => null_mut(),
+        }
+    }
+}
+
+macro_rules! field {
+    ($get:ident, $field:ident) => {
+        #[entry]
+        pub(super) unsafe extern "C" fn $get(
+            object: *mut ffi::PyObject,
+            _: *mut c_void,
+        ) -> *mut ffi::PyObject {
+            // SAFETY: a live transport.
+            unsafe { transport(object) }.$field.share().unwrap_or_else(Object::none).into_ptr()
+        }
+    };
+}
+
+field!(get_loop, owner);
+field!(get_socket, socket);
+field!(get_protocol_field, protocol);
+
+#[entry]
+pub(super) unsafe extern "C" fn get_paused(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyBool_FromLong(transport(object).has(bit::PROTOCOL_PAUSED).into()) }
+}
+
+#[entry]
+pub(super) unsafe extern "C" fn get_fd(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe { ffi::PyLong_FromLong(transport(object).fd.get().into()) }
+}

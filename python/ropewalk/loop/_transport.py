@@ -1,0 +1,137 @@
+"""What all transports have in common beside their compiled part: their errors, flow control, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from asyncio import futures
+from asyncio.log import logger
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ropewalk.loop._loop import Loop
+
+#: Type checkers do not know asyncio's private names.
+_futures: Any = futures
+
+
+class BaseTransport:
+    """The parts of a transport that run once for each connection. The core calls some of them."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def _loop(self) -> Any: ...
+        @property
+        def _sock(self) -> Any: ...
+        @property
+        def _sock_fd(self) -> int: ...
+        @property
+        def _protocol(self) -> Any: ...
+        def _attach(self, loop: Any, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
+        def _detach(self) -> None: ...
+        def _force_close(self, error: BaseException | None, /) -> None: ...
+        def _set_limits(self, high: int, low: int, /) -> None: ...
+        def _start_reading(self) -> None: ...
+        def is_closing(self) -> bool: ...
+
+    def _begin(
+        self,
+        loop: Loop,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None,
+    ) -> None:
+        loop.call_soon(protocol.connection_made, self)  # type: ignore[arg-type]
+        # Reading starts only after that: `connection_made` is called before any other method of the protocol.
+        loop.call_soon(self._start_reading)
+        if waiter is not None:
+            loop.call_soon(_futures._set_result_unless_cancelled, waiter, None)
+
+    def __repr__(self) -> str:
+        return f"<{' '.join([type(self).__name__, self._state(), f'fd={self._sock_fd}', *self._details()])}>"
+
+    def _state(self) -> str:
+        if self._sock is None:
+            return "closed"
+        return "closing" if self.is_closing() else "open"
+
+    def _details(self) -> list[str]:
+        return []
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        file = self._sock
+        if file is not None:
+            _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
+            self._leave(file)
+
+    def _leave(self, file: Any) -> None:
+        """Drop every reference, and close the file."""
+        self._detach()
+        file.close()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks of flow control in bytes; by default `high` is 64 KiB, and `low` a quarter of `high`."""
+        if high is None:
+            high = 64 * 1024 if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._set_limits(high, low)
+
+    # --- called by the core --------------------------------------------------------------------------------------
+
+    def _pause_protocol(self) -> None:
+        self._call_protocol("pause_writing")
+
+    def _resume_protocol(self) -> None:
+        self._call_protocol("resume_writing")
+
+    def _call_protocol(self, what: str) -> None:
+        protocol, loop = self._protocol, self._loop
+        try:
+            getattr(protocol, what)()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            loop.call_exception_handler(
+                {
+                    "message": f"protocol.{what}() failed",
+                    "exception": error,
+                    "transport": self,
+                    "protocol": protocol,
+                }
+            )
+
+    def _warn_lost(self) -> None:
+        logger.warning("socket.send() raised exception.")
+
+    def _fatal_error(self, error: BaseException, message: str = "Fatal error on transport") -> None:
+        if isinstance(error, OSError):
+            if self._loop.get_debug():
+                logger.debug("%r: %s", self, message, exc_info=error)
+        else:
+            self._loop.call_exception_handler(
+                {
+                    "message": message,
+                    "exception": error,
+                    "transport": self,
+                    "protocol": self._protocol,
+                }
+            )
+        self._force_close(error)
+
+    def _schedule_connection_lost(self, error: BaseException | None) -> None:
+        self._loop.call_soon(self._call_connection_lost, error)
+
+    def _call_connection_lost(self, error: BaseException | None) -> None:
+        file, protocol = self._sock, self._protocol
+        if file is None:
+            return
+        try:
+            if protocol is not None:
+                protocol.connection_lost(error)
+        finally:
+            self._leave(file)
