@@ -20,3 +20,4 @@ pub mod process;
 pub mod signalfd;
 pub mod socket;
 pub mod stream;
+pub mod uring;

@@ -67,6 +67,16 @@ impl Mapping {
         }
     }
 
+    /// Maps `len` bytes of a descriptor from `offset` on, a multiple of the page size, shared, for reading and writing.
+    /// The caller guarantees that the file is that long and stays so.
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Self::map).
+    pub fn map_at(fd: BorrowedFd<'_>, offset: usize, len: usize) -> io::Result<Self> {
+        Self::map_anywhere(fd, offset, len, libc::MAP_SHARED)
+    }
+
     /// Maps at a multiple of the size of a huge page: elsewhere the kernel cannot enter a huge page into the page
     /// table.
     fn map_aligned(fd: BorrowedFd<'_>, len: usize, access: libc::c_int) -> Option<Self> {
@@ -105,12 +115,15 @@ impl Mapping {
     ///
     /// As [`map`](Self::map).
     pub fn map_private(fd: BorrowedFd<'_>, offset: usize, len: usize) -> io::Result<Self> {
+        Self::map_anywhere(fd, offset, len, libc::MAP_PRIVATE)
+    }
+
+    fn map_anywhere(fd: BorrowedFd<'_>, offset: usize, len: usize, sharing: libc::c_int) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let offset =
             libc::off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: the kernel picks an unused address, so no existing memory is touched.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_PRIVATE, fd.as_raw_fd(), offset) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, sharing, fd.as_raw_fd(), offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

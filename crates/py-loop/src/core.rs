@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use ropewalk_reactor::{Injector, Reactor, Timers};
+use ropewalk_reactor::{Glance, Injector, Reactor, Timers};
 
 use super::context::Snapshots;
 use super::descriptors::Descriptors;
@@ -49,6 +49,8 @@ pub(super) struct LoopCore {
     pub(super) injector: Injector<Handle>,
     pub(super) inner: Guarded<Inner>,
     pub(super) batch: UnsafeCell<Batch>,
+    /// How the thread that runs the loop sees ready descriptors while it has work.
+    glance: Guarded<Glance>,
     /// The buffer that transports receive into, in the thread that runs the loop.
     buffer: UnsafeCell<Vec<u8>>,
     /// Reached by attached threads by turns; not used on a free-threaded build.
@@ -85,6 +87,7 @@ impl LoopCore {
             injector: Injector::new(),
             inner: Guarded::new(Inner::default()),
             batch: UnsafeCell::default(),
+            glance: Guarded::new(Glance::default()),
             buffer: UnsafeCell::default(),
             snapshots: Snapshots::new(places_known),
             task_factory: Field::empty(),
@@ -114,8 +117,15 @@ impl LoopCore {
 
     /// Removes the set of descriptors, which closes them with its last reference.
     pub(super) fn take_reactor(&self) -> Option<Arc<Reactor>> {
+        drop(self.swap_glance(Glance::default()));
         // SAFETY: as above.
         unsafe { self.reactor.lock() }.take()
+    }
+
+    /// Puts a glance into the place of the one that is kept between two runs.
+    pub(super) fn swap_glance(&self, glance: Glance) -> Glance {
+        // SAFETY: as above.
+        std::mem::replace(&mut *unsafe { self.glance.lock() }, glance)
     }
 
     /// Wakes the loop if it sleeps.

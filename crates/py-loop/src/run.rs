@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use ropewalk_os::epoll::{Event, Woken};
-use ropewalk_reactor::{Pace, Reactor};
+use ropewalk_os::epoll::Event;
+use ropewalk_reactor::{Glance, Pace, Reactor};
 
 use super::calling::{invoke, is_ending};
 #[cfg(not(Py_GIL_DISABLED))]
@@ -27,11 +27,17 @@ use ropewalk_capi::object::{Kept, Object, Raised, detached, take_exception};
 
 /// The longest sleep in seconds: asyncio's own limit.
 const LONGEST: f64 = 86_400.0;
+/// Turns of a loop that has work between two checks for signals.
+const SIGNALS: u32 = 16;
+
 struct Run<'a> {
     owner: *mut ffi::PyObject,
     core: &'a LoopCore,
     reactor: Arc<Reactor>,
+    glance: Glance,
     pace: Pace,
+    /// Turns since signals were checked for.
+    unchecked: u32,
     events: Vec<Event>,
     #[cfg(not(Py_GIL_DISABLED))]
     entered: Option<Entered>,
@@ -46,21 +52,25 @@ unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *m
         owner,
         core,
         reactor,
+        glance: core.swap_glance(Glance::default()),
         pace: Pace::new(),
+        unchecked: 0,
         events: Vec::new(),
         #[cfg(not(Py_GIL_DISABLED))]
         entered: None,
     };
-    loop {
-        let turned = run.turn();
-        if turned.is_err() {
+    run.glance.begin(core.thread());
+    let ended = loop {
+        if run.turn().is_err() {
             // A callback that failed has left its context.
-            return null_mut();
+            break Err(Raised);
         }
         if core.stopping.load(Ordering::Relaxed) {
-            return if run.leave().and_then(|()| run.flush()).is_ok() { none() } else { null_mut() };
+            break run.leave().and_then(|()| run.flush());
         }
-    }
+    };
+    core.swap_glance(run.glance);
+    if ended.is_ok() { none() } else { null_mut() }
 }
 
 impl Run<'_> {
@@ -84,15 +94,13 @@ impl Run<'_> {
         let stopping = core.stopping.load(Ordering::Relaxed);
         if idle && !stopping {
             self.wait(timers)?;
-        } else if stopping || self.pace.is_look_due() {
-            let time = now();
-            if self.pace.looked(time) || stopping {
-                self.leave()?;
-                let woken = self.reactor.look(&mut self.events).map_err(|error| raise_os(&error))?;
-                self.pace.polled();
-                self.polled(woken)?;
-            }
-            if timers {
+        } else {
+            self.look(stopping)?;
+            if !timers {
+                self.pace.paused();
+            } else if self.pace.is_reading_due() || stopping {
+                let time = now();
+                self.pace.read(time);
                 self.fire(as_seconds(time));
             }
         }
@@ -122,6 +130,17 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Queues the waiters of descriptors that are ready, without waiting.
+    #[inline]
+    fn look(&mut self, stopping: bool) -> Result<(), Raised> {
+        if self.glance.is_look_due() || stopping {
+            self.glance.look(&self.reactor, &mut self.events).map_err(|error| raise_os(&error))?;
+            self.note_events();
+        }
+        self.unchecked += 1;
+        if self.unchecked < SIGNALS && !stopping { Ok(()) } else { self.check_signals() }
+    }
+
     /// Sleeps until there is something to do.
     fn wait(&mut self, timers: bool) -> Result<(), Raised> {
         self.leave()?;
@@ -149,24 +168,31 @@ impl Run<'_> {
         } else {
             detached(|| reactor.wait(events, timeout, has_work))
         };
-        let woken = woken.map_err(|error| raise_os(&error))?;
-        self.pace.slept();
-        self.polled(woken)?;
+        woken.map_err(|error| raise_os(&error))?;
+        self.pace.paused();
+        self.note_events();
+        self.check_signals()?;
         core.collect();
-        let time = now();
-        self.pace.looked(time);
-        self.pace.polled();
-        self.fire(as_seconds(time));
+        if timers {
+            let time = now();
+            self.pace.read(time);
+            self.fire(as_seconds(time));
+        }
         Ok(())
     }
 
-    fn polled(&mut self, woken: Woken) -> Result<(), Raised> {
+    fn note_events(&self) {
         if !self.events.is_empty() {
             // SAFETY: the table holds live transports.
             self.core.note_events(&self.events, |object, event| unsafe { transport::note(object, event) });
         }
-        let _ = woken;
-        // Signal handlers run here; a loop whose callbacks are all compiled functions would never run them otherwise.
+    }
+
+    /// Runs signal handlers, which a loop whose callbacks are all compiled functions would never do otherwise. They do
+    /// not run in the context of a callback.
+    fn check_signals(&mut self) -> Result<(), Raised> {
+        self.unchecked = 0;
+        self.leave()?;
         // SAFETY: the thread is attached.
         if unsafe { ffi::PyErr_CheckSignals() } != 0 { Err(Raised) } else { Ok(()) }
     }

@@ -4,12 +4,14 @@
 
 #![deny(unsafe_code)]
 
+mod glance;
 mod injector;
 mod pace;
 mod reactor;
 mod timers;
 mod wake;
 
+pub use glance::Glance;
 pub use injector::{Chain, Injector, Link, Linked};
 pub use pace::Pace;
 pub use reactor::{Reactor, Token};

@@ -1,10 +1,11 @@
 //! The set of descriptors that a loop waits for, and its sleep.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, RawFd};
 use std::time::Duration;
 
 use ropewalk_os::epoll::{Epoll, Event, Interest, Woken};
+use ropewalk_os::uring::ReadyFlag;
 
 use crate::wake::Wake;
 
@@ -90,6 +91,11 @@ impl Reactor {
     /// None for a live set.
     pub fn look(&self, events: &mut Vec<Event>) -> io::Result<Woken> {
         self.set.wait(events, Some(Duration::ZERO))
+    }
+
+    /// Has the kernel raise the flag when a descriptor is ready, or is so already.
+    pub(crate) fn arm(&self, flag: &mut ReadyFlag) -> io::Result<()> {
+        flag.arm(self.set.as_fd())
     }
 
     /// Waits until a descriptor is ready, a thread [calls](Wake::call), a signal comes, or the time is up. Does not

@@ -26,7 +26,7 @@ async def turns(count: int = 5) -> None:
     """Lets the loop turn a few times and wait for descriptors, so that what it would do at once is done."""
     for _ in range(count):
         await asyncio.sleep(0)
-    # A loop may skip asking the kernel while it has work; it does not while it waits for a timer.
+    # What other threads and the kernel do meanwhile takes some time.
     for _ in range(2):
         await asyncio.sleep(0.0002)
 

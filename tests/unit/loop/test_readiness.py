@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -460,3 +464,92 @@ def test_what_was_closed_first_is_removed_by_its_object(loop: Loop, side: str) -
 
 def _never() -> None:
     pytest.fail("it was removed")
+
+
+@pytest.mark.parametrize("busy", [0, 1, 31, 32, 33, 64, 100, 1_000, 5_000])
+async def test_a_busy_loop_sees_in_the_next_turn_what_is_ready(loop: Loop, pair: Pair, busy: int) -> None:
+    left, right = pair
+    seen: list[bytes] = []
+    loop.add_reader(left, lambda: seen.append(left.recv(100)))
+    for number in range(3):
+        for _ in range(busy):
+            await asyncio.sleep(0)
+        assert len(seen) == number
+        right.send(b"x")
+        # The first turn resumes this task before it calls the reader.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(seen) == number + 1
+    loop.remove_reader(left)
+
+
+async def test_a_busy_loop_sees_what_becomes_ready_by_a_registration(loop: Loop, pair: Pair) -> None:
+    left, right = pair
+    right.send(b"x")
+    seen: list[bytes] = []
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    loop.add_reader(left, lambda: seen.append(left.recv(100)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen == [b"x"]
+    loop.remove_reader(left)
+
+
+def test_a_busy_loop_sees_what_is_ready_in_whichever_thread_runs_it(loop: Loop, pair: Pair) -> None:
+    left, right = pair
+    seen: list[bytes] = []
+
+    async def work() -> None:
+        for _ in range(2_000):
+            await asyncio.sleep(0)
+        right.send(b"x")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    loop.add_reader(left, lambda: seen.append(left.recv(100)))
+    for number in range(1, 5):
+        if number % 2:
+            loop.run_until_complete(work())
+        else:
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(loop.run_until_complete, work()).result()
+        assert len(seen) == number
+    loop.remove_reader(left)
+
+
+async def test_a_busy_loop_sees_what_another_thread_sends(loop: Loop, pair: Pair) -> None:
+    left, right = pair
+    seen: list[bytes] = []
+    loop.add_reader(left, lambda: seen.append(left.recv(100)))
+    for number in range(1, 20):
+        thread = threading.Timer(0.005, right.send, [b"x"])
+        thread.start()
+        deadline = time.monotonic() + 30
+        while len(seen) < number:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0)
+        thread.join()
+    loop.remove_reader(left)
+
+
+def test_a_busy_loop_works_without_a_free_descriptor(loop: Loop, pair: Pair) -> None:
+    left, right = pair
+    seen: list[bytes] = []
+
+    async def work() -> None:
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        right.send(b"x")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    loop.add_reader(left, lambda: seen.append(left.recv(100)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        loop.run_until_complete(work())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert seen == [b"x"]
+    loop.remove_reader(left)
