@@ -1,4 +1,5 @@
-//! The data that a transport has not sent yet: pieces that one system call sends together, once a turn.
+//! The data that a transport is to send, and those that it could not send yet: pieces that one system call sends
+//! together.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -46,10 +47,10 @@ impl Outgoing {
         self.size
     }
 
-    /// Adds a `bytes` object that is not empty.
-    pub(super) fn push(&mut self, bytes: Object) {
-        self.size += bytes.as_bytes().map_or(0, <[u8]>::len);
-        self.pieces.push_back(Piece { bytes, from: 0 });
+    /// Adds a `bytes` object from an offset on that is before its end.
+    pub(super) fn push(&mut self, bytes: Object, from: usize) {
+        self.size += bytes.as_bytes().map_or(0, |bytes| bytes.len() - from);
+        self.pieces.push_back(Piece { bytes, from });
     }
 
     /// Takes everything, to be dropped where destructors may run.
@@ -91,6 +92,73 @@ impl Outgoing {
     }
 }
 
+/// What a caller gives to be sent: bytes that never change, or a view of others, which are copied only if they must
+/// wait.
+pub(super) enum Data {
+    Bytes(Object),
+    View(ffi::Py_buffer),
+}
+
+impl Data {
+    pub(super) fn of(data: *mut ffi::PyObject) -> Result<Self, Raised> {
+        // SAFETY: a live object.
+        unsafe {
+            if ffi::PyBytes_CheckExact(data) != 0 {
+                return Object::share(data).map(Self::Bytes);
+            }
+            // Where other threads run meanwhile, they may write to the memory of a view.
+            if cfg!(not(Py_GIL_DISABLED)) && is_accepted(data) {
+                let mut view = ffi::Py_buffer::new();
+                if ffi::PyObject_GetBuffer(data, &raw mut view, ffi::PyBUF_SIMPLE) == 0 {
+                    return Ok(Self::View(view));
+                }
+                // Its bytes do not lie one after the other.
+                ffi::PyErr_Clear();
+            }
+        }
+        frozen(data).map(Self::Bytes)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes.as_bytes().unwrap_or_default(),
+            Self::View(view) if view.len > 0 => {
+                // SAFETY: the memory of a view that has not been released. This thread runs no Python code while it is
+                // borrowed, and no other thread does.
+                unsafe { std::slice::from_raw_parts(view.buf.cast(), view.len.unsigned_abs()) }
+            }
+            Self::View(_) => &[],
+        }
+    }
+
+    /// The same as an object that never changes.
+    pub(super) fn into_bytes(self) -> Result<Object, Raised> {
+        match &self {
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+            Self::View(_) => Object::bytes(self.bytes()),
+        }
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        if let Self::View(view) = self {
+            // SAFETY: a view, which nothing uses after this.
+            unsafe { ffi::PyBuffer_Release(view) };
+        }
+    }
+}
+
+/// Whether it is `bytes`, a `bytearray` or a `memoryview`.
+unsafe fn is_accepted(data: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller has a live object.
+    unsafe {
+        ffi::PyBytes_Check(data) != 0
+            || ffi::PyByteArray_Check(data) != 0
+            || ffi::PyMemoryView_Check(data) != 0
+    }
+}
+
 /// The current bytes of an object: itself if it is immutable, else a copy.
 pub(super) fn frozen(data: *mut ffi::PyObject) -> Result<Object, Raised> {
     // SAFETY: a live object.
@@ -98,8 +166,7 @@ pub(super) fn frozen(data: *mut ffi::PyObject) -> Result<Object, Raised> {
         if ffi::PyBytes_CheckExact(data) != 0 {
             return Object::share(data);
         }
-        let is_view = ffi::PyMemoryView_Check(data) != 0;
-        if ffi::PyBytes_Check(data) == 0 && ffi::PyByteArray_Check(data) == 0 && !is_view {
+        if !is_accepted(data) {
             let kind = Object::share(ffi::Py_TYPE(data).cast())?.attribute(c"__name__")?;
             ffi::PyErr_Format(
                 ffi::PyExc_TypeError,

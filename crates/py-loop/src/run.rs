@@ -66,7 +66,7 @@ unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *m
             break Err(Raised);
         }
         if core.stopping.load(Ordering::Relaxed) {
-            break run.leave().and_then(|()| run.flush());
+            break run.leave();
         }
     };
     core.swap_glance(run.glance);
@@ -110,24 +110,6 @@ impl Run<'_> {
             std::mem::swap(&mut core.inner.lock().ready, &mut batch.items);
         }
         self.run_batch()
-    }
-
-    /// Sends the data written in the last turn, because there may be no further turn. Transports stay in the queue:
-    /// they may have to read, too.
-    fn flush(&mut self) -> Result<(), Raised> {
-        // SAFETY: as of `turn`.
-        let queued = unsafe { self.core.inner.lock() }.ready.clone();
-        for item in queued {
-            // SAFETY: only this thread takes items from the queue; each is one of two types of ours.
-            unsafe {
-                if !item.is_handle()
-                    && ffi::Py_TYPE(item.object()).cast() != (*self.core.module).operation_type
-                {
-                    transport::send(item.object())?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Queues the waiters of descriptors that are ready, without waiting.

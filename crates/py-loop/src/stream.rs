@@ -1,10 +1,10 @@
 //! `Stream`: the part of a socket's transport that runs for each message.
 //!
-//! `StreamTransport` in `ropewalk.loop` adds what runs once for each connection. The transport sends what was written
-//! in one piece: after the callback of a read returns, or at the end of the turn.
+//! `StreamTransport` in `ropewalk.loop` adds what runs once for each connection. `sending` is about writes.
 
 pub(super) mod kind;
 mod methods;
+mod sending;
 
 use std::ffi::CStr;
 use std::io;
@@ -17,13 +17,13 @@ use ropewalk_os::stream as bytes;
 use super::calling::{in_context, invoke};
 use super::core::{RECEIVE, none};
 use super::loop_module::LoopModule;
-use super::outgoing::{Outgoing, Sent};
+use super::outgoing::Outgoing;
 use super::reading;
-use super::transport::{self, Behaviour, Transport, refuse};
+use super::transport::{self, Behaviour, Transport};
 use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
-use ropewalk_capi::object::{Kept, Object, Raised, take_exception};
+use ropewalk_capi::object::{Kept, Object, Raised};
 
 /// The bits of a stream's own state; those of every transport are among them.
 mod bit {
@@ -95,11 +95,11 @@ unsafe impl Behaviour for Stream {
     }
 
     fn is_ready(&self) -> bool {
-        self.may_read() || (self.has(bit::WRITABLE) && !self.is_empty())
+        self.may_read() || (!self.has(bit::BLOCKED) && !self.is_empty())
     }
 
     fn run(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        if !self.is_empty() {
+        if !self.has(bit::BLOCKED) && !self.is_empty() {
             self.flush(object)?;
         }
         if self.may_read() {
@@ -242,9 +242,18 @@ impl Stream {
         match unsafe { Object::own(result) } {
             Ok(result) => {
                 drop(result);
-                if self.is_empty() { Ok(()) } else { self.flush(object) }
+                self.send_gathered(object)
             }
-            Err(Raised) => self.fatal(object, words),
+            Err(Raised) => {
+                // What was written before goes out, whether the exception ends the connection or the loop.
+                let kept = Kept::take();
+                if let Err(Raised) = self.send_gathered(object) {
+                    kept.discard();
+                    return Err(Raised);
+                }
+                kept.put_back();
+                self.fatal(object, words)
+            }
         }
     }
 
@@ -276,121 +285,9 @@ impl Stream {
             if truth < 0 { Err(Raised) } else { Ok(truth != 0) }
         });
         match keep {
-            Ok(true) => {
-                if self.is_empty() {
-                    Ok(())
-                } else {
-                    self.flush(object)
-                }
-            }
+            Ok(true) => Ok(()),
             Ok(false) => self.close(object),
             Err(Raised) => self.fatal(object, "Fatal error: protocol.eof_received() call failed."),
         }
-    }
-
-    /// Sends the waiting data, and continues what waits for that.
-    fn send(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        let mut done = Vec::new();
-        // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        let sent = self.file().and_then(|file| unsafe { self.outgoing.lock() }.send(file, &mut done));
-        drop(done);
-        match sent {
-            Ok(sent) => {
-                self.unset(bit::WRITABLE);
-                self.after_sending(object, sent)
-            }
-            Err(error) => {
-                // SAFETY: as above.
-                drop(unsafe { self.outgoing.lock() }.take());
-                raise_os(&error);
-                if let Some(waiter) = self.emptied.share() {
-                    let kept = Kept::take();
-                    kept.put_back();
-                    let error = take_exception();
-                    self.set_future(&waiter, Some(&error))?;
-                    // SAFETY: a live exception.
-                    unsafe {
-                        ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr());
-                    }
-                }
-                self.fatal(object, "Fatal write error on socket transport")
-            }
-        }
-    }
-
-    fn after_sending(&self, object: *mut ffi::PyObject, sent: Sent) -> Result<(), Raised> {
-        self.resume_if_drained(object, self.size())?;
-        if sent == Sent::Some || !self.is_empty() {
-            return Ok(());
-        }
-        if let Some(waiter) = self.emptied.share() {
-            self.set_future(&waiter, None)?;
-        }
-        if self.has(bit::CLOSING) {
-            return self.lose(object, &Object::none());
-        }
-        if self.has(bit::EOF) {
-            return self.shut_down();
-        }
-        Ok(())
-    }
-
-    fn set_future(&self, future: &Object, error: Option<&Object>) -> Result<(), Raised> {
-        let names = &self.state()?.names;
-        // SAFETY: live objects.
-        unsafe {
-            let done = Object::own(ffi::PyObject_CallMethodNoArgs(future.as_ptr(), names.done))?;
-            if done.as_ptr() == ffi::Py_True() {
-                return Ok(());
-            }
-            let nothing = Object::none();
-            let (name, value) = match error {
-                Some(error) => (names.set_exception, error),
-                None => (names.set_result, &nothing),
-            };
-            let arguments = [future.as_ptr(), value.as_ptr()];
-            Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
-        }
-    }
-
-    fn shut_down(&self) -> Result<(), Raised> {
-        match self.file().and_then(ropewalk_os::stream::shut_down_sending) {
-            Ok(()) => Ok(()),
-            // The peer may have gone meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-            Err(error) => Err(raise_os(&error)),
-        }
-    }
-
-    fn write(&self, object: *mut ffi::PyObject, data: Object) -> Result<(), Raised> {
-        if data.as_bytes().is_none_or(<[u8]>::is_empty) {
-            return Ok(());
-        }
-        if self.has(bit::LOST) {
-            return self.ignore_write(object);
-        }
-        let size = {
-            // SAFETY: as of `size`.
-            let mut outgoing = unsafe { self.outgoing.lock() };
-            outgoing.push(data);
-            outgoing.size()
-        };
-        if size <= self.high.get() && self.has(bit::STARTED) {
-            // After the callback that writes, or at the end of the turn.
-            return if self.has(bit::READING) { Ok(()) } else { self.enqueue(object) };
-        }
-        self.flush(object)?;
-        self.pause_if_full(object, self.size())
-    }
-
-    fn check_writable(&self, what: &str) -> Result<(), Raised> {
-        self.check_thread()?;
-        if self.has(bit::EOF) {
-            return refuse(format!("Cannot call {what}() after write_eof()"));
-        }
-        if !self.emptied.get().is_null() {
-            return refuse(format!("unable to {what}; sendfile is in progress"));
-        }
-        Ok(())
     }
 }

@@ -34,9 +34,10 @@ const PATIENCE: u32 = 5;
 
 /// The state of a transport, one bit for each property.
 pub(super) mod bit {
-    /// Reported by an edge and not refused since: the transport may receive, or send.
+    /// Reported by an edge and not refused since: the transport may receive.
     pub(crate) const READABLE: u32 = 1;
-    pub(crate) const WRITABLE: u32 = 2;
+    /// The file has refused data, and no edge has reported room since: the transport may not send.
+    pub(crate) const BLOCKED: u32 = 2;
     /// The peer has ended its side, or the connection is gone: the transport must read to the end.
     pub(crate) const ENDING: u32 = 4;
     /// The transport is in the queue.
@@ -46,7 +47,7 @@ pub(super) mod bit {
     /// The peer's end was reported to the protocol.
     pub(crate) const ENDED: u32 = 64;
     pub(crate) const PROTOCOL_PAUSED: u32 = 128;
-    /// A callback of a read runs; the transport sends what it has written afterwards.
+    /// A callback of a read runs. A transport may gather what it writes, and sends that when it ends.
     pub(crate) const READING: u32 = 256;
     pub(crate) const STARTED: u32 = 512;
     /// The end has been scheduled or reached.
@@ -267,13 +268,16 @@ impl Transport {
             return Ok(());
         }
         self.set(bit::CLOSING);
+        self.send_gathered(object)?;
+        // SAFETY: a live transport.
+        if unsafe { behaviour(object) }.is_empty() { self.lose(object, &Object::none()) } else { Ok(()) }
+    }
+
+    /// Sends what the callback of a read has written so far, unless earlier data wait for room.
+    pub(super) fn send_gathered(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         // SAFETY: a live transport.
         let behaviour = unsafe { behaviour(object) };
-        if !behaviour.is_empty() {
-            // Data written in this turn is sent now; the rest when there is room.
-            behaviour.flush(object)?;
-        }
-        if behaviour.is_empty() { self.lose(object, &Object::none()) } else { Ok(()) }
+        if self.has(bit::BLOCKED) || behaviour.is_empty() { Ok(()) } else { behaviour.flush(object) }
     }
 
     /// Schedules the end.
@@ -346,7 +350,7 @@ pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
         this.set(bit::READABLE);
     }
     if event.is_writable() {
-        this.set(bit::WRITABLE);
+        this.unset(bit::BLOCKED);
     }
     if event.is_at_end() {
         this.set(bit::ENDING);
@@ -357,17 +361,6 @@ pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
     }
     this.set(bit::QUEUED);
     true
-}
-
-/// Sends the waiting data.
-///
-/// # Safety
-///
-/// A live transport, in the thread that runs its loop.
-pub(super) unsafe fn send(object: *mut ffi::PyObject) -> Result<(), Raised> {
-    // SAFETY: the caller's.
-    let (this, behaviour) = unsafe { (transport(object), behaviour(object)) };
-    if this.is_detached() || behaviour.is_empty() { Ok(()) } else { behaviour.flush(object) }
 }
 
 /// Does what can be done at once.

@@ -41,7 +41,7 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             c"write",
             write,
             ffi::METH_O,
-            c"write($self, data, /)\n--\n\nSends bytes, or what is like them, at the end of the turn.",
+            c"write($self, data, /)\n--\n\nSends bytes, or what is like them; what the kernel does not take waits.",
         ),
         method(
             c"writelines",

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use super::super::core::none;
-use super::super::outgoing::frozen;
+use super::super::outgoing::{Data, frozen};
 use super::super::transport::Behaviour;
 use super::{bit, stream};
 use ropewalk_capi::entry;
@@ -19,7 +19,7 @@ pub(super) unsafe extern "C" fn write(
 ) -> *mut ffi::PyObject {
     // SAFETY: a live transport and argument.
     let this = unsafe { stream(object) };
-    let done = frozen(data).and_then(|data| {
+    let done = Data::of(data).and_then(|data| {
         this.check_writable("write")?;
         this.write(object, data)
     });
@@ -36,10 +36,14 @@ pub(super) unsafe extern "C" fn writelines(
         let this = stream(object);
         let written = this.check_writable("writelines").and_then(|()| {
             let items = Object::own(ffi::PySequence_List(list))?;
+            let mut pieces = Vec::with_capacity(ffi::PyList_Size(items.as_ptr()).unsigned_abs());
             for at in 0..ffi::PyList_Size(items.as_ptr()) {
-                this.write(object, frozen(ffi::PyList_GetItem(items.as_ptr(), at))?)?;
+                let piece = frozen(ffi::PyList_GetItem(items.as_ptr(), at))?;
+                if piece.as_bytes().is_some_and(|bytes| !bytes.is_empty()) {
+                    pieces.push(piece);
+                }
             }
-            Ok(())
+            this.write_all(object, pieces)
         });
         if written.is_ok() { none() } else { null_mut() }
     }
@@ -57,7 +61,7 @@ pub(super) unsafe extern "C" fn write_eof(
             return Ok(());
         }
         this.set(bit::EOF);
-        if this.is_empty() { this.shut_down() } else { this.flush(object) }
+        if this.is_empty() { this.shut_down() } else { this.send_gathered(object) }
     });
     if done.is_ok() { none() } else { null_mut() }
 }

@@ -42,7 +42,8 @@ pub(super) unsafe extern "C" fn attach(
     }
 }
 
-/// `_start_reading()`: registers the file with the loop.
+/// `_start_reading()`: registers the file with the loop. The kernel reports at once whether there is room for what
+/// waits.
 #[entry]
 pub(super) unsafe extern "C" fn start_reading(
     object: *mut ffi::PyObject,
@@ -50,14 +51,14 @@ pub(super) unsafe extern "C" fn start_reading(
 ) -> *mut ffi::PyObject {
     // SAFETY: a live transport.
     unsafe {
-        let (this, behaviour) = (transport(object), behaviour(object));
+        let this = transport(object);
         if this.has(bit::LOST | bit::STARTED) || this.is_detached() {
             return none();
         }
         let started = this.core().and_then(|core| {
             core.watch(this.fd.get(), this.place, &Object::share(object)?)?;
             this.set(bit::STARTED);
-            if behaviour.is_empty() { Ok(()) } else { behaviour.flush(object) }
+            Ok(())
         });
         if started.is_ok() { none() } else { null_mut() }
     }
@@ -126,7 +127,7 @@ pub(super) unsafe extern "C" fn close(
     if this.check_thread().and_then(|()| this.close(object)).is_ok() { none() } else { null_mut() }
 }
 
-/// `_force_close(exception)`: ends at once, without sending the rest.
+/// `_force_close(exception)`: ends at once, without waiting for room for the rest.
 #[entry]
 pub(super) unsafe extern "C" fn force_close(
     object: *mut ffi::PyObject,
@@ -135,7 +136,10 @@ pub(super) unsafe extern "C" fn force_close(
     // SAFETY: a live transport and argument.
     unsafe {
         let this = transport(object);
-        let done = this.check_thread().and_then(|()| this.lose(object, &Object::share(error)?));
+        let done = this.check_thread().and_then(|()| {
+            this.send_gathered(object)?;
+            this.lose(object, &Object::share(error)?)
+        });
         if done.is_ok() { none() } else { null_mut() }
     }
 }
