@@ -36,6 +36,38 @@ def server(loop_of: str, kind: str) -> Iterator[tuple[str | int, int]]:
                 process.kill()
 
 
+_PEER = """
+import socket, sys, time
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+if sys.argv[1] == "tell":
+    while connection.recv(1):
+        connection.send(time.perf_counter_ns().to_bytes(8, "big"))
+elif sys.argv[1] == "pour":
+    data = bytes(1 << 20)
+    while True:
+        connection.sendall(data)
+else:
+    time.sleep(3600)
+"""
+
+
+@contextlib.contextmanager
+def peer_process(does: str) -> Iterator[socket.socket]:
+    """A connection to a process that plays a peer: `tell` answers a byte with the time of its arrival, `pour` sends
+    without pause, `idle` does nothing.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        command = [sys.executable, "-c", _PEER, does, str(listener.getsockname()[1])]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            try:
+                connection, _ = listener.accept()
+                connection.setblocking(False)
+                yield connection
+            finally:
+                process.kill()
+
+
 def connect(address: str | int) -> socket.socket:
     """A connection to a server, by tcp or by a path."""
     if isinstance(address, str):

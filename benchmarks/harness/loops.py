@@ -11,7 +11,11 @@ PLAYERS: dict[str, tuple[str, ...]] = {
     "asyncio": (),
     "uvloop": ("uvloop",),
     "rloop": ("rloop",),
+    "rsloop": ("rsloop",),
+    "zuvloop": ("zuvloop",),
 }
+#: The peers, for lines without a goal against each.
+PEERS = dict.fromkeys(name for name in PLAYERS if name != "ropewalk")
 
 
 def new_loop(name: str) -> asyncio.AbstractEventLoop:

@@ -196,7 +196,7 @@ class Stream(transports._FlowControlMixin):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def write(self, data: ReadableBuffer, /) -> None:
-        """Sends `data` when the callback of the current read returns, or else in the next iteration."""
+        """Sends `data` at once if nothing waits before it, and when the callback of a read ends if that writes it."""
     def writelines(self, list_of_data: Iterable[ReadableBuffer], /) -> None:
         """Writes several pieces, as one `write` of their concatenation does."""
     def write_eof(self) -> None:

@@ -1,6 +1,6 @@
-"""The event loop beside asyncio, uvloop and rloop.
+"""The event loop beside asyncio, uvloop, rloop, rsloop and, on Python 3.14, zuvloop.
 
 On a free-threaded interpreter `foreign` is the table of interest.
 """
 
-TABLES = ("calls", "timers", "tasks", "foreign", "whole", "echo", "http")
+TABLES = ("calls", "timers", "tasks", "foreign", "whole", "echo", "writes", "single", "http")

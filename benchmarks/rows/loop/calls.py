@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.clock import median
-from harness.loops import PLAYERS, new_loop
+from harness.loops import PEERS, PLAYERS, new_loop
 from harness.measure import Size
 from harness.table import Contest, Line, Row, at_most, times_better
 from harness.workloads import nothing
@@ -72,7 +72,7 @@ ROW = Row(
             CALLS,
             "burst",
             at_most(110),
-            {FLOOR: None, "asyncio": None, "uvloop": times_better(4.5), "rloop": times_better(2.5)},
+            {FLOOR: None, **PEERS, "uvloop": times_better(4.5), "rloop": times_better(2.5)},
         ),
         Line(
             "a chain",
@@ -80,7 +80,7 @@ ROW = Row(
             CALLS,
             "chain",
             at_most(140),
-            {"asyncio": None, "uvloop": times_better(5), "rloop": times_better(1.7)},
+            {**PEERS, "uvloop": times_better(5), "rloop": times_better(1.7)},
         ),
     ),
 )

@@ -6,7 +6,7 @@ import threading
 import time
 
 from harness.clock import TIMES
-from harness.loops import PLAYERS, new_loop
+from harness.loops import PEERS, PLAYERS, new_loop
 from harness.measure import Size
 from harness.table import Contest, Goal, Line, Row, at_least, at_most
 
@@ -90,7 +90,6 @@ def _foreign(name: str, each: int, state: bool) -> Contest:
 
 
 PLAIN, BESIDE_A_READER = _foreign("", 5_000, False), _foreign("reader", 20_000, True)
-PEERS = dict.fromkeys(("asyncio", "uvloop", "rloop"))
 
 
 def _line(what: str, contest: Contest, metric: str, goal: Goal) -> Line:

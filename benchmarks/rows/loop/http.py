@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.loop_load import connect, load, server
-from harness.loops import PLAYERS
+from harness.loops import PEERS, PLAYERS
 from harness.measure import Size
 from harness.table import Contest, Line, Row, times_better
 
@@ -33,7 +33,7 @@ def _line(kind: str, *needs: str) -> Line:
         kind=kind,
         seconds=Size(1.0, 0.2),
     )
-    peers = {"asyncio": None, "uvloop": times_better(1.08), "rloop": None}
+    peers = {**PEERS, "uvloop": times_better(1.08)}
     return Line(kind, "/s", contest, "rate", None, peers, more_is_better=True)
 
 

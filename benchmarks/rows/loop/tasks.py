@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from harness.clock import median
-from harness.loops import PLAYERS, new_loop
+from harness.loops import PEERS, PLAYERS, new_loop
 from harness.measure import Size
 from harness.table import Contest, Line, Row, times_better
 
@@ -57,7 +57,7 @@ TASKS = Contest(tasks, players=PLAYERS, as_argument="loop_of", count=Size(50_000
 
 
 def _line(what: str, metric: str) -> Line:
-    peers = dict.fromkeys(("asyncio", "uvloop", "rloop"), times_better(1.1))
+    peers = dict.fromkeys(PEERS, times_better(1.1))
     return Line(what, "/s", TASKS, metric, None, peers, more_is_better=True)
 
 

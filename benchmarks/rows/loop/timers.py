@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from harness.clock import median
-from harness.loops import PLAYERS, new_loop
+from harness.loops import PEERS, PLAYERS, new_loop
 from harness.measure import Size
 from harness.table import Contest, Line, Row, times_better
 from harness.workloads import nothing
@@ -42,7 +42,6 @@ def timers(loop_of: str, count: int) -> dict[str, float]:
 
 
 TIMERS = Contest(timers, players=PLAYERS, as_argument="loop_of", count=Size(50_000, 500))
-PEERS = dict.fromkeys(("asyncio", "uvloop"))
 
 ROW = Row(
     "timers",

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from harness.clock import median
-from harness.loops import PLAYERS, new_loop
+from harness.loops import PEERS, PLAYERS, new_loop
 from harness.measure import Size
 from harness.table import Contest, Line, Row, at_most, times_better
 from harness.workloads import nothing
@@ -63,7 +63,6 @@ def _children(name: str, megabytes: int) -> Contest:
 
 WHOLE = Contest(whole, players=PLAYERS, as_argument="loop_of", count=Size(100, 5))
 CHILD, LARGE = _children("child", 1), _children("large", 500)
-PEERS = dict.fromkeys(("asyncio", "uvloop", "rloop"))
 
 ROW = Row(
     "whole",

@@ -22,8 +22,8 @@ _MISSING = object()
 class StreamTransport(BaseTransport, _core.Stream):
     """A connected TCP or Unix socket: an `asyncio.Transport`.
 
-    The transport collects writes and sends them together: when `data_received` returns, or else in the next iteration
-    of the loop. It sends data above the high-water mark at once.
+    The transport sends what is written at once if nothing waits before it. What `data_received` writes it gathers, and
+    sends when that returns or raises.
     """
 
     #: asyncio's `start_tls` accepts the transport.
