@@ -50,6 +50,9 @@ pub(crate) enum Phase {
     Greeting(Box<Greeting>),
     /// Messages flow.
     Ready,
+    /// The connection is up, and another one has its name or its place. It is not read from: the peer keeps what it has
+    /// to say until the place is free.
+    Aside,
     /// The peer is gone; messages that arrived before may still be taken.
     Ended,
 }
@@ -110,8 +113,9 @@ pub(crate) struct Conn {
     pub(crate) is_left: bool,
     /// It was read from since it was written to.
     pub(crate) has_replied: bool,
-    /// It ends when all its messages are sent.
+    /// It belongs to the pattern no more, and ends when all its messages are sent, or at `linger_until`.
     pub(crate) is_parting: bool,
+    pub(crate) linger_until: Option<Instant>,
     pub(crate) minor: u8,
     pub(crate) peer: SocketType,
     pub(crate) identity: Vec<u8>,
@@ -148,6 +152,7 @@ impl Conn {
             is_left: false,
             has_replied: false,
             is_parting: false,
+            linger_until: None,
             minor: 1,
             peer: SocketType::Pair,
             identity: Vec::new(),
@@ -179,6 +184,10 @@ impl Conn {
 
     pub(crate) fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready)
+    }
+
+    pub(crate) fn is_aside(&self) -> bool {
+        matches!(self.phase, Phase::Aside)
     }
 
     pub(crate) fn is_ended(&self) -> bool {

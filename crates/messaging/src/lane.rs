@@ -52,8 +52,9 @@ pub(crate) struct Lane {
     frames: Mutex<VecDeque<Frame>>,
     /// Whole messages that the receiver's program has not taken. Added to by the sender, lessened by the receiver.
     messages: AtomicUsize,
-    /// No more messages than this; 0 is no limit.
-    most: usize,
+    /// No more messages than this; 0 is no limit. Changed once, when a name is bound that was connected to before: only
+    /// then are both marks known. A sender or receiver that sees the old one is refused, or notifies, too early.
+    most: AtomicUsize,
     /// The sender was refused, and waits for room. Stored before it looks at `messages` again.
     is_refused: AtomicBool,
     /// The receiver polls the lane, and needs no notification. Changed by the receiver under its socket's lock.
@@ -69,7 +70,7 @@ impl Lane {
         Self {
             frames: Mutex::default(),
             messages: AtomicUsize::new(0),
-            most,
+            most: AtomicUsize::new(most),
             is_refused: AtomicBool::new(false),
             is_polled: AtomicBool::new(false),
             is_ended: AtomicBool::new(false),
@@ -92,6 +93,8 @@ pub(crate) struct Arrival {
     pub(crate) end: End,
     pub(crate) kind: SocketType,
     pub(crate) identity: Vec<u8>,
+    /// The connecting socket's marks for sending and receiving, if it was there first.
+    pub(crate) marks: Option<(usize, usize)>,
     /// The connecting socket, and its connection.
     pub(crate) from: Weak<dyn Neighbour>,
     pub(crate) conn_ref: ConnRef,
@@ -125,12 +128,27 @@ impl End {
         if lane.is_ended.load(Ordering::SeqCst) {
             return false; // Others may have room, and this one is forgotten when its mail is read.
         }
-        let has = || lane.most == 0 || lane.messages.load(Ordering::SeqCst) < lane.most;
+        let has = || {
+            let most = lane.most.load(Ordering::SeqCst);
+            most == 0 || lane.messages.load(Ordering::SeqCst) < most
+        };
         if has() {
             return true;
         }
         lane.is_refused.store(true, Ordering::SeqCst);
         has()
+    }
+
+    /// Sets how many messages this side may have under way, and how many the other. A sender that was refused is
+    /// notified.
+    pub(crate) fn limit(&self, output: usize, input: usize) {
+        self.output.most.store(output, Ordering::SeqCst);
+        self.input.most.store(input, Ordering::SeqCst);
+        if self.input.is_refused.swap(false, Ordering::SeqCst)
+            && let Some(sender) = self.input.sender.get()
+        {
+            sender.tell(Change::Writable);
+        }
     }
 
     /// Sends a whole message; returns whether the other side still exists.
@@ -191,7 +209,7 @@ impl End {
         if !frame.more() {
             let lane = &self.input;
             let left = lane.messages.fetch_sub(1, Ordering::SeqCst) - 1;
-            if left <= lane.most / 2
+            if left <= lane.most.load(Ordering::SeqCst) / 2
                 && lane.is_refused.swap(false, Ordering::SeqCst)
                 && let Some(sender) = lane.sender.get()
             {

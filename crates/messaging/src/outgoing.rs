@@ -222,6 +222,32 @@ impl Outgoing {
         }
     }
 
+    /// Appends everything that another has queued, of which nothing is sent.
+    pub(crate) fn append(&mut self, other: Self) {
+        debug_assert!(other.at == 0 && (other.begun as i64) <= 0, "nothing of it is sent");
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        let plain = (other.begun as i64).min(0).unsigned_abs();
+        match self.ends.back_mut() {
+            Some(last) => *last += plain,
+            None => self.begun = self.begun.wrapping_sub(plain),
+        }
+        self.ends.extend(other.ends);
+        self.bytes += other.bytes;
+        let mut at = other.copied_at;
+        for piece in other.pieces {
+            match piece {
+                Piece::Copied(length) => {
+                    self.copy(&other.copied[at..at + length]);
+                    at += length;
+                }
+                shared @ Piece::Shared(_) => self.pieces.push_back(shared),
+            }
+        }
+    }
+
     /// Writes as much as the kernel takes.
     pub(crate) fn flush(&mut self, wire: &mut Wire<'_>) -> io::Result<Flushed> {
         while self.bytes > 0 {

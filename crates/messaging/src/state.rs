@@ -358,6 +358,7 @@ impl SocketState {
             let is_shm = matches!(conn.link, Link::Shm(_));
             match conn.phase {
                 Phase::Connecting => self.connected(conn_ref.index),
+                Phase::Aside => self.stir(conn_ref.index, *event),
                 _ if is_shm => {
                     self.shm_woken(conn_ref.index);
                     if self.known(conn_ref).is_some_and(|conn| conn.is_blocked) {

@@ -101,18 +101,20 @@ impl Trie {
         last
     }
 
-    /// Removes everything of a subscriber, and calls `gone` with each prefix that has no subscriber any more.
+    /// Removes everything of a subscriber, and calls `gone` with each of its prefixes and whether that has no
+    /// subscriber any more.
     ///
     /// The cost depends on this subscriber's prefixes only.
-    pub(crate) fn remove_all(&mut self, key: u32, mut gone: impl FnMut(&[u8])) {
+    pub(crate) fn remove_all(&mut self, key: u32, mut gone: impl FnMut(&[u8], bool)) {
         let mut prefix = Vec::new();
         while let Some(&entry) = self.heads.get(&key) {
             let node = self.entries[entry as usize].node;
-            if self.forget(entry) {
-                self.nodes.prefix(node, &mut prefix);
+            let is_last = self.forget(entry);
+            self.nodes.prefix(node, &mut prefix);
+            if is_last {
                 self.nodes.prune(node);
-                gone(&prefix);
             }
+            gone(&prefix, is_last);
         }
         self.shrink();
     }

@@ -22,9 +22,9 @@ class SocketOption(NumberedOption):
     SUBSCRIBE = 6, OptionKind.BYTES
     #: Takes a subscription back; an XPUB needs XPUB_MANUAL.
     UNSUBSCRIBE = 7, OptionKind.BYTES
-    #: Multicast: kilobits a second.
+    #: Multicast, which no transport here has: kilobits a second, without effect.
     RATE = 8, OptionKind.INT
-    #: Multicast: how long lost data can be asked for again.
+    #: Multicast, which no transport here has: how long lost data can be asked for again, without effect.
     RECOVERY_IVL = 9, OptionKind.INT
     #: The kernel's buffer for sending, in bytes; -1 is the system's.
     SNDBUF = 11, OptionKind.INT
@@ -52,7 +52,7 @@ class SocketOption(NumberedOption):
     SNDHWM = 23, OptionKind.INT
     #: How many messages of one peer may wait to be received; 0 is no limit.
     RCVHWM = 24, OptionKind.INT
-    #: Multicast: routers that a packet may pass.
+    #: Multicast, which no transport here has: routers that a packet may pass, without effect.
     MULTICAST_HOPS = 25, OptionKind.INT
     #: How long a receive waits; -1 is for ever.
     RCVTIMEO = 27, OptionKind.INT
@@ -162,7 +162,7 @@ class SocketOption(NumberedOption):
     TCP_MAXRT = 80, OptionKind.INT
     #: Whether many threads may call the socket at once.
     THREAD_SAFE = 81, OptionKind.INT
-    #: Multicast: the largest packet.
+    #: Multicast, which no transport here has: the largest packet, without effect.
     MULTICAST_MAXTPDU = 84, OptionKind.INT
     #: VMCI: the size of a buffer.
     VMCI_BUFFER_SIZE = 85, OptionKind.INT64
@@ -182,11 +182,11 @@ class SocketOption(NumberedOption):
     BINDTODEVICE = 92, OptionKind.BYTES
     #: Whether an authenticator must judge the peers of a socket that has a domain.
     ZAP_ENFORCE_DOMAIN = 93, OptionKind.INT
-    #: Windows: a shorter way through its network.
+    #: Windows: a shorter way through its network, without effect.
     LOOPBACK_FASTPATH = 94, OptionKind.INT
     #: A property that peers receive with the handshake: each set adds one; the first value of a name stays.
     METADATA = 95, OptionKind.BYTES
-    #: Multicast: whether the sender receives its own packets.
+    #: Multicast, which no transport here has: whether the sender receives its own packets, without effect.
     MULTICAST_LOOP = 96, OptionKind.INT
     #: Whether peers that come (1) and go (2) are received as empty messages.
     ROUTER_NOTIFY = 97, OptionKind.INT

@@ -60,6 +60,21 @@ def test_ipv6(subject: Side, peer: Side) -> None:
     assert subject.receive(pull) == [b"message"]
 
 
+@pytest.mark.parametrize("six", [("both",), ("binding",), ("connecting",)], ids=lambda six: six[0])
+@pytest.mark.parametrize("written", ["localhost", "127.0.0.1", "[::ffff:127.0.0.1]"])
+def test_this_host_by_any_name(written: str, six: tuple[str], subject: Side, peer: Side) -> None:
+    """A name means the same to the socket that binds and to the one that connects, with IPv6 or without."""
+    if written == "localhost" and six != ("both",) and len(sockets.getaddrinfo(written, 1, type=1)) > 1:
+        pytest.skip("localhost has two addresses here, and the sockets choose differently")
+    pull = subject.socket("PULL", IPV6=int("connecting" not in six))
+    push = peer.socket("PUSH", IPV6=int("binding" not in six))
+    pull.bind(f"tcp://{written}:*")
+    number = last(subject, pull).rsplit(":", 1)[1]
+    push.connect(f"tcp://{written}:{number}")
+    push.send(b"message")
+    assert subject.receive(pull) == [b"message"]
+
+
 def test_a_wildcard_path(subject: Side, peer: Side) -> None:
     pull, push = subject.socket("PULL"), peer.socket("PUSH")
     pull.bind("ipc://*")

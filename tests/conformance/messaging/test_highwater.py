@@ -8,6 +8,7 @@ import pytest
 from tests.conformance.messaging.lab import (
     TRANSPORTS,
     Side,
+    address,
     await_readable,
     background,
     bind,
@@ -56,6 +57,41 @@ def test_the_marks_of_both_within_a_process(sending: int, receiving: int, alone:
         assert alone.receive(pull) == [b"one", b"two"]
     assert alone.try_receive(pull) is None
     until(lambda: alone.try_send(push, b"there is room again"))
+
+
+@pytest.mark.parametrize("sender", ["binds", "connects"])
+@pytest.mark.parametrize(("sending", "receiving"), [(1, 1), (3, 5), (10, 1)])
+def test_the_marks_of_both_are_known_when_the_name_is_bound(
+    sending: int, receiving: int, sender: str, alone: Side
+) -> None:
+    push, pull = alone.socket("PUSH", SNDHWM=sending), alone.socket("PULL", RCVHWM=receiving)
+    first, second = (pull, push) if sender == "binds" else (push, pull)
+    endpoint = address("inproc")
+    first.connect(endpoint)
+    second.bind(endpoint)
+    assert queued(alone, push, b"one") == sending + receiving
+
+
+@pytest.mark.parametrize(("sending", "receiving"), [(0, 5), (5, 0)])
+def test_a_mark_that_is_none_is_none_for_both(sending: int, receiving: int, alone: Side) -> None:
+    push, pull = alone.socket("PUSH", SNDHWM=sending), alone.socket("PULL", RCVHWM=receiving)
+    endpoint = address("inproc")
+    push.connect(endpoint)
+    pull.bind(endpoint)
+    for _ in range(1000):
+        assert alone.try_send(push, b"one")
+
+
+def test_a_sender_that_was_there_first_goes_on_when_there_is_room_for_both(alone: Side) -> None:
+    push, pull = alone.socket("PUSH", SNDHWM=2), alone.socket("PULL", RCVHWM=3)
+    endpoint = address("inproc")
+    push.connect(endpoint)
+    assert queued(alone, push, b"one") == 2
+    pull.bind(endpoint)
+    for _ in range(2):
+        assert alone.receive(pull) == [b"one"]
+    until(lambda: alone.try_send(push, b"there is room again"))
+    assert alone.receive(pull) == [b"there is room again"]
 
 
 @pytest.mark.parametrize("transport", [*TRANSPORTS, "inproc"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import socket as sockets
+
 import pytest
-from tests.conformance.messaging.lab import TRANSPORTS, Side, address, bind, rebind
+from tests.conformance.messaging.lab import TRANSPORTS, Side, address, bind, port, rebind
 from tests.polling import until
 
 
@@ -76,7 +79,48 @@ def test_a_path_that_is_nobody_s(alone: Side) -> None:
     push.connect(address("ipc"))
     watch.until("CONNECT_RETRIED")
     watch.until("CONNECT_RETRIED")
-    assert "CONNECTED" not in watch.seen
+    assert watch.seen == ["CLOSED", "CONNECT_RETRIED"] * 2
+
+
+def test_an_endpoint_that_is_taken(alone: Side) -> None:
+    taken, pull = alone.socket("PULL"), alone.socket("PULL")
+    endpoint = bind(taken)
+    watch = alone.watch(pull)
+    with pytest.raises(alone.zmq.ZMQError):
+        pull.bind(endpoint)
+    assert watch.until("BIND_FAILED")[1] == errno.EADDRINUSE
+    assert watch.seen == ["CLOSED", "BIND_FAILED"]
+
+
+@pytest.mark.parametrize("why", ["mechanism", "key", "end", "silence"])
+def test_a_handshake_that_fails(why: str, subject: Side, peer: Side) -> None:
+    """What has begun its handshake is disconnected; `CLOSED` is for what was never connected."""
+    pull = subject.socket("PULL", HANDSHAKE_IVL=100)
+    _, secret = subject.zmq.curve_keypair()
+    if why in ("mechanism", "key"):
+        subject.set(pull, CURVE_SERVER=1, CURVE_SECRETKEY=secret)
+    watch = subject.watch(pull)
+    number = port(bind(pull))
+    if why in ("end", "silence"):
+        with sockets.create_connection(("127.0.0.1", number)) as client:
+            if why == "silence":
+                watch.until("DISCONNECTED")
+            client.sendall(b"\xff")
+    else:
+        push = peer.socket("PUSH", RECONNECT_IVL=-1)
+        if why == "key":
+            wrong, key = peer.zmq.curve_keypair()
+            peer.set(push, CURVE_SERVERKEY=wrong, CURVE_PUBLICKEY=wrong, CURVE_SECRETKEY=key)
+        other = peer.watch(push)
+        push.connect(f"tcp://127.0.0.1:{number}")
+        other.until("DISCONNECTED")
+        assert other.seen[-3] == "CONNECTED"
+        assert other.seen[-2].startswith("HANDSHAKE_FAILED")
+    if why != "silence":
+        watch.until("DISCONNECTED")
+    assert watch.seen[:2] == ["LISTENING", "ACCEPTED"]
+    assert watch.seen[2].startswith("HANDSHAKE_FAILED")
+    assert watch.seen[3:] == ["DISCONNECTED"]
 
 
 def test_only_what_was_asked_for(alone: Side) -> None:

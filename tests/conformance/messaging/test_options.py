@@ -45,6 +45,12 @@ READABLE = [
     "TYPE",
     "ZAP_DOMAIN",
     "LAST_ENDPOINT",
+    "LOOPBACK_FASTPATH",
+    "MULTICAST_HOPS",
+    "MULTICAST_LOOP",
+    "MULTICAST_MAXTPDU",
+    "RATE",
+    "RECOVERY_IVL",
     "ZAP_ENFORCE_DOMAIN",
 ]
 #: Values that are taken and told again.
@@ -75,6 +81,13 @@ KEPT: dict[str, list[Any]] = {
     "ZAP_DOMAIN": [b"domain"],
     "PLAIN_USERNAME": [b"admin"],
     "PLAIN_PASSWORD": [b"secret"],
+    # Of transports that ours lacks: programs set them for every socket.
+    "LOOPBACK_FASTPATH": [0, 1],
+    "MULTICAST_HOPS": [1, 7],
+    "MULTICAST_LOOP": [0, 1],
+    "MULTICAST_MAXTPDU": [1, 1500],
+    "RATE": [1, 1000],
+    "RECOVERY_IVL": [0, 100],
 }
 REFUSED: dict[str, list[Any]] = {
     "BACKLOG": [-1],
@@ -92,6 +105,10 @@ REFUSED: dict[str, list[Any]] = {
     "TCP_KEEPALIVE": [2, -2],
     "TOS": [-1],
     "ROUTING_ID": [b"", 256 * b"x"],
+    "MULTICAST_HOPS": [0],
+    "MULTICAST_MAXTPDU": [0],
+    "RATE": [0],
+    "RECOVERY_IVL": [-1],
 }
 
 

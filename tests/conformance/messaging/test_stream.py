@@ -65,6 +65,53 @@ def test_being_a_raw_client(alone: Side) -> None:
             assert collect(alone, stream, 6) == (name, b"answer")
 
 
+def test_the_peer_s_name_is_known_before_the_connection_is_up(alone: Side) -> None:
+    stream = alone.socket("STREAM")
+    assert alone.get(stream, "ROUTING_ID") == b""
+    with Listener() as listener:
+        stream.connect(listener.endpoint)
+        name = alone.get(stream, "ROUTING_ID")
+        assert len(name) == 5
+        stream.send_multipart([name, b"hello"])
+        with listener.accept() as wire:
+            assert wire.read(5) == b"hello"
+            wire.send(b"answer")
+            assert alone.receive(stream) == [name, b""]
+            assert collect(alone, stream, 6) == (name, b"answer")
+
+
+def test_who_is_not_there_yet_is_sent_to(alone: Side) -> None:
+    stream = alone.socket("STREAM")
+    stream.connect("tcp://127.0.0.1:1")
+    name = alone.get(stream, "ROUTING_ID")
+    for _ in range(3):
+        assert alone.try_send(stream, name, b"bytes")
+
+
+def test_a_name_of_the_program_s_own(alone: Side) -> None:
+    stream = alone.socket("STREAM", CONNECT_ROUTING_ID=b"mine")
+    with Listener() as listener:
+        stream.connect(listener.endpoint)
+        assert alone.get(stream, "ROUTING_ID") == b""
+        stream.send_multipart([b"mine", b"hello"])
+        with listener.accept() as wire:
+            assert wire.read(5) == b"hello"
+
+
+def test_the_name_of_who_has_come_last(alone: Side) -> None:
+    stream = alone.socket("STREAM")
+    number = port(bind(stream))
+    with sockets.create_connection(("127.0.0.1", number), PATIENCE / 1000):
+        name, _ = alone.receive(stream)
+        assert alone.get(stream, "ROUTING_ID") == name
+
+
+def test_at_once_means_no_name_before_the_connection(alone: Side) -> None:
+    stream = alone.socket("STREAM", IMMEDIATE=1)
+    stream.connect("tcp://127.0.0.1:1")
+    assert alone.get(stream, "ROUTING_ID") == b""
+
+
 def test_megabytes_each_way(alone: Side) -> None:
     stream = alone.socket("STREAM")
     number = port(bind(stream))

@@ -150,6 +150,26 @@ def test_verboser_tells_of_each_end_too(subject: Side, peer: Side) -> None:
         assert told(subject, xpub, peer, *subs) == b"\x00topic"
 
 
+@pytest.mark.parametrize(("option", "ends"), [("XPUB_VERBOSE", 1), ("XPUB_VERBOSER", 3), ("XPUB_MANUAL", 3)])
+def test_each_subscriber_that_leaves(option: str, ends: int, subject: Side, peer: Side) -> None:
+    xpub = subject.socket("XPUB", **{option: 1})
+    endpoint = bind(xpub)
+    subs = [peer.socket("SUB", SUBSCRIBE=b"topic") for _ in range(3)]
+    for sub in subs:
+        sub.connect(endpoint)
+        assert told(subject, xpub, peer, *subs) == b"\x01topic"
+        if option == "XPUB_MANUAL":
+            # What the program has made of the request is not what the subscriber takes back.
+            subject.set(xpub, SUBSCRIBE=b"granted")
+    for sub in subs:
+        sub.close(linger=0)
+    for _ in range(ends):
+        assert told(subject, xpub, peer) == b"\x00topic"
+    mark = peer.socket("SUB", SUBSCRIBE=b"mark")
+    mark.connect(endpoint)
+    assert told(subject, xpub, peer, mark) == b"\x01mark"
+
+
 def test_a_subscriber_that_leaves_has_unsubscribed(subject: Side, peer: Side) -> None:
     xpub, sub = subject.socket("XPUB"), peer.socket("SUB")
     link(xpub, sub)

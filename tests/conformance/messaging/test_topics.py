@@ -86,11 +86,6 @@ def test_raw_peers_of_a_router(ours: Side) -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("RATE", 100),
-        ("RECOVERY_IVL", 100),
-        ("MULTICAST_HOPS", 1),
-        ("MULTICAST_MAXTPDU", 1500),
-        ("MULTICAST_LOOP", 1),
         ("NORM_MODE", 1),
         ("VMCI_BUFFER_SIZE", 65_536),
         ("VMCI_CONNECT_TIMEOUT", 100),
@@ -109,7 +104,6 @@ def test_raw_peers_of_a_router(ours: Side) -> None:
         ("IN_BATCH_SIZE", 8192),
         ("OUT_BATCH_SIZE", 8192),
         ("BUSY_POLL", 1),
-        ("LOOPBACK_FASTPATH", 1),
     ],
 )
 def test_what_is_not_there_is_refused(option: str, value: int | bytes, ours: Side) -> None:

@@ -208,8 +208,9 @@ fn local_address(host: &Host, port: Port, ipv6: bool) -> Result<SocketAddr> {
         Host::Any if ipv6 => Ok(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)),
         Host::Any => Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)),
         Host::Literal(address, zone) => literal(*address, zone.as_deref(), port, ipv6, errno::ENODEV),
+        // With IPv6 it is what the system says, as for those who connect to it.
         Host::Name(name) if is_localhost(name) && ipv6 => {
-            Ok(SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port))
+            resolve(name, port, true)?.into_iter().next().ok_or_else(|| no_device(name))
         }
         Host::Name(name) if is_localhost(name) => Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)),
         Host::Name(name) => {
@@ -224,6 +225,9 @@ fn local_address(host: &Host, port: Port, ipv6: bool) -> Result<SocketAddr> {
 fn literal(address: IpAddr, zone: Option<&str>, port: u16, ipv6: bool, unfit: i32) -> Result<SocketAddr> {
     match address {
         IpAddr::V4(_) => Ok(SocketAddr::new(address, port)),
+        IpAddr::V6(mapped) if !ipv6 && let Some(address) = mapped.to_ipv4_mapped() => {
+            Ok(SocketAddr::new(address.into(), port))
+        }
         IpAddr::V6(_) if !ipv6 => {
             Err(Error::new(unfit, format!("{address} is an IPv6 address: set the option IPV6 to use it")))
         }

@@ -353,6 +353,18 @@ socket_options! {
         SNDHWM_BYTES = 0x57_0001, sndhwm_bytes: usize = 0, ByteLimit, RW, ANY;
         /// Ropewalk's own: how many bytes of one peer may wait to be received; 0 is no limit.
         RCVHWM_BYTES = 0x57_0002, rcvhwm_bytes: usize = 0, ByteLimit, RW, ANY;
+        /// Multicast, which no transport here has: kilobits a second, without effect.
+        RATE = 8, rate: i32 = 100, Int<1, { i32::MAX }>, RW, ANY;
+        /// Multicast, which no transport here has: how long lost data can be asked for again, without effect.
+        RECOVERY_IVL = 9, recovery_ivl: i32 = 10_000, Int<0, { i32::MAX }>, RW, ANY;
+        /// Multicast, which no transport here has: routers that a packet may pass, without effect.
+        MULTICAST_HOPS = 25, multicast_hops: i32 = 1, Int<1, { i32::MAX }>, RW, ANY;
+        /// Multicast, which no transport here has: the largest packet, without effect.
+        MULTICAST_MAXTPDU = 84, multicast_maxtpdu: i32 = 1500, Int<1, { i32::MAX }>, RW, ANY;
+        /// Windows: a shorter way through its network, without effect.
+        LOOPBACK_FASTPATH = 94, loopback_fastpath: bool = false, Truth<{ i32::MIN }>, RW, ANY;
+        /// Multicast, which no transport here has: whether the sender receives its own packets, without effect.
+        MULTICAST_LOOP = 96, multicast_loop: bool = true, Truth<{ i32::MIN }>, RW, ANY;
     }
     answered {
         /// Adds a subscription; an XPUB needs XPUB_MANUAL.
@@ -377,12 +389,6 @@ socket_options! {
     refused {
         /// Both high-water marks at once: `Socket.hwm` sets them.
         HWM = 1, Int;
-        /// Multicast: kilobits a second.
-        RATE = 8, Int;
-        /// Multicast: how long lost data can be asked for again.
-        RECOVERY_IVL = 9, Int;
-        /// Multicast: routers that a packet may pass.
-        MULTICAST_HOPS = 25, Int;
         /// TCP: addresses that may connect.
         TCP_ACCEPT_FILTER = 38, Bytes;
         /// IPC: processes that may connect.
@@ -403,8 +409,6 @@ socket_options! {
         SOCKS_PROXY = 68, Bytes;
         /// A context's option: whether its end waits for messages.
         BLOCKY = 70, Int;
-        /// Multicast: the largest packet.
-        MULTICAST_MAXTPDU = 84, Int;
         /// VMCI: the size of a buffer.
         VMCI_BUFFER_SIZE = 85, Int64;
         /// VMCI: the least size of a buffer.
@@ -417,10 +421,6 @@ socket_options! {
         GSSAPI_PRINCIPAL_NAMETYPE = 90, Int;
         /// GSSAPI: the kind of the server's name.
         GSSAPI_SERVICE_PRINCIPAL_NAMETYPE = 91, Int;
-        /// Windows: a shorter way through its network.
-        LOOPBACK_FASTPATH = 94, Int;
-        /// Multicast: whether the sender receives its own packets.
-        MULTICAST_LOOP = 96, Int;
         /// The user at a proxy.
         SOCKS_USERNAME = 99, Bytes;
         /// The password at a proxy.

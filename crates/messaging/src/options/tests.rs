@@ -36,7 +36,13 @@ const INTS: &[(i32, i32, &[i32], &[i32])] = &[
     (option::IPV4ONLY, 1, &[0, 1], &[-1, 2]),
     (option::IPV6, 0, &[1, 0], &[-1, 2]),
     (option::LINGER, -1, &[0, 1, i32::MAX, -1], &[-2]),
+    (option::LOOPBACK_FASTPATH, 0, &[1, 0], &[]),
+    (option::MULTICAST_HOPS, 1, &[7, 1], &[0, -1]),
+    (option::MULTICAST_LOOP, 1, &[0, 1], &[]),
+    (option::MULTICAST_MAXTPDU, 1500, &[1, i32::MAX], &[0, -1]),
     (option::PRIORITY, 0, &[6, 0], &[-1]),
+    (option::RATE, 100, &[1, i32::MAX], &[0, -1]),
+    (option::RECOVERY_IVL, 10_000, &[0, 1, i32::MAX], &[-1]),
     (option::RCVBUF, -1, &[0, 1, i32::MAX, -1], &[-2]),
     (option::RCVHWM, 1000, &[0, 1, i32::MAX], &[-1]),
     (option::RCVTIMEO, -1, &[0, 1, i32::MAX, -1], &[-2]),
@@ -257,7 +263,7 @@ fn what_is_not_supported_or_not_ours_is_refused_and_says_so() {
     assert_eq!(options, Options::default());
     let said = |number| Options::default().set_int(KIND, number, 1).expect_err("refused").to_string();
     assert_eq!(said(9999), "there is no option 9999");
-    assert_eq!(said(option::RATE), "RATE is not supported");
+    assert_eq!(said(option::SOCKS_PROXY), "SOCKS_PROXY is not supported");
     assert!(said(option::SUBSCRIBE).contains("DEALER"));
     assert!(said(option::XPUB_MANUAL).contains("XPUB_MANUAL cannot be set on a DEALER socket"));
     assert!(said(option::BLOCKY).contains("context"));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ropewalk_os::epoll::Interest;
 use ropewalk_os::net;
+use ropewalk_zmtp::SocketType::{Dealer, Pub, Req, Sub};
 
 use super::SocketState;
 use super::due::Due;
@@ -32,6 +33,14 @@ impl SocketState {
             Endpoint::Ipc(ipc) | Endpoint::Shm(ipc) => drop(ipc.connect_name()?),
             Endpoint::Inproc(_) => {}
         }
+        // Twice the same peer would double what a subscriber receives, and send a dealer's answers to either half of
+        // it. libzmq ignores the second call for these types.
+        if matches!(self.kind, Dealer | Sub | Pub | Req)
+            && endpoint.transport() != Transport::Inproc
+            && let Some(dial) = self.dials.iter().flatten().find(|dial| dial.text == text && !dial.is_left)
+        {
+            return Ok(dial.conn);
+        }
         let routing_id = self.options.connect_routing_id.take();
         if let Some(id) = &routing_id
             && self.pattern.ids.contains_key(id)
@@ -56,6 +65,7 @@ impl SocketState {
             addresses: Vec::new(),
             routing_id: routing_id.clone(),
             is_over: false,
+            is_left: false,
         };
         self.dials[place] = Some(dial);
         text.clone_into(&mut self.last_endpoint);
@@ -87,7 +97,10 @@ impl SocketState {
                         let is_shm = transport == Transport::Shm;
                         self.begin(index, if is_shm { Link::Offered(fd) } else { Link::Stream(fd) });
                     }
-                    Err(error) => self.refused(index, error.errno()),
+                    Err(error) => {
+                        self.tell(event::CLOSED, -1, &text);
+                        self.refused(index, error.errno());
+                    }
                 }
             }
             Endpoint::Tcp(tcp) => {
@@ -214,6 +227,9 @@ impl SocketState {
 
     /// Schedules a reconnection.
     pub(super) fn connect_again(&mut self, index: u32) {
+        if self.conn(index).is_some_and(|conn| conn.is_parting && conn.outgoing.is_empty()) {
+            return self.end(index);
+        }
         let Some(dial) = self.dial_of(index) else { return };
         let (text, wait) = (dial.text.clone(), dial.backoff.next_wait());
         let Some(wait) = wait else { return self.give_up(index) };
@@ -248,15 +264,13 @@ impl SocketState {
         self.check_open()?;
         let mut found = false;
         for place in 0..self.dials.len() {
-            let Some(dial) = &self.dials[place] else { continue };
-            if dial.text == text {
+            let Some(dial) = &mut self.dials[place] else { continue };
+            if dial.text == text && !dial.is_left {
                 found = true;
+                dial.is_left = true;
+                // What is up is not made again, if that was configured.
+                dial.is_over = self.options.reconnect_stop & option::STOP_AFTER_DISCONNECT != 0;
                 let index = dial.conn;
-                self.dials[place] = None;
-                if let Some(conn) = self.conn(index) {
-                    conn.dial = None;
-                }
-                // Its queued messages are sent first, as far as that is possible without waiting.
                 self.part(index);
             }
         }

@@ -59,6 +59,7 @@ impl SocketState {
                     self.lost(conn_ref.index);
                 }
                 (Due::Beat, Phase::Ready) => self.beat(conn_ref.index, now),
+                (Due::Linger, _) if conn.is_parting => self.end(conn_ref.index),
                 _ => {}
             }
         }

@@ -15,7 +15,7 @@ pub(crate) enum Due {
     Beat,
     /// Listeners that had no descriptors left try again.
     Listen,
-    /// The socket, which is closed, gives up what it has not sent.
+    /// The socket, which is closed, or a connection that was disconnected, gives up what it has not sent.
     Linger,
 }
 

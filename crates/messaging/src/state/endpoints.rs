@@ -38,6 +38,8 @@ pub(super) struct Dial {
     pub(super) routing_id: Option<Vec<u8>>,
     /// Given up, by RECONNECT_STOP or because no retry is configured.
     pub(super) is_over: bool,
+    /// The program has disconnected: it lasts until its queued messages are sent, and is found by its name no more.
+    pub(super) is_left: bool,
 }
 
 /// The number of a descriptor, for a monitor.

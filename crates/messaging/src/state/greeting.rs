@@ -228,7 +228,14 @@ impl SocketState {
             false,
         );
         greeting.zap = Some(mine);
-        let arrival = Arrival { end: theirs, kind: SocketType::Dealer, identity: Vec::new(), from, conn_ref };
+        let arrival = Arrival {
+            end: theirs,
+            kind: SocketType::Dealer,
+            identity: Vec::new(),
+            marks: None,
+            from,
+            conn_ref,
+        };
         handler.post(Mail::Arrived(Box::new(arrival)), handler.is_watched());
     }
 

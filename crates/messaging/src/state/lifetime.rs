@@ -1,7 +1,7 @@
 //! The end of connections and sockets, without avoidable loss of messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ropewalk_os::stream;
 
@@ -9,6 +9,7 @@ use super::SocketState;
 use super::due::{Due, SOCKET};
 use crate::background::Notice;
 use crate::conn::{Link, Phase};
+use crate::incoming::Incoming;
 use crate::monitor::event;
 use crate::outgoing::Outgoing;
 
@@ -31,10 +32,15 @@ impl SocketState {
             return self.end(index);
         }
         let was_ready = self.conn(index).is_some_and(|conn| conn.is_ready());
+        if let Some(conn) = self.conn(index)
+            && conn.is_aside()
+        {
+            conn.incoming = Incoming::default();
+        }
         self.hang_up(index);
         self.detach(index, false);
         let generation = self.next_generation();
-        let is_raw = self.is_raw();
+        let (is_raw, is_closing) = (self.is_raw(), self.is_closing);
         let Some(conn) = self.conn(index) else { return };
         conn.me.generation = generation;
         conn.phase = Phase::Waiting;
@@ -47,9 +53,13 @@ impl SocketState {
                 self.note_peer(index, &message);
             }
         }
-        let wants = self.conn(index).is_some_and(|conn| !conn.outgoing.is_empty());
-        if self.is_closing && !wants {
+        let Some(conn) = self.conn(index) else { return };
+        if (is_closing || conn.is_parting) && conn.outgoing.is_empty() {
             return self.end(index);
+        }
+        if let Some(until) = conn.linger_until {
+            let conn_ref = conn.me;
+            self.note(until, conn_ref, Due::Linger);
         }
         if self.conn(index).is_some_and(|conn| conn.has_message()) {
             self.activate(index);
@@ -62,6 +72,7 @@ impl SocketState {
         if self.conn(index).is_none() {
             return;
         }
+        let was_aside = self.conn(index).is_some_and(|conn| conn.is_aside());
         self.hang_up(index);
         self.detach(index, true);
         let is_closing = self.is_closing;
@@ -70,7 +81,7 @@ impl SocketState {
             self.dials[place as usize] = None;
         }
         let Some(conn) = self.conn(index) else { return };
-        let has_message = conn.has_message() && !is_closing;
+        let has_message = !is_closing && !was_aside && conn.has_message();
         conn.phase = Phase::Ended;
         if conn.is_willing {
             conn.is_willing = false;
@@ -115,7 +126,8 @@ impl SocketState {
                     Link::None | Link::Inproc(_) => return,
                 };
                 let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
-                let was_up = matches!(conn.phase, Phase::Ready);
+                // libzmq's words: what has begun its handshake is disconnected, whatever became of that.
+                let was_up = !matches!(conn.phase, Phase::Waiting | Phase::Connecting);
                 // Its memory would stay mapped for as long as its words may be looked at.
                 self.forget_hot(conn_ref);
                 self.unwatch(fd.as_fd());
@@ -127,23 +139,44 @@ impl SocketState {
         }
     }
 
-    /// Ends an unwanted connection once its queued messages are sent.
+    /// Ends an unwanted connection once its queued messages are sent, for which it may still have to be made; they have
+    /// as long as those of a closed socket.
     pub(super) fn part(&mut self, index: u32) {
         self.flush(index);
+        let linger = self.options.linger;
         let Some(conn) = self.conn(index) else { return };
-        if conn.is_ready() && !conn.is_flushed() && !conn.is_inproc() {
-            conn.is_parting = true;
-            return;
+        let has_way = conn.is_ready() || conn.dial.is_some();
+        // Encrypted bytes are on their way, too; those of a handshake are no messages.
+        let is_sent = conn.outgoing.is_empty() && (!conn.is_ready() || conn.is_flushed());
+        if conn.is_inproc() || conn.is_ended() || conn.is_aside() || !has_way || is_sent {
+            return self.end(index);
         }
-        self.end(index);
+        if linger == Some(Duration::ZERO) {
+            return self.end(index);
+        }
+        self.detach(index, true);
+        let Some(conn) = self.conn(index) else { return };
+        conn.is_parting = true;
+        let conn_ref = conn.me;
+        if std::mem::replace(&mut conn.is_willing, false) {
+            self.willing.retain(|other| *other != index);
+        }
+        let until = linger.and_then(|wait| Instant::now().checked_add(wait));
+        if let Some(until) = until {
+            if let Some(conn) = self.conn(index) {
+                conn.linger_until = Some(until);
+            }
+            self.note(until, conn_ref, Due::Linger);
+        }
     }
 
     /// Everything that a connection had is sent.
     pub(super) fn flushed(&mut self, index: u32) {
         let is_closing = self.is_closing;
         if let Some(conn) = self.conn(index)
+            && conn.is_ready()
             && conn.is_flushed()
-            && ((is_closing && conn.is_ready()) || conn.is_parting)
+            && (is_closing || conn.is_parting)
         {
             self.end(index);
             self.finish_closing();
@@ -166,7 +199,7 @@ impl SocketState {
             self.flush(index);
             let is_now = linger == Some(Duration::ZERO);
             let Some(conn) = self.conn(index) else { continue };
-            if is_now || conn.is_flushed() || conn.is_inproc() || conn.is_ended() {
+            if is_now || conn.is_flushed() || conn.is_inproc() || conn.is_ended() || conn.is_aside() {
                 self.end(index);
             }
         }

@@ -74,6 +74,7 @@ impl SocketState {
         };
         listener.map_err(|error| {
             let errno = error.raw_os_error().unwrap_or(errno::EINVAL);
+            self.tell(event::CLOSED, -1, text);
             self.tell(event::BIND_FAILED, errno, text);
             Error::new(errno, format!("{text} cannot be bound: {error}"))
         })

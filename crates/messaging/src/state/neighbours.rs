@@ -29,6 +29,7 @@ impl SocketState {
             end: theirs,
             kind: self.kind,
             identity: self.options.routing_id.clone(),
+            marks: found.is_none().then_some((sndhwm, rcvhwm)),
             from: Arc::downgrade(&self.me) as Weak<_>,
             conn_ref,
         };
@@ -58,14 +59,18 @@ impl SocketState {
 
     /// A socket of the process has connected.
     pub(super) fn arrived(&mut self, arrival: Arrival) {
-        let Arrival { end, kind, identity, from, conn_ref } = arrival;
+        let Arrival { end, kind, identity, marks, from, conn_ref } = arrival;
         if !kind.accepts(self.kind) || self.is_closing {
             return;
         }
         let index = self.add_conn();
         let (me, is_urgent) = (Arc::clone(&self.me), self.is_eager());
         let own = self.options.routing_id.clone();
+        let (sndhwm, rcvhwm) = (self.options.sndhwm, self.options.rcvhwm);
         let Some(conn) = self.conn(index) else { return };
+        if let Some((theirs_out, theirs_in)) = marks {
+            end.limit(lane::joint_limit(sndhwm, theirs_in), lane::joint_limit(theirs_out, rcvhwm));
+        }
         end.settle(&me, conn.me, is_urgent);
         conn.link = Link::Inproc(end);
         conn.phase = Phase::Ready;

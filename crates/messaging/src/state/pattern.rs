@@ -44,6 +44,8 @@ pub(super) struct Pattern {
     pub(super) wanted: Filter,
     /// XPUB_MANUAL: requests in the order in which the program receives them.
     pub(super) asked: VecDeque<(Option<ConnRef>, Vec<u8>, bool)>,
+    /// XPUB_MANUAL: what peers have asked for and not taken back.
+    pub(super) requested: Trie,
     /// RADIO: the peers in each group.
     pub(super) groups: HashMap<Vec<u8>, Vec<u32>>,
     /// DISH: the groups that it is in, and that of the message that is being taken.
@@ -51,6 +53,8 @@ pub(super) struct Pattern {
     pub(super) group: String,
     /// PAIR, CHANNEL: the one peer.
     pub(super) sole: Option<u32>,
+    /// ROUTER, PAIR, CHANNEL: connections whose name or place another one has, in the order in which they get it.
+    pub(super) aside: VecDeque<ConnRef>,
     /// For publishing.
     pub(super) matching: Vec<u32>,
     pub(super) encoded: Vec<u8>,
@@ -69,10 +73,12 @@ impl Pattern {
             last_subscriber: None,
             wanted: Filter::new(),
             asked: VecDeque::new(),
+            requested: Trie::new(),
             groups: HashMap::new(),
             joined: BTreeSet::new(),
             group: String::new(),
             sole: None,
+            aside: VecDeque::new(),
             matching: Vec::new(),
             encoded: Vec::new(),
         }

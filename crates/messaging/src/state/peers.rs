@@ -2,12 +2,16 @@
 
 use std::collections::hash_map::Entry;
 
+use ropewalk_os::epoll::Event;
 use ropewalk_zmtp::SocketType::*;
 
 use super::SocketState;
-use crate::conn::Link;
+use super::due::Due;
+use crate::conn::{Link, Phase};
+use crate::conn_ref::ConnRef;
 use crate::frame::{Frame, Out};
 use crate::options::option;
+use crate::shm_link::PeerSign;
 
 impl SocketState {
     /// Bytes are no frames, on this socket.
@@ -61,6 +65,14 @@ impl SocketState {
                 conn.routing_id = number;
             }
         }
+        if self.is_raw() {
+            if let Some(conn) = self.conn(index) {
+                conn.incoming.is_raw = true;
+            }
+            if !self.options.immediate {
+                self.name_peer(index);
+            }
+        }
         if self.balances() && !self.options.immediate {
             self.make_willing(index);
         }
@@ -90,6 +102,11 @@ impl SocketState {
 
     /// Messages can flow: the pattern sends its first messages.
     pub(super) fn ready(&mut self, index: u32) {
+        if self.conn(index).is_some_and(|conn| conn.is_parting) {
+            // It is here to deliver what it has, and nothing else.
+            self.begin_heart(index);
+            return self.flush(index);
+        }
         let is_welcome = match self.kind {
             // There may be one peer; others are turned away.
             Pair | Channel => *self.pattern.sole.get_or_insert(index) == index,
@@ -97,7 +114,13 @@ impl SocketState {
             _ => true,
         };
         if !is_welcome {
-            return self.end(index);
+            // Within the process nothing is tried again, and libzmq ends the connection of a PAIR.
+            if matches!(self.kind, Pair | Channel) && self.conn(index).is_some_and(|conn| conn.is_inproc()) {
+                return self.end(index);
+            }
+            let conn_ref = self.conn(index).map(|conn| conn.me);
+            self.pattern.aside.extend(conn_ref);
+            return self.set_aside(index);
         }
         if matches!(self.kind, Server | Peer) && self.conn(index).is_some_and(|conn| conn.routing_id == 0) {
             let number = self.number(index);
@@ -176,12 +199,27 @@ impl SocketState {
                 identity = [&[0], &self.pattern.next_number.to_be_bytes()[..]].concat();
                 self.pattern.ids.contains_key(&identity)
             } {}
+            if self.kind == Stream {
+                // libzmq's way to tell the program the name of the peer that it connects to.
+                self.options.routing_id.clone_from(&identity);
+            }
         } else if let Some(&other) = self.pattern.ids.get(&identity) {
             if !handover {
                 return false;
             }
             self.pattern.ids.remove(&identity);
-            self.end(other);
+            // The old peer may be alive: cut off, it would come again and take the name back, for ever.
+            // What it has sent before is received.
+            if let Some(conn) = self.conn(other) {
+                conn.is_readable = true;
+            }
+            self.read_ahead(other);
+            self.take_over(other);
+            self.flush(other);
+            if let Some(conn_ref) = self.conn(other).filter(|conn| conn.is_ready()).map(|conn| conn.me) {
+                self.pattern.aside.push_front(conn_ref);
+                self.set_aside(other);
+            }
         }
         self.rename(index, identity);
         true
@@ -196,10 +234,68 @@ impl SocketState {
         self.pattern.ids.insert(identity, index);
     }
 
+    /// Another connection has the name of this one, or its place.
+    fn set_aside(&mut self, index: u32) {
+        let Some(conn) = self.conn(index) else { return };
+        let conn_ref = conn.me;
+        conn.phase = Phase::Aside;
+        let beat = conn.heart.take().and_then(|heart| heart.noted);
+        let was_active = std::mem::replace(&mut conn.is_active, false);
+        if let Some(beat) = beat {
+            self.due.remove(&(beat, conn_ref, Due::Beat));
+        }
+        if was_active {
+            self.active.retain(|other| *other != index);
+        }
+        self.forget_hot(conn_ref);
+        self.update_interest(index);
+    }
+
+    /// What the set reports of a connection that was set aside: its end, or room for what it was sent before.
+    pub(super) fn stir(&mut self, index: u32, event: Event) {
+        let is_over = match self.conn(index).map(|conn| &mut conn.link) {
+            Some(Link::Shm(link)) => link.take_wake_ups() == PeerSign::Gone,
+            _ => event.is_at_end(),
+        };
+        if is_over {
+            return self.lost(index);
+        }
+        self.flush(index);
+    }
+
+    /// A name is free, or the place of the one peer: the next connection that was set aside for it takes it.
+    fn admit_next(&mut self, name: Option<&[u8]>) {
+        let mut aside = std::mem::take(&mut self.pattern.aside);
+        aside.retain(|conn_ref| self.known(*conn_ref).is_some_and(|conn| conn.is_aside()));
+        let place = aside.iter().position(|conn_ref| {
+            self.known(*conn_ref).is_some_and(|conn| name.is_none_or(|name| conn.identity == name))
+        });
+        let next = place.and_then(|place| aside.remove(place));
+        self.pattern.aside = aside;
+        let Some(ConnRef { index, .. }) = next else { return };
+        let Some(conn) = self.conn(index) else { return };
+        conn.phase = Phase::Ready;
+        conn.is_paused = false;
+        let is_inproc = conn.is_inproc();
+        self.update_interest(index);
+        self.heat(index);
+        self.ready(index);
+        if is_inproc {
+            self.lane_changed(index);
+        } else if self.conn(index).is_some_and(|conn| conn.is_ready()) {
+            self.read_if_eager(index);
+        }
+        self.tell_readable();
+    }
+
     /// A connection is gone, for good or until it is made again: its names address no peer.
     pub(super) fn detach(&mut self, index: u32, is_for_good: bool) {
         let is_closing = self.is_closing;
-        let Some(conn) = self.conn(index) else { return };
+        let Some(conn) = self.conn(index).filter(|conn| !conn.is_parting) else { return };
+        if conn.is_aside() {
+            let me = conn.me;
+            return self.pattern.aside.retain(|other| *other != me);
+        }
         let (me, identity, number) = (conn.me, conn.identity.clone(), conn.routing_id);
         if conn.is_ready() && !is_closing {
             // Inside the process, an accepted peer has no endpoint.
@@ -220,13 +316,25 @@ impl SocketState {
                     && (is_for_good || fixed.as_ref() != Some(&identity))
                 {
                     self.pattern.ids.remove(&identity);
+                    if !is_closing && !self.pattern.aside.is_empty() {
+                        self.admit_next(Some(&identity));
+                    }
                 }
             }
             Server | Peer if is_for_good => {
                 self.pattern.numbers.remove(&number);
             }
             Pub | XPub | Radio => self.forget_subscriber(index),
-            Pair | Channel if is_for_good && self.pattern.sole == Some(index) => self.pattern.sole = None,
+            Pair | Channel if is_for_good && self.pattern.sole == Some(index) => {
+                // What it has sent is the program's; what follows is from another.
+                if !is_closing {
+                    self.take_over(index);
+                }
+                self.pattern.sole = None;
+                if !is_closing && !self.pattern.aside.is_empty() {
+                    self.admit_next(None);
+                }
+            }
             Req if is_for_good && self.pattern.asking.to == Some(me) => self.pattern.asking.to = None,
             _ => {}
         }
@@ -241,12 +349,17 @@ impl SocketState {
     pub(super) fn lane_changed(&mut self, index: u32) {
         let is_eager = self.is_eager();
         let Some(conn) = self.conn(index) else { return };
+        let is_aside = conn.is_aside();
         match &mut conn.link {
             Link::Inproc(end) => {
                 if is_eager {
                     let is_over = end.is_ended();
                     self.read_ahead(index);
                     if is_over {
+                        self.lost(index);
+                    }
+                } else if is_aside {
+                    if end.is_ended() {
                         self.lost(index);
                     }
                 } else {

@@ -120,14 +120,15 @@ impl SocketState {
         let conflates = self.options.conflates(self.kind);
         let Some(conn) = self.conn(index) else { return false };
         match (&conn.phase, &conn.link) {
-            (Phase::Ended, _) => false,
+            (Phase::Ended | Phase::Aside, _) => false,
+            _ if conn.is_parting => false,
             (_, Link::Inproc(end)) => end.has_room(),
             (Phase::Ready, _) => {
                 conflates
                     || ((most == 0 || conn.outgoing.messages() < most)
                         && (bytes == 0 || conn.outgoing.bytes() < bytes))
             }
-            _ if conn.is_parting || conn.dial.is_none() || immediate => false,
+            _ if conn.dial.is_none() || immediate => false,
             _ => conflates || most == 0 || conn.outgoing.messages() < most,
         }
     }

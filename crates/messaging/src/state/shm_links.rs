@@ -142,7 +142,7 @@ impl SocketState {
                 }
             }
             Phase::Greeting(_) => self.greet(index, true, false),
-            Phase::Waiting | Phase::Connecting | Phase::Ended => {}
+            Phase::Waiting | Phase::Connecting | Phase::Aside | Phase::Ended => {}
         }
     }
 }

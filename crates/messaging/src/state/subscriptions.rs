@@ -31,8 +31,13 @@ impl SocketState {
     pub(super) fn tell_subscriptions(&mut self, index: u32) {
         let mut topics = Vec::new();
         self.pattern.wanted.prefixes(|topic| topics.push(topic.to_vec()));
+        // Before what an XSUB has sent meanwhile.
+        let Some(waiting) = self.conn(index).map(|conn| std::mem::take(&mut conn.outgoing)) else { return };
         for topic in topics {
             self.tell_subscription(index, &topic, true);
+        }
+        if let Some(conn) = self.conn(index) {
+            conn.outgoing.append(waiting);
         }
     }
 
@@ -67,10 +72,9 @@ impl SocketState {
             }
         }
         if !rest.is_empty() {
-            let indices: Vec<u32> = self
-                .indices()
-                .filter(|index| self.conns[*index as usize].as_ref().is_some_and(|conn| conn.is_ready()))
-                .collect();
+            // Also to those that are being connected, or connected again: their messages wait for them.
+            let indices: Vec<u32> =
+                self.indices().filter(|index| self.conns[*index as usize].is_some()).collect();
             self.distribute(&indices, &rest)?;
         }
         Ok(())
@@ -108,6 +112,11 @@ impl SocketState {
         }
         let me = self.conn(index).map(|conn| conn.me);
         if self.kind == XPub && self.options.xpub_manual {
+            if is_wanted {
+                self.pattern.requested.insert(topic, index);
+            } else {
+                self.pattern.requested.remove(topic, index);
+            }
             self.pattern.asked.push_back((me, topic.to_vec(), is_wanted));
             return self.tell_program(topic, is_wanted);
         }
@@ -161,8 +170,19 @@ impl SocketState {
             members.retain(|other| *other != index);
         }
         self.pattern.groups.retain(|_, members| !members.is_empty());
+        // XPUB_MANUAL: what it has asked for, whatever the program has made of that.
         let mut gone = Vec::new();
-        self.pattern.subscribers.remove_all(index, |topic| gone.push(topic.to_vec()));
+        self.pattern.requested.remove_all(index, |topic, _| gone.push(topic.to_vec()));
+        for topic in &gone {
+            self.pattern.asked.push_back((None, topic.clone(), false));
+        }
+        let is_verboser = self.options.xpub_verboser;
+        let is_manual = self.options.xpub_manual;
+        self.pattern.subscribers.remove_all(index, |topic, is_last| {
+            if !is_manual && (is_last || is_verboser) {
+                gone.push(topic.to_vec());
+            }
+        });
         if self.kind == XPub && !self.is_closing {
             for topic in gone {
                 self.tell_program(&topic, false);

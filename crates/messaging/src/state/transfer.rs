@@ -108,7 +108,7 @@ impl SocketState {
             }
             conn.urgent.clear();
             conn.urgent_at = 0;
-            if !matches!(conn.phase, Phase::Ready) {
+            if !matches!(conn.phase, Phase::Ready | Phase::Aside) {
                 break;
             }
             if let Session::Curve(session) = &mut conn.session {
@@ -166,6 +166,13 @@ impl SocketState {
         let token = conn.me.token();
         // A peer in shared memory is not armed while reading is paused, and itself sees when there is no room.
         let Link::Stream(fd) = &conn.link else { return };
+        if conn.is_aside() {
+            let interest = if conn.is_blocked { Interest::END | Interest::WRITE } else { Interest::END };
+            if set.modify(fd.as_fd(), token, interest).is_err() {
+                let _ = set.add(fd.as_fd(), token, interest);
+            }
+            return;
+        }
         let interest = match (!conn.is_paused, conn.is_blocked) {
             (true, true) => Interest::READ | Interest::WRITE,
             (true, false) => Interest::READ,
