@@ -5,7 +5,9 @@
 //! turn of the loop, and no `StopIteration` where the caller knows `am_send`.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
+#[cfg(Py_3_14)]
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
@@ -13,7 +15,7 @@ use pyo3_ffi as ffi;
 use crate::entry::entry;
 use crate::errors::fail;
 use crate::heap::{self, Field};
-use crate::object::{Kept, Object, Raised};
+use crate::object::{Kept, Object, Raised, text};
 
 /// The slot number of `am_send`, which pyo3's headers lack.
 pub(crate) const AM_SEND: c_int = 81;
@@ -55,6 +57,12 @@ pub unsafe trait Steps: Sized + 'static {
     /// It has come to its end, and is to keep nothing alive.
     fn end(&self) {}
 
+    /// The qualified name of the coroutine function that it stands for, as `StreamReader.read`: it is shown under this
+    /// name, and Python warns if nobody awaits it. Without a name it is an object like others.
+    fn name(&self) -> Option<&'static CStr> {
+        None
+    }
+
     /// Shows its references to the collector.
     ///
     /// # Safety
@@ -67,12 +75,30 @@ pub unsafe trait Steps: Sized + 'static {
 }
 
 /// What an object of such a type holds.
+#[repr(C)]
 struct Awaitable<S> {
-    steps: S,
     /// The iterator of the future that is waited for.
     inner: Field,
     ended: Cell<bool>,
+    /// Its first step was taken.
+    begun: Cell<bool>,
+    #[cfg(Py_3_14)]
+    unused: [MaybeUninit<u8>; FRAME_STATE - size_of::<Field>() - 2],
+    /// See [`NO_FRAME`].
+    #[cfg(Py_3_14)]
+    frame_state: i8,
+    steps: S,
 }
+
+/// Where a coroutine has the state of its frame, in bytes after the object's head.
+#[cfg(Py_3_14)]
+const FRAME_STATE: usize = 51;
+/// The state of a coroutine whose frame is gone. `python -m asyncio ps` reads the memory of another process, and takes
+/// whatever a task runs for a coroutine. It reads no frame of one in this state.
+#[cfg(Py_3_14)]
+const NO_FRAME: i8 = 4;
+#[cfg(Py_3_14)]
+const _: () = assert!(std::mem::offset_of!(Awaitable<()>, frame_state) == FRAME_STATE);
 
 /// How a step went.
 enum Sent {
@@ -99,6 +125,7 @@ impl<S: Steps> Awaitable<S> {
         if self.ended.get() {
             return Err(fail(S::REUSED));
         }
+        self.begun.set(true);
         let result = self.go_on(object, sent);
         match result {
             Ok(Sent::Yield(_)) => {}
@@ -158,6 +185,12 @@ impl<S: Steps> Awaitable<S> {
         raised.put_back();
     }
 
+    /// The name under which to warn that nobody has awaited it, if that is so.
+    #[inline]
+    fn forgotten(&self) -> Option<&'static CStr> {
+        if self.begun.get() || self.ended.get() { None } else { self.steps.name() }
+    }
+
     fn end(&self) {
         self.ended.set(true);
         self.steps.end();
@@ -195,7 +228,21 @@ pub unsafe fn steps<'a, S: Steps>(object: *mut ffi::PyObject) -> &'a S {
 /// `kind` is a type that [`make_type`] made for an `S`.
 pub unsafe fn make<S: Steps>(kind: *mut ffi::PyTypeObject, steps: S) -> Result<Object, Raised> {
     // SAFETY: the caller's.
-    unsafe { heap::make(kind, Awaitable { steps, inner: Field::empty(), ended: Cell::new(false) }) }
+    unsafe {
+        heap::make(
+            kind,
+            Awaitable {
+                inner: Field::empty(),
+                ended: Cell::new(false),
+                begun: Cell::new(false),
+                #[cfg(Py_3_14)]
+                unused: [MaybeUninit::uninit(); FRAME_STATE - size_of::<Field>() - 2],
+                #[cfg(Py_3_14)]
+                frame_state: NO_FRAME,
+                steps,
+            },
+        )
+    }
 }
 
 /// Ends an awaitable that waits for nothing: it cannot be awaited any more.
@@ -256,9 +303,14 @@ pub fn make_type<S: Steps>(
             doc,
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
             methods,
-            getters: Vec::new(),
+            getters: vec![
+                heap::getter(c"__name__", get_name::<S>, c"The name of the coroutine function."),
+                heap::getter(c"__qualname__", get_qualified_name::<S>, c"Its name, with that of its class."),
+            ],
             slots: &[
-                (ffi::Py_tp_dealloc, heap::dealloc::<Awaitable<S>> as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<S> as *mut c_void),
+                (ffi::Py_tp_finalize, finalize::<S> as *mut c_void),
+                (ffi::Py_tp_repr, repr::<S> as *mut c_void),
                 (ffi::Py_tp_traverse, traverse::<S> as *mut c_void),
                 (ffi::Py_tp_clear, clear::<S> as *mut c_void),
                 (ffi::Py_tp_iter, itself as *mut c_void),
@@ -382,6 +434,77 @@ unsafe extern "C" fn close<S: Steps>(
     this.stop(object);
     this.end();
     Object::none().into_ptr()
+}
+
+/// Warns as Python does of a coroutine that was never awaited.
+#[entry]
+unsafe extern "C" fn finalize<S: Steps>(object: *mut ffi::PyObject) {
+    // SAFETY: an object of the type that this is a slot of.
+    let Some(name) = (unsafe { heap::content::<Awaitable<S>>(object) }).forgotten() else { return };
+    let raised = Kept::take();
+    let words = CString::new(format!("coroutine '{}' was never awaited", name.to_string_lossy()));
+    // SAFETY: a live object and class, and a C string, which is copied. The exception is that of a filter that makes
+    // warnings errors.
+    unsafe {
+        if ffi::PyErr_WarnEx(ffi::PyExc_RuntimeWarning, words.unwrap_or_default().as_ptr(), 1) != 0 {
+            ffi::PyErr_WriteUnraisable(object);
+        }
+    }
+    raised.put_back();
+}
+
+#[entry]
+unsafe extern "C" fn dealloc<S: Steps>(object: *mut ffi::PyObject) {
+    // SAFETY: an object of the type that this is a slot of, whose last reference is gone. A warning may be shown by
+    // code that keeps the object: then it lives on.
+    unsafe {
+        let forgotten = heap::content::<Awaitable<S>>(object).forgotten().is_some();
+        if forgotten && ffi::PyObject_CallFinalizerFromDealloc(object) != 0 {
+            return;
+        }
+        heap::dealloc::<Awaitable<S>>(object);
+    }
+}
+
+#[entry]
+unsafe extern "C" fn repr<S: Steps>(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: an object of the type that this is a slot of.
+    let name = unsafe { heap::content::<Awaitable<S>>(object) }.steps.name();
+    let Some(name) = name.and_then(|name| name.to_str().ok()) else {
+        // SAFETY: `object` is the base of every type, and has a repr.
+        return match unsafe { ffi::PyBaseObject_Type.tp_repr } {
+            // SAFETY: a live object.
+            Some(repr) => unsafe { repr(object) },
+            None => null_mut(),
+        };
+    };
+    text(&format!("<coroutine object {name} at {object:p}>")).map_or(null_mut(), Object::into_ptr)
+}
+
+/// The name, or its part after the last dot. An object without one has no such attribute.
+fn name_of<S: Steps>(object: *mut ffi::PyObject, qualified: bool) -> *mut ffi::PyObject {
+    // SAFETY: an object of the type whose attribute this is.
+    let name = unsafe { heap::content::<Awaitable<S>>(object) }.steps.name();
+    let Some(name) = name.and_then(|name| name.to_str().ok()) else {
+        // SAFETY: a live class and a C string.
+        unsafe { ffi::PyErr_SetString(ffi::PyExc_AttributeError, c"this awaitable has no name".as_ptr()) };
+        return null_mut();
+    };
+    let shown = if qualified { name } else { name.rsplit('.').next().unwrap_or(name) };
+    text(shown).map_or(null_mut(), Object::into_ptr)
+}
+
+#[entry]
+unsafe extern "C" fn get_name<S: Steps>(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    name_of::<S>(object, false)
+}
+
+#[entry]
+unsafe extern "C" fn get_qualified_name<S: Steps>(
+    object: *mut ffi::PyObject,
+    _: *mut c_void,
+) -> *mut ffi::PyObject {
+    name_of::<S>(object, true)
 }
 
 #[entry]

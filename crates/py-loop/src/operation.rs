@@ -246,6 +246,14 @@ impl Operation {
 unsafe impl Steps for Operation {
     const REUSED: &'static CStr = c"cannot reuse already awaited coroutine";
 
+    fn name(&self) -> Option<&'static CStr> {
+        Some(match self.goal {
+            Goal::Receive(_) => c"Loop.sock_recv",
+            Goal::ReceiveInto => c"Loop.sock_recv_into",
+            Goal::SendAll => c"Loop.sock_sendall",
+        })
+    }
+
     fn step(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
         self.start(object).inspect_err(|_| self.release_view())
     }

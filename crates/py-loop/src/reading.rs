@@ -198,6 +198,10 @@ impl Reading {
 unsafe impl Steps for Reading {
     const REUSED: &'static CStr = c"cannot reuse already awaited coroutine";
 
+    fn name(&self) -> Option<&'static CStr> {
+        Some(if self.exactly { c"StreamReader.readexactly" } else { c"StreamReader.read" })
+    }
+
     fn step(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
         // SAFETY: a live reading.
         let Some(state) = (unsafe { state_of(object) }) else {

@@ -17,11 +17,16 @@ struct Turns {
     result: Field,
     /// How often it has left a wait.
     leaves: Cell<u32>,
+    name: Option<&'static CStr>,
 }
 
 // SAFETY: it shows its fields.
 unsafe impl Steps for Turns {
     const REUSED: &'static CStr = c"awaited twice";
+
+    fn name(&self) -> Option<&'static CStr> {
+        self.name
+    }
 
     fn step(&self, _: *mut ffi::PyObject) -> Result<Step, Raised> {
         if self.left.get() > 0 {
@@ -53,6 +58,10 @@ unsafe impl Steps for Turns {
 }
 
 fn made(left: u32, future: Option<Object>, result: Object) -> Object {
+    with_name(left, future, result, None)
+}
+
+fn with_name(left: u32, future: Option<Object>, result: Object, name: Option<&'static CStr>) -> Object {
     let module = eval("type(__import__('sys'))('a_module')", &[]);
     let kind = awaitable::make_type::<Turns>(&module, c"a_module.Turns", c"", Vec::new())
         .unwrap_or_else(|_| panic!("{}", raised()));
@@ -61,6 +70,7 @@ fn made(left: u32, future: Option<Object>, result: Object) -> Object {
         future: future.map_or_else(Field::empty, Field::new),
         result: Field::new(result),
         leaves: Cell::new(0),
+        name,
     };
     // SAFETY: a type that was made for them.
     unsafe { awaitable::make(kind.as_ptr().cast(), content) }.expect("an awaitable")
@@ -245,5 +255,55 @@ except StopIteration as stop: seen = seen, stop.value",
         );
         assert_eq!(shown(&eval("space['seen']", &[(c"space", &seen)])), "(('a',), 5)");
         assert_eq!(leaves(&waits), 0);
+    });
+}
+
+/// The warnings that dropping the one reference to an awaitable gives, after some use of it.
+fn warnings(awaitable: Object, using: &str) -> String {
+    let code = format!(
+        "import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    awaitable = held.pop()
+    try: {using}
+    except (StopIteration, LookupError): pass
+    del awaitable
+seen = [str(warning.message) for warning in caught]"
+    );
+    let held = eval("[]", &[]);
+    // SAFETY: a live list, which takes a reference of its own; ours goes.
+    assert_eq!(unsafe { ffi::PyList_Append(held.as_ptr(), awaitable.as_ptr()) }, 0);
+    drop(awaitable);
+    let space = run(&code, &[(c"held", &held)]);
+    shown(&eval("space['seen']", &[(c"space", &space)]))
+}
+
+#[test]
+fn one_with_a_name_is_missed_if_nobody_awaits_it() {
+    attached(|| {
+        let named = |result| with_name(0, None, result, Some(c"Kind.act"));
+        let none = || eval("None", &[]);
+        assert_eq!(warnings(named(none()), "pass"), "[\"coroutine 'Kind.act' was never awaited\"]");
+        for using in ["awaitable.send(None)", "awaitable.close()", "awaitable.throw(LookupError())"] {
+            assert_eq!(warnings(named(none()), using), "[]", "{using}");
+        }
+        assert_eq!(warnings(turns(0, none()), "pass"), "[]");
+    });
+}
+
+#[test]
+fn one_with_a_name_says_it() {
+    attached(|| {
+        let awaitable = with_name(0, None, eval("None", &[]), Some(c"Kind.act"));
+        let names = [(c"it", &awaitable)];
+        assert_eq!(shown(&eval("it.__name__, it.__qualname__", &names)), "('act', 'Kind.act')");
+        assert_eq!(shown(&eval("repr(it) == f'<coroutine object Kind.act at {id(it):#x}>'", &names)), "True");
+        let plain = turns(0, eval("None", &[]));
+        let names = [(c"it", &plain)];
+        assert_eq!(
+            shown(&eval("hasattr(it, '__name__'), hasattr(it, '__qualname__')", &names)),
+            "(False, False)"
+        );
+        assert_eq!(shown(&eval("repr(it).startswith('<a_module.Turns object at')", &names)), "True");
     });
 }
