@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ropewalk.bus._bus import Bus, Subscription
     from ropewalk.bus._statistics import BusStatistics, SubscriptionStatistics
     from ropewalk.loop import EventLoopPolicy, Loop, install, new_event_loop, run
-    from ropewalk.pool.parent._events import PoolEvent, events
+    from ropewalk.pool.parent._events import LoopEvent, PoolEvent, events
     from ropewalk.pool.parent._future import Future, TaskRecord
     from ropewalk.pool.parent._map import MapIterator
     from ropewalk.pool.parent._pool import Pool
@@ -85,6 +85,7 @@ __all__ = [
     "Lagged",
     "LimitReached",
     "Loop",
+    "LoopEvent",
     "MapIterator",
     "Ok",
     "OutOfDescriptors",
@@ -142,6 +143,7 @@ _HOMES = {
     "restart_preloads": "pool.parent._spawn",
     "PoolStatistics": "pool.parent._statistics",
     "WorkerStatistics": "pool.parent._statistics",
+    "LoopEvent": "pool.parent._events",
     "PoolEvent": "pool.parent._events",
     "events": "pool.parent._events",
     "Future": "pool.parent._future",

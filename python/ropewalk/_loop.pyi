@@ -253,6 +253,10 @@ class Stream(transports._FlowControlMixin):
 class Operation:
     """An operation on a socket: an awaitable that can be awaited once."""
 
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
     def send(self, value: Any, /) -> Any:
         """Resumes the operation."""
     def throw(self, *error: Any) -> Any:
@@ -267,6 +271,10 @@ class Operation:
 class Reading:
     """A read of a stream: an awaitable that can be awaited once. It has the methods of `Operation`."""
 
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
     def send(self, value: Any, /) -> Any: ...
     def throw(self, *error: Any) -> Any: ...
     def close(self) -> None: ...
@@ -275,5 +283,8 @@ class Reading:
     def __next__(self) -> Any: ...
 
 def _read(reader: asyncio.StreamReader, n: int, exactly: bool, /) -> Awaitable[bytes]: ...
+def _report_slow(callback: str, thread: str, microseconds: int, /) -> None:
+    """Publishes `loop.callback.slow` to the listeners of `ropewalk.events`."""
+
 def _set_reader_class(kind: type[asyncio.StreamReader], /) -> None:
     """Sets the class of readers whose methods the transport bypasses."""

@@ -53,6 +53,7 @@ STATICS = {
     "crates/py-bus/src/deliver.rs": {"DEPTH": "a number"},
     "crates/py-bus/src/types.rs": {"MODULE": "a definition; the state is in each interpreter's module"},
     "crates/py-loop/src/loop_module.rs": {"MODULE": "a definition"},
+    "crates/py-loop/src/reports.rs": {"REPORTER": "texts and numbers, for the listeners of this process"},
     "crates/py-pool/src/pickle.rs": {
         "BUFFERS": "the thread's, empty outside of an encoding",
         "OTHERS": "a number",

@@ -3,14 +3,15 @@
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::ops::Deref;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
-use ropewalk_reactor::{Glance, Injector, Reactor, Timers};
+use ropewalk_reactor::{Glance, Reactor, Timers};
 
+use super::clock::{self, Clock};
 use super::context::Snapshots;
 use super::descriptors::Descriptors;
+use super::handed::Handed;
 use super::handle::{self, CANCELLED, Handle, SHARED, TIMED};
 use super::item::{Item, drop_item};
 use super::loop_module::LoopModule;
@@ -46,7 +47,7 @@ pub(super) struct LoopCore {
     /// Present until the loop is closed; its users hold a reference meanwhile.
     reactor: Guarded<Option<Arc<Reactor>>>,
     /// What other threads have scheduled while this one runs.
-    pub(super) injector: Injector<Handle>,
+    pub(super) handed: Handed,
     pub(super) inner: Guarded<Inner>,
     pub(super) batch: UnsafeCell<Batch>,
     /// How the thread that runs the loop sees ready descriptors while it has work.
@@ -55,6 +56,7 @@ pub(super) struct LoopCore {
     buffer: UnsafeCell<Vec<u8>>,
     /// Reached by attached threads by turns; not used on a free-threaded build.
     pub(super) snapshots: Snapshots,
+    pub(super) clock: Clock,
     /// A task factory, or null for asyncio's tasks.
     pub(super) task_factory: Field,
 }
@@ -84,12 +86,13 @@ impl LoopCore {
         Self {
             status: Status::new(module),
             reactor: Guarded::new(Some(Arc::new(reactor))),
-            injector: Injector::new(),
+            handed: Handed::default(),
             inner: Guarded::new(Inner::default()),
             batch: UnsafeCell::default(),
             glance: Guarded::new(Glance::default()),
             buffer: UnsafeCell::default(),
             snapshots: Snapshots::new(places_known),
+            clock: Clock::default(),
             task_factory: Field::empty(),
         }
     }
@@ -130,8 +133,15 @@ impl LoopCore {
 
     /// Wakes the loop if it sleeps.
     pub(super) fn wake(&self) {
+        #[cfg(Py_GIL_DISABLED)]
         if let Some(reactor) = self.reactor_if_any() {
             reactor.wake().call();
+        }
+        // SAFETY: the thread is attached, and a write to an eventfd runs nothing of the interpreter. The interpreter
+        // lock, which the loop holds when it announces a sleep, orders the two.
+        #[cfg(not(Py_GIL_DISABLED))]
+        if let Some(reactor) = unsafe { self.reactor.lock() }.as_ref() {
+            reactor.wake().call_in_order();
         }
     }
 
@@ -149,6 +159,28 @@ impl LoopCore {
     pub(super) fn is_in_use(&self, fd: std::os::fd::RawFd) -> bool {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
         unsafe { self.inner.lock() }.descriptors.is_in_use(fd)
+    }
+
+    /// The loop's time in seconds; `nanos` is that of the system's clock.
+    ///
+    /// # Safety
+    ///
+    /// `owner` is this loop, live, and no guard lives: the program may have a clock of its own.
+    #[inline]
+    pub(super) unsafe fn seconds(&self, owner: *mut ffi::PyObject, nanos: u64) -> Result<f64, Raised> {
+        // SAFETY: the caller's; the module lives as long as the loop.
+        unsafe { self.clock.seconds(owner, &*self.module, nanos) }
+    }
+
+    /// The loop's time now, in seconds.
+    ///
+    /// # Safety
+    ///
+    /// As of [`seconds`](Self::seconds).
+    #[inline]
+    pub(super) unsafe fn time(&self, owner: *mut ffi::PyObject) -> Result<f64, Raised> {
+        // SAFETY: the caller's.
+        unsafe { self.seconds(owner, clock::now()) }
     }
 
     pub(super) fn capture(&self) -> Result<(*mut ffi::PyObject, u32), Raised> {
@@ -187,8 +219,8 @@ impl LoopCore {
     /// Tracks the handles that other code keeps, because the loop may never run again. While it runs they need no
     /// tracking: the loop is no garbage, and releases them itself.
     pub(super) fn show_kept(&self) {
-        // SAFETY: as of `enqueue`; tracking runs nothing. Only attached threads take from the injector, and the batch
-        // belongs to the thread that runs the loop, and none does.
+        // SAFETY: as of `enqueue`; tracking runs nothing. Only attached threads take what was handed over, and the
+        // batch belongs to the thread that runs the loop, and none does.
         unsafe {
             let inner = self.inner.lock();
             let batch = &*self.batch.get();
@@ -196,7 +228,7 @@ impl LoopCore {
             let queued =
                 rest.iter().chain(&inner.ready).filter(|item| item.is_handle()).map(|item| item.as_handle());
             let others = inner.timers.iter().chain(inner.descriptors.handles());
-            for made in queued.chain(others).chain(self.injector.nodes().map(NonNull::as_ptr)) {
+            for made in queued.chain(others).chain(self.handed.waiting()) {
                 handle::show_if_kept(made);
             }
         }
@@ -220,7 +252,7 @@ impl LoopCore {
         for item in rest.into_iter().chain(ready) {
             drop_item(item);
         }
-        for made in timers.into_iter().chain(self.injector.take().map(NonNull::as_ptr)) {
+        for made in timers.into_iter().chain(self.handed.take()) {
             // SAFETY: the reference that was held.
             unsafe {
                 (*made).unset(TIMED);

@@ -10,11 +10,14 @@
 //! `cancel`, while the loop takes it out in another.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::{self, NonNull, null_mut};
+#[cfg(Py_GIL_DISABLED)]
+use std::ptr::NonNull;
+use std::ptr::{self, null_mut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
+#[cfg(Py_GIL_DISABLED)]
 use ropewalk_reactor::{Link, Linked};
 use ropewalk_sync::futex::Futex;
 
@@ -58,6 +61,7 @@ pub(super) struct Handle {
     weak_references: *mut ffi::PyObject,
     scheduled: *mut ffi::PyObject,
     when_slot: *mut ffi::PyObject,
+    #[cfg(Py_GIL_DISABLED)]
     link: Link<Self>,
     /// Seconds of the loop's clock.
     pub(super) when: f64,
@@ -69,9 +73,10 @@ const LONG: Duration = Duration::from_secs(1);
 
 /// Where the first slot of a timer stands: the size of a plain handle of asyncio.
 pub(super) const PLAIN: usize = std::mem::offset_of!(Handle, scheduled);
-pub(super) const TIMER: usize = std::mem::offset_of!(Handle, link);
+pub(super) const TIMER: usize = std::mem::offset_of!(Handle, when_slot) + size_of::<*mut ffi::PyObject>();
 
 // SAFETY: the field of the handle.
+#[cfg(Py_GIL_DISABLED)]
 unsafe impl Linked for Handle {
     unsafe fn link<'a>(node: NonNull<Self>) -> &'a Link<Self> {
         // SAFETY: the caller's.
@@ -108,7 +113,14 @@ impl Handle {
         let result = act();
         // SAFETY: as above.
         let this = unsafe { &*made };
-        let before = this.flags.fetch_and(!(RUNNING | AWAITED), Ordering::AcqRel);
+        // Where there is an interpreter lock, other threads write between the two no more than in `set`.
+        let before = if cfg!(Py_GIL_DISABLED) {
+            this.flags.fetch_and(!(RUNNING | AWAITED), Ordering::AcqRel)
+        } else {
+            let before = this.flags.load(Ordering::Relaxed);
+            this.flags.store(before & !(RUNNING | AWAITED), Ordering::Release);
+            before
+        };
         if before & AWAITED != 0 {
             this.flags.wake_all();
         }
@@ -196,6 +208,17 @@ impl Kind {
         }
     }
 
+    /// The list of spare memory of such handles: one for each type.
+    #[cfg(not(Py_GIL_DISABLED))]
+    fn list(self) -> usize {
+        match self {
+            Self::Plain => 0,
+            Self::Timer => 1,
+            Self::ThreadSafe if cfg!(Py_3_14) => 2,
+            Self::ThreadSafe => 0,
+        }
+    }
+
     /// The initial flags of such handles.
     pub(super) fn flags(self) -> u32 {
         match self {
@@ -221,15 +244,14 @@ pub(super) unsafe fn make(
     // SAFETY: the types are ours and their objects have this layout; memory of the list had the same type. What is
     // written is every field, so that no old one is read.
     unsafe {
-        let list = kind as usize;
+        #[cfg(not(Py_GIL_DISABLED))]
+        let list = kind.list();
         let kind: *mut ffi::PyTypeObject = match kind {
             Kind::Plain => state.handle_type,
             Kind::Timer => state.timer_type,
             Kind::ThreadSafe => state.thread_safe_type,
         }
         .cast();
-        #[cfg(Py_GIL_DISABLED)]
-        let _ = list;
         #[cfg(not(Py_GIL_DISABLED))]
         let old = state.spare.as_mut().and_then(|spare| spare.pop(list));
         #[cfg(Py_GIL_DISABLED)]
@@ -259,6 +281,7 @@ pub(super) unsafe fn make(
         }
         (*made).scheduled = null_mut();
         (*made).when_slot = null_mut();
+        #[cfg(Py_GIL_DISABLED)]
         ptr::write(&raw mut (*made).link, Link::new());
         (*made).when = content.when;
         ptr::write(&raw mut (*made).flags, Futex::new(content.flags));
@@ -324,7 +347,7 @@ pub(super) unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
         #[cfg(not(Py_GIL_DISABLED))]
         if let Some(state) = state
             && let Some(spare) = state.spare.as_mut()
-            && spare.keep(Kind::of(state, kind) as usize, object)
+            && spare.keep(Kind::of(state, kind).list(), object)
         {
             ffi::Py_DECREF(kind.cast());
             return;

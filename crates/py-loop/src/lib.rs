@@ -5,10 +5,12 @@
 //! `ropewalk.loop`.
 
 mod calling;
+mod clock;
 mod compat;
 mod context;
 mod core;
 mod descriptors;
+mod handed;
 mod handle;
 mod handle_type;
 mod item;
@@ -18,6 +20,7 @@ mod number;
 mod operation;
 mod outgoing;
 mod reading;
+mod reports;
 mod run;
 mod schedule;
 mod spare;
@@ -54,6 +57,11 @@ unsafe impl module::State for LoopModule {
 
     fn functions() -> Vec<ffi::PyMethodDef> {
         vec![
+            fast_method(
+                c"_report_slow",
+                reports::report_slow,
+                c"_report_slow(callback, thread, microseconds): to the listeners of events",
+            ),
             fast_method(c"_read", reading::read, c"_read(reader, n, exactly) -> awaitable"),
             method(
                 c"_set_reader_class",

@@ -49,6 +49,8 @@ pub(crate) struct Names {
     pub(crate) schedule_connection_lost: *mut ffi::PyObject,
     pub(crate) set_exception: *mut ffi::PyObject,
     pub(crate) set_result: *mut ffi::PyObject,
+    pub(crate) tell_slow: *mut ffi::PyObject,
+    pub(crate) time: *mut ffi::PyObject,
     pub(crate) warn_lost: *mut ffi::PyObject,
 }
 
@@ -74,6 +76,8 @@ pub(crate) struct LoopModule {
     /// The class in C that `socket_class` extends.
     pub(crate) raw_socket: *mut ffi::PyObject,
     pub(crate) buffered_protocol: *mut ffi::PyObject,
+    /// `LoopCore.time`, to notice a class that has another one.
+    pub(crate) time: *mut ffi::PyObject,
     /// asyncio's own methods, for the cases that ours leave to them.
     pub(crate) create_task: *mut ffi::PyObject,
     pub(crate) sock_recv: *mut ffi::PyObject,
@@ -138,6 +142,8 @@ impl Names {
         names.schedule_connection_lost = intern(c"_schedule_connection_lost")?;
         names.set_exception = intern(c"set_exception")?;
         names.set_result = intern(c"set_result")?;
+        names.tell_slow = intern(c"_tell_slow")?;
+        names.time = intern(c"time")?;
         names.warn_lost = intern(c"_warn_lost")?;
         Ok(())
     }

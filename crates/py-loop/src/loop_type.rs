@@ -5,17 +5,18 @@
 //! descriptors here, so that each exists once.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
 use pyo3_ffi as ffi;
 use ropewalk_reactor::Reactor;
 
+use super::clock::{as_seconds, now};
 use super::core::{LoopCore, none};
 use super::handle;
 use super::item::Item;
 use super::loop_module::{LoopModule, MODULE};
-use super::schedule::{add_callback, as_seconds, call_at, call_later, call_soon, call_soon_threadsafe, now};
+use super::schedule::{add_callback, call_at, call_later, call_soon, call_soon_threadsafe};
 use super::status::this_thread;
 use super::tasks::{create_future, create_task, get_factory, set_factory};
 use super::{operation, run, watch};
@@ -147,6 +148,25 @@ unsafe extern "C" fn set_thread(
     }
 }
 
+/// Sets an attribute of an instance, and notes an own `time`.
+#[entry]
+unsafe extern "C" fn set_attribute(
+    owner: *mut ffi::PyObject,
+    name: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+) -> c_int {
+    // SAFETY: a loop, a live name, and a live value or null where the attribute is deleted.
+    unsafe {
+        let core = LoopCore::of(owner);
+        let set = ffi::PyObject_GenericSetAttr(owner, name, value);
+        let time = (*core.module).names.time;
+        if set == 0 && (name == time || ffi::PyUnicode_Compare(name, time) == 0) {
+            core.clock.set_own(!value.is_null());
+        }
+        set
+    }
+}
+
 #[entry]
 unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,
@@ -193,10 +213,10 @@ unsafe extern "C" fn traverse(owner: *mut ffi::PyObject, visit: ffi::visitproc, 
         let core = LoopCore::of(owner);
         let inner = &*core.inner.in_collection();
         let batch = &*core.batch.get();
-        // Only an attached thread takes from the injector.
-        let injected = core.injector.nodes().map(NonNull::as_ptr);
+        // Only an attached thread takes what was handed over.
+        let handed = core.handed.waiting();
         let handles =
-            inner.timers.iter().chain(inner.descriptors.handles()).chain(injected).map(Item::of_handle);
+            inner.timers.iter().chain(inner.descriptors.handles()).chain(handed).map(Item::of_handle);
         let rest = batch.items.get(batch.at..).unwrap_or_default();
         for item in rest.iter().chain(&inner.ready).copied().chain(handles) {
             let answer = visit_item(item, visit, arg);
@@ -324,11 +344,14 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
         ],
         slots: &[
             (ffi::Py_tp_new, new as *mut c_void),
+            (ffi::Py_tp_setattro, set_attribute as *mut c_void),
             (ffi::Py_tp_dealloc, heap::dealloc::<LoopCore> as *mut c_void),
             (ffi::Py_tp_traverse, traverse as *mut c_void),
             (ffi::Py_tp_clear, clear as *mut c_void),
         ],
     };
-    state.core_type = heap::make_type::<LoopCore>(module, kind)?.into_ptr();
+    let made = heap::make_type::<LoopCore>(module, kind)?;
+    state.time = made.attribute(c"time")?.into_ptr();
+    state.core_type = made.into_ptr();
     Ok(())
 }

@@ -11,6 +11,7 @@ use ropewalk_os::epoll::Event;
 use ropewalk_reactor::{Glance, Pace, Reactor};
 
 use super::calling::{invoke, is_ending};
+use super::clock::now;
 #[cfg(not(Py_GIL_DISABLED))]
 use super::context::{self, Entered};
 use super::core::{LoopCore, none};
@@ -18,7 +19,6 @@ use super::core::{LoopCore, none};
 use super::handle::SHARED;
 use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
 use super::item::{Item, drop_item};
-use super::schedule::{as_seconds, now};
 use super::{operation, transport};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_os;
@@ -93,7 +93,7 @@ impl Run<'_> {
         };
         let stopping = core.stopping.load(Ordering::Relaxed);
         if idle && !stopping {
-            self.wait(timers)?;
+            self.wait()?;
         } else {
             self.look(stopping)?;
             if !timers {
@@ -101,7 +101,7 @@ impl Run<'_> {
             } else if self.pace.is_reading_due() || stopping {
                 let time = now();
                 self.pace.read(time);
-                self.fire(as_seconds(time));
+                self.fire(time)?;
             }
         }
         // SAFETY: as above.
@@ -124,41 +124,40 @@ impl Run<'_> {
     }
 
     /// Sleeps until there is something to do.
-    fn wait(&mut self, timers: bool) -> Result<(), Raised> {
+    fn wait(&mut self) -> Result<(), Raised> {
         self.leave()?;
         let core = self.core;
-        let timeout = if timers { self.time_left() } else { None };
+        let timeout = self.time_left()?;
         // SAFETY: the module's, reached by attached threads by turns.
         if let Some(spare) = unsafe { (*core.module).spare.as_mut() } {
             spare.trim();
         }
         let reactor = &*self.reactor;
         let events = &mut self.events;
+        // The drops above may have scheduled something, because finalizers run any code.
         let has_work = || {
-            // Where there is no interpreter lock, `call_soon` of another thread may have come since.
             #[cfg(Py_GIL_DISABLED)]
-            // SAFETY: the guard is a mutex, and nothing runs while it lives.
-            if !unsafe { core.inner.lock() }.ready.is_empty() {
+            if !core.handed.is_empty() {
                 return true;
             }
-            !core.injector.is_empty()
+            // SAFETY: as of `turn`.
+            !unsafe { core.inner.lock() }.ready.is_empty()
         };
-        // The drops above may have scheduled something, because finalizers run any code. SAFETY: as of `turn`.
-        let is_idle = unsafe { core.inner.lock() }.ready.is_empty();
-        let woken = if !is_idle || timeout == Some(Duration::ZERO) {
+        // The sleep is announced before the interpreter is released: who gets it next finds a sleeper to wake.
+        let woken = if timeout == Some(Duration::ZERO) || !reactor.park(has_work) {
             reactor.look(events)
         } else {
-            detached(|| reactor.wait(events, timeout, has_work))
+            detached(|| reactor.sleep(events, timeout))
         };
         woken.map_err(|error| raise_os(&error))?;
         self.pace.paused();
         self.note_events();
         self.check_signals()?;
         core.collect();
-        if timers {
+        if timeout.is_some() {
             let time = now();
             self.pace.read(time);
-            self.fire(as_seconds(time));
+            self.fire(time)?;
         }
         Ok(())
     }
@@ -180,35 +179,50 @@ impl Run<'_> {
     }
 
     /// The time to the next timer that is not cancelled, if there is one.
-    fn time_left(&self) -> Option<Duration> {
-        let mut gone = Vec::new();
-        // SAFETY: as of `turn`; what is taken out is dropped after.
-        let next = unsafe {
-            let mut inner = self.core.inner.lock();
-            while let Some(first) = inner.timers.first()
-                && (*first).has(CANCELLED)
-            {
-                inner.timers.pop();
-                inner.timers.took_cancelled();
-                gone.push(first);
+    fn time_left(&self) -> Result<Option<Duration>, Raised> {
+        let next = loop {
+            let mut gone = Vec::new();
+            // SAFETY: as of `turn`; what is taken out is dropped after.
+            let next = unsafe {
+                let mut inner = self.core.inner.lock();
+                while let Some(first) = inner.timers.first()
+                    && (*first).has(CANCELLED)
+                {
+                    inner.timers.pop();
+                    inner.timers.took_cancelled();
+                    gone.push(first);
+                }
+                inner.timers.next()
+            };
+            if gone.is_empty() {
+                break next;
             }
-            inner.timers.next()
+            for made in gone {
+                // SAFETY: the reference that the heap had. What it held may set a timer when it is dropped.
+                unsafe {
+                    (*made).unset(TIMED);
+                    handle::release(made);
+                }
+            }
         };
-        for made in gone {
-            // SAFETY: the reference that the heap had.
-            unsafe {
-                (*made).unset(TIMED);
-                handle::release(made);
-            }
-        }
-        let left = next? - as_seconds(now());
-        Some(Duration::try_from_secs_f64(left.clamp(0.0, LONGEST)).unwrap_or_default())
+        let Some(next) = next else { return Ok(None) };
+        // SAFETY: a live loop, and no guard lives.
+        let left = next - unsafe { self.core.time(self.owner)? };
+        Ok(Some(Duration::try_from_secs_f64(left.clamp(0.0, LONGEST)).unwrap_or_default()))
     }
 
-    /// Puts the timers whose time has come into the queue.
-    fn fire(&self, time: f64) {
-        // SAFETY: as of `turn`; the heap's references go to the queue.
+    /// Puts the timers whose time has come into the queue; `nanos` is that of the system's clock.
+    fn fire(&mut self, nanos: u64) -> Result<(), Raised> {
+        // SAFETY: as of `turn`; the heap's references go to the queue. A clock of the program's runs before the guard
+        // lives, and in no callback's context.
         unsafe {
+            if self.core.inner.lock().timers.is_empty() {
+                return Ok(());
+            }
+            if self.core.clock.is_replaced(self.owner, &*self.core.module)? {
+                self.leave()?;
+            }
+            let time = self.core.seconds(self.owner, nanos)?;
             let mut inner = self.core.inner.lock();
             while let Some(made) = inner.timers.pop_due(time) {
                 (*made).unset(TIMED);
@@ -218,6 +232,7 @@ impl Run<'_> {
                 inner.ready.push(Item::of_handle(made));
             }
         }
+        Ok(())
     }
 
     fn run_batch(&mut self) -> Result<(), Raised> {
@@ -256,6 +271,21 @@ impl Run<'_> {
     /// A transport or an operation that is ready.
     fn run_ready(&mut self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         self.leave()?;
+        if !self.core.is_debug() {
+            return self.run_object(object);
+        }
+        // SAFETY: live objects.
+        unsafe {
+            let began = self.core.time(self.owner)?;
+            self.run_object(object)?;
+            let took = Object::own(ffi::PyFloat_FromDouble(self.core.time(self.owner)? - began))?;
+            let arguments = [self.owner, object, took.as_ptr()];
+            let name = (*self.core.module).names.tell_slow;
+            Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 3, null_mut())).map(drop)
+        }
+    }
+
+    fn run_object(&mut self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         // SAFETY: a live object of one of two types of ours.
         unsafe {
             if ffi::Py_TYPE(object).cast() == (*self.core.module).operation_type {

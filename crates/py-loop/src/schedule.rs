@@ -1,14 +1,16 @@
 //! The loop's methods that schedule: they read their arguments, make a handle, and put it into the queue.
 
 use std::ffi::CStr;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
+use super::clock::seconds;
 use super::core::{LoopCore, none, raise_type};
 use super::handle::{self, CANCELLED, Content, Handle, Kind, ONE};
 use super::item::Item;
 use super::loop_module::LoopModule;
+#[cfg(Py_GIL_DISABLED)]
 use super::status::this_thread;
 use ropewalk_capi::entry;
 use ropewalk_capi::object::{Object, Raised};
@@ -229,16 +231,26 @@ pub(super) unsafe extern "C" fn call_soon_threadsafe(
 }
 
 impl LoopCore {
-    /// Moves the handles that other threads have pushed to the end of the queue.
+    /// Moves the handles that other threads have handed over to the end of the queue.
+    #[inline]
     pub(crate) fn collect(&self) {
-        if !self.injector.is_empty() {
+        #[cfg(Py_GIL_DISABLED)]
+        if !self.handed.is_empty() {
             // SAFETY: the thread is attached, and runs nothing while the guard lives.
             let mut inner = unsafe { self.inner.lock() };
-            inner.ready.extend(self.injector.take().map(|made| Item::of_handle(made.as_ptr())));
+            inner.ready.extend(self.handed.take().map(Item::of_handle));
         }
     }
 
     /// Puts a handle at the end of the queue, from any thread, and wakes the loop.
+    #[cfg(not(Py_GIL_DISABLED))]
+    pub(crate) fn hand_over(&self, made: *mut Handle) {
+        self.enqueue(Item::of_handle(made));
+        self.wake();
+    }
+
+    /// Puts a handle at the end of the queue, from any thread, and wakes the loop.
+    #[cfg(Py_GIL_DISABLED)]
     pub(crate) fn hand_over(&self, made: *mut Handle) {
         let thread = self.thread();
         if thread == this_thread() {
@@ -248,32 +260,14 @@ impl LoopCore {
             // No thread runs the loop. Handles that were left when it stopped go first, so that each thread's calls
             // keep their order. SAFETY: as of `collect`; taking and adding are one step for other threads that do this.
             let mut inner = unsafe { self.inner.lock() };
-            inner.ready.extend(self.injector.take().map(|made| Item::of_handle(made.as_ptr())));
+            inner.ready.extend(self.handed.take().map(Item::of_handle));
             inner.ready.push(Item::of_handle(made));
-        } else if let Some(made) = NonNull::new(made) {
+        } else if let Some(made) = std::ptr::NonNull::new(made) {
             // SAFETY: a fresh handle, which the loop holds from here on.
-            unsafe { self.injector.push(made) };
+            unsafe { self.handed.push(made) };
         }
         self.wake();
     }
-}
-
-unsafe fn seconds(object: *mut ffi::PyObject) -> Result<f64, Raised> {
-    // SAFETY: a live object.
-    unsafe {
-        let seconds = ffi::PyFloat_AsDouble(object);
-        if seconds == -1.0 && !ffi::PyErr_Occurred().is_null() { Err(Raised) } else { Ok(seconds) }
-    }
-}
-
-/// Nanoseconds of the loop's clock.
-pub(crate) fn now() -> u64 {
-    ropewalk_os::clock::monotonic_nanos()
-}
-
-/// The same, as `time.monotonic()` returns it.
-pub(crate) fn as_seconds(nanos: u64) -> f64 {
-    nanos as f64 / 1e9
 }
 
 unsafe fn timer(
@@ -297,7 +291,7 @@ unsafe fn timer(
         core.check_open()?;
         let call = read_call(&*core.module, name, parameters, arguments, count as usize, names)?;
         let when = seconds(call.first)
-            .map(|given| if relative { as_seconds(now()) + given } else { given })
+            .and_then(|given| if relative { core.time(owner).map(|time| time + given) } else { Ok(given) })
             .inspect_err(|_| {
                 ffi::Py_DECREF(call.callback);
                 ffi::Py_XDECREF(call.args);

@@ -38,7 +38,7 @@ impl Spare {
         #[cfg(not(Py_GIL_DISABLED))]
         for list in &mut self.lists {
             let excess = list.len().saturating_sub(IDLE_SPARE);
-            for object in list.drain(list.len() - excess.div_ceil(16)..) {
+            for object in list.drain(list.len() - excess.div_ceil(16).min(MOST_FREED)..) {
                 // SAFETY: unused memory from the collector's allocator.
                 unsafe { ffi::PyObject_GC_Del(object.cast()) };
             }
@@ -62,6 +62,9 @@ impl Spare {
 /// The most of each kind that are kept while the loop is busy: some 8 MB after a burst.
 #[cfg(not(Py_GIL_DISABLED))]
 const MOST_SPARE: usize = 65_536;
+/// The most of each kind that are freed before one sleep: other threads wait for the interpreter meanwhile.
+#[cfg(not(Py_GIL_DISABLED))]
+const MOST_FREED: usize = 256;
 /// The most of each kind that a sleeping loop keeps.
 #[cfg(not(Py_GIL_DISABLED))]
 const IDLE_SPARE: usize = 1_024;

@@ -98,21 +98,20 @@ impl Reactor {
         flag.arm(self.set.as_fd())
     }
 
-    /// Waits until a descriptor is ready, a thread [calls](Wake::call), a signal comes, or the time is up. Does not
-    /// wait if `has_work` returns true after the sleep was announced.
+    /// Announces a sleep, so that other threads [call](Wake::call). False, and nothing announced, if `has_work` returns
+    /// true after that.
+    #[must_use]
+    pub fn park(&self, has_work: impl FnOnce() -> bool) -> bool {
+        self.wake.park(has_work)
+    }
+
+    /// Sleeps as [announced](Self::park), until a descriptor is ready, a thread calls, a signal comes, or the time is
+    /// up.
     ///
     /// # Errors
     ///
     /// None for a live set.
-    pub fn wait(
-        &self,
-        events: &mut Vec<Event>,
-        timeout: Option<Duration>,
-        has_work: impl FnOnce() -> bool,
-    ) -> io::Result<Woken> {
-        if !self.wake.park(has_work) {
-            return self.look(events);
-        }
+    pub fn sleep(&self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<Woken> {
         let woken = self.set.wait(events, timeout);
         self.wake.unpark();
         woken
@@ -150,18 +149,21 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
-            reactor.wait(&mut events, None, || false).expect("waited");
+            assert!(reactor.park(|| false));
+            reactor.sleep(&mut events, None).expect("slept");
         });
         assert!(events.len() == 1 && Reactor::token(events[0]).is_none());
         let (a, b) = UnixStream::pair().expect("a pair");
         let token = Token { fd: a.as_raw_fd(), generation: 3 };
         reactor.add(token, Interest::READ).expect("added");
         drop(b);
-        reactor.wait(&mut events, None, || false).expect("waited");
+        assert!(reactor.park(|| false));
+        reactor.sleep(&mut events, None).expect("slept");
         assert_eq!(events.iter().filter_map(|event| Reactor::token(*event)).collect::<Vec<_>>(), [token]);
         reactor.remove(token.fd).expect("removed");
         assert_eq!(reactor.remove(-1).expect_err("no such number").raw_os_error(), Some(9));
-        reactor.wait(&mut events, None, || true).expect("not waited");
+        assert!(!reactor.park(|| true));
+        reactor.look(&mut events).expect("looked");
         assert!(events.is_empty());
     }
 }

@@ -42,10 +42,22 @@ impl Wake {
         }
     }
 
+    /// As [`call`](Self::call), where a lock orders it and [`Reactor::park`](crate::Reactor::park): a caller holds the
+    /// lock while it leaves its work and calls, and the loop while it parks.
+    pub fn call_in_order(&self) {
+        if self.claim_in_order() {
+            self.event.signal();
+        }
+    }
+
     /// Whether this caller must write.
     pub(crate) fn claim(&self) -> bool {
         // Between leaving the work and reading the state: see the type.
         fence(Ordering::SeqCst);
+        self.claim_in_order()
+    }
+
+    fn claim_in_order(&self) -> bool {
         self.state.load(Ordering::Relaxed) == PARKED
             && self.state.compare_exchange(PARKED, CALLED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

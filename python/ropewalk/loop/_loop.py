@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 import threading
+import warnings
 import weakref
 from asyncio import base_events, constants, events, format_helpers, sslproto
 from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
@@ -106,6 +107,15 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         super().close()
         self._discard()
 
+    def __del__(self, _warn: Any = warnings.warn, _at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.is_closed():
+            return
+        _warn(f"unclosed event loop {self!r}", ResourceWarning, source=self)
+        # At the interpreter's exit other finalizers run later and still use the loop: asyncio's subprocess transports
+        # do. Its descriptors are closed with its memory.
+        if not self.is_running() and not _at_exit():
+            self.close()
+
     def _callback_failed(self, handle: _core.Handle | _core.TimerHandle, error: BaseException) -> None:
         """Report an exception of a callback to the exception handler, as `asyncio.Handle` does."""
         callback = format_helpers._format_callback_source(handle._callback, handle._args or ())
@@ -124,13 +134,20 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
             self._current_handle = handle
             began = self.time()
             handle._run()
-            took = self.time() - began
-            if took >= self.slow_callback_duration:
-                _log_slow(handle, took)
+            self._tell_slow(handle, self.time() - began)
         finally:
             self._current_handle = None
             # A task may keep an exception whose traceback refers to this frame.
             del handle
+
+    def _tell_slow(self, what: Any, took: float) -> None:
+        """Log and report, in debug mode, what took long: a handle, or a transport that has called its protocol."""
+        if took >= self.slow_callback_duration:
+            name = _name_of(what)
+            _base_events.logger.warning("Executing %s took %.3f seconds", name, took)
+            # A lone surrogate is no text to other threads.
+            thread = threading.current_thread().name
+            _core._report_slow(_as_text(name), _as_text(thread), int(took * 1e6))
 
     def _note_scheduled(self, callback: Callable[..., object], method: str) -> Any:
         """Check a callback in debug mode, and return the stack that scheduled it."""
@@ -208,5 +225,13 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         return cast("asyncio.Transport", ssl_protocol._app_transport)
 
 
-def _log_slow(handle: events.Handle, took: float) -> None:
-    _base_events.logger.warning("Executing %s took %.3f seconds", _base_events._format_handle(handle), took)
+def _as_text(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _name_of(what: Any) -> str:
+    if isinstance(what, events.Handle):
+        return str(_base_events._format_handle(what))
+    if isinstance(what, asyncio.Transport):
+        return f"callbacks of {what.get_protocol()!r} on {what!r}"
+    return repr(what)

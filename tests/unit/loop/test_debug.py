@@ -6,16 +6,21 @@ import asyncio
 import contextvars
 import logging
 import os
+import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.loop import loops
 from tests.unit.loop.loops import ROOT
+from tests.unit.loop.recording import BufferedRecording, Recording, connected_to_socket, until
 
 Loop = asyncio.AbstractEventLoop
+only_ropewalk = pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio has no such events")
 
 
 @pytest.fixture
@@ -161,6 +166,58 @@ def test_a_slow_callback_is_logged(
     found = [message for message in caplog.messages if message.startswith(expected)]
     assert found
     assert "seconds" in found[0]
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+async def test_a_slow_callback_of_a_protocol_is_logged(
+    loop: Loop, caplog: pytest.LogCaptureFixture, buffered: bool
+) -> None:
+    loop.set_debug(True)
+    loop.slow_callback_duration = 1e6
+    caplog.set_level(logging.WARNING, "asyncio")
+
+    class Slow(Recording):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            loop.slow_callback_duration = 0
+
+    class SlowBuffered(BufferedRecording):
+        def buffer_updated(self, nbytes: int) -> None:
+            super().buffer_updated(nbytes)
+            loop.slow_callback_duration = 0
+
+    protocol = SlowBuffered() if buffered else Slow()
+    async with connected_to_socket(protocol) as peer:
+        peer.send(b"x")
+        await until(lambda: protocol.received)
+        loop.slow_callback_duration = 1e6
+    slow = [
+        message for message in caplog.messages if message.startswith("Executing") and "seconds" in message
+    ]
+    assert [message for message in slow if "Transport" in message]
+
+
+@only_ropewalk
+@pytest.mark.parametrize("listener", ["subscription", "handler"])
+def test_a_slow_callback_is_an_event(debug_loop: Loop, listener: str) -> None:
+    import ropewalk
+
+    heard: queue.SimpleQueue[ropewalk.LoopEvent] = queue.SimpleQueue()
+    with ropewalk.events.subscribe("loop.**") as subscription:
+        if listener == "handler":
+            ropewalk.events.on("loop.callback.slow")(heard.put)
+        debug_loop.slow_callback_duration = 0
+        debug_loop.call_soon(_nothing, "a lone surrogate: \ud800")
+        threading.Thread(target=_run, args=(debug_loop,), name="the thread of the loop").start()
+        event = heard.get(timeout=30) if listener == "handler" else subscription.recv(timeout=30)
+        ropewalk.events.off(heard.put)
+        until_stopped = time.monotonic() + 30
+        while debug_loop.is_running() and time.monotonic() < until_stopped:
+            time.sleep(0.001)
+    assert event.topic == "loop.callback.slow"
+    assert event.callback.startswith("<Handle _nothing(")
+    assert event.thread == "the thread of the loop"
+    assert event.seconds >= 0
 
 
 def test_a_fast_callback_is_not_logged(debug_loop: Loop, caplog: pytest.LogCaptureFixture) -> None:

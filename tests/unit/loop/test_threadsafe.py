@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import os
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.loop.loops import new_event_loop
+from tests.unit.loop.loops import FREE_THREADED, new_event_loop
 from tests.unit.loop.recording import until
 
 Loop = asyncio.AbstractEventLoop
@@ -57,6 +58,51 @@ def test_ten_threads_before_the_loop_runs(loop: Loop) -> None:
     loop.call_soon_threadsafe(loop.stop)
     loop.run_forever()
     assert sorted(seen) == list(range(5000))
+
+
+@pytest.mark.skipif(FREE_THREADED, reason="no memory is kept where it would need a lock")
+def test_memory_of_calls_that_ran_is_used_again(loop: Loop) -> None:
+    places: list[set[int]] = []
+
+    def work(_: int) -> None:
+        places.append({id(loop.call_soon_threadsafe(int)) for _ in range(500)})
+
+    for _ in range(3):
+        _join(_in_threads(1, work))
+        loop.call_soon_threadsafe(loop.stop)
+        loop.run_forever()
+    first, *later = places
+    assert len(first) == 500
+    for burst in later:
+        assert len(burst - first) < 50
+
+
+async def test_each_call_has_the_values_of_its_caller(loop: Loop) -> None:
+    # Threads and loop alternate, so that each call finds the values of another caller noted.
+    variable = contextvars.ContextVar("variable", default="none")
+    seen: list[tuple[str, str]] = []
+    turn = threading.Barrier(3)
+
+    def note(said: str) -> None:
+        seen.append((said, variable.get()))
+
+    def work(number: int) -> None:
+        for step in range(50):
+            turn.wait()
+            variable.set(f"{number}.{step}")
+            loop.call_soon_threadsafe(note, variable.get())
+
+    threads = _in_threads(3, work)
+    own = 0
+    while len(seen) - own < 150:
+        variable.set(f"loop {own}")
+        loop.call_soon(note, variable.get())
+        own += 1
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    _join(threads)
+    assert len(seen) >= 150
+    assert [pair for pair in seen if pair[0] != pair[1]] == []
 
 
 def test_a_loop_that_waits_is_woken_each_time(loop: Loop) -> None:

@@ -1,8 +1,8 @@
-"""The bus on which the pools of this process publish events.
+"""The bus on which the pools and event loops of this process publish events.
 
-The pools write their events straight into the subscriptions, and the receiver makes the `PoolEvent` objects. Handlers,
+Pools and loops write their events straight into the subscriptions, and the receiver makes the objects. Handlers,
 filters and event loops need Python for each event: one thread serves them all, and the first of them starts it. A
-handler that blocks delays other events, but no pool.
+handler that blocks delays other events, but no pool and no loop.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import atexit
 import os
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from ropewalk.bus._bus import Bus
 
@@ -38,7 +39,29 @@ class PoolEvent:
     reason: str | None
 
 
-def _event(
+@dataclass(frozen=True, slots=True)
+class LoopEvent:
+    """An event of an event loop in debug mode."""
+
+    #: ``"loop.callback.slow"``: a callback took at least the loop's `slow_callback_duration`.
+    topic: str
+    #: The callback, as asyncio's log describes it: a handle, a task, or a transport with its protocol.
+    callback: str
+    #: The name of the thread that runs the loop.
+    thread: str
+    #: How long the callback took.
+    seconds: float
+
+
+def _event(topic: str, *fields: Any) -> PoolEvent | LoopEvent:
+    return _loop_event(topic, *fields) if topic.startswith("loop.") else _pool_event(topic, *fields)
+
+
+def _loop_event(topic: str, callback: str, thread: str, microseconds: int) -> LoopEvent:
+    return LoopEvent(topic, callback, thread, microseconds / 1e6)
+
+
+def _pool_event(
     topic: str,
     pool: str,
     pid: int,
@@ -72,7 +95,7 @@ def _finish() -> None:
     events.close()
 
 
-#: The bus. Its first use makes it and starts no thread; pools publish events only while it has listeners.
+#: The bus. Its first use makes it and starts no thread; events are published only while it has listeners.
 events = Bus()
 events._carry(_event, _start)
 atexit.register(_finish)
