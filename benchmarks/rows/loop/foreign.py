@@ -8,7 +8,7 @@ import time
 from harness.clock import TIMES
 from harness.loops import PEERS, PLAYERS, new_loop
 from harness.measure import Size
-from harness.table import Contest, Goal, Line, Row, at_least, at_most
+from harness.table import Contest, Goal, Line, Row, at_least, at_most, times_better
 
 
 def foreign(loop_of: str, threads: int, each: int, state: bool) -> dict[str, float]:
@@ -92,8 +92,12 @@ def _foreign(name: str, each: int, state: bool) -> Contest:
 PLAIN, BESIDE_A_READER = _foreign("", 5_000, False), _foreign("reader", 20_000, True)
 
 
+#: Every loop, and how far ahead of the fastest one ours is to be.
+_GOALS = PEERS | {"rloop": times_better(1.2)}
+
+
 def _line(what: str, contest: Contest, metric: str, goal: Goal) -> Line:
-    return Line(what, "/s", contest, metric, goal, PEERS, more_is_better=True)
+    return Line(what, "/s", contest, metric, goal, _GOALS, more_is_better=True)
 
 
 ROW = Row(
@@ -104,7 +108,7 @@ ROW = Row(
     (
         _line("registered", PLAIN, "registered", at_least(8e6)),
         _line("registered and run", PLAIN, "ran", at_least(7e6)),
-        Line("p99 of a call", "ns", PLAIN, "p99", at_most(250), PEERS),
+        Line("p99 of a call", "ns", PLAIN, "p99", at_most(250), _GOALS),
         _line("10 writers of 20,000 and a reader", BESIDE_A_READER, "registered", at_least(8.5e6)),
     ),
 )

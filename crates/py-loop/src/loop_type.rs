@@ -82,6 +82,37 @@ unsafe extern "C" fn discard(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -
     none()
 }
 
+/// `_pending(timers)`: a list of the timers, or of what is to run, as it is now.
+#[entry]
+unsafe extern "C" fn pending(owner: *mut ffi::PyObject, timers: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a loop, and a live value. References are counted, and nothing else runs, while the guard lives. The batch
+    // is read in the thread that runs it, or while none does.
+    let found: Vec<Object> = unsafe {
+        let core = LoopCore::of(owner);
+        core.collect();
+        let is_ours = [0, this_thread()].contains(&core.thread());
+        let inner = core.inner.lock();
+        let share = |object| Object::share(object).ok();
+        if timers == ffi::Py_True() {
+            inner.timers.iter().filter_map(|made| share(made.cast())).collect()
+        } else {
+            let batch = &*core.batch.get();
+            let rest = if is_ours { batch.items.get(batch.at..).unwrap_or_default() } else { &[] };
+            rest.iter().chain(&inner.ready).filter_map(|item| share(item.object())).collect()
+        }
+    };
+    // SAFETY: live objects.
+    unsafe {
+        let Ok(list) = Object::own(ffi::PyList_New(0)) else { return null_mut() };
+        for object in &found {
+            if ffi::PyList_Append(list.as_ptr(), object.as_ptr()) != 0 {
+                return null_mut();
+            }
+        }
+        list.into_ptr()
+    }
+}
+
 macro_rules! flag {
     ($get:ident, $set:ident, $field:ident) => {
         #[entry]
@@ -305,6 +336,12 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
         ),
         method(c"is_running", is_running, ffi::METH_NOARGS, c"is_running($self, /)\n--\n\nWhether it runs."),
         method(c"_check_closed", check_closed, ffi::METH_NOARGS, c"Raises RuntimeError if it was closed."),
+        method(
+            c"_pending",
+            pending,
+            ffi::METH_O,
+            c"_pending(timers): the timers, or what is to run, as a list of this moment.",
+        ),
         method(c"_write_to_self", write_to_self, ffi::METH_NOARGS, c"Wakes it, from any thread."),
         method(c"stop", stop, ffi::METH_NOARGS, c"stop($self, /)\n--\n\nEnds `run_forever` after this turn."),
         method(

@@ -10,11 +10,11 @@ import threading
 import warnings
 import weakref
 from asyncio import base_events, constants, events, format_helpers, sslproto
-from typing import TYPE_CHECKING, Any, TypeVarTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple, Unpack, cast
 
 from ropewalk._load import loop as _core
 from ropewalk.loop._children import ChildWatching
-from ropewalk.loop._polled import Polled
+from ropewalk.loop._polled import Pending, Polled
 from ropewalk.loop._stream import StreamTransport
 
 if TYPE_CHECKING:
@@ -75,6 +75,35 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._signal_handlers: dict[int, events.Handle] = {}
         self._unix_server_sockets: dict[Any, int] = {}
+
+    # --- private parts of asyncio's loops that tools read --------------------------------------------------------
+
+    @property
+    def _ready(self) -> Pending:
+        return Pending(self, False)
+
+    @_ready.setter
+    def _ready(self, _: object) -> None:
+        """Ignore asyncio's own queue."""
+
+    @property
+    def _scheduled(self) -> Pending:
+        return Pending(self, True)
+
+    @_scheduled.setter
+    def _scheduled(self, _: object) -> None:
+        """Ignore asyncio's own heap."""
+
+    @property
+    def _nest_patched(self) -> NoReturn:
+        # nest_asyncio asks for it before it puts methods of its own into the class, which would never return. Others
+        # that go through the loop's attributes find none.
+        if not sys._getframe(1).f_globals.get("__name__", "").startswith("nest_asyncio"):
+            raise AttributeError("_nest_patched")
+        raise RuntimeError(
+            "nest_asyncio cannot patch ropewalk.Loop, whose turns are compiled. Give the coroutine to a loop in "
+            "another thread: asyncio.run_coroutine_threadsafe(coroutine, that_loop).result()"
+        )
 
     # --- running -------------------------------------------------------------------------------------------------
 
