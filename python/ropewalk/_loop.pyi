@@ -249,6 +249,95 @@ class Stream(transports._FlowControlMixin):
     _server: Any
     _empty_waiter: asyncio.Future[None] | None
 
+class ReadPipe(transports.ReadTransport):
+    """The methods of a reading pipe's transport that run for each message."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
+    def _read_rest(self) -> None:
+        """Passes on what has been written so far."""
+    def close(self) -> None:
+        """Closes the pipe."""
+    def is_closing(self) -> bool:
+        """Whether the transport is closing, or is closed."""
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Returns the protocol."""
+    def set_protocol(self, protocol: asyncio.BaseProtocol, /) -> None: ...
+    def _force_close(self, error: BaseException | None, /) -> None:
+        """Closes the transport at once; `error` is the reason, or `None`."""
+    def _start_reading(self) -> None:
+        """Registers the file with the loop."""
+    def _detach(self) -> None:
+        """Drops every reference of a closed transport."""
+    def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
+    @property
+    def _loop(self) -> Any:
+        """The loop; `None` once the transport is closed."""
+    @property
+    def _protocol_paused(self) -> bool:
+        """Whether the protocol's `pause_writing` was called last."""
+    @property
+    def _sock(self) -> Any:
+        """The socket or pipe; `None` once the transport is closed."""
+    @property
+    def _sock_fd(self) -> int:
+        """The descriptor's number."""
+    @property
+    def _protocol(self) -> asyncio.BaseProtocol | None:
+        """The protocol; `None` once the transport is closed."""
+    def pause_reading(self) -> None:
+        """Stops reading."""
+    def resume_reading(self) -> None:
+        """Reads again."""
+    def is_reading(self) -> bool:
+        """Whether the transport reads."""
+
+class WritePipe(transports._FlowControlMixin):
+    """The methods of a writing pipe's transport that run for each message."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
+    def write(self, data: ReadableBuffer, /) -> None:
+        """Writes `data` at once as far as there is room, and the rest when there is some."""
+    def write_eof(self) -> None:
+        """Closes the pipe once all written data are sent."""
+    def _start_writing(self) -> None:
+        """Registers the pipe with the loop, which watches for the end of its reader."""
+    def close(self) -> None:
+        """Closes the pipe once all written data are sent."""
+    def is_closing(self) -> bool:
+        """Whether the transport is closing, or is closed."""
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Returns the protocol."""
+    def set_protocol(self, protocol: asyncio.BaseProtocol, /) -> None: ...
+    def _force_close(self, error: BaseException | None, /) -> None:
+        """Closes the transport at once; `error` is the reason, or `None`."""
+    def _start_reading(self) -> None:
+        """Registers the file with the loop."""
+    def _detach(self) -> None:
+        """Drops every reference of a closed transport."""
+    def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
+    @property
+    def _loop(self) -> Any:
+        """The loop; `None` once the transport is closed."""
+    @property
+    def _protocol_paused(self) -> bool:
+        """Whether the protocol's `pause_writing` was called last."""
+    @property
+    def _sock(self) -> Any:
+        """The socket or pipe; `None` once the transport is closed."""
+    @property
+    def _sock_fd(self) -> int:
+        """The descriptor's number."""
+    @property
+    def _protocol(self) -> asyncio.BaseProtocol | None:
+        """The protocol; `None` once the transport is closed."""
+    def abort(self) -> None:
+        """Closes at once, and drops unsent data."""
+    def get_write_buffer_size(self) -> int:
+        """Returns the number of unsent bytes."""
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Returns the low and the high mark of flow control, in bytes."""
+    def _set_limits(self, high: int, low: int, /) -> None: ...
+
 # --- awaitables --------------------------------------------------------------
 
 @final

@@ -15,6 +15,7 @@ pub mod memory;
 pub mod mmap;
 pub mod net;
 pub mod pidfd;
+pub mod pipe;
 pub mod poll;
 pub mod process;
 pub mod signalfd;

@@ -21,6 +21,8 @@ pub(super) struct Slot {
     pub(super) writer: *mut Handle,
     /// A transport, or null.
     pub(super) stream: *mut ffi::PyObject,
+    /// The transport that writes to a pipe, or null. Another one may read from the same descriptor.
+    pub(super) sink: *mut ffi::PyObject,
     /// Socket operations that wait, or null.
     pub(super) receiving: *mut ffi::PyObject,
     pub(super) sending: *mut ffi::PyObject,
@@ -63,6 +65,7 @@ impl Slot {
             reader: null_mut(),
             writer: null_mut(),
             stream: null_mut(),
+            sink: null_mut(),
             receiving: null_mut(),
             sending: null_mut(),
             files: [0; 2],
@@ -90,7 +93,8 @@ impl Slot {
     /// The registration that is needed; none if there are no waiters.
     fn wanted(&self) -> Option<Asked> {
         let (read, write) = (!self.reader.is_null(), !self.writer.is_null());
-        let edge = [self.stream, self.receiving, self.sending].iter().any(|waiting| !waiting.is_null());
+        let edge =
+            [self.stream, self.sink, self.receiving, self.sending].iter().any(|waiting| !waiting.is_null());
         // A callback needs level-triggering, which reports every edge, too.
         if read || write {
             let read = read || !self.receiving.is_null();
@@ -163,7 +167,9 @@ impl Slot {
         if newcomer != Some(Side::Writer) {
             departed.handles[1] = take(&mut self.writer);
         }
-        for (at, who) in [Waiter::Stream, Waiter::Receiving, Waiter::Sending].into_iter().enumerate() {
+        for (at, who) in
+            [Waiter::Stream, Waiter::Sink, Waiter::Receiving, Waiter::Sending].into_iter().enumerate()
+        {
             if newcomer != Some(Side::Waiter(who)) {
                 departed.waiters[at] = std::mem::replace(self.place(who), null_mut());
             }
@@ -186,13 +192,13 @@ pub(super) enum Side {
 #[derive(Debug)]
 pub(super) struct Departed {
     pub(super) handles: [*mut Handle; 2],
-    pub(super) waiters: [*mut ffi::PyObject; 3],
+    pub(super) waiters: [*mut ffi::PyObject; 4],
     pub(super) socket: *mut ffi::PyObject,
 }
 
 impl Default for Departed {
     fn default() -> Self {
-        Self { handles: [null_mut(); 2], waiters: [null_mut(); 3], socket: null_mut() }
+        Self { handles: [null_mut(); 2], waiters: [null_mut(); 4], socket: null_mut() }
     }
 }
 
@@ -221,7 +227,7 @@ impl Descriptors {
     pub(super) fn objects(&self) -> impl Iterator<Item = *mut ffi::PyObject> + '_ {
         self.0
             .iter()
-            .flat_map(|slot| [slot.stream, slot.receiving, slot.sending, slot.socket])
+            .flat_map(|slot| [slot.stream, slot.sink, slot.receiving, slot.sending, slot.socket])
             .filter(|object| !object.is_null())
     }
 
@@ -235,8 +241,9 @@ impl Descriptors {
     }
 
     pub(super) fn is_in_use(&mut self, fd: RawFd) -> bool {
-        self.slot(fd)
-            .is_some_and(|slot| !(slot.stream.is_null() && slot.reader.is_null() && slot.writer.is_null()))
+        self.slot(fd).is_some_and(|slot| {
+            !(slot.stream.is_null() && slot.sink.is_null() && slot.reader.is_null() && slot.writer.is_null())
+        })
     }
 
     /// Drops all references. No other code reaches the table any more.
@@ -258,6 +265,7 @@ impl Descriptors {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiter {
     Stream,
+    Sink,
     Receiving,
     Sending,
 }
@@ -266,6 +274,7 @@ impl Slot {
     pub(super) fn place(&mut self, who: Waiter) -> &mut *mut ffi::PyObject {
         match who {
             Waiter::Stream => &mut self.stream,
+            Waiter::Sink => &mut self.sink,
             Waiter::Receiving => &mut self.receiving,
             Waiter::Sending => &mut self.sending,
         }

@@ -19,6 +19,7 @@ mod loop_type;
 mod number;
 mod operation;
 mod outgoing;
+mod pipe;
 mod reading;
 mod reports;
 mod run;
@@ -81,6 +82,7 @@ fn fill(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     operation::add(module, state)?;
     reading::add(module, state)?;
     stream::kind::add(module, state)?;
+    pipe::kind::add(module, state)?;
     loop_type::add(module, state)?;
     for (name, object) in [
         (c"Handle", state.handle_type),
@@ -88,6 +90,8 @@ fn fill(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
         (c"ThreadSafeHandle", state.thread_safe_type),
         (c"LoopCore", state.core_type),
         (c"Stream", state.stream_type),
+        (c"ReadPipe", state.read_pipe_type),
+        (c"WritePipe", state.write_pipe_type),
         (c"Operation", state.operation_type),
         (c"Reading", state.reading_type),
     ] {

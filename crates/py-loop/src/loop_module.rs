@@ -31,7 +31,9 @@ pub(crate) struct Names {
     pub(crate) call_at: *mut ffi::PyObject,
     pub(crate) call_soon: *mut ffi::PyObject,
     pub(crate) call_soon_threadsafe: *mut ffi::PyObject,
+    pub(crate) at_end: *mut ffi::PyObject,
     pub(crate) callback_failed: *mut ffi::PyObject,
+    pub(crate) callback_raised: *mut ffi::PyObject,
     pub(crate) cancel: *mut ffi::PyObject,
     pub(crate) context: *mut ffi::PyObject,
     pub(crate) create_future: *mut ffi::PyObject,
@@ -63,6 +65,8 @@ pub(crate) struct LoopModule {
     pub(crate) thread_safe_type: *mut ffi::PyObject,
     pub(crate) core_type: *mut ffi::PyObject,
     pub(crate) stream_type: *mut ffi::PyObject,
+    pub(crate) read_pipe_type: *mut ffi::PyObject,
+    pub(crate) write_pipe_type: *mut ffi::PyObject,
     pub(crate) operation_type: *mut ffi::PyObject,
     pub(crate) reading_type: *mut ffi::PyObject,
     /// The class of readers that are fed without calling their methods, once it is known.
@@ -95,7 +99,7 @@ pub(crate) static MODULE: Module<LoopModule> = Module::new(c"_loop", c"The event
 
 const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
 /// The references that it begins with.
-const OBJECTS: usize = NAMES + 19;
+const OBJECTS: usize = NAMES + 21;
 
 impl Names {
     /// Interns them.
@@ -124,7 +128,9 @@ impl Names {
         names.call_at = intern(c"call_at")?;
         names.call_soon = intern(c"call_soon")?;
         names.call_soon_threadsafe = intern(c"call_soon_threadsafe")?;
+        names.at_end = intern(c"_at_end")?;
         names.callback_failed = intern(c"_callback_failed")?;
+        names.callback_raised = intern(c"_callback_raised")?;
         names.cancel = intern(c"cancel")?;
         names.context = intern(c"context")?;
         names.create_future = intern(c"create_future")?;

@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use pyo3_ffi as ffi;
+use ropewalk_os::pipe;
 use ropewalk_os::stream::{self, MOST_PIECES};
 
 use ropewalk_capi::object::{Object, Raised};
@@ -61,13 +62,27 @@ impl Outgoing {
 
     /// Sends until all is sent or the socket takes no more. Pieces that were sent are handed back, to be dropped.
     pub(super) fn send(&mut self, fd: BorrowedFd<'_>, done: &mut Vec<Object>) -> io::Result<Sent> {
+        self.send_by(done, |one| stream::send(fd, one), |many| stream::send_vectored(fd, many))
+    }
+
+    /// The same for files that are no sockets.
+    pub(super) fn write(&mut self, fd: BorrowedFd<'_>, done: &mut Vec<Object>) -> io::Result<Sent> {
+        self.send_by(done, |one| pipe::write(fd, one), |many| pipe::write_vectored(fd, many))
+    }
+
+    fn send_by(
+        &mut self,
+        done: &mut Vec<Object>,
+        one: impl Fn(&[u8]) -> io::Result<usize>,
+        many: impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<Sent> {
         while !self.pieces.is_empty() {
             let sent = if self.pieces.len() == 1 {
-                stream::send(fd, self.pieces[0].rest())
+                one(self.pieces[0].rest())
             } else {
                 let slices: Vec<IoSlice<'_>> =
                     self.pieces.iter().take(MOST_PIECES).map(|piece| IoSlice::new(piece.rest())).collect();
-                stream::send_vectored(fd, &slices)
+                many(&slices)
             };
             match sent {
                 Ok(sent) => self.advance(sent, done),

@@ -6,7 +6,6 @@ pub(super) mod kind;
 mod methods;
 mod sending;
 
-use std::ffi::CStr;
 use std::io;
 use std::ops::Deref;
 use std::ptr::null_mut;
@@ -19,7 +18,7 @@ use super::core::{RECEIVE, none};
 use super::loop_module::LoopModule;
 use super::outgoing::Outgoing;
 use super::reading;
-use super::transport::{self, Behaviour, Transport};
+use super::transport::{self, Behaviour, Transport, method_or_none};
 use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
@@ -118,17 +117,6 @@ unsafe impl Behaviour for Stream {
         if buffered < 0 {
             return Err(Raised);
         }
-        // A protocol need not have methods that are never called.
-        let part = |name: &CStr| match protocol.attribute(name) {
-            Ok(part) => Ok(part),
-            // SAFETY: an exception is set.
-            Err(Raised) if unsafe { ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) } != 0 => {
-                // SAFETY: the thread is attached.
-                unsafe { ffi::PyErr_Clear() };
-                Ok(Object::none())
-            }
-            Err(Raised) => Err(Raised),
-        };
         self.unset(bit::STREAM_READER);
         // SAFETY: a live object.
         if unsafe { ffi::Py_TYPE(protocol.as_ptr()) }.cast() == state.reader_protocol {
@@ -136,12 +124,12 @@ unsafe impl Behaviour for Stream {
         }
         if buffered == 0 {
             self.unset(bit::BUFFERED);
-            self.received.set(part(c"data_received")?);
+            self.received.set(method_or_none(protocol, c"data_received")?);
             drop(self.get_buffer.take());
         } else {
             self.set(bit::BUFFERED);
-            self.get_buffer.set(part(c"get_buffer")?);
-            self.received.set(part(c"buffer_updated")?);
+            self.get_buffer.set(method_or_none(protocol, c"get_buffer")?);
+            self.received.set(method_or_none(protocol, c"buffer_updated")?);
         }
         Ok(())
     }

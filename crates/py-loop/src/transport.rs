@@ -9,7 +9,7 @@ pub(super) mod kind;
 pub(super) mod methods;
 
 use std::cell::Cell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::null_mut;
@@ -262,6 +262,38 @@ impl Transport {
             .map(drop)
     }
 
+    /// A method of the protocol has raised: reports it, and goes on, unless the exception ends the loop.
+    pub(super) fn raised(&self, object: *mut ffi::PyObject, method: &str) -> Result<(), Raised> {
+        if is_ending() {
+            return Err(Raised);
+        }
+        let error = take_exception();
+        if self.is_detached() {
+            return Ok(());
+        }
+        let method = text(method)?;
+        let arguments = [object, error.as_ptr(), method.as_ptr()];
+        let name = self.state()?.names.callback_raised;
+        // SAFETY: live objects.
+        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 3, null_mut())) }
+            .map(drop)
+    }
+
+    /// Registers its file with the loop, once.
+    ///
+    /// # Safety
+    ///
+    /// `object` is this transport.
+    pub(super) unsafe fn watch(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if self.has(bit::LOST | bit::STARTED) || self.is_detached() {
+            return Ok(());
+        }
+        // SAFETY: the caller's; a live object.
+        self.core()?.watch(self.fd.get(), self.place, &unsafe { Object::share(object)? })?;
+        self.set(bit::STARTED);
+        Ok(())
+    }
+
     /// Ends it after what was written.
     pub(super) fn close(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         if self.has(bit::CLOSING) {
@@ -329,6 +361,20 @@ impl Transport {
         // SAFETY: a live transport.
         unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name))? };
         Ok(())
+    }
+}
+
+/// A method of a protocol, or `None`: a protocol need not have methods that are never called.
+pub(super) fn method_or_none(protocol: &Object, name: &CStr) -> Result<Object, Raised> {
+    match protocol.attribute(name) {
+        Ok(method) => Ok(method),
+        // SAFETY: an exception is set, and the thread is attached.
+        Err(Raised) if unsafe { ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) } != 0 => {
+            // SAFETY: as above.
+            unsafe { ffi::PyErr_Clear() };
+            Ok(Object::none())
+        }
+        Err(Raised) => Err(Raised),
     }
 }
 

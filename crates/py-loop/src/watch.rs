@@ -164,7 +164,8 @@ impl LoopCore {
                 return;
             }
             let old = std::mem::replace(place, null_mut());
-            let lasts = who != Waiter::Stream && slot.asked.is_some_and(|asked| asked.edge);
+            let lasts =
+                !matches!(who, Waiter::Stream | Waiter::Sink) && slot.asked.is_some_and(|asked| asked.edge);
             let mut departed = Departed::default();
             if !lasts && let Some(reactor) = self.reactor_if_any() {
                 departed = slot.update(&reactor, fd, None).1;
@@ -195,9 +196,11 @@ impl LoopCore {
                     slot.drained = false;
                     slot.ended |= event.is_at_end();
                 }
-                if !slot.stream.is_null() && note(slot.stream, event) {
-                    ffi::Py_INCREF(slot.stream);
-                    inner.ready.push(Item::of_ready(slot.stream));
+                for transport in [slot.stream, slot.sink] {
+                    if !transport.is_null() && note(transport, event) {
+                        ffi::Py_INCREF(transport);
+                        inner.ready.push(Item::of_ready(transport));
+                    }
                 }
                 for (ready, operation) in [(readable, slot.receiving), (writable, slot.sending)] {
                     if ready && !operation.is_null() {

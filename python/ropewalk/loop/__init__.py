@@ -10,7 +10,17 @@ Three ways to use it:
 from __future__ import annotations
 
 from ropewalk.loop._loop import Loop
+from ropewalk.loop._pipes import ReadPipeTransport, WritePipeTransport
 from ropewalk.loop._policy import EventLoopPolicy, install, new_event_loop, run
 from ropewalk.loop._stream import StreamTransport
 
-__all__ = ["EventLoopPolicy", "Loop", "StreamTransport", "install", "new_event_loop", "run"]
+__all__ = [
+    "EventLoopPolicy",
+    "Loop",
+    "ReadPipeTransport",
+    "StreamTransport",
+    "WritePipeTransport",
+    "install",
+    "new_event_loop",
+    "run",
+]

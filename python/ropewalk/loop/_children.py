@@ -8,12 +8,68 @@ from asyncio import unix_events
 from asyncio.log import logger
 from typing import TYPE_CHECKING, Any
 
+from ropewalk._load import loop as _core
+
 if TYPE_CHECKING:
-    from asyncio import Future, SubprocessProtocol
+    from asyncio import Future, SubprocessProtocol, SubprocessTransport
     from collections.abc import Callable
+
+    class _Base(SubprocessTransport):
+        """For type checkers: private parts of asyncio's transport."""
+
+        _finished: bool
+        _pending_calls: Any
+        _pipes: dict[int, Any]
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+        def _call(self, callback: Callable[..., object], *data: Any) -> None: ...
+        def _process_exited(self, returncode: int) -> None: ...
+        def _try_finish(self) -> None: ...
+        async def _connect_pipes(self, waiter: Future[None] | None) -> None: ...
+        async def _wait(self) -> int: ...
+
+else:
+    _Base = unix_events._UnixSubprocessTransport
 
 #: Type checkers do not know asyncio's private names.
 _unix: Any = unix_events
+
+
+class ChildTransport(_Base):
+    """A child process: an `asyncio.SubprocessTransport`.
+
+    The protocol receives what the child has written before it learns that the child has ended, unless it has paused
+    reading. A child of the child may write afterwards.
+    """
+
+    #: `process_exited`, which waits for the pipes to be connected.
+    _exit_call: Any = None
+
+    def _process_exited(self, returncode: int) -> None:
+        try:
+            self._read_rest()
+        finally:
+            super()._process_exited(returncode)
+        if self._pending_calls is not None and not self._finished:
+            self._exit_call = self._pending_calls.pop()
+
+    async def _connect_pipes(self, waiter: Future[None] | None) -> None:
+        await super()._connect_pipes(waiter)
+        if self._pending_calls is None and self._exit_call is not None:
+            self._read_rest()
+            (callback, arguments), self._exit_call = self._exit_call, None
+            self._call(callback, *arguments)
+            self._try_finish()
+
+    def _try_finish(self) -> None:
+        # The end of the transport comes after the child's.
+        if self._exit_call is None:
+            super()._try_finish()
+
+    def _read_rest(self) -> None:
+        for number, end in self._pipes.items():
+            if number and end is not None and isinstance(end.pipe, _core.ReadPipe):
+                end.pipe._read_rest()
 
 
 class ChildWatching:
@@ -44,7 +100,7 @@ class ChildWatching:
         **kwargs: Any,
     ) -> Any:
         waiter = self.create_future()
-        transport = _unix._UnixSubprocessTransport(
+        transport = ChildTransport(
             self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs
         )
         self._watch_child(transport.get_pid(), transport._process_exited)
@@ -72,8 +128,7 @@ class ChildWatching:
     def _child_ended(self, pid: int, pidfd: int, ended: Callable[[int], object]) -> None:
         self._remove_reader(pidfd)
         os.close(pidfd)
-        # The protocol receives the child's last output before it learns of the exit.
-        self.call_soon(ended, _wait(pid))
+        ended(_wait(pid))
 
     def _wait_in_thread(self, pid: int, ended: Callable[[int], object]) -> None:
         code = _wait(pid)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple, Unpack, cast
 
 from ropewalk._load import loop as _core
 from ropewalk.loop._children import ChildWatching
+from ropewalk.loop._pipes import ReadPipeTransport, WritePipeTransport
 from ropewalk.loop._polled import Pending, Polled
 from ropewalk.loop._stream import StreamTransport
 
@@ -222,6 +223,24 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
     ) -> StreamTransport:
         self._ensure_fd_no_transport(sock)
         return StreamTransport(self, sock, protocol, waiter, extra, server)
+
+    def _make_read_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> ReadPipeTransport:
+        return ReadPipeTransport(self, pipe, protocol, waiter, extra)
+
+    def _make_write_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> WritePipeTransport:
+        return WritePipeTransport(self, pipe, protocol, waiter, extra)
 
     def _make_ssl_transport(
         self,

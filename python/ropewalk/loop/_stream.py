@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk._load import loop as _core
 from ropewalk.loop._reader import speed_up
-from ropewalk.loop._transport import BaseTransport
+from ropewalk.loop._transport import WritingTransport
 
 if TYPE_CHECKING:
     from socket import socket
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MISSING = object()
 
 
-class StreamTransport(BaseTransport, _core.Stream):
+class StreamTransport(WritingTransport, _core.Stream):
     """A connected TCP or Unix socket: an `asyncio.Transport`.
 
     The transport sends what is written at once if nothing waits before it. What `data_received` writes it gathers, and
@@ -58,9 +58,6 @@ class StreamTransport(BaseTransport, _core.Stream):
         if state == "open":
             state = "reading" if self.is_reading() else "paused"
         return state
-
-    def _details(self) -> list[str]:
-        return [f"bufsize={self.get_write_buffer_size()}"]
 
     def _leave(self, file: socket) -> None:
         server, waiter = self._server, self._empty_waiter

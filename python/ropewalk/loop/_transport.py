@@ -33,7 +33,6 @@ class BaseTransport:
         def _attach(self, loop: Any, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
         def _detach(self) -> None: ...
         def _force_close(self, error: BaseException | None, /) -> None: ...
-        def _set_limits(self, high: int, low: int, /) -> None: ...
         def _start_reading(self) -> None: ...
         def is_closing(self) -> bool: ...
 
@@ -71,6 +70,60 @@ class BaseTransport:
         self._detach()
         file.close()
 
+    # --- called by the core --------------------------------------------------------------------------------------
+
+    def _fatal_error(self, error: BaseException, message: str = "Fatal error on transport") -> None:
+        if isinstance(error, OSError):
+            if self._loop.get_debug():
+                logger.debug("%r: %s", self, message, exc_info=error)
+        else:
+            self._report(error, message)
+        self._force_close(error)
+
+    def _callback_raised(self, error: BaseException, method: str) -> None:
+        """Report an exception of a protocol's method after which the transport goes on."""
+        self._report(error, f"Exception in callback {type(self._protocol).__name__}.{method}()")
+
+    def _report(self, error: BaseException, message: str) -> None:
+        self._loop.call_exception_handler(
+            {
+                "message": message,
+                "exception": error,
+                "transport": self,
+                "protocol": self._protocol,
+            }
+        )
+
+    def _schedule_connection_lost(self, error: BaseException | None) -> None:
+        self._loop.call_soon(self._call_connection_lost, error)
+
+    def _call_connection_lost(self, error: BaseException | None) -> None:
+        file, protocol = self._sock, self._protocol
+        if file is None:
+            return
+        try:
+            if protocol is not None:
+                protocol.connection_lost(error)
+        finally:
+            self._leave(file)
+
+
+class WritingTransport(BaseTransport):
+    """The same for a transport that writes."""
+
+    __slots__ = ()
+
+    #: What asyncio's log says of writes that nobody receives.
+    _lost_words = "socket.send() raised exception."
+
+    if TYPE_CHECKING:
+
+        def _set_limits(self, high: int, low: int, /) -> None: ...
+        def get_write_buffer_size(self) -> int: ...
+
+    def _details(self) -> list[str]:
+        return [f"bufsize={self.get_write_buffer_size()}"]
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set the marks of flow control in bytes; by default `high` is 64 KiB, and `low` a quarter of `high`."""
         if high is None:
@@ -106,32 +159,4 @@ class BaseTransport:
             )
 
     def _warn_lost(self) -> None:
-        logger.warning("socket.send() raised exception.")
-
-    def _fatal_error(self, error: BaseException, message: str = "Fatal error on transport") -> None:
-        if isinstance(error, OSError):
-            if self._loop.get_debug():
-                logger.debug("%r: %s", self, message, exc_info=error)
-        else:
-            self._loop.call_exception_handler(
-                {
-                    "message": message,
-                    "exception": error,
-                    "transport": self,
-                    "protocol": self._protocol,
-                }
-            )
-        self._force_close(error)
-
-    def _schedule_connection_lost(self, error: BaseException | None) -> None:
-        self._loop.call_soon(self._call_connection_lost, error)
-
-    def _call_connection_lost(self, error: BaseException | None) -> None:
-        file, protocol = self._sock, self._protocol
-        if file is None:
-            return
-        try:
-            if protocol is not None:
-                protocol.connection_lost(error)
-        finally:
-            self._leave(file)
+        logger.warning(self._lost_words)

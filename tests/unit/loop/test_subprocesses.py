@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
 import threading
 from asyncio import subprocess
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.unit.loop import loops
 from tests.unit.loop.loops import fresh_loop
 from tests.unit.loop.recording import until
 
@@ -145,6 +148,56 @@ async def test_the_transport_s_protocol(loop: Loop) -> None:
     assert (protocol.calls[0], protocol.calls[-1]) == ("connection_made", "connection_lost")
     assert transport.get_returncode() == 0
     transport.close()
+
+
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio promises no order")
+@pytest.mark.parametrize("when", ["never", "before its pipes are connected", "afterwards"])
+@pytest.mark.parametrize("watcher", ["pidfd", "thread"])
+async def test_the_last_output_comes_before_the_exit(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, when: str, watcher: str
+) -> None:
+    class Protocol(asyncio.SubprocessProtocol):
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+            self.received = {1: 0, 2: 0}
+
+        def pipe_data_received(self, fd: int, data: bytes) -> None:
+            self.calls.append("data")
+            self.received[fd] += len(data)
+
+        def process_exited(self) -> None:
+            self.calls.append("exit")
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.calls.append("end")
+
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if watcher == "thread":
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+
+    def until_it_has_ended(pid: int) -> None:
+        # Blocks the loop, so that it finds the child's end and all of its output at once.
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    if when == "before its pipes are connected":
+        watch: Any = loop._watch_child  # type: ignore[attr-defined]
+        monkeypatch.setattr(
+            loop, "_watch_child", lambda pid, ended: (watch(pid, ended), until_it_has_ended(pid))
+        )
+    for _ in range(5):
+        transport, protocol = await loop.subprocess_exec(
+            Protocol, "sh", "-c", "head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2", stdin=None
+        )
+        if when == "afterwards":
+            until_it_has_ended(transport.get_pid())
+        await until(lambda protocol=protocol: "end" in protocol.calls)
+        assert protocol.received == {1: 60000, 2: 60000}
+        assert "data" not in protocol.calls[protocol.calls.index("exit") :]
+        assert protocol.calls[-1] == "end"
+        transport.close()
 
 
 async def test_close_kills_a_child_that_runs(loop: Loop) -> None:

@@ -52,15 +52,7 @@ pub(super) unsafe extern "C" fn start_reading(
     // SAFETY: a live transport.
     unsafe {
         let this = transport(object);
-        if this.has(bit::LOST | bit::STARTED) || this.is_detached() {
-            return none();
-        }
-        let started = this.core().and_then(|core| {
-            core.watch(this.fd.get(), this.place, &Object::share(object)?)?;
-            this.set(bit::STARTED);
-            Ok(())
-        });
-        if started.is_ok() { none() } else { null_mut() }
+        if this.watch(object).is_ok() { none() } else { null_mut() }
     }
 }
 

@@ -1,16 +1,13 @@
-"""Datagram endpoints, pipes and sendfile."""
+"""Datagram endpoints."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 import socket
 from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.unit.loop.recording import Recording, connected_to_socket, until
+from tests.unit.loop.recording import until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -89,71 +86,3 @@ async def test_an_aborted_endpoint(loop: Loop) -> None:
     endpoint.transport.abort()
     await until(lambda: endpoint.lost)
     assert endpoint.lost == [None]
-
-
-async def test_a_pipe_s_two_ends(loop: Loop) -> None:
-    reader, writer = os.pipe()
-    source, receiving = await loop.connect_read_pipe(Recording, os.fdopen(reader, "rb", 0))
-    sink, sending = await loop.connect_write_pipe(Recording, os.fdopen(writer, "wb", 0))
-    data = random.Random(4).randbytes(1 << 20)
-    sink.write(data)
-    assert sending.calls[-1] == "pause_writing"
-    await until(lambda: receiving.received == data)
-    source.pause_reading()
-    sink.write(b"later")
-    await asyncio.sleep(0.001)
-    assert len(receiving.received) == len(data)
-    source.resume_reading()
-    await until(lambda: receiving.received.endswith(b"later"))
-    sink.write(b"end")
-    sink.write_eof()
-    await until(lambda: receiving.lost and sending.lost)
-    assert receiving.received.endswith(b"laterend")
-    assert (receiving.lost, sending.lost) == ([None], [None])
-    assert receiving.calls[-2:] == ["eof_received", "connection_lost"]
-
-
-async def test_a_pipe_whose_reader_is_gone(loop: Loop) -> None:
-    reader, writer = os.pipe()
-    sink, sending = await loop.connect_write_pipe(Recording, os.fdopen(writer, "wb", 0))
-    os.close(reader)
-    await until(lambda: sending.lost)
-    sink.write(b"x")
-    assert isinstance(sending.lost[0], BrokenPipeError) or sending.lost == [None]
-
-
-async def test_a_file_is_no_pipe(loop: Loop, tmp_path: Path) -> None:
-    with (tmp_path / "file").open("w+b") as file:
-        with pytest.raises(ValueError):
-            await loop.connect_read_pipe(Recording, file)
-        with pytest.raises(ValueError):
-            await loop.connect_write_pipe(Recording, file)
-
-
-@pytest.mark.parametrize("size", [0, 10, 4 << 20])
-async def test_a_file_over_a_transport(loop: Loop, tmp_path: Path, size: int) -> None:
-    data = random.Random(size).randbytes(size)
-    (tmp_path / "file").write_bytes(data)
-    protocol = Recording()
-    async with connected_to_socket(protocol, family="tcp") as peer:
-        with (tmp_path / "file").open("rb") as file:
-            protocol.transport.write(b"head")
-            task = loop.create_task(loop.sendfile(protocol.transport, file))
-            received = bytearray()
-            while len(received) < size + 4:
-                received += await loop.sock_recv(peer, 1 << 20)
-            assert await task == size
-            assert received == b"head" + data
-            protocol.transport.write(b"tail")
-            assert await loop.sock_recv(peer, 100) == b"tail"
-            assert await loop.sendfile(protocol.transport, file, 0, 3) == min(3, size)
-
-
-async def test_a_file_over_a_closing_transport(loop: Loop, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    protocol = Recording()
-    async with connected_to_socket(protocol):
-        protocol.transport.close()
-        with (tmp_path / "file").open("rb") as file:
-            with pytest.raises(RuntimeError, match="closing"):
-                await loop.sendfile(protocol.transport, file)
