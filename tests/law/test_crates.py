@@ -38,7 +38,7 @@ EXTERNAL = {
     "loom": {"sync"},
     "memchr": {"py-pool"},
     "pyo3": {"py-pool", "py-zmq", "python"},
-    "pyo3-build-config": {"capi", "py-bus", "py-loop", "py-pool"},
+    "pyo3-build-config": {"capi", "py-bus", "py-loop", "py-pool", "py-zmq"},
     "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "python"},
     "zeroize": {"zmtp"},
 }

@@ -18,6 +18,17 @@ enum Body {
     Shared(Bytes),
 }
 
+/// Whose a shared body is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Perhaps others have it, too.
+    Common,
+    /// A part of a buffer that was received into, which no other frame has.
+    Own,
+    /// The program's: its owner learns when it was sent, so it is sent from where it lies, however small.
+    Lent,
+}
+
 #[derive(Clone, Default)]
 struct Extra {
     group: String,
@@ -25,12 +36,26 @@ struct Extra {
 }
 
 /// One part of a message. A clone shares a large body.
-#[derive(Clone)]
 pub struct Frame {
     body: Body,
+    /// What is known of a shared body.
+    standing: Standing,
     more: bool,
     routing_id: u32,
     extra: Option<Box<Extra>>,
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Self {
+        let standing = if self.standing == Standing::Lent { Standing::Lent } else { Standing::Common };
+        Self {
+            body: self.body.clone(),
+            standing,
+            more: self.more,
+            routing_id: self.routing_id,
+            extra: self.extra.clone(),
+        }
+    }
 }
 
 impl Frame {
@@ -44,17 +69,45 @@ impl Frame {
             }
             _ => Body::Shared(Bytes::copy_from_slice(bytes)),
         };
-        Self { body, more: false, routing_id: 0, extra: None }
+        Self { body, standing: Standing::Common, more: false, routing_id: 0, extra: None }
     }
 
     /// A frame over bytes that are not copied. The owner is dropped with the last frame over it, on any thread, perhaps
     /// under a socket's lock.
     pub fn from_owner<T: AsRef<[u8]> + Send + 'static>(owner: T) -> Self {
-        Self::shared(Bytes::from_owner(owner))
+        Self { standing: Standing::Lent, ..Self::shared(Bytes::from_owner(owner)) }
     }
 
     pub(crate) fn shared(bytes: Bytes) -> Self {
-        Self { body: Body::Shared(bytes), more: false, routing_id: 0, extra: None }
+        let standing = Standing::Common;
+        Self { body: Body::Shared(bytes), standing, more: false, routing_id: 0, extra: None }
+    }
+
+    /// A frame over a part of a buffer of bytes that were received; no other frame gets that part.
+    pub(crate) fn received(bytes: Bytes) -> Self {
+        Self { standing: Standing::Own, ..Self::shared(bytes) }
+    }
+
+    /// The same with other bytes.
+    #[must_use]
+    pub fn with(&self, bytes: &[u8]) -> Self {
+        let Self { body, standing, .. } = Self::copy_of(bytes);
+        Self { body, standing, ..self.clone() }
+    }
+
+    /// Whether nobody else can read its bytes: not a program that has sent them from within the process, and no other
+    /// frame.
+    pub fn is_only_one(&self) -> bool {
+        match (&self.body, self.standing) {
+            (Body::Inline(..), _) | (_, Standing::Own) => true,
+            (_, Standing::Lent) => false,
+            (Body::Shared(bytes), Standing::Common) => bytes.is_unique(),
+        }
+    }
+
+    /// Whether its bytes are inside it.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.body, Body::Inline(..))
     }
 
     /// Its bytes.
@@ -118,7 +171,8 @@ impl Frame {
             Body::Shared(bytes) => Some(bytes),
             Body::Inline(..) => None,
         };
-        Out { bytes: self.bytes(), shared, routing_id: self.routing_id, group: self.group() }
+        let is_lent = self.standing == Standing::Lent;
+        Out { bytes: self.bytes(), shared, is_lent, routing_id: self.routing_id, group: self.group() }
     }
 }
 
@@ -136,20 +190,25 @@ impl std::fmt::Debug for Frame {
 pub(crate) struct Out<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) shared: Option<&'a Bytes>,
+    /// The owner waits for the moment when the bytes are sent.
+    pub(crate) is_lent: bool,
     pub(crate) routing_id: u32,
     pub(crate) group: &'a str,
 }
 
 impl<'a> Out<'a> {
     pub(crate) fn copied(bytes: &'a [u8]) -> Self {
-        Self { bytes, shared: None, routing_id: 0, group: "" }
+        Self { bytes, shared: None, is_lent: false, routing_id: 0, group: "" }
     }
 
     pub(crate) fn to_frame(self) -> Frame {
         let mut frame = match self.shared {
-            Some(bytes) if bytes.len() > INLINE => Frame::shared(bytes.clone()),
+            Some(bytes) if self.is_lent || bytes.len() > INLINE => Frame::shared(bytes.clone()),
             _ => Frame::copy_of(self.bytes),
         };
+        if self.is_lent {
+            frame.standing = Standing::Lent;
+        }
         frame.routing_id = self.routing_id;
         if !self.group.is_empty() {
             frame.extra.get_or_insert_default().group = self.group.to_owned();

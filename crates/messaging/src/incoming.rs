@@ -323,7 +323,7 @@ impl Incoming {
             self.scanned -= range.end;
             self.whole -= range.end;
             self.advance(0, more);
-            Frame::shared(body.freeze())
+            Frame::received(body.freeze())
         };
         frame.set_more(more);
         Some(frame)

@@ -14,7 +14,7 @@ use ropewalk_zmtp::frame::{self, COMMAND, MORE};
 use crate::frame::Out;
 use crate::wire::Wire;
 
-/// Bodies from this size on are not copied, if they have an owner.
+/// Bodies from this size on are not copied, if they have an owner; smaller ones neither, if that is the program.
 const SHARE_FROM: usize = 8 * 1024;
 /// Sent bytes of `copied` are cut off when there are more of them than this, and more than unsent ones.
 const CUT_FROM: usize = 256 * 1024;
@@ -112,7 +112,7 @@ impl Outgoing {
         let size = part.bytes.len() as u64;
         let length = frame::write_header(&mut header, if more { MORE } else { 0 }, size);
         match part.shared {
-            Some(shared) if shared.len() >= SHARE_FROM => {
+            Some(shared) if shared.len() >= SHARE_FROM || (part.is_lent && !shared.is_empty()) => {
                 self.copy(&header[..length]);
                 self.pieces.push_back(Piece::Shared(shared.clone()));
             }
@@ -419,7 +419,7 @@ mod tests {
     fn message(outgoing: &mut Outgoing, parts: &[&[u8]]) {
         for (index, part) in parts.iter().enumerate() {
             let owner = Bytes::copy_from_slice(part);
-            let out = Out { bytes: &owner, shared: Some(&owner), routing_id: 0, group: "" };
+            let out = Out { bytes: &owner, shared: Some(&owner), is_lent: false, routing_id: 0, group: "" };
             outgoing.push(&out, index + 1 < parts.len());
         }
     }

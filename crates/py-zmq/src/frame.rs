@@ -1,7 +1,8 @@
 //! `Frame`: one part of a message, shown to Python without a copy.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -48,6 +49,8 @@ struct State {
 pub(crate) struct FrameBase {
     /// Bytes of the core's own. Set once and never replaced: views point into it.
     frame: OnceLock<Frame>,
+    /// The bytes of a small frame, once they were shown: views point into it, and may write.
+    shown: OnceLock<Box<[AtomicU8]>>,
     state: Mutex<State>,
 }
 
@@ -68,6 +71,9 @@ impl FrameBase {
     }
 
     fn with_bytes<T>(slf: &Bound<'_, Self>, work: impl FnOnce(&[u8]) -> T) -> T {
+        if let Some(shown) = slf.get().shown.get() {
+            return work(&read(shown));
+        }
         match slf.get().frame.get() {
             Some(frame) => work(frame.bytes()),
             None => work(Self::joint(slf).as_ref().map_or(&[], AsRef::as_ref)),
@@ -82,7 +88,9 @@ impl FrameBase {
     pub(crate) fn share(slf: &Bound<'_, Self>) -> PyResult<Frame> {
         let this = slf.get();
         let mut frame = match (this.frame.get(), Self::joint(slf)) {
-            (Some(frame), _) => frame.clone(),
+            (Some(frame), _) => {
+                this.shown.get().map_or_else(|| frame.clone(), |shown| frame.with(&read(shown)))
+            }
             (None, Some(joint)) => Frame::from_owner(joint),
             (None, None) => Frame::copy_of(&[]),
         };
@@ -94,6 +102,21 @@ impl FrameBase {
         drop(state);
         set.map_err(|error| errors::of(slf, &error))?;
         Ok(frame)
+    }
+
+    /// Where the bytes are, how many, and whether they are read-only. A small frame's bytes move to memory of their own
+    /// when they are first shown, because the frame itself must not change.
+    fn memory(slf: &Bound<'_, Self>) -> (*mut u8, usize, bool) {
+        let this = slf.get();
+        match this.frame.get() {
+            Some(frame) if frame.is_inline() => {
+                let made = || frame.bytes().iter().map(|byte| AtomicU8::new(*byte)).collect();
+                let shown = this.shown.get_or_init(made);
+                (shown.as_ptr().cast_mut().cast(), shown.len(), false)
+            }
+            Some(frame) => (frame.bytes().as_ptr().cast_mut(), frame.bytes().len(), !frame.is_only_one()),
+            None => Self::with_bytes(slf, |bytes| (bytes.as_ptr().cast_mut(), bytes.len(), true)),
+        }
     }
 
     pub(crate) fn tracker_of(&self, py: Python<'_>) -> Option<Py<PyAny>> {
@@ -122,6 +145,11 @@ impl FrameBase {
         drop(old);
         Ok(object)
     }
+}
+
+/// The bytes of a small frame that was shown.
+fn read(shown: &[AtomicU8]) -> Vec<u8> {
+    shown.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
 }
 
 /// A frame over an object's buffer, and the event that is set when the buffer is released, if one was requested.
@@ -291,7 +319,10 @@ impl FrameBase {
             return Err(errors::made_already());
         }
         if let Some(frame) = this.frame.get()
-            && copy.frame.set(frame.clone()).is_err()
+            && copy
+                .frame
+                .set(this.shown.get().map_or_else(|| frame.clone(), |shown| frame.with(&read(shown))))
+                .is_err()
         {
             return Err(errors::made_already());
         }
@@ -372,7 +403,7 @@ impl FrameBase {
         }
     }
 
-    /// Shows the bytes, read-only.
+    /// Shows the bytes; they can be written if they are this frame's alone.
     ///
     /// # Safety
     ///
@@ -382,13 +413,14 @@ impl FrameBase {
             return Err(PyBufferError::new_err("no view was given"));
         }
         let root = Self::root(&slf);
-        let (start, length) = Self::with_bytes(&slf, |bytes| (bytes.as_ptr(), bytes.len()));
+        let (start, length, is_fixed) = Self::memory(&slf);
         let length = ffi::Py_ssize_t::try_from(length)?;
         root.get().state().exports += 1;
         // SAFETY: the bytes live as long as the object, which the view holds: its own frame is never replaced, and a
-        // lent buffer is not released while it is exported.
+        // lent buffer is not released while it is exported. What can be written is memory that was received into, and
+        // that no other frame and no program has; it is read as a lent buffer is, whose owner may write meanwhile.
         let filled = unsafe {
-            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast_mut().cast::<c_void>(), length, 1, flags)
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast(), length, c_int::from(is_fixed), flags)
         };
         if filled == 0 {
             return Ok(());

@@ -11,6 +11,7 @@ mod awaited;
 mod context;
 mod errors;
 mod frame;
+mod held;
 mod options;
 mod poll;
 mod registry;

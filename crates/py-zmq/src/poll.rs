@@ -53,14 +53,22 @@ pub(crate) fn zmq_poll<'py>(
         return Ok(result);
     }
     let mut user: Option<Bound<'py, PyType>> = None;
-    let mut items = Vec::with_capacity(given.len());
-    for (what, _, wanted) in &given {
-        let target = match what {
+    let mut sockets = Vec::with_capacity(given.len());
+    for (what, ..) in &given {
+        sockets.push(match what {
             Polled::Socket(socket) => {
                 user.get_or_insert_with(|| socket.get_type());
-                Target::Socket(SocketBase::open(socket)?)
+                Some(SocketBase::open(socket)?)
             }
-            Polled::Fd(number) => Target::Fd(*number),
+            Polled::Fd(_) => None,
+        });
+    }
+    let mut items = Vec::with_capacity(given.len());
+    for ((what, _, wanted), socket) in given.iter().zip(&sockets) {
+        let target = match (what, socket) {
+            (Polled::Fd(number), _) => Target::Fd(*number),
+            (Polled::Socket(_), Some(socket)) => Target::Socket(socket),
+            (Polled::Socket(_), None) => continue,
         };
         items.push(PollItem { target, events: Events::from_bits(*wanted), revents: Events::NONE });
     }
@@ -103,6 +111,8 @@ fn run_proxy(
     let second = SocketBase::open(&back)?;
     let third = capture.as_ref().map(SocketBase::open).transpose()?;
     let fourth = control.as_ref().map(SocketBase::open).transpose()?;
+    let (first, second) = (&*first, &*second);
+    let (third, fourth) = (third.as_deref(), fourth.as_deref());
     let mut raised = None;
     let ended = py.detach(|| {
         let mut interrupted = || {

@@ -18,6 +18,7 @@ use ropewalk_sync::Mutex;
 use super::context::ContextBase;
 use super::errors::{self, EAGAIN, EINTR, EINVAL, ENOTSOCK, Truth};
 use super::frame::COPY_THRESHOLD;
+use super::held::{Held, InUse};
 use super::registry::SOCKETS;
 use super::{options, release};
 
@@ -35,8 +36,8 @@ const ENAMETOOLONG: i32 = 36;
 const MONITOR_VERSION: i32 = 1;
 const EVERY_EVENT: u64 = 0xFFFF;
 
-pub(crate) struct Inner {
-    pub(crate) socket: Socket,
+struct Inner {
+    socket: Held,
     /// The fork generation in which it was made.
     forks: u64,
     /// Whether this object made the socket: then its drop closes it.
@@ -50,8 +51,6 @@ pub(crate) struct SocketBase {
     inner: OnceLock<Inner>,
     context: Mutex<Option<Py<PyAny>>>,
     copy_threshold: AtomicUsize,
-    /// Whether it was closed by this object, or found closed by it.
-    closed: AtomicBool,
     /// The value of Python's attribute; this module itself uses `Inner::owned`.
     shadow: AtomicBool,
 }
@@ -59,12 +58,28 @@ pub(crate) struct SocketBase {
 impl SocketBase {
     /// The core's socket, unless it is closed or belongs to another process.
     #[inline]
-    pub(crate) fn open<'a>(slf: &'a Bound<'_, Self>) -> PyResult<&'a Socket> {
-        match slf.get().inner.get() {
-            Some(inner) if !slf.get().closed.load(Ordering::Relaxed) && inner.forks == fork_generation() => {
-                Ok(&inner.socket)
-            }
-            inner => Err(Self::not_open(slf, inner)),
+    pub(crate) fn open<'a>(slf: &'a Bound<'_, Self>) -> PyResult<InUse<'a>> {
+        let inner = slf.get().inner.get();
+        if let Some(inner) = inner
+            && inner.forks == fork_generation()
+            && let Some(socket) = inner.socket.enter()
+        {
+            return Ok(socket);
+        }
+        Err(Self::not_open(slf, inner))
+    }
+
+    /// Whether this object can make no calls, by its own knowledge.
+    fn is_done(&self) -> bool {
+        self.inner.get().is_none_or(|inner| inner.socket.is_closed())
+    }
+
+    /// Lets the socket go, without closing it: another object has closed it.
+    pub(crate) fn let_go(&self) {
+        if let Some(inner) = self.inner.get()
+            && inner.forks == fork_generation()
+        {
+            drop(inner.socket.close());
         }
     }
 
@@ -148,6 +163,7 @@ impl SocketBase {
     ) -> PyResult<()> {
         let name = errors::text(name, "an address or a group")?;
         let socket = Self::open(slf)?;
+        let socket = &*socket;
         loop {
             match slf.py().detach(|| act(socket, &name)) {
                 Err(error) if error.errno() == EINTR => slf.py().check_signals()?,
@@ -212,7 +228,8 @@ impl SocketBase {
         if owned {
             SOCKETS.add(socket.id(), forks, &socket);
         }
-        this.inner.set(Inner { socket, forks, owned }).map_err(|_| errors::made_already())
+        let inner = Inner { socket: Held::new(socket), forks, owned };
+        this.inner.set(inner).map_err(|_| errors::made_already())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -248,21 +265,19 @@ impl SocketBase {
 
     #[getter]
     fn closed(&self) -> bool {
-        match self.inner.get() {
-            Some(inner) if !self.closed.load(Ordering::Relaxed) && inner.forks == fork_generation() => {
-                let closed = inner.socket.is_closed();
-                if closed {
-                    self.closed.store(true, Ordering::Relaxed);
-                }
-                closed
-            }
-            _ => true,
+        let Some(inner) = self.inner.get().filter(|inner| inner.forks == fork_generation()) else {
+            return true;
+        };
+        let closed = inner.socket.enter().is_none_or(|socket| socket.is_closed());
+        if closed {
+            self.let_go();
         }
+        closed
     }
 
     #[getter]
     fn _closed(&self) -> bool {
-        self.inner.get().is_none() || self.closed.load(Ordering::Relaxed)
+        self.is_done()
     }
 
     #[getter]
@@ -277,20 +292,22 @@ impl SocketBase {
 
     #[getter]
     fn underlying(&self) -> u64 {
-        if self._closed() {
+        if self.is_done() {
             return 0;
         }
-        self.inner.get().map_or(0, |inner| inner.socket.id())
+        self.inner.get().map_or(0, |inner| inner.socket.id)
     }
 
     #[pyo3(signature = (linger = None))]
     fn close(&self, py: Python<'_>, linger: Option<i32>) {
         if let Some(inner) = self.inner.get()
             && inner.forks == fork_generation()
-            && !self.closed.swap(true, Ordering::Relaxed)
+            && let Some(socket) = inner.socket.close()
         {
-            py.detach(|| inner.socket.close(linger));
-            SOCKETS.remove(inner.socket.id());
+            let core = &*socket;
+            py.detach(|| core.close(linger));
+            SOCKETS.remove(inner.socket.id);
+            drop(socket);
             release::collect(py);
         }
     }
@@ -339,7 +356,8 @@ impl SocketBase {
     fn connect_peer(slf: &Bound<'_, Self>, addr: &Bound<'_, PyAny>) -> PyResult<u32> {
         let name = errors::text(addr, "an address")?;
         let socket = Self::open(slf)?;
-        slf.py().detach(|| socket.connect_peer(&name)).map_err(|error| Self::explain(slf, &name, &error))
+        let core = &*socket;
+        slf.py().detach(|| core.connect_peer(&name)).map_err(|error| Self::explain(slf, &name, &error))
     }
 
     /// Receives the messages of a group, too.
@@ -490,9 +508,12 @@ impl Drop for SocketBase {
         if inner.forks != fork_generation() {
             // It is the parent's: closing it would write to the parent's peers.
             std::mem::forget(inner);
-        } else if inner.owned && !self.closed.load(Ordering::Relaxed) {
-            inner.socket.close(None);
-            SOCKETS.remove(inner.socket.id());
+        } else if inner.owned && !inner.socket.is_closed() {
+            let id = inner.socket.id;
+            if let Some(socket) = inner.socket.into_inner() {
+                socket.close(None);
+            }
+            SOCKETS.remove(id);
         }
     }
 }

@@ -79,7 +79,7 @@ class Socket(_compiled.AsyncSocket, _zmq.Socket["Future[Any]"]):  # pyright: ign
         # There is none if the constructor failed.
         watch: Any = self._watch
         if watch is not None:
-            watch.close()
+            watch.leave()
 
     def get(self, option: int) -> Any:
         """As `ropewalk.zmq.Socket.get`."""

@@ -276,3 +276,86 @@ def test_a_frame_is_made_once() -> None:
             with pytest.raises((RuntimeError, TypeError, ValueError)):
                 again.__init__(b"y")  # type: ignore[misc]
             assert len(again) == len(data)
+
+
+@pytest.mark.parametrize("size", [1, 71, 72, 5_000, LARGE])
+def test_what_was_received_can_be_written(size: int, pair: Pairing) -> None:
+    bound, connected = pair(endpoint="tcp://127.0.0.1:*")
+    for _ in range(2):
+        connected.send(b"a" * size)
+        connected.send(b"b" * size)
+        frames = [bound.recv(copy=False), bound.recv(copy=False)]
+        views = [frame.buffer for frame in frames]
+        assert not any(view.readonly for view in views)
+        views[0][-1] = ord("c")
+        # The view, the frame, and what it is sent as are the same bytes; its neighbours' are not.
+        assert bytes(frames[0]) == frames[0].bytes == b"a" * (size - 1) + b"c"
+        assert frames[1].bytes == b"b" * size
+        connected.send(frames[0])
+        assert bound.recv() == b"a" * (size - 1) + b"c"
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_a_copied_frame_can_be_written(size: int) -> None:
+    content = b"a" * size
+    frame = zmq.Frame(content, copy=True)
+    frame.buffer[0] = ord("b")
+    assert frame.bytes == b"b" + content[1:]
+    assert content == b"a" * size
+    assert copy.copy(frame).bytes == frame.bytes
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+def test_what_others_have_cannot_be_written(size: int, pair: Pairing) -> None:
+    content = b"a" * size
+    assert zmq.Frame(content, copy=False).buffer.readonly
+    bound, connected = pair(endpoint="inproc://others")
+    connected.send(content, copy=False)
+    frame = bound.recv(copy=False)
+    if size == LARGE:
+        # These are the bytes of the sender's object.
+        assert frame.buffer.readonly
+    else:
+        frame.buffer[0] = ord("b")
+    assert content == b"a" * size
+
+
+def test_a_received_array_is_changed_in_place(pair: Pairing) -> None:
+    numpy = pytest.importorskip("numpy")
+    bound, connected = pair(endpoint="tcp://127.0.0.1:*")
+    connected.send(numpy.arange(10_000.0), copy=False)
+    array = numpy.frombuffer(bound.recv(copy=False))
+    array += 1
+    assert array[-1] == 10_000
+
+
+def test_the_threshold_says_what_is_shared(context: Any) -> None:
+    sender = context.socket(zmq.PUSH, copy_threshold=0)
+    # Nobody listens: the message is not sent.
+    sender.connect("tcp://127.0.0.1:1")
+    for data in (b"small", bytearray(b"small"), b"x" * 5_000):
+        tracker = sender.send_multipart([data, data], copy=False, track=True)
+        assert not tracker.done
+    sender.copy_threshold = 6
+    assert sender.send(b"small", copy=False, track=True).done
+    tracker = sender.send(b"larger", copy=False, track=True)
+    assert not tracker.done
+    sender.close(linger=0)
+    tracker.wait(20)
+
+
+@pytest.mark.parametrize("mechanism", ["NULL", "CURVE"])
+def test_small_messages_that_are_shared_arrive(mechanism: str, context: Any) -> None:
+    sender, receiver = context.socket(zmq.PUSH, copy_threshold=0), context.socket(zmq.PULL)
+    if mechanism == "CURVE":
+        public, secret = zmq.curve_keypair()
+        receiver.curve_server, receiver.curve_secretkey = True, secret
+        sender.curve_serverkey = public
+        sender.curve_publickey, sender.curve_secretkey = zmq.curve_keypair()
+    port = receiver.bind_to_random_port("tcp://127.0.0.1")
+    sender.connect(f"tcp://127.0.0.1:{port}")
+    messages = [[b"%d" % number, b"", b"x" * number] for number in range(200)]
+    trackers = [sender.send_multipart(message, copy=False, track=True) for message in messages]
+    assert [receiver.recv_multipart() for _ in messages] == messages
+    for tracker in trackers:
+        tracker.wait(20)

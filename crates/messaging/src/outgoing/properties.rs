@@ -50,7 +50,7 @@ proptest! {
                         let more = place + 1 < parts.len();
                         let owner = Bytes::from(vec![messages.len() as u8; *size]);
                         let shared = is_shared.then_some(&owner);
-                        outgoing.push(&Out { bytes: &owner, shared, routing_id: 0, group: "" }, more);
+                        outgoing.push(&Out { bytes: &owner, shared, is_lent: false, routing_id: 0, group: "" }, more);
                         let start = (stream.len() + encoded.len()) as u64;
                         frame::encode(&mut encoded, if more { MORE } else { 0 }, &owner);
                         let end = (stream.len() + encoded.len()) as u64;

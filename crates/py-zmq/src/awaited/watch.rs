@@ -19,13 +19,14 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit, intern};
-use ropewalk_messaging::{Events, Socket, SocketType};
+use ropewalk_messaging::{Events, SocketType};
 use ropewalk_sync::{Mutex, MutexGuard};
 
 pub(super) use self::waiters::Attempt;
 use self::waiters::{Home, Side, State, Waiter};
 use super::future;
 use crate::errors;
+use crate::held::InUse;
 use crate::socket::{DONTWAIT, SocketBase};
 use ropewalk_capi::running_loop;
 
@@ -127,7 +128,7 @@ impl Watch {
         Self::add(slf, Side::Sending, socket.send_timeout(), attempt)
     }
 
-    fn core<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Socket> {
+    fn core<'a>(&'a self, py: Python<'a>) -> PyResult<InUse<'a>> {
         SocketBase::open(self.socket.bind(py))
     }
 
@@ -509,6 +510,13 @@ impl Watch {
             }
         }
         this.detach(py)
+    }
+
+    /// As `close`, when the socket itself is about to be closed: its descriptors go with it.
+    fn leave(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let left = Self::close(slf);
+        slf.get().socket.bind(slf.py()).get().let_go();
+        left
     }
 
     /// The loop calls this when a descriptor is readable.

@@ -72,7 +72,8 @@ pub(super) fn one<'py>(
     copy: bool,
     track: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     if copy {
         return attempt(slf, socket, flags, |hot| part(slf.py(), socket, hot))?;
     }
@@ -82,7 +83,8 @@ pub(super) fn one<'py>(
 
 /// `try_recv`; `hot` skips asking the kernel.
 pub(crate) fn at_once<'py>(slf: &Bound<'py, SocketBase>, hot: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     release::collect(slf.py());
     if_any(slf, part(slf.py(), socket, hot))?.transpose()
 }
@@ -94,7 +96,8 @@ pub(super) fn into(
     nbytes: isize,
     flags: i32,
 ) -> PyResult<usize> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     let wanted = usize::try_from(nbytes)
         .map_err(|_| PyValueError::new_err(format!("nbytes={nbytes} must be non-negative")))?;
     let mut view = View::of(buffer, true)?;
@@ -176,7 +179,8 @@ pub(super) fn whole<'py>(
     track: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     if copy {
         let mut parts = Parts::new(py, 4);
         attempt(slf, socket, flags, |hot| parts.take(socket, 1, hot))?;
@@ -196,7 +200,8 @@ pub(crate) fn whole_at_once<'py>(
     slf: &Bound<'py, SocketBase>,
     hot: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     release::collect(slf.py());
     let mut parts = Parts::new(slf.py(), 4);
     let taken = parts.take(socket, 1, hot);
@@ -206,7 +211,8 @@ pub(crate) fn whole_at_once<'py>(
 /// `recv_many`: the available messages, up to `n`; waits for the first one only.
 pub(super) fn many<'py>(slf: &Bound<'py, SocketBase>, n: usize, flags: i32) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     if n == 0 {
         return Ok(PyList::empty(py).into_any());
     }

@@ -124,7 +124,8 @@ pub(super) fn one<'py>(
     copy: bool,
     track: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     release::collect(slf.py());
     if let Some(bytes) = plain(data, copy) {
         if let Err(error) = socket.try_send_bytes(bytes, flags & SNDMORE != 0) {
@@ -147,7 +148,8 @@ pub(super) fn addressed<'py>(
     routing_id: Option<u32>,
     group: Option<&str>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     let mut outgoing = prepare(slf, data, copy, track)?;
     if let Some(routing_id) = routing_id {
         outgoing.frame.set_routing_id(routing_id);
@@ -162,7 +164,8 @@ pub(super) fn addressed<'py>(
 
 /// `try_send`.
 pub(crate) fn at_once(slf: &Bound<'_, SocketBase>, data: &Bound<'_, PyAny>, flags: i32) -> PyResult<bool> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     release::collect(slf.py());
     let more = flags & SNDMORE != 0;
     let sent = match plain(data, true) {
@@ -243,7 +246,8 @@ pub(super) fn whole<'py>(
     copy: bool,
     track: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     let (frames, tracker) = parts(slf, message, copy, track)?;
     if frames.is_empty() {
         return Err(PyValueError::new_err("a message has at least one part"));
@@ -310,7 +314,8 @@ impl Message {
 
 /// `send_many`: waits for room for the first message only; returns how many were sent.
 pub(super) fn many(slf: &Bound<'_, SocketBase>, messages: &Bound<'_, PyAny>, flags: i32) -> PyResult<usize> {
-    let socket = SocketBase::open(slf)?;
+    let held = SocketBase::open(slf)?;
+    let socket = &*held;
     release::collect(slf.py());
     let mut sent = 0;
     // Whether it was sent.
