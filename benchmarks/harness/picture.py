@@ -1,9 +1,10 @@
-"""Draws a run: each panel shows each contestant's median and range, on a scale of factors."""
+"""Draws a run: each panel shows each contestant's median and range, on a scale of factors, or a table's curves."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.curves import OURS, THEIRS, draw_curves, is_curved
 from harness.report import number
 
 if TYPE_CHECKING:
@@ -13,12 +14,11 @@ if TYPE_CHECKING:
     from harness.measure import Sample
     from harness.table import Section
 
-OURS, THEIRS = "#1f6f8b", "#8a8a8a"
-
 
 def _panels(sections: Sequence[Section]) -> list[tuple[str, list[tuple[str, Sample]]]]:
     """For each thing that was measured beside peers: its title, and who took how long, the slowest first."""
     panels: dict[str, dict[str, Sample]] = {}
+    sections = [section for section in sections if not is_curved(section)]
     chosen = any(line.headline for section in sections for line in section.figures)
     for section in sections:
         for line in section.figures:
@@ -42,11 +42,13 @@ def draw(sections: Sequence[Section], path: Path) -> None:
 
     mpl.rcParams.update({"svg.hashsalt": "ropewalk", "svg.fonttype": "none"})
 
-    panels = _panels(sections)
-    heights = [len(known) + 1.5 for _, known in panels]
+    panels, curved = _panels(sections), [section for section in sections if is_curved(section)]
+    heights = [*(len(known) + 1.5 for _, known in panels), *[10.0] * len(curved)]
     canvas = Canvas(figsize=(8, 0.32 * sum(heights) + 0.3), layout="constrained")
-    axes = canvas.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axis, (title, known) in zip(axes, panels, strict=True):
+    axes = canvas.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, section in zip(axes[len(panels) :], curved, strict=True):
+        draw_curves(axis, section)
+    for axis, (title, known) in zip(axes, panels, strict=False):
         for place, (name, sample) in enumerate(known):
             colour = OURS if name == "Ropewalk" else THEIRS
             axis.plot([sample.least, sample.greatest], [place, place], color=colour, linewidth=5, alpha=0.35)

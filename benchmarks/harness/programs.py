@@ -132,6 +132,47 @@ def line(
     return Line(what, unit, played, metric, goal, against, scale=_SCALES[unit], more_is_better=more)
 
 
+#: What the percentiles of messages at a rate mean, for the tables.
+PERCENTILES = "p50, p90 and p99: half, nine tenths and 99 hundredths of all messages take no longer."
+
+
+def paced(
+    what: str,
+    transport: str,
+    against: str,
+    others: Sequence[str],
+    goal: Goal,
+    *,
+    rate: int,
+    burst: int = 1,
+    at: float | None = None,
+) -> list[Line]:
+    """The lines of one rate, one for each percentile. ``against`` is libzmq's transport; the goal is against libzmq."""
+    # A second of them; a few at the lowest rates.
+    arguments: dict[str, object] = {
+        "size": 64,
+        "place": "free",
+        "rate": rate,
+        "burst": burst,
+        "count": Size(max(rate, 30), max(rate // 100, 10)),
+    }
+    played = Contenders(what, "paced", {"transport": transport, **arguments})
+    libzmq = Contenders(what, "paced", {"transport": against, **arguments}).by("libzmq")
+    return [
+        Line(
+            f"{what}, {metric}",
+            "µs",
+            played,
+            metric,
+            None,
+            {libzmq: goal, **dict.fromkeys(others)},
+            at=at,
+            curve=metric,
+        )
+        for metric in ("p50", "p90", "p99")
+    ]
+
+
 @dataclass(frozen=True)
 class Foundation:
     """A contest of the programs of the foundation: one in Rust, one in C++, one that counts allocations."""

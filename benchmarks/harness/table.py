@@ -125,6 +125,10 @@ class Line:
     more_is_better: bool = False
     headline: bool = False
     """Whether the picture of a whole suite shows the line; where no line is marked, it shows all."""
+    at: float | None = None
+    """Where the line is a point of a curve: the value that was set, such as a rate."""
+    curve: str = ""
+    """Of which curve."""
 
     @property
     def case(self) -> Case:
@@ -162,6 +166,8 @@ class Line:
             goal,
             "; ".join(filter(None, troubles)),
             self.headline,
+            self.at,
+            self.curve,
         )
 
 
@@ -215,6 +221,10 @@ class Figure:
     trouble: str = ""
     """Why there is no value on one of the sides."""
     headline: bool = False
+    """As of the line."""
+    at: float | None = None
+    """As of the line."""
+    curve: str = ""
     """As of the line."""
 
     @property

@@ -21,9 +21,9 @@ from ropewalk._imported import when_imported
 if TYPE_CHECKING:
     from concurrent.futures.process import BrokenProcessPool
 else:
-    # Its base class stands in until the program imports the class's module, which imports multiprocessing: see
-    # `_be_broken_process_pools`.
-    from concurrent.futures import BrokenExecutor as BrokenProcessPool
+
+    class BrokenProcessPool(RuntimeError):
+        """Stands in until the program imports the module that has it: see `_be_broken_process_pools`."""
 
 
 _Kind = TypeVar("_Kind", bound="RopewalkError")
@@ -462,14 +462,18 @@ _BY_NUMBER: dict[int, type[SystemCallFailed]] = {
 }
 
 
-def _be_broken_process_pools(process: Any) -> None:
+def _be_broken_process_pools(module: Any) -> None:
     """Makes `BrokenProcessPool` a base of `PoolBroken` and `DecodeError`, so that handlers of it catch them.
 
-    It runs when the program imports the standard library's module. Importing that takes longer than starting a worker,
-    and no handler can name `BrokenProcessPool` before.
+    It runs when the program imports the standard library's module, which imports multiprocessing: that takes longer
+    than starting a worker, and no handler can name `BrokenProcessPool` before. The same holds for its base class
+    `BrokenExecutor`, whose module imports logging, and which stands in meanwhile.
     """
+    base = getattr(module, "BrokenProcessPool", None) or module.BrokenExecutor
     for kind in (PoolBroken, DecodeError):
-        kind.__bases__ = (kind.__bases__[0], process.BrokenProcessPool)
+        if not issubclass(kind, base):
+            kind.__bases__ = (kind.__bases__[0], base)
 
 
+when_imported("concurrent.futures._base", _be_broken_process_pools)
 when_imported("concurrent.futures.process", _be_broken_process_pools)

@@ -63,6 +63,38 @@ def test_errors_are_the_standard_librarys_if_that_wasloaded_before() -> None:
     )
 
 
+def test_a_broken_pool_is_a_broken_executor_for_a_program_that_knows_executors() -> None:
+    assert (
+        _said(
+            "import sys\n"
+            "from ropewalk import WorkerCrashed\n"
+            "assert 'logging' not in sys.modules\n"
+            "from concurrent.futures import BrokenExecutor\n"
+            "try:\n"
+            "    raise WorkerCrashed('it died')\n"
+            "except BrokenExecutor as error:\n"
+            "    print(error, 'concurrent.futures.process' in sys.modules)"
+        )
+        == "it died False"
+    )
+
+
+def test_messaging_loads_nothing_that_it_does_not_use() -> None:
+    costly = ("asyncio", "concurrent.futures", "inspect", "logging", "multiprocessing", "random", "json")
+    assert (
+        _said(
+            "import ropewalk.zmq as zmq\n"
+            "from tests.unit.test_imported import loaded\n"
+            "with zmq.Context() as context, context.socket(zmq.PULL) as pull, context.socket(zmq.PUSH) as push:\n"
+            "    push.connect(f'tcp://127.0.0.1:{pull.bind_to_random_port(\"tcp://127.0.0.1\")}')\n"
+            "    push.send(b'here')\n"
+            "    pull.recv()\n"
+            f"print(loaded({costly!r}))"
+        )
+        == "[]"
+    )
+
+
 def loaded(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name in sys.modules]
 

@@ -8,6 +8,7 @@
 mod idle;
 mod link;
 mod onethread;
+mod paced;
 mod pipeline;
 mod place;
 mod plan;
@@ -28,6 +29,9 @@ pub use publish::HIGH_WATER;
 
 /// What a contest or a contender gives.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// What a contest has measured, by name.
+pub(crate) type Figures = Vec<(&'static str, f64)>;
 
 /// The socket types that the contests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,19 +95,23 @@ pub fn main<P: Peer>() -> ! {
     let outcome = Plan::from_arguments(std::env::args().skip(1)).and_then(|plan| {
         place::allow_many_files()?;
         match plan.contest.as_str() {
-            "roundtrip" => roundtrip::play::<P>(&plan),
-            "onethread" => onethread::play::<P>(&plan),
-            "push" => pipeline::play::<P>(&plan),
-            "publish" => publish::play::<P>(&plan),
-            "router" => router::play::<P>(&plan),
-            "idle" => idle::play::<P>(&plan),
-            "idle-clients" => idle::clients(&plan),
+            "roundtrip" => roundtrip::play::<P>(&plan).map(|figure| vec![figure]),
+            "onethread" => onethread::play::<P>(&plan).map(|figure| vec![figure]),
+            "push" => pipeline::play::<P>(&plan).map(|figure| vec![figure]),
+            "paced" => paced::play::<P>(&plan),
+            "publish" => publish::play::<P>(&plan).map(|figure| vec![figure]),
+            "router" => router::play::<P>(&plan).map(|figure| vec![figure]),
+            "idle" => idle::play::<P>(&plan).map(|figure| vec![figure]),
+            "idle-clients" => idle::clients(&plan).map(|figure| vec![figure]),
             other => Err(format!("no such contest: {other}").into()),
         }
     });
     // Without the contenders' own endings: some wait for a peer that is gone, and none of it is measured.
     match outcome {
-        Ok((name, value)) => println!("{{\"{name}\": {value}}}"),
+        Ok(figures) => {
+            let said: Vec<_> = figures.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+            println!("{{{}}}", said.join(", "));
+        }
         Err(error) => {
             eprintln!("{error}");
             std::process::exit(1);

@@ -15,6 +15,10 @@ pub struct Plan {
     pub count: usize,
     /// Where the two ends run.
     pub place: Place,
+    /// Messages each second, for a sender that keeps to a rate.
+    pub rate: usize,
+    /// How many of them it sends in a row.
+    pub burst: usize,
 }
 
 /// Where the two ends run.
@@ -38,7 +42,8 @@ impl Plan {
         let contest = arguments.next().ok_or("which contest?")?;
         let link =
             Link { transport: Transport::Tcp, address: String::new(), curve: false, ends: 1, bind: false };
-        let mut plan = Plan { contest, link, size: 64, count: 1000, place: Place::Free };
+        let mut plan =
+            Plan { contest, link, size: 64, count: 1000, place: Place::Free, rate: 1000, burst: 1 };
         for argument in arguments {
             let (name, value) =
                 argument.split_once('=').ok_or_else(|| format!("not name=value: {argument}"))?;
@@ -48,6 +53,8 @@ impl Plan {
                 "curve" => plan.link.curve = value == "yes",
                 "ends" => plan.link.ends = value.parse()?,
                 "size" => plan.size = value.parse()?,
+                "rate" => plan.rate = value.parse()?,
+                "burst" => plan.burst = value.parse()?,
                 "count" => plan.count = value.parse()?,
                 "place" => {
                     plan.place = match value {

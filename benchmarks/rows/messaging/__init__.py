@@ -6,6 +6,7 @@ Tables that do not begin with `python` are played by the Rust programs of `bench
 TABLES = (
     "roundtrip",
     "cores",
+    "paced",
     "push",
     "publish",
     "router",
@@ -13,5 +14,6 @@ TABLES = (
     "curve",
     "idle",
     "python_roundtrip",
+    "python_paced",
     "python_push",
 )

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use ropewalk_os::clock;
 use ropewalk_os::epoll::{Epoll, Interest};
 use ropewalk_os::eventfd::EventFd;
 use ropewalk_sync::Mutex;
@@ -19,19 +20,18 @@ use crate::notifier::Notifier;
 /// A socket that the program polls is left alone for this long, and for twice as long each time that it still polls.
 const REST: Duration = Duration::from_millis(5);
 const LONGEST_REST: Duration = Duration::from_millis(40);
-/// Queued bytes that were not written are sent after this time, at the latest after twice this time.
-const GATHER: Duration = Duration::from_micros(100);
 
 const WAKE: u64 = u64::MAX;
 
 /// The background's record of the bytes that a socket leaves unwritten.
 #[derive(Default)]
 pub(crate) struct Unwritten {
-    /// The count of flushes that was seen last.
-    pub(crate) flushes: u64,
+    /// How often the socket had left bytes when that was seen last.
     pub(crate) leavings: u64,
     /// How often in a row there was nothing to write.
     pub(crate) calm: u32,
+    /// Last time, the program was sending on, and wrote by itself.
+    pub(crate) sent_on: bool,
 }
 
 /// A socket, as the background sees it. Each call takes the socket's lock.
@@ -42,8 +42,8 @@ pub(crate) trait Served: Send + Sync {
     fn attend(&self);
     /// Does what is due.
     fn meet_deadlines(&self, now: Instant);
-    /// Writes the bytes that were left for a whole tick; returns whether to come again.
-    fn write_left(&self, seen: &mut Unwritten) -> bool;
+    /// Writes the bytes that were left too long; returns when to come again.
+    fn write_left(&self, seen: &mut Unwritten) -> Option<Instant>;
     /// Makes the peers wake the socket again if the program has not polled since `looks`; returns whether to come
     /// again.
     fn cool(&self, looks: &mut u64) -> bool;
@@ -77,6 +77,8 @@ struct Entry {
     warm_looks: u64,
     warm_rest: Duration,
     unwritten: Unwritten,
+    /// When it is asked for them next.
+    writes_at: Option<Instant>,
 }
 
 /// The interface of the background's thread.
@@ -123,26 +125,20 @@ impl Background {
     }
 
     fn run(&self) {
+        // Bytes wait for it some tens of microseconds, which the system's usual slack would double.
+        clock::wake_punctually();
         let mut events = Vec::new();
         let mut entries: HashMap<u64, Entry> = HashMap::new();
         // Sockets by their deadlines.
         let mut due: BTreeSet<(Instant, u64)> = BTreeSet::new();
         let mut rests: BTreeSet<(Instant, u64)> = BTreeSet::new();
         let mut warm: BTreeSet<(Instant, u64)> = BTreeSet::new();
-        let mut gathering: Vec<u64> = Vec::new();
-        let mut ticked = Instant::now();
-        let began = ticked;
+        let mut gathering: BTreeSet<(Instant, u64)> = BTreeSet::new();
+        let began = Instant::now();
         loop {
-            let now = Instant::now();
-            let mut next = due.first().map(|(at, _)| *at);
-            for (at, _) in rests.first().into_iter().chain(warm.first()) {
-                next = Some(next.map_or(*at, |next| next.min(*at)));
-            }
-            if !gathering.is_empty() {
-                let at = ticked + GATHER;
-                next = Some(next.map_or(at, |next| next.min(at)));
-            }
-            let timeout = next.map(|next| next.saturating_duration_since(now));
+            let firsts = [&due, &rests, &warm, &gathering].map(BTreeSet::first);
+            let next = firsts.into_iter().flatten().map(|(at, _)| *at).min();
+            let timeout = next.map(|next| next.saturating_duration_since(Instant::now()));
             if self.set.wait(&mut events, timeout).is_err() {
                 return;
             }
@@ -165,7 +161,7 @@ impl Background {
                                 due.retain(|(_, other)| *other != id);
                                 rests.retain(|(_, other)| *other != id);
                                 warm.retain(|(_, other)| *other != id);
-                                gathering.retain(|other| *other != id);
+                                gathering.retain(|(_, other)| *other != id);
                             }
                             Notice::Deadline(id, at) => {
                                 if let Some(entry) = entries.get_mut(&id) {
@@ -177,13 +173,11 @@ impl Background {
                             }
                             Notice::Unsent(id) => {
                                 if let Some(entry) = entries.get_mut(&id) {
-                                    entry.unwritten.calm = 0;
-                                    if gathering.is_empty() {
-                                        ticked = Instant::now();
+                                    let now = Instant::now();
+                                    if let Some(old) = entry.writes_at.replace(now) {
+                                        gathering.remove(&(old, id));
                                     }
-                                    if !gathering.contains(&id) {
-                                        gathering.push(id);
-                                    }
+                                    gathering.insert((now, id));
                                 }
                             }
                             Notice::Warm(id) => {
@@ -242,11 +236,14 @@ impl Background {
                     entry.socket.meet_deadlines(now);
                 }
             }
-            if !gathering.is_empty() && now >= ticked + GATHER {
-                ticked = now;
-                gathering.retain(|id| {
-                    entries.get_mut(id).is_some_and(|entry| entry.socket.write_left(&mut entry.unwritten))
-                });
+            while let Some(&(at, id)) = gathering.first()
+                && at <= now
+            {
+                gathering.pop_first();
+                if let Some(entry) = entries.get_mut(&id) {
+                    entry.writes_at = entry.socket.write_left(&mut entry.unwritten);
+                    gathering.extend(entry.writes_at.map(|at| (at, id)));
+                }
             }
         }
     }
@@ -275,6 +272,7 @@ impl Entry {
             warm_looks: looks,
             warm_rest: REST,
             unwritten: Unwritten::default(),
+            writes_at: None,
         }
     }
 

@@ -107,10 +107,10 @@ pub(crate) struct Conn {
     pub(crate) is_active: bool,
     /// It is in the list of connections that may be sent to.
     pub(crate) is_willing: bool,
-    /// It has queued bytes that were not written.
-    pub(crate) is_unsent: bool,
-    /// The background has seen the unwritten bytes, and nothing was written since.
-    pub(crate) is_left: bool,
+    /// It is in the list of connections that may have queued bytes which were not written.
+    pub(crate) is_listed: bool,
+    /// When the first of them was queued, if there are any. A write ends that.
+    pub(crate) left_at: Option<Instant>,
     /// It was read from since it was written to.
     pub(crate) has_replied: bool,
     /// It belongs to the pattern no more, and ends when all its messages are sent, or at `linger_until`.
@@ -148,8 +148,8 @@ impl Conn {
             is_paused: false,
             is_active: false,
             is_willing: false,
-            is_unsent: false,
-            is_left: false,
+            is_listed: false,
+            left_at: None,
             has_replied: false,
             is_parting: false,
             linger_until: None,

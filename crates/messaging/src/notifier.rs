@@ -48,6 +48,8 @@ pub(crate) struct Notifier {
     outer_wake_up: OnceLock<EventFd>,
     /// The set and the outer wake-up, in one descriptor.
     outer_set: OnceLock<Epoll>,
+    /// The background knows the socket. Set under the socket's lock, before the notice.
+    pub(crate) is_served: AtomicBool,
     /// The socket is closed to calls.
     pub(crate) is_closed: AtomicBool,
 }
@@ -66,6 +68,7 @@ impl Notifier {
             looks: AtomicU64::new(0),
             outer_wake_up: OnceLock::new(),
             outer_set: OnceLock::new(),
+            is_served: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         })
     }

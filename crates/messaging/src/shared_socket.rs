@@ -26,8 +26,14 @@ const SPIN: Duration = Duration::from_micros(50);
 /// One in this many checks begins with the kernel.
 const OFTEN: u64 = 64;
 
-/// A socket that left nothing unwritten in this many ticks is no longer served.
-const CALM_TICKS: u32 = 20;
+/// The background comes again after this time when a socket left nothing, or others hold its lock.
+const AGAIN: Duration = Duration::from_micros(100);
+/// It comes so many times more for nothing: to be called again costs the program as much as a write.
+const CALM: u32 = 5;
+/// More messages at once are a flow, whose own writes are frequent.
+const FLOW: usize = 32;
+/// In a flow the background comes no sooner than this.
+const IN_FLOW: Duration = Duration::from_micros(100);
 
 /// See the module.
 pub(crate) struct SharedSocket {
@@ -250,28 +256,30 @@ impl Served for SharedSocket {
         state.nudge();
     }
 
-    fn write_left(&self, seen: &mut Unwritten) -> bool {
-        let Some(mut state) = self.state.try_lock() else { return true };
-        if state.has_unsent() {
-            seen.calm = 0;
-            state.settle_left();
-            if state.flushes() != seen.flushes {
-                state.nudge();
-            }
-        } else if state.leavings() == seen.leavings {
-            // A program that writes all its messages itself, as for each answer, needs no service.
-            seen.calm += 1;
-        } else {
-            seen.calm = 0;
+    fn write_left(&self, seen: &mut Unwritten) -> Option<Instant> {
+        let Some(mut state) = self.state.try_lock() else { return Some(Instant::now() + AGAIN) };
+        let now = Instant::now();
+        let (written, next) = state.settle_overdue(now);
+        if written > 0 {
+            state.nudge();
         }
-        (seen.flushes, seen.leavings) = (state.flushes(), state.leavings());
-        if seen.calm > CALM_TICKS {
+        let has_left = std::mem::replace(&mut seen.leavings, state.leavings()) != state.leavings();
+        // What was left before, the program has written, and has left more.
+        let sends_on = has_left && written == 0;
+        let is_flow = written > FLOW || (sends_on && seen.sent_on);
+        seen.sent_on = sends_on;
+        if let Some(next) = next {
+            seen.calm = 0;
+            return Some(if is_flow { next.max(now + IN_FLOW) } else { next });
+        }
+        seen.calm = if has_left { 0 } else { seen.calm + 1 };
+        if seen.calm > CALM {
             seen.calm = 0;
             // Under the lock: a thread that leaves bytes from now on notifies the background.
             self.notifier.mailbox.calm();
-            return false;
+            return None;
         }
-        true
+        Some(now + AGAIN)
     }
 
     fn cool(&self, looks: &mut u64) -> bool {

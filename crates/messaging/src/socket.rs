@@ -73,8 +73,14 @@ impl Socket {
             let notifier = Arc::downgrade(&shared.notifier);
             Ok((shared, notifier))
         })?;
-        registry.background.notify(Notice::Add(Arc::clone(&shared) as Arc<dyn Served>));
         Ok(Self(shared))
+    }
+
+    /// The background looks after the socket from now on. One without endpoints has nothing that it could do.
+    fn be_served(&self) {
+        if !self.0.notifier.is_served.swap(true, Ordering::SeqCst) {
+            self.0.registry.background.notify(Notice::Add(Arc::clone(&self.0) as Arc<dyn Served>));
+        }
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -210,7 +216,10 @@ impl Socket {
     ///
     /// EINVAL, EPROTONOSUPPORT, EADDRINUSE, EADDRNOTAVAIL, ENODEV; ETERM, ENOTSOCK.
     pub fn bind(&self, endpoint: &str) -> Result<()> {
-        self.enter()?.bind(endpoint)
+        let mut state = self.enter()?;
+        // Under the lock, so that its notice is the first of the socket's.
+        self.be_served();
+        state.bind(endpoint)
     }
 
     /// Connects to an endpoint, now or as soon as it is there.
@@ -219,7 +228,9 @@ impl Socket {
     ///
     /// EINVAL, EPROTONOSUPPORT; ETERM, ENOTSOCK.
     pub fn connect(&self, endpoint: &str) -> Result<()> {
-        self.enter()?.connect(endpoint).map(drop)
+        let mut state = self.enter()?;
+        self.be_served();
+        state.connect(endpoint).map(drop)
     }
 
     /// PEER: connects, and gives the number of the peer there.
@@ -232,6 +243,7 @@ impl Socket {
             return Err(Error::not_supported("only a PEER socket connects to a numbered peer"));
         }
         let mut state = self.enter()?;
+        self.be_served();
         let index = state.connect(endpoint)?;
         Ok(state.number_of(index))
     }
@@ -615,7 +627,7 @@ fn take_many(state: &mut SocketState, messages: usize, sink: &mut dyn FnMut(&[u8
     while taken < messages {
         match state.take_part_with(sink) {
             Ok(true) => {}
-            Ok(false) => taken += 1,
+            Ok(false) => taken += 1 + state.take_run(messages - taken - 1, sink),
             Err(_) if taken > 0 => break,
             Err(error) => return Err(error),
         }

@@ -11,6 +11,7 @@ mod greeting;
 mod lifetime;
 mod listening;
 mod neighbours;
+mod pace;
 mod pattern;
 mod peers;
 mod receive;
@@ -32,6 +33,7 @@ use ropewalk_zmtp::SocketType;
 
 use self::due::Due;
 use self::endpoints::{Bound, Dial, LISTENER};
+use self::pace::Pace;
 use self::pattern::Pattern;
 use crate::background::Notice;
 use crate::conn::{Conn, Link, Phase};
@@ -96,12 +98,11 @@ pub(crate) struct SocketState {
     /// The parts of a message that the program has not finished.
     parts: Vec<Frame>,
     inbox: Inbox,
-    /// Connections with queued bytes that were not written.
+    /// Connections that may have queued bytes which were not written. If there are any, the background comes.
     unsent: Vec<ConnRef>,
-    /// Counts writes, and times that something was left unwritten.
-    flushes: u64,
+    /// How often bytes were left to be written later.
     leavings: u64,
-    last_flush: Instant,
+    pace: Pace,
     /// The program has polled for messages since it has sent one, so its next one is written at once.
     is_calm: bool,
     /// Connections through shared memory whose peers do not wake this end, because it polls by itself.
@@ -148,9 +149,8 @@ impl SocketState {
             parts: Vec::new(),
             inbox: Inbox::default(),
             unsent: Vec::new(),
-            flushes: 0,
             leavings: 0,
-            last_flush: Instant::now(),
+            pace: Pace::new(Instant::now()),
             is_calm: true,
             hot: Arc::default(),
             is_warm: false,
@@ -411,34 +411,44 @@ impl SocketState {
     pub(crate) fn settle(&mut self) {
         if !self.unsent.is_empty() {
             for conn_ref in std::mem::take(&mut self.unsent) {
-                if let Some(conn) = self.known(conn_ref) {
-                    conn.is_unsent = false;
-                    self.flush(conn_ref.index);
-                }
+                self.settle_one(conn_ref);
             }
         }
     }
 
-    /// Writes the bytes that were there at the last call already, for each connection separately: a program that writes
-    /// to one peer again and again must not hold up its bytes for another.
-    pub(crate) fn settle_left(&mut self) {
+    fn settle_one(&mut self, conn_ref: ConnRef) {
+        if let Some(conn) = self.known(conn_ref) {
+            conn.is_listed = false;
+            if conn.left_at.is_some() {
+                self.flush(conn_ref.index);
+            }
+        }
+    }
+
+    /// Writes what is overdue, for each connection separately: a program that writes to one peer again and again must
+    /// not hold up its bytes for another. Gives the number of messages, and when the next ones are overdue.
+    pub(crate) fn settle_overdue(&mut self, now: Instant) -> (usize, Option<Instant>) {
+        let (mut written, mut next) = (0, None);
         for conn_ref in std::mem::take(&mut self.unsent) {
             let Some(conn) = self.known(conn_ref) else { continue };
-            if std::mem::replace(&mut conn.is_left, true) {
-                (conn.is_unsent, conn.is_left) = (false, false);
-                self.flush(conn_ref.index);
+            let Some(left_at) = conn.left_at else {
+                conn.is_listed = false;
+                continue;
+            };
+            let messages = conn.outgoing.messages();
+            let due = self.pace.overdue(left_at);
+            if due <= now {
+                written += messages.max(1);
+                self.settle_one(conn_ref);
             } else {
                 self.unsent.push(conn_ref);
+                next = Some(next.map_or(due, |next: Instant| next.min(due)));
             }
         }
-    }
-
-    pub(crate) fn has_unsent(&self) -> bool {
-        !self.unsent.is_empty()
-    }
-
-    pub(crate) fn flushes(&self) -> u64 {
-        self.flushes
+        if written > 0 || next.is_none() {
+            self.pace.forget();
+        }
+        (written, next)
     }
 
     pub(crate) fn leavings(&self) -> u64 {

@@ -6,8 +6,6 @@ import pickle
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ropewalk.zmq.utils import jsonapi
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -75,9 +73,14 @@ class EncodedMessages:
 
     def send_json(self: Any, obj: object, flags: int = 0, **kwargs: Any) -> Any:
         """Send an object as JSON; arguments that `send` does not have are passed to `json.dumps`."""
+        # Here, because the standard library's JSON takes as long to import as the sockets.
+        from ropewalk.zmq.utils import jsonapi
+
         ours = {key: kwargs.pop(key) for key in ("routing_id", "group") if key in kwargs}
         return self.send(jsonapi.dumps(obj, **kwargs), flags=flags, **ours)
 
     def recv_json(self: Any, flags: int = 0, **kwargs: Any) -> Any:
         """Receive an object as JSON; other arguments are passed to `json.loads`."""
+        from ropewalk.zmq.utils import jsonapi
+
         return self._deserialize(self.recv(flags), partial(jsonapi.loads, **kwargs))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from errno import EFAULT, EINVAL
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -69,11 +68,17 @@ class OptionAttributes:
 
 
 def _annotations(cls: type) -> Iterable[str]:
-    if sys.version_info >= (3, 14):
+    """Return the names that the class itself annotates."""
+    own = vars(cls)
+    if sys.version_info >= (3, 14) and "__annotations__" not in own:
+        # Not annotated as strings, which are there at once: asking takes a module that takes long to import.
+        if "__annotate_func__" not in own:
+            return ()
         from annotationlib import Format, get_annotations
 
         return get_annotations(cls, format=Format.FORWARDREF)
-    return inspect.get_annotations(cls)
+    names: Iterable[str] = own.get("__annotations__", ())
+    return names
 
 
 def repr_name(cls: type) -> str:

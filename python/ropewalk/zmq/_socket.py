@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import warnings
 from contextlib import suppress
 from errno import EADDRINUSE, ENOTSUP
@@ -224,6 +223,9 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
         if (min_port, max_port) == _DYNAMIC_PORTS:
             self.bind(f"{addr}:*")
             return int(cast("bytes", self.get(SocketOption.LAST_ENDPOINT)).rpartition(b":")[2])
+        # Here, because few programs choose, and its import takes long.
+        import random
+
         for _ in range(max_tries):
             port = random.randrange(min_port, max_port)  # noqa: S311 - a port is no secret.
             try:

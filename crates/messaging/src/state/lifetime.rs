@@ -1,6 +1,7 @@
 //! The end of connections and sockets, without avoidable loss of messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ropewalk_os::stream;
@@ -101,7 +102,8 @@ impl SocketState {
     /// Closes its link.
     fn hang_up(&mut self, index: u32) {
         let Some(conn) = self.conn(index) else { return };
-        (conn.is_blocked, conn.is_paused, conn.is_readable, conn.is_unsent) = (false, false, false, false);
+        (conn.is_blocked, conn.is_paused, conn.is_readable, conn.is_listed) = (false, false, false, false);
+        conn.left_at = None;
         let conn_ref = conn.me;
         let beat = conn.heart.take().and_then(|heart| heart.noted);
         let greeting = match &conn.phase {
@@ -203,7 +205,9 @@ impl SocketState {
                 self.end(index);
             }
         }
-        if let Some(wait) = linger.filter(|wait| !wait.is_zero()) {
+        if let Some(wait) = linger
+            && self.conns.iter().any(Option::is_some)
+        {
             self.note_after(wait, SOCKET, Due::Linger);
         }
         self.finish_closing();
@@ -224,7 +228,9 @@ impl SocketState {
         self.is_gone = true;
         self.monitor = None;
         let id = self.id();
-        self.notify(Notice::Remove(id));
+        if self.me.is_served.load(Ordering::SeqCst) {
+            self.notify(Notice::Remove(id));
+        }
         self.registry.closed(id);
     }
 }

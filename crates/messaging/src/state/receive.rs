@@ -99,6 +99,26 @@ impl SocketState {
         Ok(more)
     }
 
+    /// Takes up to this many more messages of the connection that the last one came from, if no other has its turn and
+    /// messages of this type are taken as they came; returns their number.
+    pub(crate) fn take_run(&mut self, most: usize, sink: &mut dyn FnMut(&[u8], bool)) -> usize {
+        let is_plain = matches!(self.kind, Pull | Dealer) && !self.options.conflates(self.kind);
+        let (Some(&index), 1) = (self.active.front(), self.active.len()) else { return 0 };
+        if !is_plain || self.inbox.current.is_some() || !self.inbox.queue.is_empty() {
+            return 0;
+        }
+        let Some(conn) = self.conn(index).filter(|conn| conn.is_ready()) else { return 0 };
+        let mut taken = 0;
+        while taken < most && conn.has_message() {
+            let more = conn.take_with(|bytes, more| {
+                sink(bytes, more);
+                more
+            });
+            taken += usize::from(more == Some(false));
+        }
+        taken
+    }
+
     /// Whether another part of the message that was begun follows.
     pub(crate) fn more(&self) -> bool {
         self.inbox.more

@@ -21,7 +21,6 @@ impl SocketState {
             for index in self.indices() {
                 if self.conn(index).is_some_and(|conn| conn.is_ready()) {
                     self.tell_subscription(index, topic, is_wanted);
-                    self.flush(index);
                 }
             }
         }
@@ -39,6 +38,7 @@ impl SocketState {
         if let Some(conn) = self.conn(index) {
             conn.outgoing.append(waiting);
         }
+        self.flush(index);
     }
 
     fn tell_subscription(&mut self, index: u32, topic: &[u8], is_wanted: bool) {
@@ -49,6 +49,7 @@ impl SocketState {
             command.encode(&mut body);
             ropewalk_zmtp::frame::encode(&mut framed, ropewalk_zmtp::frame::COMMAND, &body);
             conn.outgoing.push_plain(&framed);
+            self.pushed(index);
         } else {
             // ZMTP 3.0: a message whose first byte distinguishes the two.
             let mut message = vec![u8::from(is_wanted)];

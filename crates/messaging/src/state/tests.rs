@@ -1,5 +1,7 @@
 use std::time::{Duration, Instant};
 
+use super::SocketState;
+use super::pace::Pace;
 use crate::frame::Out;
 use crate::{Context, Events, Frame, Socket, SocketType, Value, Woken, option};
 
@@ -35,26 +37,33 @@ fn end(context: &Context, sockets: impl IntoIterator<Item = Socket>) {
     assert!(context.term(Duration::from_secs(30)));
 }
 
+/// The socket has just made so many writes that its next messages are left.
+fn exhaust(state: &mut SocketState) {
+    let (now, hour) = (Instant::now(), Duration::from_secs(3_600));
+    state.pace = Pace::new(now + hour);
+    state.is_calm = false;
+}
+
 /// Bytes left for one peer are not held up by frequent writes to another.
 #[test]
 fn a_busy_peer_does_not_hold_up_a_quiet_one() {
     let (context, router, [busy, quiet]) = router_and_two([b"a", b"b"]);
     // Under the lock the background does not come; its steps are made here.
     let mut state = router.0.lock();
-    let just_now = Instant::now() + Duration::from_secs(3_600);
+    let is_left = |state: &mut SocketState| state.conns.iter().flatten().any(|conn| !conn.is_flushed());
     state.is_calm = true;
     state.send(&[Out::copied(b"b"), Out::copied(b"answer")]).expect("sent");
-    (state.is_calm, state.last_flush) = (false, just_now);
+    exhaust(&mut state);
     state.send(&[Out::copied(b"b"), Out::copied(b"left")]).expect("sent");
-    assert!(state.has_unsent());
-    state.settle_left();
-    assert!(state.has_unsent(), "it may still be joined by others");
+    let (written, next) = state.settle_overdue(Instant::now());
+    let next = next.expect("it may still be joined by others");
+    assert!(written == 0 && is_left(&mut state));
     state.is_calm = true;
-    let flushes = state.flushes();
     state.send(&[Out::copied(b"a"), Out::copied(b"written")]).expect("sent");
-    assert!(state.flushes() > flushes);
-    state.settle_left();
-    assert!(!state.has_unsent());
+    exhaust(&mut state);
+    assert!(is_left(&mut state), "the other's is not written with it");
+    assert_eq!(state.settle_overdue(next), (1, None));
+    assert!(!is_left(&mut state));
     drop(state);
     for (socket, expected) in [(&quiet, &b"answer"[..]), (&quiet, b"left"), (&busy, b"written")] {
         assert_eq!(socket.recv(soon()).expect("received").bytes(), expected);
@@ -62,12 +71,30 @@ fn a_busy_peer_does_not_hold_up_a_quiet_one() {
     end(&context, [router, busy, quiet]);
 }
 
+/// A message for several peers is written for all of them, and none is left to the background.
+#[test]
+fn a_message_is_written_for_all_who_get_it() {
+    let (context, router, dealers) = router_and_two([b"a", b"b"]);
+    let mut state = router.0.lock();
+    (state.pace, state.is_calm) = (Pace::new(Instant::now()), false);
+    for name in [b"a", b"b"] {
+        state.send(&[Out::copied(name), Out::copied(b"news")]).expect("sent");
+        assert!(state.unsent.is_empty());
+    }
+    drop(state);
+    for dealer in &dealers {
+        assert_eq!(dealer.recv(soon()).expect("received").bytes(), b"news");
+    }
+    let [one, other] = dealers;
+    end(&context, [router, one, other]);
+}
+
 /// Answers to messages that came together go out together, with the last of them.
 #[test]
 fn an_answer_is_written_when_nothing_else_was_said() {
     let (context, router, [one, other]) = router_and_two([b"a", b"b"]);
     let mut state = one.0.lock();
-    (state.is_calm, state.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
+    exhaust(&mut state);
     for question in [b"1", b"2"] {
         state.send(&[Out::copied(question)]).expect("sent");
     }
@@ -75,13 +102,12 @@ fn an_answer_is_written_when_nothing_else_was_said() {
     drop(state);
     assert_eq!(router.wait(Events::READ, soon()).expect("waited"), Woken::Ready);
     let mut state = router.0.lock();
-    (state.is_calm, state.last_flush) = (false, Instant::now() + Duration::from_secs(3_600));
+    exhaust(&mut state);
     for (question, is_written) in [(b"1", false), (b"2", true)] {
-        let flushes = state.flushes();
         assert_eq!(state.take_part().expect("a name").bytes(), b"a");
         assert_eq!(state.take_part().expect("a question").bytes(), question);
         state.send(&[Out::copied(b"a"), Out::copied(question)]).expect("sent");
-        assert_eq!(state.flushes() > flushes, is_written);
+        assert_eq!(state.conns.iter().flatten().all(|conn| conn.is_flushed()), is_written);
     }
     drop(state);
     for answer in [b"1", b"2"] {

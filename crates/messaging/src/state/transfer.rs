@@ -1,6 +1,7 @@
 //! Bytes in and out of connections.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use ropewalk_os::epoll::Interest;
 use ropewalk_zmtp::{Command, Session, code};
@@ -17,10 +18,12 @@ use crate::outgoing::Flushed;
 const CHUNK: u64 = 64 * 1024;
 /// The same through shared memory.
 const HANDFUL: u64 = 16 * 1024;
+/// A command, such as a subscription, counts as a message for so many bytes.
+const COMMAND_BYTES: usize = 32;
+/// What a peer in shared memory pays for a write: it fetches the changed cache lines.
+const FETCH: Duration = Duration::from_nanos(500);
 /// The most bytes that are encrypted ahead of what the kernel takes.
 const CIPHER: usize = 64 * 1024;
-/// A message that follows a write this soon is queued and left for the next write.
-const GATHER: std::time::Duration = std::time::Duration::from_micros(50);
 /// A stream without frames counts as messages of so many bytes, as libzmq reads them.
 const RAW: usize = 8 * 1024;
 /// The most reads of one connection in a row before others have their turn.
@@ -41,43 +44,51 @@ impl SocketState {
             // write that later ones should wait for.
             return self.flush(index);
         }
+        let (is_first, bytes) = (conn.left_at.is_none(), conn.outgoing.bytes());
         if let Link::Shm(link) = &conn.link {
             // There is no system call to save, but each write takes a cache line from a peer that polls it. A peer that
             // has not read the last write yet gets more at a time.
-            let is_waiting = !conn.is_unsent && link.is_drained();
-            if self.is_calm || is_waiting || conn.outgoing.bytes() >= HANDFUL {
+            if self.is_calm || (is_first && link.is_drained()) || bytes >= HANDFUL {
                 self.is_calm = false;
                 return self.flush(index);
             }
-            return self.leave(index);
         }
-        if conn.is_unsent {
-            if conn.outgoing.bytes() >= CHUNK {
-                self.flush(index);
-                self.last_flush = std::time::Instant::now();
-            }
+        let is_much = bytes >= CHUNK;
+        if !is_first && !is_much && !self.pace.asks() {
             return;
         }
-        let now = std::time::Instant::now();
-        if self.is_calm || now.duration_since(self.last_flush) > GATHER || conn.outgoing.bytes() >= CHUNK {
+        let now = Instant::now();
+        if self.is_calm || is_much || self.pace.may_write(now) {
             self.is_calm = false;
-            self.flush(index);
-            // The time before the write: a write that takes long must not make the next message wait.
-            self.last_flush = now;
-            return;
+            self.write(index, now);
+        } else if is_first {
+            self.leave(index, now);
         }
-        self.leave(index);
     }
 
-    /// The queued bytes are written by the next check, or by the background.
-    fn leave(&mut self, index: u32) {
+    /// Writes, and counts the time that it takes.
+    fn write(&mut self, index: u32, now: Instant) {
+        let Some(conn) = self.conns[index as usize].as_deref() else { return };
+        let messages = match conn.outgoing.messages() {
+            0 => conn.outgoing.bytes() as usize / COMMAND_BYTES,
+            messages => messages,
+        };
+        // A peer in shared memory pays, too.
+        let more = if matches!(conn.link, Link::Shm(_)) { FETCH } else { Duration::ZERO };
+        self.flush(index);
+        self.pace.wrote(now, Instant::now() + more, messages);
+    }
+
+    /// The queued bytes are written by a later message, by the next check, or by the background.
+    fn leave(&mut self, index: u32, now: Instant) {
         let Some(conn) = self.conns[index as usize].as_deref_mut() else { return };
-        if std::mem::replace(&mut conn.is_unsent, true) {
+        conn.left_at = Some(now);
+        self.leavings += 1;
+        if std::mem::replace(&mut conn.is_listed, true) {
             return;
         }
         let conn_ref = conn.me;
         self.unsent.push(conn_ref);
-        self.leavings += 1;
         if self.me.mailbox.gather() == Gather::Begins {
             self.notify(Notice::Unsent(self.me.id));
         }
@@ -88,7 +99,7 @@ impl SocketState {
         let Self { conns, spare_out, spare_cipher, .. } = self;
         let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         let Some(mut wire) = conn.link.wire() else { return };
-        (conn.is_left, conn.has_replied) = (false, false);
+        (conn.left_at, conn.has_replied) = (None, false);
         let mut is_blocked = false;
         let mut is_broken = false;
         let mut body = Vec::new();
@@ -139,7 +150,6 @@ impl SocketState {
             conn.urgent = Vec::new();
         }
         conn.outgoing.return_room(spare_out);
-        self.flushes += 1;
         if is_broken {
             // The peer's bytes from before its end are still there.
             self.read_all(index);
