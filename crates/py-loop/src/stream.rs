@@ -113,8 +113,8 @@ unsafe impl Behaviour for Stream {
 
     fn adopt(&self, state: &LoopModule, protocol: &Object) -> Result<(), Raised> {
         // SAFETY: live objects.
-        let buffered = unsafe { ffi::PyObject_IsInstance(protocol.as_ptr(), state.buffered_protocol) };
-        if buffered < 0 {
+        let derived = unsafe { ffi::PyObject_IsInstance(protocol.as_ptr(), state.buffered_protocol) };
+        if derived < 0 {
             return Err(Raised);
         }
         self.unset(bit::STREAM_READER);
@@ -122,13 +122,18 @@ unsafe impl Behaviour for Stream {
         if unsafe { ffi::Py_TYPE(protocol.as_ptr()) }.cast() == state.reader_protocol {
             self.set(bit::STREAM_READER);
         }
-        if buffered == 0 {
+        let received =
+            if derived == 0 { method_or_none(protocol, c"data_received")? } else { Object::none() };
+        // A class that only looks like a `BufferedProtocol` fails on asyncio with its first bytes; uvloop takes it.
+        let get_buffer =
+            if received.is_none() { method_or_none(protocol, c"get_buffer")? } else { Object::none() };
+        if derived == 0 && get_buffer.is_none() {
             self.unset(bit::BUFFERED);
-            self.received.set(method_or_none(protocol, c"data_received")?);
+            self.received.set(received);
             drop(self.get_buffer.take());
         } else {
             self.set(bit::BUFFERED);
-            self.get_buffer.set(method_or_none(protocol, c"get_buffer")?);
+            self.get_buffer.set(get_buffer);
             self.received.set(method_or_none(protocol, c"buffer_updated")?);
         }
         Ok(())

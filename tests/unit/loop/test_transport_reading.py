@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.unit.loop.loops import MODULE
 from tests.unit.loop.recording import (
     BufferedRecording,
     Recording,
@@ -177,6 +178,37 @@ async def test_a_new_buffer_each_time(loop: Loop) -> None:
     async with connected_to_socket(protocol := Fresh(size=3)) as peer:
         await loop.sock_sendall(peer, b"0123456789" * 20)
         await until(lambda: protocol.received == b"0123456789" * 20)
+
+
+@pytest.mark.skipif(MODULE == "asyncio", reason="asyncio asks for the class, uvloop for the methods")
+async def test_a_protocol_may_have_the_methods_without_the_class(loop: Loop) -> None:
+    class Alike:
+        def __init__(self) -> None:
+            self.buffer = bytearray(4)
+            self.received = b""
+            self.lost: list[BaseException | None] = []
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+        def get_buffer(self, sizehint: int) -> bytearray:
+            return self.buffer
+
+        def buffer_updated(self, nbytes: int) -> None:
+            self.received += self.buffer[:nbytes]
+
+        def eof_received(self) -> None: ...
+
+        def connection_lost(self, exc: BaseException | None) -> None:
+            self.lost.append(exc)
+
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    with far:
+        _, protocol = await loop.create_connection(Alike, sock=near)  # type: ignore[type-var]
+        await loop.sock_sendall(far, b"0123456789")
+        await until(lambda: protocol.received == b"0123456789")
+        far.close()
+        await until(lambda: protocol.lost == [None])
 
 
 @pytest.mark.parametrize("buffer", [bytearray(), b"read only", None, "text"])
