@@ -12,11 +12,10 @@ from ropewalk.loop._reader import speed_up
 from ropewalk.loop._transport import WritingTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from socket import socket
 
     from ropewalk.loop._loop import Loop
-
-_MISSING = object()
 
 
 class StreamTransport(WritingTransport, _core.Stream):
@@ -41,6 +40,10 @@ class StreamTransport(WritingTransport, _core.Stream):
     ) -> None:
         self._extra = {} if extra is None else extra
         self._extra["socket"] = trsock.TransportSocket(sock)
+        # Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer along.
+        self._extra["sockname"] = _address(sock.getsockname)
+        if "peername" not in self._extra:
+            self._extra["peername"] = _address(sock.getpeername)
         self._attach(loop, sock, protocol)
         if not loop.get_debug():
             speed_up(protocol)
@@ -61,28 +64,11 @@ class StreamTransport(WritingTransport, _core.Stream):
 
     def _leave(self, file: socket) -> None:
         server, waiter = self._server, self._empty_waiter
-        # `get_extra_info` still returns them after the end.
-        self.get_extra_info("sockname")
-        self.get_extra_info("peername")
         super()._leave(file)
         if server is not None:
             _detach_from_server(server, self)
         if waiter is not None and not waiter.done():
             waiter.set_exception(ConnectionError("Connection is closed by peer"))
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return information about the connection: `socket`, `sockname`, `peername`, and what TLS adds."""
-        known = self._extra.get(name, _MISSING)
-        if known is not _MISSING:
-            return known
-        if name in ("sockname", "peername") and self._sock is not None:
-            try:
-                address = self._sock.getsockname() if name == "sockname" else self._sock.getpeername()
-            except OSError:
-                address = None
-            self._extra[name] = address
-            return address
-        return default
 
     def can_write_eof(self) -> bool:
         """Return True: each direction of a socket can be closed by itself."""
@@ -119,3 +105,10 @@ else:
 
     def _detach_from_server(server: Any, transport: transports.Transport) -> None:
         server._detach()
+
+
+def _address(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except OSError:
+        return None

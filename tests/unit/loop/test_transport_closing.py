@@ -156,6 +156,24 @@ async def test_a_reset_is_told(loop: Loop, kind: Any) -> None:
         assert "eof_received" not in protocol.calls
 
 
+async def test_the_addresses_stay_after_a_reset(loop: Loop) -> None:
+    addresses: list[Any] = []
+
+    class Asking(Recording):
+        def connection_lost(self, exc: BaseException | None) -> None:
+            addresses.extend(self.transport.get_extra_info(name) for name in ("peername", "sockname"))
+            super().connection_lost(exc)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        _, protocol = await loop.create_connection(Asking, *server.getsockname())
+        peer, address = await loop.sock_accept(server)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        peer.close()
+        await until(lambda: protocol.lost)
+        assert addresses == [server.getsockname(), address]
+
+
 async def test_a_write_to_one_that_is_gone(loop: Loop) -> None:
     async with connected_to_socket(protocol := Recording(keep_open=True)) as peer:
         peer.close()
