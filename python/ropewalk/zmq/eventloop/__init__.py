@@ -1,0 +1,1 @@
+"""Sockets in tornado's event loop: `zmqstream`. Needs tornado."""
