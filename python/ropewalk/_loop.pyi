@@ -239,6 +239,8 @@ class Stream(transports._FlowControlMixin):
     @property
     def _sock(self) -> socket | None:
         """The socket; `None` once the transport is closed."""
+    @_sock.setter
+    def _sock(self, sock: Any) -> None: ...
     @property
     def _sock_fd(self) -> int:
         """The socket's descriptor."""

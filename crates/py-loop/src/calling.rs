@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
-use ropewalk_capi::object::Kept;
+use ropewalk_capi::object::{Kept, Raised};
 
 /// Up to this many arguments are copied to the stack, with a free place before them.
 const FEW: usize = 6;
@@ -58,25 +58,31 @@ pub(super) fn is_ending() -> bool {
 }
 
 /// Runs something in a context.
-pub(super) unsafe fn in_context(
+///
+/// # Errors
+///
+/// Those of `act`, which are kept while the context is left; and if the context is entered already.
+///
+/// # Safety
+///
+/// A live context, which stays so meanwhile.
+#[inline]
+pub(super) unsafe fn within<T>(
     context: *mut ffi::PyObject,
-    act: impl FnOnce() -> *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: a live context; an exception is kept while it is left.
+    act: impl FnOnce() -> Result<T, Raised>,
+) -> Result<T, Raised> {
+    // SAFETY: the caller's; what `act` enters it leaves.
     unsafe {
         if ffi::PyContext_Enter(context) != 0 {
-            return null_mut();
+            return Err(Raised);
         }
         let result = act();
-        let kept = if result.is_null() { Some(Kept::take()) } else { None };
+        let kept = if result.is_err() { Some(Kept::take()) } else { None };
         let left = ffi::PyContext_Exit(context);
         match kept {
             Some(kept) if left == 0 => kept.put_back(),
             Some(kept) => kept.discard(),
-            None if left != 0 => {
-                ffi::Py_DECREF(result);
-                return null_mut();
-            }
+            None if left != 0 => return Err(Raised),
             None => {}
         }
         result

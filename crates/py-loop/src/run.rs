@@ -10,7 +10,7 @@ use pyo3_ffi as ffi;
 use ropewalk_os::epoll::Event;
 use ropewalk_reactor::{Glance, Pace, Reactor};
 
-use super::calling::{invoke, is_ending};
+use super::calling::{invoke, is_ending, within};
 use super::clock::now;
 #[cfg(not(Py_GIL_DISABLED))]
 use super::context::{self, Entered};
@@ -299,7 +299,7 @@ impl Run<'_> {
     fn run_handle(&mut self, made: *mut Handle) -> Result<(), Raised> {
         // SAFETY: a live handle, whose reference is ours, in the thread that runs the loop.
         unsafe {
-            if self.core.is_debug() {
+            if self.core.is_debug() && !(*made).context.is_null() {
                 self.leave()?;
                 return self.run_in_debug(made);
             }
@@ -367,22 +367,9 @@ impl Run<'_> {
                 return Object::own(result).map(drop);
             }
             self.leave()?;
-            if ffi::PyContext_Enter(own) != 0 {
-                return Err(Raised);
-            }
-            let result = invoke(callback, args, one);
-            if result.is_null() {
-                let kept = Kept::take();
-                let left = ffi::PyContext_Exit(own);
-                if left == 0 {
-                    kept.put_back()
-                } else {
-                    kept.discard()
-                }
-                return Err(Raised);
-            }
-            ffi::Py_DECREF(result);
-            if ffi::PyContext_Exit(own) != 0 { Err(Raised) } else { Ok(()) }
+            let act = || Object::own(invoke(callback, args, one)).map(drop);
+            // A handle of another class enters its own.
+            if own.is_null() { act() } else { within(own, act) }
         }
     }
 

@@ -352,8 +352,16 @@ pub(super) unsafe extern "C" fn add_callback(
             if run.is_null() {
                 return null_mut();
             }
-            let call = Call { first: run, callback: run, args: null_mut(), flags: 0, context: null_mut() };
-            match schedule(owner, core, call, Kind::ThreadSafe, 0.0) {
+            // It enters its own context, and reports its errors outside of any, as every handle of asyncio does.
+            let kind = Kind::ThreadSafe;
+            let content = Content {
+                callback: run,
+                args: null_mut(),
+                context: null_mut(),
+                flags: kind.flags(),
+                when: 0.0,
+            };
+            match handle::make(&mut *core.module, owner, content, kind) {
                 Ok(made) => core.hand_over(made),
                 Err(Raised) => return null_mut(),
             }

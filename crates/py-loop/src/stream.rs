@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 use ropewalk_os::stream as bytes;
 
-use super::calling::{in_context, invoke};
+use super::calling::invoke;
 use super::core::{RECEIVE, none};
 use super::loop_module::LoopModule;
 use super::outgoing::Outgoing;
@@ -99,10 +99,10 @@ unsafe impl Behaviour for Stream {
 
     fn run(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         if !self.has(bit::BLOCKED) && !self.is_empty() {
-            self.flush(object)?;
+            self.to_write(|| self.flush(object))?;
         }
         if self.may_read() {
-            self.read(object)?;
+            self.to_read(|| self.read(object))?;
             // There is more: after all other items of the queue.
             if self.may_read() && !self.is_detached() {
                 self.enqueue(object)?;
@@ -160,10 +160,8 @@ impl Stream {
             }
             Err(error) => return self.not_read(object, &error),
         };
-        let context = self.context.get();
         self.set(bit::READING);
-        // SAFETY: live objects.
-        let result = unsafe { in_context(context, || self.deliver(&data)) };
+        let result = self.deliver(&data);
         drop(data);
         self.received_or_fatal(object, result, "Fatal error: protocol.data_received() call failed.")
     }
@@ -189,10 +187,7 @@ impl Stream {
         unsafe {
             let wish = Object::own(ffi::PyLong_FromLong(-1))?;
             let mut view = ffi::Py_buffer::new();
-            let buffer = Object::own(in_context(self.context.get(), || {
-                invoke(get_buffer.as_ptr(), wish.as_ptr(), true)
-            }))
-            .and_then(|buffer| {
+            let buffer = Object::own(invoke(get_buffer.as_ptr(), wish.as_ptr(), true)).and_then(|buffer| {
                 if ffi::PyObject_GetBuffer(buffer.as_ptr(), &raw mut view, ffi::PyBUF_WRITABLE) != 0 {
                     return Err(Raised);
                 }
@@ -219,7 +214,7 @@ impl Stream {
             }
             let count = Object::own(ffi::PyLong_FromSize_t(got))?;
             self.set(bit::READING);
-            let result = in_context(self.context.get(), || self.deliver(&count));
+            let result = self.deliver(&count);
             self.received_or_fatal(object, result, "Fatal error: protocol.buffer_updated() call failed.")
         }
     }
@@ -266,11 +261,7 @@ impl Stream {
         let names = &self.state()?.names;
         let Some(protocol) = self.protocol.share() else { return Ok(()) };
         // SAFETY: live objects.
-        let keep = unsafe {
-            in_context(self.context.get(), || {
-                ffi::PyObject_CallMethodNoArgs(protocol.as_ptr(), names.eof_received)
-            })
-        };
+        let keep = unsafe { ffi::PyObject_CallMethodNoArgs(protocol.as_ptr(), names.eof_received) };
         // SAFETY: a new reference, or null with an exception set.
         let keep = unsafe { Object::own(keep) }.and_then(|keep| {
             // SAFETY: a live object.

@@ -17,7 +17,7 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 use ropewalk_os::epoll::Event;
 
-use super::calling::is_ending;
+use super::calling::{is_ending, within};
 use super::core::LoopCore;
 use super::descriptors::Waiter;
 use super::item::Item;
@@ -101,8 +101,10 @@ pub(super) struct Transport {
     /// Its place among those who wait for the descriptor.
     place: Waiter,
     pub(super) protocol: Field,
-    /// The context of its callbacks.
+    /// The context in which it reads: of its making, or of the last `resume_reading`.
     pub(super) context: Field,
+    /// The context in which it sends what waits: of the write that was refused first. None while nothing waits.
+    pub(super) write_context: Field,
     pub(super) bits: Cell<u32>,
     ignored: Cell<u32>,
     pub(super) high: Cell<usize>,
@@ -161,6 +163,7 @@ impl Transport {
             place,
             protocol: Field::empty(),
             context: Field::empty(),
+            write_context: Field::empty(),
             bits: Cell::new(0),
             ignored: Cell::new(0),
             high: Cell::new(HIGH),
@@ -243,6 +246,36 @@ impl Transport {
 
     pub(super) fn may_read(&self) -> bool {
         self.bits.get() & (bit::READABLE | bit::PAUSED | bit::CLOSING | bit::ENDED) == bit::READABLE
+    }
+
+    /// Runs what reads, and what follows from it, in the context that asyncio's callback for reading would have.
+    pub(super) fn to_read<T>(&self, act: impl FnOnce() -> Result<T, Raised>) -> Result<T, Raised> {
+        match self.context.share() {
+            // SAFETY: a live context, which is held meanwhile.
+            Some(context) => unsafe { within(context.as_ptr(), act) },
+            None => act(),
+        }
+    }
+
+    /// Runs what sends the waiting data, and what follows from it, in the context that asyncio's callback for writing
+    /// would have.
+    pub(super) fn to_write<T>(&self, act: impl FnOnce() -> Result<T, Raised>) -> Result<T, Raised> {
+        match self.write_context.share() {
+            // SAFETY: a live context, which is held meanwhile.
+            Some(context) => unsafe { within(context.as_ptr(), act) },
+            None => act(),
+        }
+    }
+
+    /// The file has refused data: the transport waits for room on behalf of the code that runs now, unless it has done
+    /// so already.
+    pub(super) fn block(&self) -> Result<(), Raised> {
+        self.set(bit::BLOCKED);
+        if self.write_context.get().is_null() {
+            // SAFETY: the thread is attached.
+            self.write_context.set(unsafe { Object::own(ffi::PyContext_CopyCurrent())? });
+        }
+        Ok(())
     }
 
     /// An exception is set: it ends the transport, unless it ends the loop.

@@ -28,6 +28,8 @@ class StreamTransport(WritingTransport, _core.Stream):
     #: asyncio's `start_tls` accepts the transport.
     _start_tls_compatible = True
     _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
+    #: asyncio's transports have the method that reads here. The core reads, so there is none.
+    _read_ready_cb: None = None
 
     def __init__(
         self,

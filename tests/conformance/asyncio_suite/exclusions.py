@@ -20,8 +20,6 @@ class Exclusion(NamedTuple):
     #: The versions of Python on which it fails: from this one on, and before that one.
     since: tuple[int, ...] = (3, 11)
     until: tuple[int, ...] = (4,)
-    #: Whether the test passes when the machine's timing does not take it to the private part.
-    by_chance: bool = False
 
     @property
     def module(self) -> str:
@@ -72,12 +70,6 @@ CHILD_WATCHER = (
     "Looks at asyncio's child watcher, gone in 3.14; ours has none, it watches a child's descriptor."
 )
 PRIVATE_WATCHER = "Looks at the private loop._watcher; ours has none, it watches a child's descriptor."
-PRIVATE_READER = (
-    "Puts a socket of its own into the private parts of asyncio's socket transport: _sock, _read_ready_cb. It does so "
-    "in the first write after it has put a mock in place of the transport's write. On a loaded machine everything may "
-    "have been written before that, and then nothing private is looked at."
-)
-
 EXCLUSIONS = (
     Exclusion(f"{_CONNECTIONS}.test_create_connection_ip_addr", MOCKED_SOCKET),
     Exclusion(f"{_CONNECTIONS}.test_create_connection_ipv6_scope", MOCKED_SOCKET),
@@ -85,12 +77,6 @@ EXCLUSIONS = (
     Exclusion(f"{_CONNECTIONS}.test_create_connection_service_name", MOCKED_SOCKET),
     Exclusion(f"{_CONNECTIONS}.test_create_datagram_endpoint_ip_addr", MOCKED_SOCKET),
     Exclusion(f"{_CONNECTIONS}.test_create_server_soreuseport_only_defined", MOCKED_SOCKET),
-    Exclusion(
-        "test_ssl.TestSSL.test_remote_shutdown_receives_trailing_data_on_slow_socket",
-        PRIVATE_READER,
-        since=(3, 13, 1),
-        by_chance=True,
-    ),
     Exclusion(
         "test_subprocess.GenericWatcherTests.test_create_subprocess_fails_with_inactive_watcher",
         CHILD_WATCHER,

@@ -156,15 +156,6 @@ def test_what_is_complained_of(result: Result, excluded: str | None, complaint: 
         assert complaint in found[0]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "is_wrong"),
-    [("passed", False), ("failed", False), ("hung", False), ("crashed", False), ("skipped", True)],
-)
-def test_an_exclusion_may_leave_it_to_chance(outcome: str, is_wrong: bool) -> None:
-    table = [Exclusion("test_x.T.test_a", "a race", by_chance=True)]
-    assert bool(complaints(Report("test_x", [Result("test_x.T.test_a", outcome)]), table)) == is_wrong
-
-
 def test_an_exclusion_for_other_versions_excludes_nothing() -> None:
     report = Report("test_x", [Result("test_x.T.test_a", "failed")])
     assert complaints(report, [Exclusion("test_x.T.test_a", "a reason", until=(3, 11))])

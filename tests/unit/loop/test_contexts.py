@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import os
+import signal
 import socket
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -399,3 +402,24 @@ def test_finalizers_that_schedule_while_contexts_come_and_go(loop: Loop) -> None
     loop.call_soon(loop.stop)
     loop.run_forever()
     assert sorted(ended) == list(range(300))
+
+
+def test_an_error_in_a_signals_callback_is_reported_outside_of_its_context(loop: Loop) -> None:
+    handled: list[str] = []
+    loop.set_exception_handler(lambda _, context: handled.append(VARIABLE.get()))
+
+    def fail() -> None:
+        VARIABLE.set("callback")
+        raise ZeroDivisionError
+
+    async def work() -> None:
+        VARIABLE.set("adder")
+        loop.add_signal_handler(signal.SIGUSR1, fail)
+        VARIABLE.set("later")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await until(lambda: handled)
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+    loop.run_until_complete(work())
+    # From 3.12 on the handler runs in the context of the handle that failed.
+    assert handled == ["callback" if sys.version_info >= (3, 12) else "test"]

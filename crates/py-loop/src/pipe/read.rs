@@ -6,7 +6,7 @@ use std::ops::Deref;
 use pyo3_ffi as ffi;
 use ropewalk_os::pipe;
 
-use super::super::calling::{in_context, invoke};
+use super::super::calling::invoke;
 use super::super::core::RECEIVE;
 use super::super::loop_module::LoopModule;
 use super::super::transport::{Behaviour, Transport, bit, method_or_none};
@@ -64,7 +64,7 @@ unsafe impl Behaviour for ReadPipe {
         // second read shows that there is no more.
         for _ in 0..2 {
             if self.may_read() && !self.is_detached() {
-                self.read(object)?;
+                self.to_read(|| self.read(object))?;
             }
         }
         // There is more: after all other items of the queue.
@@ -99,8 +99,7 @@ impl ReadPipe {
         };
         let Some(received) = self.received.share() else { return Ok(got) };
         // SAFETY: live objects, one argument.
-        let result =
-            unsafe { in_context(self.context.get(), || invoke(received.as_ptr(), data.as_ptr(), true)) };
+        let result = unsafe { invoke(received.as_ptr(), data.as_ptr(), true) };
         drop(data);
         // SAFETY: a new reference, or null with an exception set.
         match unsafe { Object::own(result) } {
@@ -129,7 +128,7 @@ impl ReadPipe {
         let mut left = self.file().and_then(pipe::capacity).unwrap_or(RECEIVE);
         self.set(bit::READABLE);
         while left > 0 && self.may_read() && !self.is_detached() {
-            let got = self.read(object)?;
+            let got = self.to_read(|| self.read(object))?;
             if got == 0 {
                 break;
             }

@@ -67,6 +67,8 @@ unsafe impl Behaviour for WritePipe {
             Ok(sent) => {
                 if sent == Sent::Some {
                     self.wait_for_room(object)?;
+                } else {
+                    drop(self.write_context.take());
                 }
                 self.resume_if_drained(object, self.size())?;
                 if self.is_empty() && self.has(bit::CLOSING) {
@@ -90,14 +92,9 @@ unsafe impl Behaviour for WritePipe {
 
     fn run(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         if self.has_lost_reader() {
-            if self.is_empty() {
-                return self.lose(object, &Object::none());
-            }
-            // SAFETY: a live class.
-            unsafe { ffi::PyErr_SetNone(ffi::PyExc_BrokenPipeError) };
-            return self.lose(object, &take_exception());
+            return self.to_read(|| self.after_reader(object));
         }
-        self.send_gathered(object)
+        self.to_write(|| self.send_gathered(object))
     }
 
     fn adopt(&self, _: &LoopModule, _: &Object) -> Result<(), Raised> {
@@ -108,6 +105,16 @@ unsafe impl Behaviour for WritePipe {
 impl WritePipe {
     fn has_lost_reader(&self) -> bool {
         self.has(bit::ENDING) && self.has(bit::HAS_READER) && !self.has(bit::LOST)
+    }
+
+    /// Nobody reads any more.
+    fn after_reader(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if self.is_empty() {
+            return self.lose(object, &Object::none());
+        }
+        // SAFETY: a live class.
+        unsafe { ffi::PyErr_SetNone(ffi::PyExc_BrokenPipeError) };
+        self.lose(object, &take_exception())
     }
 
     pub(super) fn write(&self, object: *mut ffi::PyObject, data: Data) -> Result<(), Raised> {
@@ -138,7 +145,7 @@ impl WritePipe {
 
     /// The kernel has refused data.
     fn wait_for_room(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        self.set(bit::BLOCKED);
+        self.block()?;
         if self.has(bit::STARTED | bit::HAS_READER) {
             return Ok(());
         }

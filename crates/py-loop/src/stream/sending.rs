@@ -33,7 +33,7 @@ impl Stream {
             Ok(sent) if sent == data.bytes().len() => return Ok(()),
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.set(bit::BLOCKED);
+                self.block()?;
                 0
             }
             Err(error) => return self.not_sent(object, &error),
@@ -90,7 +90,9 @@ impl Stream {
         match sent {
             Ok(sent) => {
                 if sent == Sent::Some {
-                    self.set(bit::BLOCKED);
+                    self.block()?;
+                } else {
+                    drop(self.write_context.take());
                 }
                 self.after_sending(object, sent)
             }

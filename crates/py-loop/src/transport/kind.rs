@@ -8,7 +8,7 @@ use pyo3_ffi as ffi;
 use super::methods::{
     abort, attach, buffer_size, close, detach, force_close, get_fd, get_loop, get_paused, get_protocol,
     get_protocol_field, get_socket, is_closing, is_reading, limits, pause_reading, resume_reading,
-    set_limits, set_protocol, start_reading,
+    set_limits, set_protocol, set_socket, start_reading,
 };
 use super::{Behaviour, Layout, Transport, behaviour, transport};
 use ropewalk_capi::entry;
@@ -49,8 +49,8 @@ unsafe extern "C" fn dealloc<T: Behaviour>(object: *mut ffi::PyObject) {
 }
 
 impl Transport {
-    fn fields(&self) -> [&Field; 4] {
-        [&self.owner, &self.socket, &self.protocol, &self.context]
+    fn fields(&self) -> [&Field; 5] {
+        [&self.owner, &self.socket, &self.protocol, &self.context, &self.write_context]
     }
 }
 
@@ -161,7 +161,10 @@ fn common_getters() -> Vec<ffi::PyGetSetDef> {
     vec![
         getter(c"_loop", get_loop, c"Its loop; None after its end."),
         getter(c"_protocol_paused", get_paused, c"Whether the protocol's `pause_writing` was called last."),
-        getter(c"_sock", get_socket, c"Its socket or pipe; None after its end."),
+        ffi::PyGetSetDef {
+            set: Some(set_socket),
+            ..getter(c"_sock", get_socket, c"Its socket or pipe; None after its end.")
+        },
         getter(c"_sock_fd", get_fd, c"The number of its descriptor."),
         getter(c"_protocol", get_protocol_field, c"Its protocol; None after its end."),
     ]

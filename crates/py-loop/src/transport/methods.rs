@@ -1,6 +1,6 @@
 //! The methods that all transports have.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
@@ -169,8 +169,12 @@ pub(super) unsafe extern "C" fn resume_reading(
         return none();
     }
     this.unset(bit::PAUSED);
-    let ready =
-        this.check_thread().and_then(|()| if this.may_read() { this.enqueue(object) } else { Ok(()) });
+    let ready = this.check_thread().and_then(|()| {
+        // From here on it reads on behalf of the code that has resumed it, as asyncio's transports do.
+        // SAFETY: the thread is attached.
+        this.context.set(unsafe { Object::own(ffi::PyContext_CopyCurrent())? });
+        if this.may_read() { this.enqueue(object) } else { Ok(()) }
+    });
     if ready.is_ok() { none() } else { null_mut() }
 }
 
@@ -262,6 +266,28 @@ macro_rules! field {
 field!(get_loop, owner);
 field!(get_socket, socket);
 field!(get_protocol_field, protocol);
+
+/// Programs put an object of theirs in the place of the socket, as they do with asyncio's transports. The transport
+/// asks it for its number, and closes it.
+#[entry]
+pub(super) unsafe extern "C" fn set_socket(
+    object: *mut ffi::PyObject,
+    value: *mut ffi::PyObject,
+    _: *mut c_void,
+) -> c_int {
+    // SAFETY: a live transport, and a live value or null.
+    match unsafe { Object::share(value) } {
+        Ok(value) => {
+            // SAFETY: as above.
+            unsafe { transport(object) }.socket.set(value);
+            0
+        }
+        Err(Raised) => {
+            fail(c"the socket of a transport cannot be deleted");
+            -1
+        }
+    }
+}
 
 #[entry]
 pub(super) unsafe extern "C" fn get_paused(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
