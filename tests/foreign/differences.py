@@ -132,6 +132,18 @@ _UVLOOP = (
         "Writes through the plain transport until `start_tls` has returned the other; skipped on asyncio, where "
         "`data_received` comes before that, too.",
     ),
+    _uvloop(
+        "tcp",
+        "Test_UV_TCP::test_create_server_buffered_2",
+        "Asks for an error of uvloop's own, `unhandled error ... get_buffer`; on ours `connection_lost` receives the "
+        "exception that the protocol raised, as on asyncio.",
+    ),
+    _uvloop(
+        "tcp",
+        "Test_UV_TCPSSL::test_start_tls_client_buf_proto_1",
+        "A protocol with the methods of `BufferedProtocol` but not the class, above TLS; asyncio's sslproto asks for "
+        "the class. The test hangs on asyncio.",
+    ),
     _uvloop("udp", "Test_UV_UDP::test_create_datagram_endpoint_reuse_address_error", _REUSE),
     _uvloop("udp", "Test_UV_UDP::test_create_datagram_endpoint_reuse_address_warning", _REUSE),
     _uvloop(
@@ -150,6 +162,37 @@ _UVLOOP = (
         "Passes `cleanup_socket` to `create_unix_server`, which asyncio has since 3.13.",
         until=(3, 13),
     ),
+    _uvloop(
+        "unix",
+        "Test_UV_Unix::test_epollhup",
+        "Looks at the connection once `Server.wait_closed` has returned; asyncio's waits for connections since 3.12.1.",
+        until=(3, 12, 1),
+    ),
+)
+
+# --- uvicorn -----------------------------------------------------------------------------------------------------
+
+_UVICORN = (
+    Difference(
+        "uvicorn", "tests/test_auto_detection.py::test_loop_auto", "Asks for a class of a module of asyncio."
+    ),
+    Difference(
+        "uvicorn",
+        "tests/test_config.py::test_get_loop_factory[asyncio-_UnixSelectorEventLoop]",
+        "The name of the case has the name of the loop's class. On ours it is another one, which passes.",
+    ),
+)
+
+# --- websockets --------------------------------------------------------------------------------------------------
+
+_OVERRIDDEN = (
+    "Asks that a transport calls the methods of the socket's class; the transports of ours read and write the "
+    "descriptor itself, as uvloop's do."
+)
+
+_WEBSOCKETS = tuple(
+    Difference("websockets", f"tests/legacy/test_client_server.py::{case}::test_explicit_socket", _OVERRIDDEN)
+    for case in ("ClientServerTests", "SecureClientServerTests")
 )
 
 # --- pyzmq -------------------------------------------------------------------------------------------------------
@@ -178,4 +221,4 @@ _IPYKERNEL = (
     ),
 )
 
-DIFFERENCES: tuple[Difference, ...] = (*_UVLOOP, *_PYZMQ, *_IPYKERNEL)
+DIFFERENCES: tuple[Difference, ...] = (*_UVLOOP, *_UVICORN, *_WEBSOCKETS, *_PYZMQ, *_IPYKERNEL)

@@ -126,7 +126,8 @@ def pytest_configure(config: pytest.Config) -> None:
         lines = map(json.loads, report.read_text(encoding="utf-8").splitlines())
         seen = {line["test"] for line in lines if "test" in line}
     watch = Watch(open(report, "a", encoding="utf-8"), settings, seen)  # noqa: SIM115
-    watch.patience()
+    # Imports take their time on a loaded machine.
+    watch.patience(60.0 + settings["patience"])
     for name in settings["silent"]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     config.pluginmanager.register(watch, "foreign-watch")
