@@ -4,6 +4,8 @@ use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::ops::Deref;
 use std::sync::Arc;
+#[cfg(not(Py_GIL_DISABLED))]
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3_ffi as ffi;
 use ropewalk_reactor::{Glance, Reactor, Timers};
@@ -48,6 +50,9 @@ pub(super) struct LoopCore {
     reactor: Guarded<Option<Arc<Reactor>>>,
     /// What other threads have scheduled while this one runs.
     pub(super) handed: Handed,
+    /// The calls of other threads, which they count under the interpreter lock; the loop reads it without.
+    #[cfg(not(Py_GIL_DISABLED))]
+    calls: AtomicU32,
     pub(super) inner: Guarded<Inner>,
     pub(super) batch: UnsafeCell<Batch>,
     /// How the thread that runs the loop sees ready descriptors while it has work.
@@ -87,6 +92,8 @@ impl LoopCore {
             status: Status::new(module),
             reactor: Guarded::new(Some(Arc::new(reactor))),
             handed: Handed::default(),
+            #[cfg(not(Py_GIL_DISABLED))]
+            calls: AtomicU32::new(0),
             inner: Guarded::new(Inner::default()),
             batch: UnsafeCell::default(),
             glance: Guarded::new(Glance::default()),
@@ -129,6 +136,20 @@ impl LoopCore {
     pub(super) fn swap_glance(&self, glance: Glance) -> Glance {
         // SAFETY: as above.
         std::mem::replace(&mut *unsafe { self.glance.lock() }, glance)
+    }
+
+    /// How many calls other threads have made.
+    #[cfg(not(Py_GIL_DISABLED))]
+    #[inline]
+    pub(super) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call of another thread.
+    #[cfg(not(Py_GIL_DISABLED))]
+    #[inline]
+    pub(super) fn count_call(&self) {
+        self.calls.store(self.calls().wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Wakes the loop if it sleeps.

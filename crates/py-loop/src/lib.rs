@@ -30,6 +30,8 @@ mod stream;
 mod tasks;
 mod transport;
 mod watch;
+#[cfg(not(Py_GIL_DISABLED))]
+mod yielding;
 
 use loop_module::{LoopModule, MODULE};
 use pyo3_ffi as ffi;

@@ -19,6 +19,8 @@ use super::core::{LoopCore, none};
 use super::handle::SHARED;
 use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
 use super::item::{Item, drop_item};
+#[cfg(not(Py_GIL_DISABLED))]
+use super::yielding::Yielding;
 use super::{operation, transport};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_os;
@@ -38,6 +40,8 @@ struct Run<'a> {
     pace: Pace,
     /// Turns since signals were checked for.
     unchecked: u32,
+    #[cfg(not(Py_GIL_DISABLED))]
+    yielding: Yielding,
     events: Vec<Event>,
     #[cfg(not(Py_GIL_DISABLED))]
     entered: Option<Entered>,
@@ -55,6 +59,8 @@ unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *m
         glance: core.swap_glance(Glance::default()),
         pace: Pace::new(),
         unchecked: 0,
+        #[cfg(not(Py_GIL_DISABLED))]
+        yielding: Yielding::default(),
         events: Vec::new(),
         #[cfg(not(Py_GIL_DISABLED))]
         entered: None,
@@ -120,7 +126,13 @@ impl Run<'_> {
             self.note_events();
         }
         self.unchecked += 1;
-        if self.unchecked < SIGNALS && !stopping { Ok(()) } else { self.check_signals() }
+        if self.unchecked < SIGNALS && !stopping {
+            return Ok(());
+        }
+        self.check_signals()?;
+        #[cfg(not(Py_GIL_DISABLED))]
+        self.yielding.offer(self.core);
+        Ok(())
     }
 
     /// Sleeps until there is something to do.

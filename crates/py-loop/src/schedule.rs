@@ -10,7 +10,6 @@ use super::core::{LoopCore, none, raise_type};
 use super::handle::{self, CANCELLED, Content, Handle, Kind, ONE};
 use super::item::Item;
 use super::loop_module::LoopModule;
-#[cfg(Py_GIL_DISABLED)]
 use super::status::this_thread;
 use ropewalk_capi::entry;
 use ropewalk_capi::object::{Object, Raised};
@@ -246,7 +245,10 @@ impl LoopCore {
     #[cfg(not(Py_GIL_DISABLED))]
     pub(crate) fn hand_over(&self, made: *mut Handle) {
         self.enqueue(Item::of_handle(made));
-        self.wake();
+        if self.thread() != this_thread() {
+            self.count_call();
+            self.wake();
+        }
     }
 
     /// Puts a handle at the end of the queue, from any thread, and wakes the loop.

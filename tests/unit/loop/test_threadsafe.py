@@ -7,7 +7,9 @@ import contextvars
 import gc
 import os
 import signal
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +105,38 @@ async def test_each_call_has_the_values_of_its_caller(loop: Loop) -> None:
     _join(threads)
     assert len(seen) >= 150
     assert [pair for pair in seen if pair[0] != pair[1]] == []
+
+
+@pytest.mark.skipif(FREE_THREADED, reason="there is no lock to wait for")
+def test_a_busy_loop_lets_its_callers_have_the_lock(loop: Loop) -> None:
+    # Python takes the lock from a thread that keeps it only after the switch interval.
+    ran = threading.Semaphore(0)
+    answered = 0
+    end = time.monotonic() + 60
+
+    def work() -> None:
+        nonlocal answered
+        while answered < 20 and time.monotonic() < end:
+            time.sleep(0.0005)
+            loop.call_soon_threadsafe(ran.release)
+            if ran.acquire(timeout=30):
+                answered += 1
+        loop.call_soon_threadsafe(loop.stop)
+
+    def again() -> None:
+        loop.call_soon(again)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(3)
+    try:
+        again()
+        thread = threading.Thread(target=work)
+        thread.start()
+        loop.run_forever()
+        thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert answered == 20
 
 
 def test_a_loop_that_waits_is_woken_each_time(loop: Loop) -> None:
