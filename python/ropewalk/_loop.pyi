@@ -164,6 +164,18 @@ class LoopCore:
         """Returns an awaitable of the number of bytes received into `buf`, which can be awaited once."""
     def sock_sendall(self, sock: socket, data: ReadableBuffer) -> Coroutine[Any, Any, None]:
         """Returns an awaitable that sends all of `data`, which can be awaited once."""
+    def sock_recvfrom(self, sock: socket, bufsize: int) -> Coroutine[Any, Any, tuple[bytes, Any]]:
+        """Returns an awaitable of one message and its sender's address, which can be awaited once."""
+    def sock_recvfrom_into(
+        self, sock: socket, buf: WriteableBuffer, nbytes: int = 0
+    ) -> Coroutine[Any, Any, tuple[int, Any]]:
+        """Returns an awaitable of a message's size and its sender's address, which can be awaited once."""
+    def sock_sendto(self, sock: socket, data: ReadableBuffer, address: Any) -> Coroutine[Any, Any, int]:
+        """Returns an awaitable that sends `data` as one message, which can be awaited once."""
+    def sock_accept(self, sock: socket) -> Coroutine[Any, Any, tuple[socket, Any]]:
+        """Returns an awaitable of a connection and its other end's address, which can be awaited once."""
+    def sock_connect(self, sock: socket, address: Any) -> Coroutine[Any, Any, None]:
+        """Returns an awaitable that connects a socket, which can be awaited once."""
 
     _debug: bool
     _closed: bool
@@ -188,6 +200,17 @@ class LoopCore:
     def _remove_writer(self, fd: FileDescriptorLike, /) -> bool: ...
     def _pending(self, timers: bool, /) -> list[Any]:
         """Returns the timers, or what is to run."""
+    def _accept_connection(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        sock: socket,
+        sslcontext: Any = None,
+        server: Any = None,
+        backlog: int = 100,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+    ) -> None:
+        """Accepts what waits in the queue of a listener."""
     def _is_polled(self, fd: FileDescriptorLike, /) -> tuple[bool, bool]:
         """Whether a callback waits for reading, and whether one waits for writing."""
 
@@ -378,6 +401,9 @@ class Reading:
 def _read(reader: asyncio.StreamReader, n: int, exactly: bool, /) -> Awaitable[bytes]: ...
 def _report_slow(callback: str, thread: str, microseconds: int, /) -> None:
     """Publishes `loop.callback.slow` to the listeners of `ropewalk.events`."""
+
+def _send_without_delay(sock: Any, /) -> None:
+    """Switches Nagle's algorithm off if the socket speaks TCP"""
 
 def _set_reader_class(kind: type[asyncio.StreamReader], /) -> None:
     """Sets the class of readers whose methods the transport bypasses."""

@@ -51,7 +51,7 @@ OF_TESTS = {
 #: the bindings lack, and the unwinder's. A declaration of the C library's would be a system call.
 FOREIGN = {
     "crates/capi/src/forced_unwind.rs": {"rust_eh_personality", "IN_USE"},
-    "crates/py-loop/src/compat.rs": {"PyThread_get_thread_ident", "_PyObject_GC_New"},
+    "crates/py-loop/src/compat.rs": {"PySys_Audit", "PyThread_get_thread_ident", "_PyObject_GC_New"},
     "crates/py-pool/src/parent/checks.rs": {"PyCell_Get", "_PyType_Lookup"},
     "crates/py-pool/src/parent/interrupts.rs": {"PyMethod_New"},
 }

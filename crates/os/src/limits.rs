@@ -43,13 +43,23 @@ pub fn explain_fork(error: &io::Error) -> String {
             }
             format!("no process more can be made: {}", found.join("; "))
         }
+        Some(libc::ENOMEM) => format!("no memory for another process: {error}"),
+        _ => explain_open(error).unwrap_or_else(|| error.to_string()),
+    }
+}
+
+/// The limit that refused a new descriptor; `None` if the cause is another one.
+pub fn explain_open(error: &io::Error) -> Option<String> {
+    match error.raw_os_error() {
         Some(libc::EMFILE) => {
             let limit = open_files().map_or_else(String::new, |limit| format!(" ({limit})"));
-            format!("the limit of open files{limit} is reached: RLIMIT_NOFILE, `ulimit -n`")
+            Some(format!("the limit of open files{limit} is reached: RLIMIT_NOFILE, `ulimit -n`"))
         }
-        Some(libc::ENFILE) => String::from("the machine's limit of open files is reached: fs.file-max"),
-        Some(libc::ENOMEM) => format!("no memory for another process: {error}"),
-        _ => error.to_string(),
+        Some(libc::ENFILE) => Some(String::from("the machine's limit of open files is reached: fs.file-max")),
+        Some(libc::ENOBUFS | libc::ENOMEM) => Some(String::from(
+            "the kernel has no memory for another socket: net.ipv4.tcp_mem, the cgroup's memory.max",
+        )),
+        _ => None,
     }
 }
 

@@ -8,13 +8,17 @@
 //! [`stream`]: crate::stream
 
 mod address;
+mod given;
 mod option;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-pub use address::{Address, UnixName, interface_address, interface_index, local_address, peer_address};
+pub use address::{
+    Address, Family, UnixName, interface_address, interface_index, local_address, peer_address,
+};
+pub use given::{Accepted, accept_from, connect_to, is_tcp, recv_from, send_to};
 pub use option::{
     Credentials, TcpOptions, bind_to_device, has_bytes, is_at_end, peer_credentials, set_buffers,
     set_keepalive, set_nodelay, set_priority, set_tos, set_user_timeout, take_error,
@@ -22,6 +26,9 @@ pub use option::{
 
 use crate::call::{check, retry};
 use address::Raw;
+
+/// The bit that says, in the type of a socket, that the socket does not block.
+pub const NON_BLOCKING: i32 = libc::SOCK_NONBLOCK;
 
 fn make(family: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -39,14 +46,16 @@ fn listen(fd: &OwnedFd, backlog: i32) -> io::Result<()> {
     check(unsafe { libc::listen(fd.as_raw_fd(), backlog) }).map(drop)
 }
 
-/// Connects; returns whether the socket is connected already. A non-blocking connect is never interrupted, so there is
-/// nothing to retry.
-fn connect(fd: &OwnedFd, address: &Raw) -> io::Result<bool> {
+/// Connects, or asks how far that has come; returns whether the socket is connected already. A non-blocking connect is
+/// never interrupted, so there is nothing to retry.
+fn connect(fd: BorrowedFd<'_>, address: &Raw) -> io::Result<bool> {
     // SAFETY: a live address with its length.
     match check(unsafe { libc::connect(fd.as_raw_fd(), address.pointer(), address.length()) }) {
         Ok(_) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(false),
-        Err(error) => Err(error),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINPROGRESS | libc::EALREADY) => Ok(false),
+            _ => Err(error),
+        },
     }
 }
 
@@ -92,7 +101,7 @@ pub fn connect_tcp(
         option::set_reuse_address(fd.as_fd())?;
         bind(&fd, &Raw::from(source))?;
     }
-    let connected = connect(&fd, &Raw::from(address))?;
+    let connected = connect(fd.as_fd(), &Raw::from(address))?;
     Ok((fd, connected))
 }
 
@@ -118,7 +127,7 @@ pub fn listen_unix(name: &UnixName, backlog: i32) -> io::Result<OwnedFd> {
 pub fn connect_unix(name: &UnixName) -> io::Result<OwnedFd> {
     let address = Raw::unix(name)?;
     let fd = make(libc::AF_UNIX)?;
-    connect(&fd, &address)?;
+    connect(fd.as_fd(), &address)?;
     Ok(fd)
 }
 

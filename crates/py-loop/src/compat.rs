@@ -1,6 +1,6 @@
 //! Declarations that the interpreter's headers have and the bindings lack.
 
-use std::ffi::c_ulong;
+use std::ffi::{c_char, c_int, c_ulong};
 
 use pyo3_ffi as ffi;
 
@@ -9,6 +9,7 @@ pub(super) const DISALLOW_INSTANTIATION: c_ulong = 1 << 7;
 
 unsafe extern "C" {
     pub(super) fn PyThread_get_thread_ident() -> c_ulong;
+    pub(super) fn PySys_Audit(event: *const c_char, format: *const c_char, ...) -> c_int;
     fn _PyObject_GC_New(kind: *mut ffi::PyTypeObject) -> *mut ffi::PyObject;
 }
 

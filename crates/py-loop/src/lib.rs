@@ -1,9 +1,11 @@
 //! `ropewalk._loop`: the event loop's own part, in the plain C API.
 //!
 //! `ropewalk.Loop` is asyncio's loop class with `LoopCore` before it. The code that runs for each callback, timer, read
-//! or write is here; the code that runs once for each connection, server or process is asyncio's, or in
-//! `ropewalk.loop`.
+//! or write is here, and what a server does for each connection; the code that runs once for each server or process is
+//! asyncio's, or in `ropewalk.loop`.
 
+mod accepting;
+mod address;
 mod calling;
 mod clock;
 mod compat;
@@ -24,6 +26,7 @@ mod reading;
 mod reports;
 mod run;
 mod schedule;
+mod sockets;
 mod spare;
 mod status;
 mod stream;
@@ -67,6 +70,12 @@ unsafe impl module::State for LoopModule {
             ),
             fast_method(c"_read", reading::read, c"_read(reader, n, exactly) -> awaitable"),
             method(
+                c"_send_without_delay",
+                sockets::send_without_delay,
+                ffi::METH_O,
+                c"_send_without_delay(sock): switches Nagle's algorithm off if it speaks TCP",
+            ),
+            method(
                 c"_set_reader_class",
                 reading::set_reader_class,
                 ffi::METH_O,
@@ -80,6 +89,9 @@ fn fill(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     state.prepare()?;
     state.places_known = context::are_places_known()?;
     state.socket_place_known = number::is_place_known(state.raw_socket)?;
+    // SAFETY: a live class.
+    let class = unsafe { Object::share(state.socket_class)? };
+    state.socket_attributes_known = sockets::are_attributes_known(&class)?;
     handle_type::add(module, state)?;
     operation::add(module, state)?;
     reading::add(module, state)?;

@@ -28,6 +28,9 @@ pub(crate) struct Names {
     pub(crate) stream_reader: *mut ffi::PyObject,
     pub(crate) transport: *mut ffi::PyObject,
     pub(crate) waiter: *mut ffi::PyObject,
+    pub(crate) accept_failed: *mut ffi::PyObject,
+    /// A tuple: the names of the arguments with which a transport of an accepted socket is made.
+    pub(crate) accepted_keywords: *mut ffi::PyObject,
     pub(crate) call_at: *mut ffi::PyObject,
     pub(crate) call_soon: *mut ffi::PyObject,
     pub(crate) call_soon_threadsafe: *mut ffi::PyObject,
@@ -35,17 +38,26 @@ pub(crate) struct Names {
     pub(crate) callback_failed: *mut ffi::PyObject,
     pub(crate) callback_raised: *mut ffi::PyObject,
     pub(crate) cancel: *mut ffi::PyObject,
+    pub(crate) close: *mut ffi::PyObject,
+    pub(crate) closed: *mut ffi::PyObject,
     pub(crate) context: *mut ffi::PyObject,
     pub(crate) create_future: *mut ffi::PyObject,
     pub(crate) done: *mut ffi::PyObject,
     pub(crate) ensure_no_transport: *mut ffi::PyObject,
     pub(crate) eof_received: *mut ffi::PyObject,
     pub(crate) fatal_error: *mut ffi::PyObject,
+    pub(crate) get_timeout: *mut ffi::PyObject,
+    pub(crate) io_refs: *mut ffi::PyObject,
     pub(crate) loop_: *mut ffi::PyObject,
     /// A tuple of this name, as the names of a call.
     pub(crate) loop_keyword: *mut ffi::PyObject,
+    pub(crate) make_socket_transport: *mut ffi::PyObject,
+    pub(crate) make_tls_transport: *mut ffi::PyObject,
+    pub(crate) note_accepted: *mut ffi::PyObject,
     pub(crate) note_scheduled: *mut ffi::PyObject,
+    pub(crate) not_opened: *mut ffi::PyObject,
     pub(crate) pause_protocol: *mut ffi::PyObject,
+    pub(crate) peername: *mut ffi::PyObject,
     pub(crate) resume_protocol: *mut ffi::PyObject,
     pub(crate) run_in_debug: *mut ffi::PyObject,
     pub(crate) schedule_connection_lost: *mut ffi::PyObject,
@@ -53,6 +65,8 @@ pub(crate) struct Names {
     pub(crate) set_result: *mut ffi::PyObject,
     pub(crate) tell_slow: *mut ffi::PyObject,
     pub(crate) time: *mut ffi::PyObject,
+    /// A tuple as `accepted_keywords`, of a transport with TLS.
+    pub(crate) tls_keywords: *mut ffi::PyObject,
     pub(crate) warn_lost: *mut ffi::PyObject,
 }
 
@@ -77,29 +91,40 @@ pub(crate) struct LoopModule {
     pub(crate) futures: *mut ffi::PyObject,
     pub(crate) tasks: *mut ffi::PyObject,
     pub(crate) socket_class: *mut ffi::PyObject,
-    /// The class in C that `socket_class` extends.
+    /// The class in C that `socket_class` extends, and its descriptors of `family`, `type` and `proto`: Python's class
+    /// makes enumerations of the numbers.
     pub(crate) raw_socket: *mut ffi::PyObject,
+    pub(crate) socket_family: *mut ffi::PyObject,
+    pub(crate) socket_kind: *mut ffi::PyObject,
+    pub(crate) socket_protocol: *mut ffi::PyObject,
     pub(crate) buffered_protocol: *mut ffi::PyObject,
     /// `LoopCore.time`, to notice a class that has another one.
     pub(crate) time: *mut ffi::PyObject,
     /// asyncio's own methods, for the cases that ours leave to them.
+    pub(crate) accept_connection: *mut ffi::PyObject,
     pub(crate) create_task: *mut ffi::PyObject,
     pub(crate) sock_recv: *mut ffi::PyObject,
     pub(crate) sock_recv_into: *mut ffi::PyObject,
     pub(crate) sock_sendall: *mut ffi::PyObject,
+    pub(crate) sock_sendto: *mut ffi::PyObject,
+    pub(crate) sock_recvfrom_into: *mut ffi::PyObject,
+    pub(crate) sock_recvfrom: *mut ffi::PyObject,
+    pub(crate) sock_connect: *mut ffi::PyObject,
+    pub(crate) sock_accept: *mut ffi::PyObject,
     /// Memory of handles; null once the module was cleared.
     pub(crate) spare: *mut Spare,
     /// Whether the offsets in the interpreter's structures were found to be correct.
     pub(crate) places_known: bool,
     /// The same of the number in a socket.
     pub(crate) socket_place_known: bool,
+    /// Whether the attributes of Python's class of sockets are those that a new object gets here.
+    pub(crate) socket_attributes_known: bool,
 }
 
 pub(crate) static MODULE: Module<LoopModule> = Module::new(c"_loop", c"The event loop's own part.");
 
-const NAMES: usize = size_of::<Names>() / size_of::<*mut ffi::PyObject>();
 /// The references that it begins with.
-const OBJECTS: usize = NAMES + 21;
+const OBJECTS: usize = std::mem::offset_of!(LoopModule, spare) / size_of::<*mut ffi::PyObject>();
 
 impl Names {
     /// Interns them.
@@ -108,6 +133,16 @@ impl Names {
         let intern = |text: &CStr| {
             // SAFETY: a C string.
             unsafe { Object::own(ffi::PyUnicode_InternFromString(text.as_ptr())) }.map(Object::into_ptr)
+        };
+        let tuple = |texts: &[&CStr]| {
+            // SAFETY: a fresh tuple, which gets as many strings as it has places.
+            unsafe {
+                let made = Object::own(ffi::PyTuple_New(texts.len() as ffi::Py_ssize_t))?;
+                for (at, text) in texts.iter().enumerate() {
+                    ffi::PyTuple_SET_ITEM(made.as_ptr(), at as ffi::Py_ssize_t, intern(text)?);
+                }
+                Ok(made.into_ptr())
+            }
         };
         names.future_class = intern(c"Future")?;
         names.task_class = intern(c"Task")?;
@@ -125,6 +160,8 @@ impl Names {
         names.stream_reader = intern(c"_stream_reader_wr")?;
         names.transport = intern(c"_transport")?;
         names.waiter = intern(c"_waiter")?;
+        names.accept_failed = intern(c"_accept_failed")?;
+        names.accepted_keywords = tuple(&[c"extra", c"server"])?;
         names.call_at = intern(c"call_at")?;
         names.call_soon = intern(c"call_soon")?;
         names.call_soon_threadsafe = intern(c"call_soon_threadsafe")?;
@@ -132,17 +169,25 @@ impl Names {
         names.callback_failed = intern(c"_callback_failed")?;
         names.callback_raised = intern(c"_callback_raised")?;
         names.cancel = intern(c"cancel")?;
+        names.close = intern(c"close")?;
+        names.closed = intern(c"_closed")?;
         names.context = intern(c"context")?;
         names.create_future = intern(c"create_future")?;
         names.done = intern(c"done")?;
         names.ensure_no_transport = intern(c"_ensure_fd_no_transport")?;
         names.eof_received = intern(c"eof_received")?;
         names.fatal_error = intern(c"_fatal_error")?;
+        names.get_timeout = intern(c"gettimeout")?;
+        names.io_refs = intern(c"_io_refs")?;
         names.loop_ = intern(c"loop")?;
-        // SAFETY: a live string.
-        names.loop_keyword = unsafe { Object::own(ffi::PyTuple_Pack(1, names.loop_))? }.into_ptr();
+        names.loop_keyword = tuple(&[c"loop"])?;
+        names.make_socket_transport = intern(c"_make_socket_transport")?;
+        names.make_tls_transport = intern(c"_make_ssl_transport")?;
+        names.note_accepted = intern(c"_note_accepted")?;
+        names.not_opened = intern(c"_not_opened")?;
         names.note_scheduled = intern(c"_note_scheduled")?;
         names.pause_protocol = intern(c"_pause_protocol")?;
+        names.peername = intern(c"peername")?;
         names.resume_protocol = intern(c"_resume_protocol")?;
         names.run_in_debug = intern(c"_run_in_debug")?;
         names.schedule_connection_lost = intern(c"_schedule_connection_lost")?;
@@ -150,6 +195,8 @@ impl Names {
         names.set_result = intern(c"set_result")?;
         names.tell_slow = intern(c"_tell_slow")?;
         names.time = intern(c"time")?;
+        names.tls_keywords =
+            tuple(&[c"server_side", c"extra", c"server", c"ssl_handshake_timeout", c"ssl_shutdown_timeout"])?;
         names.warn_lost = intern(c"_warn_lost")?;
         Ok(())
     }
@@ -172,15 +219,25 @@ impl LoopModule {
         state.futures = import(c"asyncio.futures")?.into_ptr();
         state.tasks = import(c"asyncio.tasks")?.into_ptr();
         state.socket_class = import(c"socket")?.attribute(c"socket")?.into_ptr();
-        state.raw_socket = import(c"_socket")?.attribute(c"socket")?.into_ptr();
+        let raw = import(c"_socket")?.attribute(c"socket")?;
+        state.socket_family = raw.attribute(c"family")?.into_ptr();
+        state.socket_kind = raw.attribute(c"type")?.into_ptr();
+        state.socket_protocol = raw.attribute(c"proto")?.into_ptr();
+        state.raw_socket = raw.into_ptr();
         state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
         state.reader_protocol = import(c"asyncio.streams")?.attribute(c"StreamReaderProtocol")?.into_ptr();
         state.incomplete_read = import(c"asyncio.exceptions")?.attribute(c"IncompleteReadError")?.into_ptr();
         let base = import(c"asyncio.selector_events")?.attribute(c"BaseSelectorEventLoop")?;
+        state.accept_connection = base.attribute(c"_accept_connection")?.into_ptr();
         state.create_task = base.attribute(c"create_task")?.into_ptr();
         state.sock_recv = base.attribute(c"sock_recv")?.into_ptr();
         state.sock_recv_into = base.attribute(c"sock_recv_into")?.into_ptr();
         state.sock_sendall = base.attribute(c"sock_sendall")?.into_ptr();
+        state.sock_sendto = base.attribute(c"sock_sendto")?.into_ptr();
+        state.sock_recvfrom_into = base.attribute(c"sock_recvfrom_into")?.into_ptr();
+        state.sock_recvfrom = base.attribute(c"sock_recvfrom")?.into_ptr();
+        state.sock_connect = base.attribute(c"sock_connect")?.into_ptr();
+        state.sock_accept = base.attribute(c"sock_accept")?.into_ptr();
         Ok(())
     }
 

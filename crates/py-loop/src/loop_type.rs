@@ -19,7 +19,7 @@ use super::loop_module::{LoopModule, MODULE};
 use super::schedule::{add_callback, call_at, call_later, call_soon, call_soon_threadsafe};
 use super::status::this_thread;
 use super::tasks::{create_future, create_task, get_factory, set_factory};
-use super::{operation, run, watch};
+use super::{accepting, operation, run, watch};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::heap::{self, fast_method, getter, keyword_method, method};
@@ -367,6 +367,7 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
     methods.extend(run::methods());
     methods.extend(watch::methods());
     methods.extend(operation::methods());
+    methods.extend(accepting::methods());
     let kind = heap::Type {
         name: c"ropewalk._loop.LoopCore",
         doc: c"The queue, the timers and the descriptors of a loop.",

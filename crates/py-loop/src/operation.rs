@@ -1,38 +1,31 @@
-//! `sock_recv()`, `sock_recv_into()` and `sock_sendall()` return an awaitable that can be awaited once.
+//! `sock_recv()` and the loop's other operations on sockets return an awaitable that can be awaited once.
 //!
 //! An operation first tries the system call. If that would block, the operation waits for an edge of the descriptor,
-//! which stays registered between operations, and makes the call again before it wakes the task.
+//! which stays registered between operations. Then it makes the call again: before it wakes the task where it sends,
+//! and in the task where it receives or accepts, so that a task that is cancelled meanwhile takes nothing from the
+//! socket.
+
+mod attempt;
+mod methods;
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::RawFd;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
-use ropewalk_os::stream as bytes;
 
 use super::core::LoopCore;
 use super::descriptors::Waiter;
 use super::loop_module::LoopModule;
 use super::number;
 use ropewalk_capi::awaitable::{self, Step, Steps};
-use ropewalk_capi::entry;
 use ropewalk_capi::errors::{os_error, raise_os};
-use ropewalk_capi::heap::{self, Field, keyword_method};
+use ropewalk_capi::heap::{self, Field};
 use ropewalk_capi::object::{Object, Raised};
 
-/// Up to this many bytes are received into the stack, and copied into an object of the right size.
-const SMALL: usize = 64 * 1024;
-
-#[derive(Clone, Copy, Debug)]
-enum Goal {
-    /// Receive at most this many bytes.
-    Receive(usize),
-    ReceiveInto,
-    SendAll,
-}
+use attempt::{Attempt, Goal};
+pub(super) use methods::methods;
 
 pub(super) struct Operation {
     owner: Field,
@@ -42,8 +35,12 @@ pub(super) struct Operation {
     goal: Goal,
     /// The buffer to receive into or to send; held from the first step on.
     data: Field,
+    /// The address to connect or to send to, as it was given.
+    address: Field,
     view: Cell<Option<Box<ffi::Py_buffer>>>,
     sent: Cell<usize>,
+    /// A connect was asked for.
+    began: Cell<bool>,
     /// The future that is waited for.
     future: Field,
 }
@@ -54,148 +51,8 @@ impl Drop for Operation {
     }
 }
 
-/// The result of an attempt.
-enum Attempt {
-    Done(Object),
-    /// Received, and the socket is empty.
-    Last(Object),
-    WouldBlock,
-}
-
-/// The received bytes, of a number that was asked for.
-fn received(data: Object, got: usize, asked: usize) -> Attempt {
-    if got < asked && got > 0 { Attempt::Last(data) } else { Attempt::Done(data) }
-}
-
 impl Operation {
-    fn release_view(&self) {
-        if let Some(mut view) = self.view.take() {
-            // SAFETY: a view that was filled, released once.
-            unsafe { ffi::PyBuffer_Release(&raw mut *view) };
-        }
-    }
-
-    fn waiter(&self) -> Waiter {
-        if matches!(self.goal, Goal::SendAll) { Waiter::Sending } else { Waiter::Receiving }
-    }
-
-    /// Memory to receive into, or to send.
-    fn memory(&self) -> Result<(*mut u8, usize), Raised> {
-        let mut view = match self.view.take() {
-            Some(view) => view,
-            None => {
-                let mut view = Box::new(ffi::Py_buffer::new());
-                let flags = if matches!(self.goal, Goal::ReceiveInto) {
-                    ffi::PyBUF_WRITABLE
-                } else {
-                    ffi::PyBUF_SIMPLE
-                };
-                // SAFETY: a live object and room for a view.
-                if unsafe { ffi::PyObject_GetBuffer(self.data.get(), &raw mut *view, flags) } != 0 {
-                    return Err(Raised);
-                }
-                view
-            }
-        };
-        let memory = (view.buf.cast::<u8>(), usize::try_from(view.len).unwrap_or(0));
-        let _ = &mut view;
-        self.view.set(Some(view));
-        Ok(memory)
-    }
-
-    /// The socket, which must still have its number: the program may have closed it while the operation waited, and
-    /// the number may be another connection's by now.
-    fn file(&self) -> Result<BorrowedFd<'_>, Raised> {
-        // SAFETY: a live loop with its module, and a live socket, whose number the kernel checks.
-        unsafe {
-            let state = &*LoopCore::of(self.owner.get()).module;
-            if number::of(state, self.socket.get()) != Some(self.fd.get()) {
-                return Err(raise_os(&number::lost()));
-            }
-            Ok(BorrowedFd::borrow_raw(self.fd.get()))
-        }
-    }
-
-    fn attempt(&self) -> Result<Attempt, Raised> {
-        let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        match self.goal {
-            // The kernel would still wait for data.
-            Goal::Receive(0) => Object::bytes(&[]).map(Attempt::Done),
-            Goal::Receive(most) if most <= SMALL => {
-                let fd = self.file()?;
-                let mut buffer = [const { MaybeUninit::<u8>::uninit() }; SMALL];
-                let start = buffer.as_mut_ptr().cast::<u8>();
-                // SAFETY: at most the size of the buffer.
-                match unsafe { bytes::recv(fd, start, most) } {
-                    // SAFETY: the kernel has written so many.
-                    Ok(got) => Object::bytes(unsafe { std::slice::from_raw_parts(start, got) })
-                        .map(|data| received(data, got, most)),
-                    Err(error) if would_block(&error) => Ok(Attempt::WouldBlock),
-                    Err(error) => Err(raise_os(&error)),
-                }
-            }
-            Goal::Receive(most) => {
-                let fd = self.file()?;
-                // SAFETY: a new `bytes` object of that size, which no other code sees, cut to the received bytes.
-                unsafe {
-                    let size = ffi::Py_ssize_t::try_from(most).unwrap_or(ffi::Py_ssize_t::MAX);
-                    let mut made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
-                    if made.is_null() {
-                        return Err(Raised);
-                    }
-                    match bytes::recv(fd, ffi::PyBytes_AsString(made).cast(), most) {
-                        Ok(got) => {
-                            ffi::_PyBytes_Resize(&raw mut made, got as ffi::Py_ssize_t);
-                            Object::own(made).map(|data| received(data, got, most))
-                        }
-                        Err(error) => {
-                            ffi::Py_DECREF(made);
-                            if would_block(&error) { Ok(Attempt::WouldBlock) } else { Err(raise_os(&error)) }
-                        }
-                    }
-                }
-            }
-            Goal::ReceiveInto => {
-                let (start, length) = self.memory()?;
-                let fd = self.file()?;
-                // SAFETY: a writable view of that length. As above if it is empty.
-                match if length == 0 { Ok(0) } else { unsafe { bytes::recv(fd, start, length) } } {
-                    Ok(got) => {
-                        self.release_view();
-                        // SAFETY: the thread is attached.
-                        unsafe { Object::own(ffi::PyLong_FromSize_t(got)) }
-                            .map(|count| received(count, got, length))
-                    }
-                    Err(error) if would_block(&error) => Ok(Attempt::WouldBlock),
-                    Err(error) => Err(raise_os(&error)),
-                }
-            }
-            Goal::SendAll => {
-                let (start, length) = self.memory()?;
-                let fd = self.file()?;
-                loop {
-                    let sent = self.sent.get();
-                    let rest: &[u8] = if length == sent {
-                        &[]
-                    } else {
-                        // SAFETY: the rest of a view, whose exporter must not move it while it is held.
-                        unsafe { std::slice::from_raw_parts(start.add(sent), length - sent) }
-                    };
-                    match bytes::send(fd, rest) {
-                        Ok(more) if sent + more < length => self.sent.set(sent + more),
-                        Ok(_) => {
-                            self.release_view();
-                            return Ok(Attempt::Done(Object::none()));
-                        }
-                        Err(error) if would_block(&error) => return Ok(Attempt::WouldBlock),
-                        Err(error) => return Err(raise_os(&error)),
-                    }
-                }
-            }
-        }
-    }
-
-    /// The first step.
+    /// A step: the first one, or another one after a wait.
     fn start(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
         // SAFETY: a live socket and its loop.
         let (core, fd) = unsafe {
@@ -206,9 +63,15 @@ impl Operation {
             (core, fd)
         };
         self.fd.set(fd);
-        let receives = self.waiter() == Waiter::Receiving;
+        let receives = self.goal.waiter() == Waiter::Receiving;
         if !(receives && core.is_drained(fd, self.socket.get())) {
+            let first = !self.began.get();
+            if first {
+                self.audit()?;
+            }
             match self.attempt()? {
+                // A connect within this host succeeds or fails while the kernel has not told the caller yet.
+                Attempt::WouldBlock if first && self.began.get() => return Ok(Step::Turn),
                 Attempt::Done(result) => return Ok(Step::Done(result)),
                 Attempt::Last(result) => {
                     core.note_drained(fd, self.socket.get());
@@ -226,7 +89,7 @@ impl Operation {
             }
             let name = (*core.module).names.create_future;
             let future = Object::own(ffi::PyObject_CallMethodNoArgs(self.owner.get(), name))?;
-            core.watch_socket(fd, self.waiter(), &Object::share(object)?, self.socket.get())?;
+            core.watch_socket(fd, self.goal.waiter(), &Object::share(object)?, self.socket.get())?;
             self.future.set(future.clone());
             Ok(Step::Wait(future))
         }
@@ -235,7 +98,7 @@ impl Operation {
     fn stop_waiting(&self, object: *mut ffi::PyObject) {
         if let Some(future) = self.future.take() {
             // SAFETY: a live loop.
-            unsafe { LoopCore::of(self.owner.get()) }.leave(self.fd.get(), self.waiter(), object);
+            unsafe { LoopCore::of(self.owner.get()) }.leave(self.fd.get(), self.goal.waiter(), object);
             drop(future);
         }
         self.release_view();
@@ -247,11 +110,7 @@ unsafe impl Steps for Operation {
     const REUSED: &'static CStr = c"cannot reuse already awaited coroutine";
 
     fn name(&self) -> Option<&'static CStr> {
-        Some(match self.goal {
-            Goal::Receive(_) => c"Loop.sock_recv",
-            Goal::ReceiveInto => c"Loop.sock_recv_into",
-            Goal::SendAll => c"Loop.sock_sendall",
-        })
+        Some(self.goal.name())
     }
 
     fn step(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
@@ -260,7 +119,7 @@ unsafe impl Steps for Operation {
 
     fn woken(&self, object: *mut ffi::PyObject, value: Object) -> Option<Object> {
         self.stop_waiting(object);
-        Some(value)
+        (self.goal.waiter() == Waiter::Sending).then_some(value)
     }
 
     fn leave(&self, object: *mut ffi::PyObject) {
@@ -268,7 +127,7 @@ unsafe impl Steps for Operation {
     }
 
     unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-        let fields = [&self.owner, &self.socket, &self.data, &self.future];
+        let fields = [&self.owner, &self.socket, &self.data, &self.address, &self.future];
         // SAFETY: the caller's. The view holds a reference of its own to the object that it is of. The cell is read
         // where it is: nothing else runs while the collector looks.
         unsafe {
@@ -282,7 +141,13 @@ unsafe impl Steps for Operation {
 
     fn clear(&self) {
         self.release_view();
-        drop((self.future.take(), self.data.take(), self.socket.take(), self.owner.take()));
+        drop((
+            self.future.take(),
+            self.data.take(),
+            self.address.take(),
+            self.socket.take(),
+            self.owner.take(),
+        ));
     }
 }
 
@@ -291,7 +156,7 @@ unsafe fn operation<'a>(object: *mut ffi::PyObject) -> &'a Operation {
     unsafe { awaitable::steps(object) }
 }
 
-/// The descriptor is ready: does the work, and wakes the waiting task.
+/// The descriptor is ready: sends, and wakes the waiting task, which receives.
 ///
 /// # Safety
 ///
@@ -307,16 +172,16 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
         if done.as_ptr() == ffi::Py_True() {
             return Ok(());
         }
-        let (name, value) = match this.attempt() {
+        let attempt = match this.goal.waiter() {
+            Waiter::Sending => this.attempt(),
+            _ => Ok(Attempt::Done(Object::none())),
+        };
+        let (name, value) = match attempt {
             Ok(Attempt::WouldBlock) => return Ok(()),
-            Ok(Attempt::Done(result)) => (names.set_result, result),
-            Ok(Attempt::Last(result)) => {
-                core.note_drained(this.fd.get(), this.socket.get());
-                (names.set_result, result)
-            }
+            Ok(Attempt::Done(result) | Attempt::Last(result)) => (names.set_result, result),
             Err(Raised) => (names.set_exception, ropewalk_capi::object::take_exception()),
         };
-        core.leave(this.fd.get(), this.waiter(), object);
+        core.leave(this.fd.get(), this.goal.waiter(), object);
         let arguments = [future.as_ptr(), value.as_ptr()];
         Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
     }
@@ -367,119 +232,27 @@ unsafe fn make(
     goal: Goal,
     socket: *mut ffi::PyObject,
     data: Option<*mut ffi::PyObject>,
+    address: Option<*mut ffi::PyObject>,
 ) -> Result<Object, Raised> {
     // SAFETY: live objects.
     unsafe {
+        let field = |object: Option<*mut ffi::PyObject>| match object {
+            Some(object) => Object::share(object).map(Field::new),
+            None => Ok(Field::empty()),
+        };
         let made = Operation {
             owner: Field::new(Object::share(owner)?),
             socket: Field::new(Object::share(socket)?),
             fd: Cell::new(-1),
             goal,
-            data: match data {
-                Some(data) => Field::new(Object::share(data)?),
-                None => Field::empty(),
-            },
+            data: field(data)?,
+            address: field(address)?,
             view: Cell::new(None),
             sent: Cell::new(0),
+            began: Cell::new(false),
             future: Field::empty(),
         };
         awaitable::make((*LoopCore::of(owner).module).operation_type.cast(), made)
-    }
-}
-
-/// One of the loop's methods. asyncio's own serves debug mode, and objects that are no plain sockets.
-unsafe fn method_of_loop(
-    owner: *mut ffi::PyObject,
-    arguments: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-    fallback: impl FnOnce(&LoopModule) -> *mut ffi::PyObject,
-    goal: impl FnOnce(*mut ffi::PyObject) -> Option<(Goal, bool)>,
-) -> *mut ffi::PyObject {
-    // SAFETY: a loop, and what the interpreter passes.
-    unsafe {
-        let core = LoopCore::of(owner);
-        let state = &*core.module;
-        if count == 2
-            && names.is_null()
-            && ffi::Py_TYPE(*arguments).cast() == state.socket_class
-            && !core.is_debug()
-            && let Some((goal, with_data)) = goal(*arguments.add(1))
-        {
-            let data = if with_data { Some(*arguments.add(1)) } else { None };
-            return make(owner, goal, *arguments, data).map_or(null_mut(), Object::into_ptr);
-        }
-        let mut all = vec![owner];
-        let named = if names.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(names) };
-        all.extend((0..count + named).map(|at| *arguments.offset(at)));
-        ffi::PyObject_Vectorcall(fallback(state), all.as_ptr(), count as usize + 1, names)
-    }
-}
-
-#[entry]
-pub(super) unsafe extern "C" fn sock_recv(
-    owner: *mut ffi::PyObject,
-    arguments: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
-    unsafe {
-        method_of_loop(
-            owner,
-            arguments,
-            count,
-            names,
-            |state| state.sock_recv,
-            |size| {
-                let most = ffi::PyLong_AsSize_t(size);
-                if !ffi::PyErr_Occurred().is_null() {
-                    ffi::PyErr_Clear();
-                    return None;
-                }
-                isize::try_from(most).ok().map(|_| (Goal::Receive(most), false))
-            },
-        )
-    }
-}
-
-#[entry]
-pub(super) unsafe extern "C" fn sock_recv_into(
-    owner: *mut ffi::PyObject,
-    arguments: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
-    unsafe {
-        method_of_loop(
-            owner,
-            arguments,
-            count,
-            names,
-            |state| state.sock_recv_into,
-            |_| Some((Goal::ReceiveInto, true)),
-        )
-    }
-}
-
-#[entry]
-pub(super) unsafe extern "C" fn sock_sendall(
-    owner: *mut ffi::PyObject,
-    arguments: *const *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-    names: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: what the interpreter passes.
-    unsafe {
-        method_of_loop(
-            owner,
-            arguments,
-            count,
-            names,
-            |state| state.sock_sendall,
-            |_| Some((Goal::SendAll, true)),
-        )
     }
 }
 
@@ -489,18 +262,4 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
     let made = awaitable::make_type::<Operation>(module, c"ropewalk._loop.Operation", doc, Vec::new())?;
     state.operation_type = made.into_ptr();
     Ok(())
-}
-
-pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
-    vec![
-        keyword_method(c"sock_recv", sock_recv, c"sock_recv($self, /, sock, n)\n--\n\n\
-        Returns an awaitable of at most `n` bytes."),
-        keyword_method(
-            c"sock_recv_into",
-            sock_recv_into,
-            c"sock_recv_into($self, /, sock, buf)\n--\n\nReturns an awaitable of the number of bytes received.",
-        ),
-        keyword_method(c"sock_sendall", sock_sendall, c"sock_sendall($self, /, sock, data)\n--\n\n\
-        Returns an awaitable that sends all of `data`."),
-    ]
 }

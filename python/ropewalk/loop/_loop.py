@@ -8,19 +8,21 @@ import os
 import sys
 import threading
 import warnings
-import weakref
-from asyncio import base_events, constants, events, format_helpers, sslproto
+from asyncio import base_events, constants, events, format_helpers
+from socket import socket
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple, Unpack, cast
 
 from ropewalk._load import loop as _core
 from ropewalk.loop._children import ChildWatching
 from ropewalk.loop._pipes import ReadPipeTransport, WritePipeTransport
 from ropewalk.loop._polled import Pending, Polled
+from ropewalk.loop._servers import Accepting
 from ropewalk.loop._stream import StreamTransport
+from ropewalk.loop._tls import RECEIVE, TLSProtocol
+from ropewalk.loop._transport import Transports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
-    from socket import socket
     from ssl import SSLContext
 
     class _Base(asyncio.SelectorEventLoop):
@@ -46,17 +48,31 @@ if TYPE_CHECKING:
         def sock_sendall(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, sock: socket, data: Any
         ) -> Coroutine[Any, Any, None]: ...
+        def sock_recvfrom(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, bufsize: int
+        ) -> Coroutine[Any, Any, tuple[bytes, Any]]: ...
+        def sock_recvfrom_into(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, buf: Any, nbytes: int = 0
+        ) -> Coroutine[Any, Any, tuple[int, Any]]: ...
+        def sock_sendto(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, data: Any, address: Any
+        ) -> Coroutine[Any, Any, int]: ...
+        def sock_accept(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket
+        ) -> Coroutine[Any, Any, tuple[socket, Any]]: ...
+        def sock_connect(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, sock: socket, address: Any
+        ) -> Coroutine[Any, Any, None]: ...
 
 else:
     _Base = asyncio.SelectorEventLoop
 
 #: asyncio's modules without types: we use private names, and arguments whose declared types are too narrow.
 _base_events: Any = base_events
-_sslproto: Any = sslproto
 _Ts = TypeVarTuple("_Ts")
 
 
-class Loop(_core.LoopCore, ChildWatching, _Base):
+class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
     """An event loop for one thread.
 
     A drop-in replacement for asyncio's loop. Ropewalk implements what runs for each callback, timer, read and write;
@@ -73,9 +89,10 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         self._internal_fds = 1
         self._ssock: socket | None = None
         self._csock: socket | None = None
-        self._transports: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._transports = Transports()
         self._signal_handlers: dict[int, events.Handle] = {}
         self._unix_server_sockets: dict[Any, int] = {}
+        self._shared_buffer: tuple[bytearray, memoryview] | None = None
 
     # --- private parts of asyncio's loops that tools read --------------------------------------------------------
 
@@ -202,6 +219,8 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
     # --- transports ----------------------------------------------------------------------------------------------
 
     def _ensure_fd_no_transport(self, fd: Any) -> None:
+        if type(fd) is socket and fd.fileno() not in self._transports.known:
+            return
         try:
             super()._ensure_fd_no_transport(fd)
         except RuntimeError:
@@ -221,7 +240,8 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         extra: dict[str, Any] | None = None,
         server: Any = None,
     ) -> StreamTransport:
-        self._ensure_fd_no_transport(sock)
+        if sock.fileno() in self._transports.known:
+            self._ensure_fd_no_transport(sock)
         return StreamTransport(self, sock, protocol, waiter, extra, server)
 
     def _make_read_pipe_transport(
@@ -258,7 +278,7 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         **more: Any,
     ) -> asyncio.Transport:
         self._ensure_fd_no_transport(rawsock)
-        ssl_protocol = _sslproto.SSLProtocol(
+        ssl_protocol = TLSProtocol(
             self,
             protocol,
             sslcontext,
@@ -271,6 +291,58 @@ class Loop(_core.LoopCore, ChildWatching, _Base):
         )
         StreamTransport(self, rawsock, ssl_protocol, None, extra, server)
         return cast("asyncio.Transport", ssl_protocol._app_transport)
+
+    async def start_tls(
+        self,
+        transport: asyncio.BaseTransport,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+    ) -> asyncio.Transport | None:
+        """Go on with TLS on a connection, and return the transport that `protocol` uses from now on."""
+        if not isinstance(sslcontext, _base_events.ssl.SSLContext):
+            raise TypeError(f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}")
+        if not getattr(transport, "_start_tls_compatible", False):
+            raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+        lower: Any = transport
+        waiter = self.create_future()
+        ssl_protocol = TLSProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+            call_connection_made=False,
+        )
+        # Nothing is received before `connection_made`.
+        lower.pause_reading()
+        lower.set_protocol(ssl_protocol)
+        scheduled = (
+            self.call_soon(ssl_protocol.connection_made, lower),
+            self.call_soon(lower.resume_reading),
+        )
+        try:
+            await waiter
+        except BaseException:
+            lower.close()
+            for handle in scheduled:
+                handle.cancel()
+            raise
+        return cast("asyncio.Transport", ssl_protocol._app_transport)
+
+    def _tls_buffer(self) -> tuple[bytearray, memoryview]:
+        """Return the buffer into which the loop's connections with TLS receive."""
+        if self._shared_buffer is None:
+            memory = bytearray(RECEIVE)
+            self._shared_buffer = memory, memoryview(memory)
+        return self._shared_buffer
 
 
 def _as_text(text: str) -> str:

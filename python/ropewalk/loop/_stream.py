@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import constants, transports, trsock
-from socket import AF_INET, AF_INET6, IPPROTO_TCP, SOCK_STREAM, TCP_NODELAY
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ropewalk._load import loop as _core
 from ropewalk.loop._reader import speed_up
@@ -49,13 +49,11 @@ class StreamTransport(WritingTransport, _core.Stream):
         self._attach(loop, sock, protocol)
         if not loop.get_debug():
             speed_up(protocol)
-        if sock.family in (AF_INET, AF_INET6) and sock.type == SOCK_STREAM and sock.proto in (0, IPPROTO_TCP):
-            # Without Nagle's algorithm, so that a small write does not wait for the acknowledgement of earlier ones.
-            sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+        _core._send_without_delay(sock)
         if server is not None:
             self._server = server
             _attach_to_server(server, self)
-        loop._transports[self._sock_fd] = self
+        loop._transports.known[self._sock_fd] = ref(self)
         self._begin(loop, protocol, waiter)
 
     def _state(self) -> str:
@@ -66,6 +64,9 @@ class StreamTransport(WritingTransport, _core.Stream):
 
     def _leave(self, file: socket) -> None:
         server, waiter = self._server, self._empty_waiter
+        known, number = self._loop._transports.known, self._sock_fd
+        if (weak := known.get(number)) is not None and weak() in (self, None):
+            del known[number]
         super()._leave(file)
         if server is not None:
             _detach_from_server(server, self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+import weakref
 from asyncio import futures
 from asyncio.log import logger
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,33 @@ if TYPE_CHECKING:
 
 #: Type checkers do not know asyncio's private names.
 _futures: Any = futures
+
+
+class Transports:
+    """The transports of a loop, by the numbers of their files; weak references, as in asyncio's loop."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        #: Also used directly, where it counts.
+        self.known: dict[int, weakref.ref[Any]] = {}
+
+    def __getitem__(self, number: int) -> Any:
+        transport = self.known[number]()
+        if transport is None:
+            raise KeyError(number)
+        return transport
+
+    def get(self, number: int) -> Any:
+        """Return the transport with this number, or None."""
+        known = self.known.get(number)
+        return None if known is None else known()
+
+    def __setitem__(self, number: int, transport: Any) -> None:
+        self.known[number] = weakref.ref(transport)
+
+    def __delitem__(self, number: int) -> None:
+        del self.known[number]
 
 
 class BaseTransport:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import socket
+import subprocess
+import sys
+import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.unit.loop import loops
 from tests.unit.loop.recording import turns
 
 Loop = asyncio.AbstractEventLoop
@@ -83,6 +91,85 @@ async def test_unix_addresses(loop: Loop, tmp_path: Path) -> None:
     with _client(socket.AF_UNIX) as client:
         with pytest.raises(ConnectionRefusedError):
             await loop.sock_connect(client, path)
+
+
+@pytest.mark.skipif(
+    loops.MODULE != "ropewalk", reason="asyncio takes a socket whose connect was refused for a connected one"
+)
+async def test_a_unix_listener_with_a_full_queue(loop: Loop, tmp_path: Path, stack: ExitStack) -> None:
+    listening = stack.enter_context(socket.socket(socket.AF_UNIX))
+    listening.bind(str(tmp_path / "socket"))
+    listening.listen(0)
+
+    async def crowd() -> None:
+        for _ in range(10):
+            client = stack.enter_context(_client(socket.AF_UNIX))
+            await loop.sock_connect(client, listening.getsockname())
+            client.send(b"connected")
+
+    with pytest.raises(BlockingIOError, match="queue is full"):
+        await crowd()
+
+
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio gives the kernel's words")
+async def test_an_accept_without_descriptors_names_the_limit(
+    loop: Loop, listening: socket.socket, stack: ExitStack
+) -> None:
+    client = stack.enter_context(_client())
+    await loop.sock_connect(client, listening.getsockname())
+    old = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, old[1]))
+    try:
+        with pytest.raises(OSError, match=rf"\({free}\).*RLIMIT_NOFILE") as raised:
+            await loop.sock_accept(listening)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, old)
+    assert raised.value.errno == errno.EMFILE
+    accepted, _ = await loop.sock_accept(listening)
+    accepted.close()
+
+
+async def test_a_blocking_listener_is_no_reason_to_wait_with_the_interpreter(loop: Loop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+
+        def connect() -> None:
+            time.sleep(0.05)
+            socket.create_connection(address).close()
+
+        thread = threading.Thread(target=connect)
+        thread.start()
+        accepted, _ = await loop.sock_accept(listening)
+        accepted.close()
+        thread.join()
+
+
+def test_hooks_see_the_addresses() -> None:
+    # A hook cannot be removed, so it gets a process of its own.
+    script = """
+import asyncio, importlib, socket, sys
+seen = []
+def hook(event, arguments):
+    if event in ("socket.connect", "socket.sendto"):
+        seen.append((event, arguments[1]))
+async def main():
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
+        with socket.socket(type=socket.SOCK_DGRAM) as sender:
+            client.setblocking(False)
+            sender.setblocking(False)
+            address = listening.getsockname()
+            sys.addaudithook(hook)
+            await loop.sock_connect(client, address)
+            await loop.sock_sendto(sender, b"x", address)
+    assert seen == [("socket.connect", address), ("socket.sendto", address)], seen
+loop = importlib.import_module(sys.argv[1]).new_event_loop()
+loop.run_until_complete(main())
+loop.close()
+"""
+    subprocess.run([sys.executable, "-c", script, loops.MODULE], check=True, timeout=60)
 
 
 async def test_a_name_is_resolved(loop: Loop, listening: socket.socket) -> None:

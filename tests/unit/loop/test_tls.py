@@ -8,10 +8,12 @@ import random
 import shutil
 import ssl
 import subprocess
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.loop import loops
 from tests.unit.loop.recording import Recording, until
 
 Loop = asyncio.AbstractEventLoop
@@ -189,5 +191,96 @@ async def test_abort(loop: Loop, contexts: Contexts) -> None:
     transport.abort()
     await until(lambda: protocol.lost)
     assert protocol.lost == [None]
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio has a buffer for each connection")
+async def test_a_connection_takes_little_memory(loop: Loop, contexts: Contexts) -> None:
+    server = await loop.create_server(Echo, "127.0.0.1", 0, ssl=contexts[0])
+    host, port = server.sockets[0].getsockname()
+
+    async def connect() -> asyncio.StreamWriter:
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=contexts[1], server_hostname="localhost"
+        )
+        writer.write(b"hello")
+        await reader.readexactly(5)
+        return writer
+
+    writers = [await connect()]
+    tracemalloc.start()
+    try:
+        writers += [await connect() for _ in range(10)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Both ends are in this process; OpenSSL's own memory is not counted.
+    assert taken / 20 < 50_000
+    for writer in writers:
+        writer.close()
+        await writer.wait_closed()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_connections_at_once_do_not_mix_their_bytes(loop: Loop, contexts: Contexts) -> None:
+    server = await loop.create_server(Echo, "127.0.0.1", 0, ssl=contexts[0])
+    host, port = server.sockets[0].getsockname()
+
+    async def ask(number: int) -> None:
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=contexts[1], server_hostname="localhost"
+        )
+        data = random.Random(number).randbytes(100_000 + number)
+        writer.write(data)
+        assert await reader.readexactly(len(data)) == data
+        writer.close()
+        await writer.wait_closed()
+
+    await asyncio.gather(*map(ask, range(8)))
+    server.close()
+    await server.wait_closed()
+
+
+async def test_tls_within_tls(loop: Loop, contexts: Contexts) -> None:
+    ends: list[Recording] = []
+
+    class Inner(Echo):
+        pass
+
+    class Outer(Recording):
+        """Goes on with a second handshake once it is asked to."""
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.received == b"INNER":
+                self.transport.write(b"GO")
+                self.inner = Inner()
+                self.task = loop.create_task(self.upgrade())
+
+        async def upgrade(self) -> None:
+            secure = await loop.start_tls(self.transport, self.inner, contexts[0], server_side=True)
+            self.inner.transport = secure
+            ends.append(self.inner)
+
+    server = await loop.create_server(Outer, "127.0.0.1", 0, ssl=contexts[0])
+    host, port = server.sockets[0].getsockname()
+    transport, protocol = await loop.create_connection(
+        Recording, host, port, ssl=contexts[1], server_hostname="localhost"
+    )
+    transport.write(b"INNER")
+    await until(lambda: protocol.received == b"GO")
+    inner = Recording()
+    secure = await loop.start_tls(transport, inner, contexts[1], server_hostname="localhost")
+    assert secure is not None
+    inner.transport = secure
+    await until(lambda: ends)
+    data = random.Random(1).randbytes(300_000)
+    secure.write(data)
+    await until(lambda: len(inner.received) == len(data))
+    assert inner.received == data
+    secure.close()
+    await until(lambda: inner.lost and ends[0].lost)
     server.close()
     await server.wait_closed()

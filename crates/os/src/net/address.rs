@@ -35,6 +35,29 @@ pub enum Address {
     Unnamed,
 }
 
+/// The families of addresses that [`Address`] knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    Inet4,
+    /// IPv6.
+    Inet6,
+    /// Within this host.
+    Unix,
+}
+
+impl Family {
+    /// The family with this number of the system's.
+    pub fn of(number: i32) -> Option<Self> {
+        match number {
+            libc::AF_INET => Some(Self::Inet4),
+            libc::AF_INET6 => Some(Self::Inet6),
+            libc::AF_UNIX => Some(Self::Unix),
+            _ => None,
+        }
+    }
+}
+
 pub(super) fn family(address: SocketAddr) -> libc::c_int {
     if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
 }
@@ -114,6 +137,21 @@ impl From<SocketAddr> for Raw {
     }
 }
 
+impl TryFrom<&Address> for Raw {
+    type Error = io::Error;
+
+    /// Fails for a name that is empty or too long.
+    fn try_from(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Inet(address) => Ok(Self::from(*address)),
+            Address::Unix(name) => Self::unix(name),
+            Address::Unnamed => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no way to a socket without a name"))
+            }
+        }
+    }
+}
+
 /// # Safety
 ///
 /// `pointer` is to an address of the family that its header names, with the length of that family.
@@ -137,37 +175,64 @@ unsafe fn inet(pointer: *const libc::sockaddr) -> Option<SocketAddr> {
     }
 }
 
+/// Room for an address that the kernel writes.
+pub(super) struct Room {
+    storage: libc::sockaddr_storage,
+    length: libc::socklen_t,
+}
+
+impl Room {
+    pub(super) fn new() -> Self {
+        // SAFETY: zeros are an address of no family.
+        let storage = unsafe { zeroed() };
+        Self { storage, length: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
+    }
+
+    /// Where the kernel writes the address, and its length.
+    pub(super) fn pointers(&mut self) -> (*mut libc::sockaddr, *mut libc::socklen_t) {
+        ((&raw mut self.storage).cast(), &raw mut self.length)
+    }
+
+    /// What the kernel has written; `None` if it wrote nothing.
+    ///
+    /// # Errors
+    ///
+    /// `EAFNOSUPPORT` if the address is of another family.
+    pub(super) fn read(&self) -> io::Result<Option<Address>> {
+        if self.length == 0 {
+            return Ok(None);
+        }
+        // SAFETY: the kernel has written an address and its family, or zeros are there, which are of no family.
+        if let Some(address) = unsafe { inet((&raw const self.storage).cast()) } {
+            return Ok(Some(Address::Inet(address)));
+        }
+        if libc::c_int::from(self.storage.ss_family) != libc::AF_UNIX {
+            return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+        }
+        // SAFETY: the storage is larger than a sockaddr_un and aligned for it.
+        let raw = unsafe { (&raw const self.storage).cast::<libc::sockaddr_un>().read() };
+        let length = (self.length as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
+        let name: Vec<u8> = raw.sun_path.iter().take(length).map(|&byte| byte as u8).collect();
+        Ok(Some(match name.as_slice() {
+            [] => Address::Unnamed,
+            [0, name @ ..] => Address::Unix(UnixName::Abstract(name.to_vec())),
+            path => {
+                let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
+                Address::Unix(UnixName::Path(OsStr::from_bytes(&path[..end]).into()))
+            }
+        }))
+    }
+}
+
 fn ask(
     fd: BorrowedFd<'_>,
     call: unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut libc::socklen_t) -> i32,
 ) -> io::Result<Address> {
-    let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-    // SAFETY: zeros are an address of no family; the storage has room for any, and the kernel says how much
-    // it wrote.
-    let storage = unsafe {
-        let mut storage: libc::sockaddr_storage = zeroed();
-        check(call(fd.as_raw_fd(), (&raw mut storage).cast(), &raw mut length))?;
-        storage
-    };
-    // SAFETY: the kernel has written an address and its family.
-    if let Some(address) = unsafe { inet((&raw const storage).cast()) } {
-        return Ok(Address::Inet(address));
-    }
-    if libc::c_int::from(storage.ss_family) != libc::AF_UNIX {
-        return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
-    }
-    // SAFETY: the storage is larger than a sockaddr_un and aligned for it.
-    let raw = unsafe { (&raw const storage).cast::<libc::sockaddr_un>().read() };
-    let length = (length as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
-    let name: Vec<u8> = raw.sun_path.iter().take(length).map(|&byte| byte as u8).collect();
-    Ok(match name.as_slice() {
-        [] => Address::Unnamed,
-        [0, name @ ..] => Address::Unix(UnixName::Abstract(name.to_vec())),
-        path => {
-            let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
-            Address::Unix(UnixName::Path(OsStr::from_bytes(&path[..end]).into()))
-        }
-    })
+    let mut room = Room::new();
+    let (address, length) = room.pointers();
+    // SAFETY: the storage has room for any address, and the kernel says how much it wrote.
+    check(unsafe { call(fd.as_raw_fd(), address, length) })?;
+    room.read().map(|address| address.unwrap_or(Address::Unnamed))
 }
 
 /// The address of this end.

@@ -1,0 +1,276 @@
+"""Accepting: limits, ends in the middle of a batch, contexts and addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.loop import loops
+from tests.unit.loop.recording import Recording, turns, until
+
+Loop = asyncio.AbstractEventLoop
+only_ropewalk = pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio fails at it, or promises less")
+
+
+@pytest.fixture
+def few_descriptors(no_descriptor_left: None) -> Iterator[None]:
+    """Leaves the process no free descriptor while the test wants it so."""
+    old = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, old)
+
+
+def _allow_no_more() -> int:
+    """Refuses this process further descriptors, and returns its limit: the lowest number that is free."""
+    limit = os.dup(0)
+    os.close(limit)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return limit
+
+
+def _allow_all() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[1:] * 2)
+
+
+def _clients(address: Any, count: int, family: int = socket.AF_INET) -> list[socket.socket]:
+    made = []
+    for _ in range(count):
+        client = socket.socket(family)
+        client.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            client.connect(address)
+        made.append(client)
+    return made
+
+
+@only_ropewalk
+async def test_a_process_without_descriptors_says_so_once_and_loses_no_connection(
+    loop: Loop, reports: list[dict[str, Any]], few_descriptors: None
+) -> None:
+    peers: list[Recording] = []
+
+    def factory() -> Recording:
+        peers.append(Recording())
+        return peers[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    clients = _clients(address, 5)
+    limit = _allow_no_more()
+    await until(lambda: reports)
+    await turns()
+    (report,) = reports
+    reports.clear()
+    assert report["message"].startswith("socket.accept() out of system resource")
+    assert f"({limit})" in report["message"]
+    assert "RLIMIT_NOFILE" in report["message"]
+    assert report["exception"].errno == 24
+    assert report["socket"].getsockname() == address
+    _allow_all()
+    await until(lambda: len(peers) == 5 and all(peer.transport for peer in peers))
+    for client in clients:
+        client.close()
+    await until(lambda: all(peer.lost for peer in peers))
+    server.close()
+    await server.wait_closed()
+
+
+@only_ropewalk
+async def test_a_server_that_closes_while_it_waits_for_descriptors_accepts_no_more(
+    loop: Loop, reports: list[dict[str, Any]], few_descriptors: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.01)
+    server = await loop.create_server(Recording, "127.0.0.1", 0)
+    (client,) = _clients(server.sockets[0].getsockname(), 1)
+    _allow_no_more()
+    await until(lambda: reports)
+    server.close()
+    _allow_all()
+    reports.clear()
+    await asyncio.sleep(0.05)
+    await server.wait_closed()
+    client.close()
+
+
+@only_ropewalk
+async def test_a_factory_may_close_its_server(loop: Loop) -> None:
+    peers: list[Recording] = []
+
+    def factory() -> Recording:
+        server.close()
+        peers.append(Recording())
+        return peers[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    clients = _clients(server.sockets[0].getsockname(), 4)
+    await until(lambda: peers)
+    await turns()
+    assert not server.is_serving()
+    # The listener is closed: nobody else is accepted.
+    assert len(peers) == 1
+    for client in clients:
+        client.close()
+    await until(lambda: all(peer.lost for peer in peers if peer.transport))
+
+
+async def test_each_connection_has_a_context_of_its_own(loop: Loop) -> None:
+    name = contextvars.ContextVar("name", default="nobody")
+    name.set("server")
+    seen: list[tuple[str, str]] = []
+
+    class Named(Recording):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before = name.get()
+            name.set(f"connection {len(seen)}")
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            seen.append((self.before, name.get()))
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            left.append(1)
+
+    left: list[int] = []
+    server = await loop.create_server(Named, "127.0.0.1", 0)
+    for count in range(1, 4):
+        (client,) = _clients(server.sockets[0].getsockname(), 1)
+        await until(lambda count=count: len(seen) == count)
+        client.close()
+    await until(lambda: len(left) == 3)
+    assert seen == [("server", f"connection {number}") for number in range(3)]
+    assert name.get() == "server"
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("kind", ["inet", "inet6", "path", "abstract", "unnamed"])
+async def test_the_address_of_the_other_end(loop: Loop, tmp_path: Path, kind: str) -> None:
+    peers: list[Recording] = []
+
+    def factory() -> Recording:
+        peers.append(Recording())
+        return peers[-1]
+
+    family = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(kind, socket.AF_UNIX)
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    if family == socket.AF_UNIX:
+        server: Any = await loop.create_unix_server(factory, str(tmp_path / "server"))
+    else:
+        server = await loop.create_server(factory, "127.0.0.1" if kind == "inet" else "::1", 0)
+    with socket.socket(family) as client:
+        if kind == "path":
+            client.bind(str(tmp_path / "ünamed"))
+        elif kind == "abstract":
+            client.bind(b"\0ropewalk-" + str(tmp_path).encode()[-20:])
+        client.connect(server.sockets[0].getsockname())
+        await until(lambda: peers and peers[0].transport)
+        assert peers[0].transport.get_extra_info("peername") == client.getsockname()
+    await until(lambda: peers[0].lost)
+    server.close()
+    await server.wait_closed()
+
+
+@only_ropewalk
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_factory_that_ends_the_program(loop: Loop, error: type[BaseException]) -> None:
+    def factory() -> Recording:
+        raise error
+
+    server = loop.run_until_complete(loop.create_server(factory, "127.0.0.1", 0))
+    (client,) = _clients(server.sockets[0].getsockname(), 1)
+    with pytest.raises(error):
+        loop.run_until_complete(asyncio.sleep(30))
+    client.close()
+    server.close()
+    loop.run_until_complete(server.wait_closed())
+
+
+@only_ropewalk
+async def test_a_connection_whose_factory_fails_is_closed_at_once(loop: Loop) -> None:
+    def factory() -> Recording:
+        raise ZeroDivisionError
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    (client,) = _clients(server.sockets[0].getsockname(), 1)
+    with client:
+        assert await asyncio.wait_for(loop.sock_recv(client, 1), 30) == b""
+    server.close()
+    await server.wait_closed()
+
+
+@only_ropewalk
+async def test_in_debug_mode_a_factory_that_fails_is_reported(
+    loop: Loop, reports: list[dict[str, Any]]
+) -> None:
+    def factory() -> Recording:
+        raise ZeroDivisionError
+
+    loop.set_debug(True)
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    (client,) = _clients(server.sockets[0].getsockname(), 1)
+    await until(lambda: reports)
+    client.close()
+    (report,) = reports
+    assert isinstance(report["exception"], ZeroDivisionError)
+    reports.clear()
+    server.close()
+    await server.wait_closed()
+
+
+@only_ropewalk
+async def test_no_task_is_made_for_a_connection(loop: Loop) -> None:
+    tasks: list[asyncio.Task[Any] | None] = []
+    peers: list[Recording] = []
+
+    def factory() -> Recording:
+        tasks.append(asyncio.current_task())
+        peers.append(Recording())
+        return peers[-1]
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    clients = _clients(server.sockets[0].getsockname(), 3)
+    await until(lambda: len(peers) == 3)
+    assert tasks == [None] * 3
+    for client in clients:
+        client.close()
+    await until(lambda: all(peer.lost for peer in peers))
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_listener_that_is_no_plain_socket(loop: Loop) -> None:
+    class Listener(socket.socket):
+        accepted = 0
+
+        def accept(self) -> tuple[socket.socket, Any]:
+            made = super().accept()
+            type(self).accepted += 1
+            return made
+
+    peers: list[Recording] = []
+
+    def factory() -> Recording:
+        peers.append(Recording())
+        return peers[-1]
+
+    listener = Listener()
+    listener.bind(("127.0.0.1", 0))
+    server = await loop.create_server(factory, sock=listener)
+    (client,) = _clients(listener.getsockname(), 1)
+    await until(lambda: peers and peers[0].transport)
+    assert Listener.accepted == 1
+    client.close()
+    await until(lambda: peers[0].lost)
+    server.close()
+    await server.wait_closed()
