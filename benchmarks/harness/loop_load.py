@@ -31,7 +31,7 @@ def server(loop_of: str, kind: str) -> Iterator[tuple[str | int, int]]:
             try:
                 if not said:
                     raise RuntimeError(f"the {kind} server on {loop_of} did not start")
-                yield path if kind == "unix" else int(said), process.pid
+                yield path if kind.endswith("unix") else int(said), process.pid
             finally:
                 process.kill()
 
@@ -79,7 +79,7 @@ def connect(address: str | int) -> socket.socket:
     return connection
 
 
-def _busy(pid: int) -> int:
+def busy(pid: int) -> int:
     """Nanoseconds that a process of one thread has run."""
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
 
@@ -110,10 +110,10 @@ def load(server: tuple[str | int, int], message: bytes, answer: int, seconds: fl
         now = time.perf_counter()
         if not began:
             if now >= warm:
-                began, answers, busy = now, 0, _busy(pid)
+                began, answers, busy = now, 0, busy(pid)
         elif now - began >= seconds:
             break
-    busy = _busy(pid) - busy
+    busy = busy(pid) - busy
     for connection in connections.values():
         connection.close()
     return {"rate": answers / (now - began), "busy": busy / answers / 1e3}

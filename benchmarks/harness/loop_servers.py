@@ -1,4 +1,4 @@
-"""The servers of `echo` and `http`, each in a process of its own.
+"""The servers of `echo`, `http`, `connections` and `tls`, each in a process of its own.
 
     python -m harness.loop_servers LOOP KIND ADDRESS
 
@@ -14,6 +14,7 @@ import socket
 import sys
 from typing import Any, cast
 
+from harness.certificate import contexts
 from harness.loops import new_loop
 
 SIZE = 1024
@@ -26,6 +27,28 @@ class _Echo(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._transport.write(data)
+
+
+class _Greeting(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).write(b"!")
+
+
+async def _greet(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+    async def greet(connection: socket.socket) -> None:
+        with connection:
+            try:
+                await loop.sock_sendall(connection, b"!")
+                await loop.sock_recv(connection, 16)
+            except ConnectionError:
+                pass
+
+    known = set()
+    while True:
+        connection, _ = await loop.sock_accept(listener)
+        task = loop.create_task(greet(connection))
+        known.add(task)
+        task.add_done_callback(known.discard)
 
 
 async def _echo_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,6 +113,19 @@ async def _serve(loop: asyncio.AbstractEventLoop, kind: str, path: str) -> None:
         listener = _listener()
         _said(listener.getsockname()[1])
         await _accept(loop, listener)
+    elif kind == "greeting":
+        server = await loop.create_server(_Greeting, "127.0.0.1", 0)
+        _said(server.sockets[0].getsockname()[1])
+    elif kind == "greeting-unix":
+        server = await loop.create_unix_server(_Greeting, path)
+        _said(path)
+    elif kind == "greeting-sockets":
+        listener = _listener()
+        _said(listener.getsockname()[1])
+        await _greet(loop, listener)
+    elif kind == "tls":
+        server = await loop.create_server(_Echo, "127.0.0.1", 0, ssl=contexts(os.path.dirname(path))[0])
+        _said(server.sockets[0].getsockname()[1])
     elif kind == "uvicorn":
         import uvicorn
 
@@ -115,7 +151,7 @@ async def _serve(loop: asyncio.AbstractEventLoop, kind: str, path: str) -> None:
 
 def _raw(kind: str, path: str) -> None:
     """The floor: epoll, recv and send, and nothing else."""
-    if kind == "unix":
+    if kind.endswith("unix"):
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen(100)
@@ -131,7 +167,9 @@ def _raw(kind: str, path: str) -> None:
         for number, _ in poll.poll():
             if number == listener.fileno():
                 connection, _ = listener.accept()
-                if kind != "unix":
+                if kind.startswith("greeting"):
+                    connection.send(b"!")
+                elif kind != "unix":
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connections[connection.fileno()] = connection
                 poll.register(connection, select.EPOLLIN)

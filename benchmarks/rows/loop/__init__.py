@@ -3,4 +3,17 @@
 On a free-threaded interpreter `foreign` is the table of interest.
 """
 
-TABLES = ("calls", "timers", "tasks", "foreign", "crossing", "whole", "echo", "writes", "single", "http")
+TABLES = (
+    "calls",
+    "timers",
+    "tasks",
+    "foreign",
+    "crossing",
+    "whole",
+    "echo",
+    "writes",
+    "single",
+    "http",
+    "connections",
+    "tls",
+)
