@@ -1,4 +1,4 @@
-"""The servers of `echo`, `http`, `connections` and `tls`, each in a process of its own.
+"""The servers of `echo`, `http`, `connections`, `messages` and `tls`, each in a process of its own.
 
     python -m harness.loop_servers LOOP KIND ADDRESS
 
@@ -123,6 +123,14 @@ async def _serve(loop: asyncio.AbstractEventLoop, kind: str, path: str) -> None:
         listener = _listener()
         _said(listener.getsockname()[1])
         await _greet(loop, listener)
+    elif kind == "messages":
+        with socket.socket(type=socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.bind(("127.0.0.1", 0))
+            _said(sock.getsockname()[1])
+            while True:
+                message, sender = await loop.sock_recvfrom(sock, 4 * SIZE)
+                await loop.sock_sendto(sock, message, sender)
     elif kind == "tls":
         server = await loop.create_server(_Echo, "127.0.0.1", 0, ssl=contexts(os.path.dirname(path))[0])
         _said(server.sockets[0].getsockname()[1])

@@ -15,5 +15,6 @@ TABLES = (
     "single",
     "http",
     "connections",
+    "messages",
     "tls",
 )
