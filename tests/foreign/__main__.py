@@ -179,14 +179,14 @@ def main() -> int:
         if arguments.suites and suite.name not in arguments.suites:
             continue
         checkout = Path(checkouts[suite.name]) if suite.name in checkouts else None
+        on = arguments.sockets if suite.swaps == "zmq" else arguments.loop
         try:
-            workplace = prepare(suite, arguments.cache, checkout)
+            workplace = prepare(suite, arguments.cache, checkout, on)
         except NotPrepared as error:
             print(f"{suite.name}: {error}")
             wrong.append(suite.name)
             continue
         frozen |= set(freeze(workplace).splitlines()) if arguments.freeze else set()
-        on = arguments.sockets if suite.swaps == "zmq" else arguments.loop
         if on == "ropewalk":
             report, differs = _compare(suite, workplace, arguments)
         else:

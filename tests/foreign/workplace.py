@@ -114,13 +114,16 @@ def _take(suite: Suite, source: Path, folder: Path) -> None:
             shutil.copy2(source / name, folder / name)
 
 
-def prepare(suite: Suite, place: Path, checkout: Path | None) -> Workplace:
-    """The suite's workplace below `place`, made if it is not there.
+def prepare(suite: Suite, place: Path, checkout: Path | None, on: str) -> Workplace:
+    """The suite's workplace below `place`, made if it is not there; `on` is what the suite is to run on.
 
     Raises:
         NotPrepared: pip failed, or the release holds no tests and `checkout` is None.
     """
-    home = place / f"{suite.name}-{suite.version}-{'.'.join(map(str, sys.version_info[:2]))}{sys.abiflags}"
+    # An environment of its own, because some projects use uvloop wherever they find it.
+    peer = (f"uvloop=={BY_NAME['uvloop'].version}",) if on == "uvloop" and suite.swaps == "asyncio" else ()
+    interpreter = f"{sys.version_info[0]}.{sys.version_info[1]}{sys.abiflags}"
+    home = place / "-".join((suite.name, suite.version, interpreter, *(["uvloop"] if peer else [])))
     python, ready = home / "venv" / "bin" / "python", home / "ready"
     if not ready.exists():
         shutil.rmtree(home, ignore_errors=True)
@@ -130,7 +133,7 @@ def prepare(suite: Suite, place: Path, checkout: Path | None) -> Workplace:
         base = Path(getattr(sys, "_base_executable", sys.executable))
         _run("The environment", base, "-m", "venv", home / "venv")
         extras = f"[{suite.extras}]" if suite.extras else ""
-        wanted = [f"{suite.name}{extras}=={suite.version}", *suite.requires]
+        wanted = [f"{suite.name}{extras}=={suite.version}", *suite.requires, *peer]
         constrained = ("--constraint", _CONSTRAINTS) if _CONSTRAINTS.exists() else ()
         _pip(python, f"The installation of {suite.name}", "install", *constrained, *wanted)
         if suite.takes:
