@@ -112,6 +112,7 @@ _UVLOOP = (
             "test_create_ssl_server_connection_protocol",
             "test_create_ssl_server_manual_connection_lost",
             "test_datagram_protocol",
+            "test_start_tls",
         )
     ),
     _uvloop("sockets", "TestUVSockets::test_socket_close_loop_and_close", _KEPT_OPEN),
