@@ -144,6 +144,7 @@ _UVLOOP = (
         "Test_UV_TCPSSL::test_start_tls_client_buf_proto_1",
         "A protocol with the methods of `BufferedProtocol` but not the class, above TLS; asyncio's sslproto asks for "
         "the class. The test hangs on asyncio.",
+        hangs=True,
     ),
     _uvloop("udp", "Test_UV_UDP::test_create_datagram_endpoint_reuse_address_error", _REUSE),
     _uvloop("udp", "Test_UV_UDP::test_create_datagram_endpoint_reuse_address_warning", _REUSE),
