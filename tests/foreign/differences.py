@@ -185,18 +185,6 @@ _UVICORN = (
     ),
 )
 
-# --- websockets --------------------------------------------------------------------------------------------------
-
-_OVERRIDDEN = (
-    "Asks that a transport calls the methods of the socket's class; the transports of ours read and write the "
-    "descriptor itself, as uvloop's do."
-)
-
-_WEBSOCKETS = tuple(
-    Difference("websockets", f"tests/legacy/test_client_server.py::{case}::test_explicit_socket", _OVERRIDDEN)
-    for case in ("ClientServerTests", "SecureClientServerTests")
-)
-
 # --- pyzmq -------------------------------------------------------------------------------------------------------
 
 _KEPT_ALIVE = (
@@ -223,4 +211,4 @@ _IPYKERNEL = (
     ),
 )
 
-DIFFERENCES: tuple[Difference, ...] = (*_UVLOOP, *_UVICORN, *_WEBSOCKETS, *_PYZMQ, *_IPYKERNEL)
+DIFFERENCES: tuple[Difference, ...] = (*_UVLOOP, *_UVICORN, *_PYZMQ, *_IPYKERNEL)

@@ -31,6 +31,15 @@ if TYPE_CHECKING:
         _current_handle: asyncio.Handle | None
 
         def _check_running(self) -> None: ...
+        def _make_socket_transport(
+            self,
+            sock: socket,
+            protocol: asyncio.BaseProtocol,
+            waiter: asyncio.Future[None] | None = None,
+            *,
+            extra: dict[str, Any] | None = None,
+            server: Any = None,
+        ) -> asyncio.Transport: ...
         def _check_thread(self) -> None: ...
         def _check_callback(self, callback: object, method: str) -> None: ...
         def _set_coroutine_origin_tracking(self, enabled: bool) -> None: ...
@@ -239,10 +248,13 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
         *,
         extra: dict[str, Any] | None = None,
         server: Any = None,
-    ) -> StreamTransport:
+    ) -> asyncio.Transport:
         if sock.fileno() in self._transports.known:
             self._ensure_fd_no_transport(sock)
-        return StreamTransport(self, sock, protocol, waiter, extra, server)
+        if type(sock) is not socket and _has_own_methods(sock):
+            # The core reads and writes the descriptor; asyncio's own transport calls the socket's methods.
+            return super()._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)
+        return cast("asyncio.Transport", StreamTransport(self, sock, protocol, waiter, extra, server))
 
     def _make_read_pipe_transport(
         self,
@@ -289,7 +301,7 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
             ssl_shutdown_timeout=ssl_shutdown_timeout,
             **more,
         )
-        StreamTransport(self, rawsock, ssl_protocol, None, extra, server)
+        self._make_socket_transport(rawsock, ssl_protocol, extra=extra, server=server)
         return cast("asyncio.Transport", ssl_protocol._app_transport)
 
     async def start_tls(
@@ -355,3 +367,11 @@ def _name_of(what: Any) -> str:
     if isinstance(what, asyncio.Transport):
         return f"callbacks of {what.get_protocol()!r} on {what!r}"
     return repr(what)
+
+
+def _has_own_methods(sock: socket) -> bool:
+    """Whether the class of a socket has methods of its own for bytes, which a transport has to call."""
+    kind = type(sock)
+    return isinstance(sock, socket) and any(
+        getattr(kind, name) is not getattr(socket, name) for name in ("recv", "recv_into", "send", "sendmsg")
+    )

@@ -252,3 +252,29 @@ def test_what_was_written_arrives_though_the_process_leaves(family: str) -> None
             code = _LEAVING.format(module=loops.MODULE, number=left.fileno())
             subprocess.run([sys.executable, "-c", code], pass_fds=[left.fileno()], check=True, timeout=60)
         assert _rest(right) == b"last words"
+
+
+async def test_a_socket_with_methods_of_its_own(
+    loop: Loop, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    calls: list[str] = []
+
+    class Counting(socket.socket):
+        def recv(self, *arguments: Any) -> bytes:
+            calls.append("recv")
+            return super().recv(*arguments)
+
+        def send(self, *arguments: Any) -> int:
+            calls.append("send")
+            return super().send(*arguments)
+
+    near, far = pair
+    counting = Counting(fileno=near.detach())
+    transport, protocol = await loop.create_connection(Recording, sock=counting)
+    transport.write(b"out")
+    assert await loop.sock_recv(far, 10) == b"out"
+    await loop.sock_sendall(far, b"in")
+    await until(lambda: protocol.received == b"in")
+    assert set(calls) == {"recv", "send"}
+    transport.close()
+    await until(lambda: protocol.lost == [None])
