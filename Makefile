@@ -53,13 +53,16 @@ build: $(VENV)/.ready
 test-rust: check-tools
 	@cargo test --workspace --quiet
 
-# The tests of the C-API kit with AddressSanitizer, which needs a nightly toolchain. The interpreter's objects lie in the
-# C library's memory there, so that what is used after it was given back is seen; what the interpreter never gives back
-# is not.
+# The tests of the C-API kit, of shared memory and of messaging with AddressSanitizer, which needs a nightly toolchain.
+# The interpreter's objects lie in the C library's memory there, so that what is used after it was given back is seen;
+# what the interpreter never gives back is not. CONTRIBUTING.md has the last result.
+SANITIZED := os sync shm zmtp messaging
+
 sanitize: check-tools
 	@host=$$(rustc +nightly -vV | sed -n 's/^host: //p')
-	RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=target/sanitize \
-	  cargo +nightly test --package ropewalk-capi --target $$host --test embedded --quiet
+	export RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=target/sanitize
+	cargo +nightly test --package ropewalk-capi --target $$host --test embedded --quiet
+	cargo +nightly test $(addprefix --package ropewalk-,$(SANITIZED)) --target $$host --lib --tests --quiet
 
 test-python: build
 	@$(BIN)/python -m pytest -q $(PYTEST_ARGS)
