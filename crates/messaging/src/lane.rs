@@ -30,6 +30,9 @@ pub(crate) trait Neighbour: Send + Sync {
 
     /// The socket to which this connection was made early is bound now: its identity.
     fn met(&self, conn: ConnRef, identity: Vec<u8>);
+
+    /// Whether a thread sleeps on the socket, or watches it, and a change would wake it.
+    fn would_wake(&self) -> bool;
 }
 
 /// A connection of a socket, which is notified of changes.
@@ -176,6 +179,12 @@ impl End {
             receiver.tell(Change::Readable);
         }
         true
+    }
+
+    /// Whether a message now would wake a thread of the receiver.
+    pub(crate) fn would_wake(&self) -> bool {
+        let receiver = self.output.receiver.get().and_then(|receiver| receiver.socket.upgrade());
+        !self.output.is_polled.load(Ordering::Acquire) && receiver.is_some_and(|socket| socket.would_wake())
     }
 
     /// Sets whether the receiver polls by itself. When it stops, it checks once more after this.

@@ -103,6 +103,12 @@ impl<T> Mailbox<T> {
         to_wake(self.word.fetch_or(MAIL | WAKING, Ordering::AcqRel))
     }
 
+    /// Whether mail now would wake a thread. Another may come first, so this is a hint.
+    pub(crate) fn would_wake(&self) -> bool {
+        let ToWake { sleepers, watchers } = to_wake(self.word.load(Ordering::Relaxed));
+        sleepers || watchers
+    }
+
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.word.load(Ordering::Acquire) & MAIL != 0

@@ -48,6 +48,8 @@ pub(crate) struct Notifier {
     outer_wake_up: OnceLock<EventFd>,
     /// The set and the outer wake-up, in one descriptor.
     outer_set: OnceLock<Epoll>,
+    /// The socket has had a connection inside the process.
+    pub(crate) has_lanes: AtomicBool,
     /// The background knows the socket. Set under the socket's lock, before the notice.
     pub(crate) is_served: AtomicBool,
     /// The socket is closed to calls.
@@ -68,6 +70,7 @@ impl Notifier {
             looks: AtomicU64::new(0),
             outer_wake_up: OnceLock::new(),
             outer_set: OnceLock::new(),
+            has_lanes: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         })
@@ -203,5 +206,9 @@ impl Neighbour for Notifier {
 
     fn met(&self, conn: ConnRef, identity: Vec<u8>) {
         self.post(Mail::Met(conn, identity), false);
+    }
+
+    fn would_wake(&self) -> bool {
+        self.mailbox.would_wake()
     }
 }

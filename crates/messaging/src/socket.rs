@@ -319,6 +319,13 @@ impl Socket {
         }
     }
 
+    /// Whether a message that is sent now would wake a thread of this process. That takes some microseconds, in which a
+    /// caller with an interpreter should let the woken thread have it.
+    #[inline]
+    pub fn would_wake(&self) -> bool {
+        self.0.notifier.has_lanes.load(Ordering::Relaxed) && self.0.lock().would_wake()
+    }
+
     /// Sends a whole message, if that is possible without waiting. `parts` is empty then, and otherwise unchanged.
     ///
     /// # Errors

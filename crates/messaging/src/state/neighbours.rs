@@ -1,5 +1,6 @@
 //! Connections to other sockets of the process: one connects to a name, and the other learns of it by mail.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use ropewalk_zmtp::SocketType;
@@ -25,6 +26,7 @@ impl SocketState {
         });
         let (mine, theirs) = lane::pair(limits.0, limits.1);
         mine.settle(&self.me, conn_ref, self.is_eager());
+        self.me.has_lanes.store(true, Ordering::Relaxed);
         let arrival = Arrival {
             end: theirs,
             kind: self.kind,
@@ -57,6 +59,17 @@ impl SocketState {
         self.ready(index);
     }
 
+    /// Whether a message now would wake a thread of this process. Of many connections it is not asked.
+    pub(crate) fn would_wake(&self) -> bool {
+        const FEW: usize = 8;
+        self.conns.len() <= FEW
+            && self
+                .conns
+                .iter()
+                .flatten()
+                .any(|conn| matches!(&conn.link, Link::Inproc(end) if end.would_wake()))
+    }
+
     /// A socket of the process has connected.
     pub(super) fn arrived(&mut self, arrival: Arrival) {
         let Arrival { end, kind, identity, marks, from, conn_ref } = arrival;
@@ -72,6 +85,7 @@ impl SocketState {
             end.limit(lane::joint_limit(sndhwm, theirs_in), lane::joint_limit(theirs_out, rcvhwm));
         }
         end.settle(&me, conn.me, is_urgent);
+        me.has_lanes.store(true, Ordering::Relaxed);
         conn.link = Link::Inproc(end);
         conn.phase = Phase::Ready;
         conn.peer = kind;

@@ -117,3 +117,32 @@ fn an_answer_is_written_when_nothing_else_was_said() {
     }
     end(&context, [router, one, other]);
 }
+
+/// A caller with an interpreter lets go of it before it wakes another thread of its process.
+#[test]
+fn a_message_to_a_sleeping_thread_of_the_process_is_known_to_wake_it() {
+    for endpoint in ["inproc://asleep", "tcp://127.0.0.1:*"] {
+        let context = Context::new();
+        let pull = context.socket(SocketType::Pull).expect("a socket");
+        pull.bind(endpoint).expect("bound");
+        let Ok(Value::Bytes(address)) = pull.get(option::LAST_ENDPOINT) else { panic!("no endpoint") };
+        let push = context.socket(SocketType::Push).expect("a socket");
+        push.connect(&String::from_utf8(address).expect("text")).expect("connected");
+        assert!(!push.would_wake(), "nobody sleeps");
+        let receiver = {
+            let pull = pull.clone();
+            std::thread::spawn(move || pull.recv(soon()).expect("received"))
+        };
+        if endpoint.starts_with("inproc") {
+            while !push.would_wake() {
+                assert!(!receiver.is_finished());
+                std::thread::yield_now();
+            }
+        } else {
+            assert!(!push.would_wake(), "the kernel wakes it");
+        }
+        push.send(&Frame::copy_of(b"awake"), false, soon()).expect("sent");
+        assert_eq!(receiver.join().expect("joined").bytes(), b"awake");
+        end(&context, [push, pull]);
+    }
+}

@@ -128,7 +128,14 @@ pub(super) fn one<'py>(
     let socket = &*held;
     release::collect(slf.py());
     if let Some(bytes) = plain(data, copy) {
-        if let Err(error) = socket.try_send_bytes(bytes, flags & SNDMORE != 0) {
+        let more = flags & SNDMORE != 0;
+        // A woken thread would find the interpreter taken, and go to sleep once more.
+        let sent = if socket.would_wake() {
+            slf.py().detach(|| socket.try_send_bytes(bytes, more))
+        } else {
+            socket.try_send_bytes(bytes, more)
+        };
+        if let Err(error) = sent {
             transmit_later(slf, socket, Unsent { error, frame: Frame::copy_of(bytes) }, flags)?;
         }
         return Ok(None);
