@@ -369,7 +369,7 @@ def _name_of(what: Any) -> str:
     return repr(what)
 
 
-def _has_own_methods(sock: Any) -> bool:
+def _has_own_methods(sock: object) -> bool:
     """Whether the class of a socket has methods of its own for bytes, which a transport has to call."""
     kind = type(sock)
     return isinstance(sock, socket) and any(
