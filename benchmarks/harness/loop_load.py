@@ -10,10 +10,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CONNECTIONS = 32
 SIZE = 1024
@@ -79,19 +79,33 @@ def connect(address: str | int) -> socket.socket:
     return connection
 
 
+def connect_datagrams(address: str | int) -> socket.socket:
+    """A socket for datagrams to a server's port."""
+    made = socket.socket(type=socket.SOCK_DGRAM)
+    made.connect(("127.0.0.1", address))
+    return made
+
+
 def busy(pid: int) -> int:
     """Nanoseconds that a process of one thread has run."""
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
 
 
-def load(server: tuple[str | int, int], message: bytes, answer: int, seconds: float) -> dict[str, float]:
+def load(
+    server: tuple[str | int, int],
+    message: bytes,
+    answer: int,
+    seconds: float,
+    connecting: Callable[[Any], socket.socket] = connect,
+    count: int = CONNECTIONS,
+) -> dict[str, float]:
     """Answers each second, and the server's time for one.
 
     Every connection asks again as soon as it has its answer of so many bytes.
     """
     address, pid = server
     poll = select.epoll()
-    connections = {made.fileno(): made for made in (connect(address) for _ in range(CONNECTIONS))}
+    connections = {made.fileno(): made for made in (connecting(address) for _ in range(count))}
     missing = dict.fromkeys(connections, answer)
     for number, connection in connections.items():
         poll.register(number, select.EPOLLIN)

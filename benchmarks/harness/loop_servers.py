@@ -51,6 +51,14 @@ async def _greet(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> No
         task.add_done_callback(known.discard)
 
 
+class _EchoDatagrams(asyncio.DatagramProtocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self._transport.sendto(data, addr)
+
+
 async def _echo_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(4 * SIZE):
@@ -109,6 +117,9 @@ async def _serve(loop: asyncio.AbstractEventLoop, kind: str, path: str) -> None:
     elif kind == "streams":
         server = await asyncio.start_server(_echo_stream, "127.0.0.1", 0)
         _said(server.sockets[0].getsockname()[1])
+    elif kind == "datagrams":
+        endpoint, _ = await loop.create_datagram_endpoint(_EchoDatagrams, local_addr=("127.0.0.1", 0))
+        _said(endpoint.get_extra_info("sockname")[1])
     elif kind == "sockets":
         listener = _listener()
         _said(listener.getsockname()[1])
@@ -157,8 +168,21 @@ async def _serve(loop: asyncio.AbstractEventLoop, kind: str, path: str) -> None:
     await asyncio.Event().wait()
 
 
+def _raw_datagrams() -> None:
+    sock = socket.socket(type=socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    _said(sock.getsockname()[1])
+    poll = select.epoll()
+    poll.register(sock, select.EPOLLIN)
+    while True:
+        poll.poll()
+        sock.sendto(*sock.recvfrom(4 * SIZE))
+
+
 def _raw(kind: str, path: str) -> None:
     """The floor: epoll, recv and send, and nothing else."""
+    if kind == "datagrams":
+        _raw_datagrams()
     if kind.endswith("unix"):
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)

@@ -363,6 +363,59 @@ class WritePipe(transports._FlowControlMixin):
         """Returns the low and the high mark of flow control, in bytes."""
     def _set_limits(self, high: int, low: int, /) -> None: ...
 
+class Datagram(transports._FlowControlMixin):
+    """The methods of a datagram endpoint that run for each message."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
+    def sendto(self, data: ReadableBuffer, addr: Any = None) -> None:
+        """Sends a datagram, at once if none waits before it."""
+    def _set_peer(self, address: Any, connected: bool, family: int | None, /) -> None:
+        """Sets what the endpoint is for."""
+    def _retry(self) -> None:
+        """Tries again to send what waits."""
+    def close(self) -> None:
+        """Closes the endpoint once all datagrams are sent."""
+    def is_closing(self) -> bool:
+        """Whether the transport is closing, or is closed."""
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Returns the protocol."""
+    def set_protocol(self, protocol: asyncio.BaseProtocol, /) -> None: ...
+    def _force_close(self, error: BaseException | None, /) -> None:
+        """Closes the transport at once; `error` is the reason, or `None`."""
+    def _start_reading(self) -> None:
+        """Registers the file with the loop."""
+    def _detach(self) -> None:
+        """Drops every reference of a closed transport."""
+    def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
+    @property
+    def _loop(self) -> Any:
+        """The loop; `None` once the transport is closed."""
+    @property
+    def _protocol_paused(self) -> bool:
+        """Whether the protocol's `pause_writing` was called last."""
+    @property
+    def _sock(self) -> Any:
+        """The socket or pipe; `None` once the transport is closed."""
+    @property
+    def _sock_fd(self) -> int:
+        """The descriptor's number."""
+    @property
+    def _protocol(self) -> asyncio.BaseProtocol | None:
+        """The protocol; `None` once the transport is closed."""
+    def pause_reading(self) -> None:
+        """Stops reading."""
+    def resume_reading(self) -> None:
+        """Reads again."""
+    def is_reading(self) -> bool:
+        """Whether the transport reads."""
+    def abort(self) -> None:
+        """Closes at once, and drops unsent data."""
+    def get_write_buffer_size(self) -> int:
+        """Returns the number of unsent bytes."""
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Returns the low and the high mark of flow control, in bytes."""
+    def _set_limits(self, high: int, low: int, /) -> None: ...
+
 # --- awaitables --------------------------------------------------------------
 
 @final

@@ -13,6 +13,8 @@ TABLES = (
     "echo",
     "writes",
     "single",
+    "datagrams",
+    "pipes",
     "http",
     "connections",
     "messages",

@@ -8,6 +8,7 @@
 //! [`stream`]: crate::stream
 
 mod address;
+pub mod datagrams;
 mod given;
 mod option;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3_ffi as ffi;
+use ropewalk_os::net::datagrams::Receiver;
 use ropewalk_reactor::{Glance, Reactor, Timers};
 
 use super::clock::{self, Clock};
@@ -59,6 +60,8 @@ pub(super) struct LoopCore {
     glance: Guarded<Glance>,
     /// The buffer that transports receive into, in the thread that runs the loop.
     buffer: UnsafeCell<Vec<u8>>,
+    /// The same for datagrams, once there are any.
+    datagrams: UnsafeCell<Option<Box<Receiver>>>,
     /// Reached by attached threads by turns; not used on a free-threaded build.
     pub(super) snapshots: Snapshots,
     pub(super) clock: Clock,
@@ -98,6 +101,7 @@ impl LoopCore {
             batch: UnsafeCell::default(),
             glance: Guarded::new(Glance::default()),
             buffer: UnsafeCell::default(),
+            datagrams: UnsafeCell::default(),
             snapshots: Snapshots::new(places_known),
             clock: Clock::default(),
             task_factory: Field::empty(),
@@ -174,6 +178,17 @@ impl LoopCore {
             buffer.reserve_exact(RECEIVE);
         }
         buffer.as_mut_ptr()
+    }
+
+    /// The memory that datagrams are received into.
+    ///
+    /// # Safety
+    ///
+    /// The thread that runs the loop calls this, and keeps no other reference to it.
+    #[allow(clippy::mut_from_ref, reason = "one thread uses it, one receive at a time")]
+    pub(super) unsafe fn datagrams(&self) -> &mut Receiver {
+        // SAFETY: the caller's.
+        unsafe { &mut *self.datagrams.get() }.get_or_insert_with(Receiver::new)
     }
 
     /// Whether a transport or a callback waits for that descriptor.

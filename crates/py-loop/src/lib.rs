@@ -11,6 +11,7 @@ mod clock;
 mod compat;
 mod context;
 mod core;
+mod datagram;
 mod descriptors;
 mod handed;
 mod handle;
@@ -97,6 +98,7 @@ fn fill(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
     reading::add(module, state)?;
     stream::kind::add(module, state)?;
     pipe::kind::add(module, state)?;
+    datagram::kind::add(module, state)?;
     loop_type::add(module, state)?;
     for (name, object) in [
         (c"Handle", state.handle_type),
@@ -106,6 +108,7 @@ fn fill(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
         (c"Stream", state.stream_type),
         (c"ReadPipe", state.read_pipe_type),
         (c"WritePipe", state.write_pipe_type),
+        (c"Datagram", state.datagram_type),
         (c"Operation", state.operation_type),
         (c"Reading", state.reading_type),
     ] {

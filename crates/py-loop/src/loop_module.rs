@@ -58,9 +58,12 @@ pub(crate) struct Names {
     pub(crate) not_opened: *mut ffi::PyObject,
     pub(crate) pause_protocol: *mut ffi::PyObject,
     pub(crate) peername: *mut ffi::PyObject,
+    pub(crate) receive_by_object: *mut ffi::PyObject,
     pub(crate) resume_protocol: *mut ffi::PyObject,
+    pub(crate) retry_later: *mut ffi::PyObject,
     pub(crate) run_in_debug: *mut ffi::PyObject,
     pub(crate) schedule_connection_lost: *mut ffi::PyObject,
+    pub(crate) send_by_object: *mut ffi::PyObject,
     pub(crate) set_exception: *mut ffi::PyObject,
     pub(crate) set_result: *mut ffi::PyObject,
     pub(crate) tell_slow: *mut ffi::PyObject,
@@ -81,6 +84,7 @@ pub(crate) struct LoopModule {
     pub(crate) stream_type: *mut ffi::PyObject,
     pub(crate) read_pipe_type: *mut ffi::PyObject,
     pub(crate) write_pipe_type: *mut ffi::PyObject,
+    pub(crate) datagram_type: *mut ffi::PyObject,
     pub(crate) operation_type: *mut ffi::PyObject,
     pub(crate) reading_type: *mut ffi::PyObject,
     /// The class of readers that are fed without calling their methods, once it is known.
@@ -188,9 +192,12 @@ impl Names {
         names.note_scheduled = intern(c"_note_scheduled")?;
         names.pause_protocol = intern(c"_pause_protocol")?;
         names.peername = intern(c"peername")?;
+        names.receive_by_object = intern(c"_receive_by_object")?;
         names.resume_protocol = intern(c"_resume_protocol")?;
+        names.retry_later = intern(c"_retry_later")?;
         names.run_in_debug = intern(c"_run_in_debug")?;
         names.schedule_connection_lost = intern(c"_schedule_connection_lost")?;
+        names.send_by_object = intern(c"_send_by_object")?;
         names.set_exception = intern(c"set_exception")?;
         names.set_result = intern(c"set_result")?;
         names.tell_slow = intern(c"_tell_slow")?;

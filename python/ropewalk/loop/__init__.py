@@ -9,12 +9,14 @@ Three ways to use it:
 
 from __future__ import annotations
 
+from ropewalk.loop._datagrams import DatagramTransport
 from ropewalk.loop._loop import Loop
 from ropewalk.loop._pipes import ReadPipeTransport, WritePipeTransport
 from ropewalk.loop._policy import EventLoopPolicy, install, new_event_loop, run
 from ropewalk.loop._stream import StreamTransport
 
 __all__ = [
+    "DatagramTransport",
     "EventLoopPolicy",
     "Loop",
     "ReadPipeTransport",

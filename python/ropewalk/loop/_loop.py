@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple, Unpack, cast
 
 from ropewalk._load import loop as _core
 from ropewalk.loop._children import ChildWatching
+from ropewalk.loop._datagrams import DatagramTransport
 from ropewalk.loop._pipes import ReadPipeTransport, WritePipeTransport
 from ropewalk.loop._polled import Pending, Polled
 from ropewalk.loop._servers import Accepting
@@ -255,6 +256,17 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
             # The core reads and writes the descriptor; asyncio's own transport calls the socket's methods.
             return super()._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)
         return cast("asyncio.Transport", StreamTransport(self, sock, protocol, waiter, extra, server))
+
+    def _make_datagram_transport(
+        self,
+        sock: socket,
+        protocol: asyncio.BaseProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[None] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> DatagramTransport:
+        self._ensure_fd_no_transport(sock)
+        return DatagramTransport(self, sock, protocol, address, waiter, extra)
 
     def _make_read_pipe_transport(
         self,

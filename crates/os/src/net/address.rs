@@ -73,6 +73,10 @@ impl Raw {
         (&raw const self.storage).cast()
     }
 
+    pub(super) fn storage(&self) -> libc::sockaddr_storage {
+        self.storage
+    }
+
     pub(super) fn length(&self) -> libc::socklen_t {
         self.length as libc::socklen_t
     }
@@ -186,6 +190,11 @@ impl Room {
         // SAFETY: zeros are an address of no family.
         let storage = unsafe { zeroed() };
         Self { storage, length: size_of::<libc::sockaddr_storage>() as libc::socklen_t }
+    }
+
+    /// An address that the kernel has written.
+    pub(super) fn with(storage: libc::sockaddr_storage, length: libc::socklen_t) -> Self {
+        Self { storage, length }
     }
 
     /// Where the kernel writes the address, and its length.

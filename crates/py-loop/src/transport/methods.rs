@@ -169,11 +169,13 @@ pub(super) unsafe extern "C" fn resume_reading(
         return none();
     }
     this.unset(bit::PAUSED);
+    // SAFETY: as above.
+    let behaviour = unsafe { behaviour(object) };
     let ready = this.check_thread().and_then(|()| {
         // From here on it reads on behalf of the code that has resumed it, as asyncio's transports do.
         // SAFETY: the thread is attached.
         this.context.set(unsafe { Object::own(ffi::PyContext_CopyCurrent())? });
-        if this.may_read() { this.enqueue(object) } else { Ok(()) }
+        if behaviour.is_ready() { this.enqueue(object) } else { Ok(()) }
     });
     if ready.is_ok() { none() } else { null_mut() }
 }
