@@ -221,7 +221,7 @@ class Stream(transports._FlowControlMixin):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def write(self, data: ReadableBuffer, /) -> None:
-        """Sends `data` at once if nothing waits before it, and when the callback of a read ends if that writes it."""
+        """Sends `data`: at once if nothing waits before it, unless the transport gathers."""
     def writelines(self, list_of_data: Iterable[ReadableBuffer], /) -> None:
         """Writes several pieces, as one `write` of their concatenation does."""
     def write_eof(self) -> None:
@@ -272,6 +272,9 @@ class Stream(transports._FlowControlMixin):
         """The protocol; `None` once the transport is closed."""
 
     _server: Any
+    def _show_descriptor(self) -> None:
+        """Gathers no more writes: the program uses the socket itself from here on."""
+
     _empty_waiter: asyncio.Future[None] | None
 
 class ReadPipe(transports.ReadTransport):

@@ -18,7 +18,7 @@ use super::handed::Handed;
 use super::handle::{self, CANCELLED, Handle, SHARED, TIMED};
 use super::item::{Item, drop_item};
 use super::loop_module::LoopModule;
-use super::status::Status;
+use super::status::{Status, this_thread};
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::{Field, content};
@@ -41,6 +41,8 @@ pub(super) struct Batch {
     pub(super) items: Vec<Item>,
     /// The next one.
     pub(super) at: usize,
+    /// Counts the batches.
+    pub(super) number: u32,
 }
 
 #[repr(C)]
@@ -67,6 +69,8 @@ pub(super) struct LoopCore {
     pub(super) clock: Clock,
     /// A task factory, or null for asyncio's tasks.
     pub(super) task_factory: Field,
+    /// A transport that waits for the end of the callback that runs, or null.
+    pub(super) writing: Field,
 }
 
 const _: () = assert!(
@@ -105,6 +109,7 @@ impl LoopCore {
             snapshots: Snapshots::new(places_known),
             clock: Clock::default(),
             task_factory: Field::empty(),
+            writing: Field::empty(),
         }
     }
 
@@ -225,6 +230,16 @@ impl LoopCore {
         #[cfg(Py_GIL_DISABLED)]
         let (context, shared) = Snapshots::new(false).capture()?;
         Ok((context.into_ptr(), if shared { SHARED } else { 0 }))
+    }
+
+    /// A number for the callback that runs; none if this thread runs none.
+    pub(super) fn callback(&self) -> Option<u64> {
+        if self.thread() != this_thread() {
+            return None;
+        }
+        // SAFETY: this thread runs the loop, so the batch is its own.
+        let batch = unsafe { &*self.batch.get() };
+        (batch.at != 0).then_some(u64::from(batch.number) << 32 | batch.at as u64)
     }
 
     /// Puts an item at the end of the queue.

@@ -265,9 +265,11 @@ unsafe extern "C" fn traverse(owner: *mut ffi::PyObject, visit: ffi::visitproc, 
         if answer != 0 {
             return answer;
         }
-        let answer = core.task_factory.visit(visit, arg);
-        if answer != 0 {
-            return answer;
+        for field in [&core.task_factory, &core.writing] {
+            let answer = field.visit(visit, arg);
+            if answer != 0 {
+                return answer;
+            }
         }
         heap::visit_type(owner, visit, arg)
     }
@@ -279,7 +281,7 @@ unsafe extern "C" fn clear(owner: *mut ffi::PyObject) -> c_int {
     unsafe {
         let core = LoopCore::of(owner);
         core.drop_all();
-        drop(core.task_factory.take());
+        drop((core.task_factory.take(), core.writing.take()));
     }
     0
 }

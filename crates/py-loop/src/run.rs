@@ -21,7 +21,7 @@ use super::handle::{self, CANCELLED, Handle, LASTING, THREAD_SAFE, TIMED};
 use super::item::{Item, drop_item};
 #[cfg(not(Py_GIL_DISABLED))]
 use super::yielding::Yielding;
-use super::{operation, transport};
+use super::{operation, stream, transport};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::heap::method;
@@ -95,6 +95,7 @@ impl Run<'_> {
             }
             batch.items.clear();
             batch.at = 0;
+            batch.number = batch.number.wrapping_add(1);
             (inner.ready.is_empty(), !inner.timers.is_empty())
         };
         let stopping = core.stopping.load(Ordering::Relaxed);
@@ -276,6 +277,9 @@ impl Run<'_> {
                 drop_item(item);
                 done
             };
+            if !self.core.writing.get().is_null() {
+                stream::callback_ended(self.core)?;
+            }
             done?;
         }
     }

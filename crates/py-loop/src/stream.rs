@@ -2,6 +2,7 @@
 //!
 //! `StreamTransport` in `ropewalk.loop` adds what runs once for each connection. `sending` is about writes.
 
+mod gather;
 pub(super) mod kind;
 mod methods;
 mod sending;
@@ -14,11 +15,13 @@ use pyo3_ffi as ffi;
 use ropewalk_os::stream as bytes;
 
 use super::calling::invoke;
-use super::core::{RECEIVE, none};
+use super::clock::now;
+use super::core::{LoopCore, RECEIVE, none};
 use super::loop_module::LoopModule;
 use super::outgoing::Outgoing;
 use super::reading;
 use super::transport::{self, Behaviour, Transport, method_or_none};
+use gather::Gather;
 use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
@@ -34,6 +37,9 @@ mod bit {
     pub(super) const BUFFERED: u32 = OWN << 1;
     /// Its protocol is asyncio's for streams, and no subclass of it.
     pub(super) const STREAM_READER: u32 = OWN << 2;
+    /// The program cannot see when the transport sends: a server has accepted the connection, and nobody has asked for
+    /// the number of its descriptor. So the transport may gather what a callback writes.
+    pub(super) const MAY_GATHER: u32 = OWN << 3;
 }
 
 #[repr(C)]
@@ -46,6 +52,7 @@ pub(super) struct Stream {
     /// A future of `sendfile`, which waits until all data are sent.
     emptied: Field,
     outgoing: Guarded<Outgoing>,
+    gather: Gather,
 }
 
 impl Deref for Stream {
@@ -160,7 +167,6 @@ impl Stream {
             }
             Err(error) => return self.not_read(object, &error),
         };
-        self.set(bit::READING);
         let result = self.deliver(&data);
         drop(data);
         self.received_or_fatal(object, result, "Fatal error: protocol.data_received() call failed.")
@@ -213,7 +219,6 @@ impl Stream {
                 self.unset(bit::READABLE);
             }
             let count = Object::own(ffi::PyLong_FromSize_t(got))?;
-            self.set(bit::READING);
             let result = self.deliver(&count);
             self.received_or_fatal(object, result, "Fatal error: protocol.buffer_updated() call failed.")
         }
@@ -225,12 +230,11 @@ impl Stream {
         result: *mut ffi::PyObject,
         words: &str,
     ) -> Result<(), Raised> {
-        self.unset(bit::READING);
         // SAFETY: a new reference, or null with an exception set.
         match unsafe { Object::own(result) } {
             Ok(result) => {
                 drop(result);
-                self.send_gathered(object)
+                Ok(())
             }
             Err(Raised) => {
                 // What was written before goes out, whether the exception ends the connection or the loop.
@@ -274,4 +278,23 @@ impl Stream {
             Err(Raised) => self.fatal(object, "Fatal error: protocol.eof_received() call failed."),
         }
     }
+}
+
+/// The callback has ended for whose end a transport waits. An exception may be set, and is kept.
+pub(super) fn callback_ended(core: &LoopCore) -> Result<(), Raised> {
+    let Some(object) = core.writing.take() else { return Ok(()) };
+    // SAFETY: the thread is attached.
+    let kept = unsafe { !ffi::PyErr_Occurred().is_null() }.then(Kept::take);
+    // SAFETY: a live transport of this kind, which no other writes there.
+    let this = unsafe { stream(object.as_ptr()) };
+    this.gather.ended(now());
+    let sent =
+        if this.is_detached() { Ok(()) } else { this.to_write(|| this.send_gathered(object.as_ptr())) };
+    drop(object);
+    match kept {
+        Some(kept) if sent.is_err() => kept.discard(),
+        Some(kept) => kept.put_back(),
+        None => {}
+    }
+    sent
 }

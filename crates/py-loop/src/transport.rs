@@ -47,8 +47,6 @@ pub(super) mod bit {
     /// The peer's end was reported to the protocol.
     pub(crate) const ENDED: u32 = 64;
     pub(crate) const PROTOCOL_PAUSED: u32 = 128;
-    /// A callback of a read runs. A transport may gather what it writes, and sends that when it ends.
-    pub(crate) const READING: u32 = 256;
     pub(crate) const STARTED: u32 = 512;
     /// The end has been scheduled or reached.
     pub(crate) const LOST: u32 = 1024;
@@ -271,6 +269,12 @@ impl Transport {
     /// so already.
     pub(super) fn block(&self) -> Result<(), Raised> {
         self.set(bit::BLOCKED);
+        self.keep_write_context()
+    }
+
+    /// What is written now waits, and is sent later in the context of the code that runs now, unless other data wait
+    /// already.
+    pub(super) fn keep_write_context(&self) -> Result<(), Raised> {
         if self.write_context.get().is_null() {
             // SAFETY: the thread is attached.
             self.write_context.set(unsafe { Object::own(ffi::PyContext_CopyCurrent())? });
@@ -338,7 +342,7 @@ impl Transport {
         if unsafe { behaviour(object) }.is_empty() { self.lose(object, &Object::none()) } else { Ok(()) }
     }
 
-    /// Sends what the callback of a read has written so far, unless earlier data wait for room.
+    /// Sends what the running callback has written so far, unless earlier data wait for room.
     pub(super) fn send_gathered(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         // SAFETY: a live transport.
         let behaviour = unsafe { behaviour(object) };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from asyncio import constants, transports, trsock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -18,11 +19,38 @@ if TYPE_CHECKING:
     from ropewalk.loop._loop import Loop
 
 
+class _Socket(trsock.TransportSocket):
+    """The socket that a program gets from its transport, which gathers no writes once the program uses it."""
+
+    __slots__ = ("_transport",)
+
+    def __init__(self, sock: socket, transport: weakref.ref[StreamTransport]) -> None:
+        super().__init__(sock)
+        self._transport = transport
+
+    def _show(self) -> None:
+        transport = self._transport()
+        if transport is not None:
+            transport._show_descriptor()
+
+    def fileno(self) -> int:
+        self._show()
+        return super().fileno()
+
+    def dup(self) -> socket:
+        self._show()
+        return super().dup()
+
+    def shutdown(self, how: int) -> None:
+        self._show()
+        super().shutdown(how)
+
+
 class StreamTransport(WritingTransport, _core.Stream):
     """A connected TCP or Unix socket: an `asyncio.Transport`.
 
-    The transport sends what is written at once if nothing waits before it. What `data_received` writes it gathers, and
-    sends when that returns or raises.
+    The transport sends what is written at once if nothing waits before it. Of a connection that a server accepted it
+    may send what one callback writes together, when the callback ends.
     """
 
     #: asyncio's `start_tls` accepts the transport.
@@ -41,7 +69,7 @@ class StreamTransport(WritingTransport, _core.Stream):
         server: Any = None,
     ) -> None:
         self._extra = {} if extra is None else extra
-        self._extra["socket"] = trsock.TransportSocket(sock)
+        self._extra["socket"] = _Socket(sock, weakref.ref(self))
         # Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer along.
         self._extra["sockname"] = _address(sock.getsockname)
         if "peername" not in self._extra:

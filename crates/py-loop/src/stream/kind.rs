@@ -10,7 +10,10 @@ use super::super::outgoing::Outgoing;
 use super::super::transport::Transport;
 use super::super::transport::kind;
 use super::Stream;
-use super::methods::{get_emptied, get_server, set_emptied, set_server, write, write_eof, writelines};
+use super::gather::Gather;
+use super::methods::{
+    get_emptied, get_server, set_emptied, set_server, show_descriptor, write, write_eof, writelines,
+};
 use ropewalk_capi::entry;
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::{self, Field, getter, method};
@@ -29,6 +32,7 @@ unsafe extern "C" fn new(
         server: Field::empty(),
         emptied: Field::empty(),
         outgoing: Guarded::new(Outgoing::default()),
+        gather: Gather::new(),
     };
     // SAFETY: our type or a subtype.
     unsafe { kind::allocate(kind, content) }
@@ -54,6 +58,12 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             write_eof,
             ffi::METH_NOARGS,
             c"write_eof($self, /)\n--\n\nEnds this side after what was written.",
+        ),
+        method(
+            c"_show_descriptor",
+            show_descriptor,
+            ffi::METH_NOARGS,
+            c"_show_descriptor(): the program uses the socket itself from here on.",
         ),
     ];
     methods.extend(kind::common_methods());

@@ -66,8 +66,23 @@ pub(super) unsafe extern "C" fn write_eof(
     if done.is_ok() { none() } else { null_mut() }
 }
 
+/// `_show_descriptor()`: the program uses the socket itself from here on, so that it sees when the transport sends.
+#[entry]
+pub(super) unsafe extern "C" fn show_descriptor(
+    object: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    let this = unsafe { stream(object) };
+    this.unset(bit::MAY_GATHER);
+    let done = this
+        .check_thread()
+        .and_then(|()| if this.is_detached() { Ok(()) } else { this.send_gathered(object) });
+    if done.is_ok() { none() } else { null_mut() }
+}
+
 macro_rules! field {
-    ($get:ident, $set:ident, $field:ident) => {
+    ($get:ident, $set:ident, $field:ident, $bit:expr) => {
         #[entry]
         pub(super) unsafe extern "C" fn $get(
             object: *mut ffi::PyObject,
@@ -92,6 +107,7 @@ macro_rules! field {
                     && let Ok(value) = Object::share(value)
                 {
                     this.$field.set(value);
+                    this.set($bit);
                 }
                 0
             }
@@ -99,5 +115,5 @@ macro_rules! field {
     };
 }
 
-field!(get_server, set_server, server);
-field!(get_emptied, set_emptied, emptied);
+field!(get_server, set_server, server, bit::MAY_GATHER);
+field!(get_emptied, set_emptied, emptied, 0);

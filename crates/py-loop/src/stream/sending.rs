@@ -1,9 +1,8 @@
 //! What a transport sends, and its end.
 //!
-//! A write goes to the kernel at once if nothing waits before it. Only what the callback of a read writes to its own
-//! transport is gathered: most servers answer in pieces there, and the pieces leave with one system call when the
-//! callback ends, however it ends. After a refusal the transport asks the kernel no more until an edge has reported
-//! room; what is written meanwhile waits.
+//! A write goes to the kernel at once if nothing waits before it and the transport does not gather (see `gather`). What
+//! is gathered leaves with one system call when the callback ends, however it ends. After a refusal the transport asks
+//! the kernel no more until an edge has reported room; what is written meanwhile waits.
 
 use std::io;
 use std::ptr::null_mut;
@@ -11,8 +10,10 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 use ropewalk_os::stream as bytes;
 
+use super::super::clock::now;
 use super::super::outgoing::{Data, Sent};
 use super::super::transport::{Behaviour, refuse};
+use super::gather::Advice;
 use super::{Stream, bit};
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::object::{Object, Raised, take_exception};
@@ -25,7 +26,7 @@ impl Stream {
         if self.has(bit::LOST) {
             return self.ignore_write(object);
         }
-        if self.has(bit::READING | bit::BLOCKED) || !self.is_empty() {
+        if self.gathers(object)? || self.has(bit::BLOCKED) || !self.is_empty() {
             self.push(data.into_bytes()?, 0);
             return self.keep_within_marks(object);
         }
@@ -54,7 +55,7 @@ impl Stream {
         if self.has(bit::LOST) {
             return self.ignore_write(object);
         }
-        let waits = self.has(bit::READING | bit::BLOCKED) || !self.is_empty();
+        let waits = self.gathers(object)? || self.has(bit::BLOCKED) || !self.is_empty();
         for piece in pieces {
             self.push(piece, 0);
         }
@@ -63,6 +64,26 @@ impl Stream {
         }
         self.flush(object)?;
         self.pause_if_full(object, self.size())
+    }
+
+    /// Whether what is written now is kept until the callback ends.
+    fn gathers(&self, object: *mut ffi::PyObject) -> Result<bool, Raised> {
+        if !self.has(bit::MAY_GATHER) {
+            return Ok(false);
+        }
+        let core = self.core()?;
+        let Some(callback) = core.callback() else { return Ok(false) };
+        let advice = self.gather.note(callback, now);
+        // Another transport may wait already for the end of this callback.
+        if advice == Advice::Send || !core.writing.get().is_null() {
+            return Ok(false);
+        }
+        // SAFETY: a live transport.
+        core.writing.set(unsafe { Object::share(object)? });
+        if advice == Advice::Keep {
+            self.keep_write_context()?;
+        }
+        Ok(advice == Advice::Keep)
     }
 
     fn push(&self, bytes: Object, from: usize) {
@@ -75,9 +96,7 @@ impl Stream {
         if self.size() <= self.high.get() {
             return Ok(());
         }
-        if self.has(bit::READING) {
-            self.send_gathered(object)?;
-        }
+        self.send_gathered(object)?;
         self.pause_if_full(object, self.size())
     }
 
