@@ -60,7 +60,7 @@ fn length(buffer: &Object) -> usize {
 
 /// Gives received bytes to the reader of an `asyncio.StreamReaderProtocol`, as its `data_received` does; nothing if the
 /// reader is of another class, whose method must be called.
-pub(super) fn feed(state: &LoopModule, protocol: &Object, data: &Object) -> Result<Option<()>, Raised> {
+pub(super) fn feed(state: &LoopModule, protocol: &Object, bytes: &[u8]) -> Result<Option<()>, Raised> {
     let names = &state.names;
     let weak = get(protocol, names.stream_reader)?;
     if weak.is_none() {
@@ -77,7 +77,6 @@ pub(super) fn feed(state: &LoopModule, protocol: &Object, data: &Object) -> Resu
         return Ok(None);
     }
     let buffer = buffer(state, &reader)?;
-    let bytes = data.as_bytes().unwrap_or_default();
     let before = length(&buffer);
     // SAFETY: a live bytearray that is made as large as is written.
     unsafe {

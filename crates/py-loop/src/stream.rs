@@ -9,7 +9,6 @@ mod sending;
 
 use std::io;
 use std::ops::Deref;
-use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 use ropewalk_os::stream as bytes;
@@ -26,6 +25,10 @@ use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
 use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::{Kept, Object, Raised};
+
+/// The most bytes that are received at once for a `StreamReader`: its usual limit. With more, its buffer and the pieces
+/// that it returns would be so large that malloc gives their pages back each time.
+const FOR_READERS: usize = 64 * 1024;
 
 /// The bits of a stream's own state; those of every transport are among them.
 mod bit {
@@ -155,33 +158,36 @@ impl Stream {
         }
         let core = self.core()?;
         let buffer = core.receive_buffer();
-        // SAFETY: the running thread's buffer, of that size; nothing runs between the two calls.
-        let data = match self.file().and_then(|file| unsafe { bytes::recv(file, buffer, RECEIVE) }) {
+        let most = if self.has(bit::STREAM_READER) { FOR_READERS } else { RECEIVE };
+        // SAFETY: the running thread's buffer, which is not smaller; nothing runs between the two calls.
+        let data = match self.file().and_then(|file| unsafe { bytes::recv(file, buffer, most) }) {
             Ok(0) => return self.at_end(object),
             Ok(got) => {
-                if got < RECEIVE && !self.has(bit::ENDING) {
+                if got < most && !self.has(bit::ENDING) {
                     self.unset(bit::READABLE);
                 }
-                // SAFETY: the kernel has written so many.
-                Object::bytes(unsafe { std::slice::from_raw_parts(buffer, got) })?
+                // SAFETY: the kernel has written so many. They are copied before this thread receives again.
+                unsafe { std::slice::from_raw_parts(buffer, got) }
             }
             Err(error) => return self.not_read(object, &error),
         };
-        let result = self.deliver(&data);
-        drop(data);
-        self.received_or_fatal(object, result, "Fatal error: protocol.data_received() call failed.")
-    }
-
-    fn deliver(&self, data: &Object) -> *mut ffi::PyObject {
+        let words = "Fatal error: protocol.data_received() call failed.";
         if self.has(bit::STREAM_READER)
             && let Some(protocol) = self.protocol.share()
         {
             match self.state().and_then(|state| reading::feed(state, &protocol, data)) {
-                Ok(Some(())) => return none(),
+                Ok(Some(())) => return Ok(()),
                 Ok(None) => {}
-                Err(Raised) => return null_mut(),
+                Err(Raised) => return self.fatal(object, words),
             }
         }
+        let data = Object::bytes(data)?;
+        let result = self.deliver(&data);
+        drop(data);
+        self.received_or_fatal(object, result, words)
+    }
+
+    fn deliver(&self, data: &Object) -> *mut ffi::PyObject {
         let Some(received) = self.received.share() else { return none() };
         // SAFETY: live objects, one argument.
         unsafe { invoke(received.as_ptr(), data.as_ptr(), true) }

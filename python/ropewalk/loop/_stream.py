@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from asyncio import constants, transports, trsock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -24,7 +23,7 @@ class _Socket(trsock.TransportSocket):
 
     __slots__ = ("_transport",)
 
-    def __init__(self, sock: socket, transport: weakref.ref[StreamTransport]) -> None:
+    def __init__(self, sock: socket, transport: ref[StreamTransport]) -> None:
         super().__init__(sock)
         self._transport = transport
 
@@ -69,7 +68,7 @@ class StreamTransport(WritingTransport, _core.Stream):
         server: Any = None,
     ) -> None:
         self._extra = {} if extra is None else extra
-        self._extra["socket"] = _Socket(sock, weakref.ref(self))
+        self._extra["socket"] = _Socket(sock, ref(self))
         # Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer along.
         self._extra["sockname"] = _address(sock.getsockname)
         if "peername" not in self._extra:
