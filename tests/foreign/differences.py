@@ -150,11 +150,6 @@ _UVLOOP = (
     _uvloop("udp", "Test_UV_UDP::test_create_datagram_endpoint_reuse_address_warning", _REUSE),
     _uvloop(
         "udp",
-        "Test_UV_UDP::test_send_after_close",
-        "Asks that `sendto` of a closed transport is logged; on asyncio it raises.",
-    ),
-    _uvloop(
-        "udp",
         "Test_UV_UDP::test_udp_sendto_dns",
         "uvloop refuses a host name in `sendto`; asyncio looks it up.",
     ),
