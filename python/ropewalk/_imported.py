@@ -5,6 +5,7 @@ Importing the module for this work alone would cost too much.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
@@ -31,25 +32,39 @@ class _Awaiting:
         def exec_module(module: ModuleType) -> None:
             run(module)
             # Not sooner: a caller may ask for a spec and import nothing, or the module may fail.
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                self._then(module)
+            self.has(module)
 
         loader.exec_module = exec_module
         return spec
+
+    def has(self, module: ModuleType) -> None:
+        """Calls `then`, unless another thread has done that, or `forget`."""
+        try:
+            sys.meta_path.remove(self)
+        except ValueError:
+            return
+        self._then(module)
 
 
 def when_imported(name: str, then: Callable[[Any], None]) -> None:
     """Calls `then` with a module: now if it is loaded, else when it is imported.
 
-    A later call for the same module replaces the `then` of an earlier one.
+    Waits for a thread that is importing the module. A later call for the same module replaces the `then` of an earlier
+    one.
     """
-    loaded = sys.modules.get(name)
     forget(name)
-    if loaded is None:
-        sys.meta_path.insert(0, _Awaiting(name, then))
-    else:
-        then(loaded)
+    awaiting = _Awaiting(name, then)
+    # Before the look, so that no import begins unseen between the two.
+    sys.meta_path.insert(0, awaiting)
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded.__spec__, "_initializing", False):
+        try:
+            loaded = importlib.import_module(name)
+        except ImportError:
+            # It failed in its thread, and may be imported again.
+            return
+    if loaded is not None:
+        awaiting.has(loaded)
 
 
 def forget(name: str) -> None:

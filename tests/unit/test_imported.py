@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import ropewalk
 
@@ -16,7 +17,7 @@ def _said(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_errors_become_the_standard_librarys_once_that_isloaded() -> None:
+def test_errors_become_the_standard_librarys_once_that_is_loaded() -> None:
     assert (
         _said(
             "import sys\n"
@@ -36,7 +37,7 @@ def test_errors_become_the_standard_librarys_once_that_isloaded() -> None:
     )
 
 
-def test_a_look_for_the_module_does_not_take_it_forloaded() -> None:
+def test_a_look_for_the_module_does_not_take_it_for_loaded() -> None:
     assert (
         _said(
             "import importlib.util\n"
@@ -52,7 +53,7 @@ def test_a_look_for_the_module_does_not_take_it_forloaded() -> None:
     )
 
 
-def test_errors_are_the_standard_librarys_if_that_wasloaded_before() -> None:
+def test_errors_are_the_standard_librarys_if_that_was_loaded_before() -> None:
     assert (
         _said(
             "from concurrent.futures.process import BrokenProcessPool\n"
@@ -60,6 +61,32 @@ def test_errors_are_the_standard_librarys_if_that_wasloaded_before() -> None:
             "print(issubclass(WorkerCrashed, BrokenProcessPool))"
         )
         == "True"
+    )
+
+
+def test_a_module_that_another_thread_imports_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text(
+        "import __main__\n__main__.begun.set()\n__main__.go.wait(60)\nvalue = 'whole'\n"
+    )
+    assert (
+        _said(
+            "import sys, threading\n"
+            "from ropewalk._imported import when_imported\n"
+            f"sys.path.insert(0, {str(tmp_path)!r})\n"
+            "begun, go = threading.Event(), threading.Event()\n"
+            "def importing(): import slow_to_import\n"
+            "def asking(): when_imported('slow_to_import', lambda module: print(module.value))\n"
+            "threads = [threading.Thread(target=importing), threading.Thread(target=asking)]\n"
+            "threads[0].start()\n"
+            "begun.wait(60)\n"
+            "threads[1].start()\n"
+            "threads[1].join(0.2)\n"
+            "go.set()\n"
+            "for thread in threads: thread.join(60)\n"
+            "print(any(type(one).__module__.startswith('ropewalk') and one.name == 'slow_to_import'\n"
+            "          for one in sys.meta_path))"
+        )
+        == "whole\nFalse"
     )
 
 
