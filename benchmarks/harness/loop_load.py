@@ -110,7 +110,7 @@ def load(
     for number, connection in connections.items():
         poll.register(number, select.EPOLLIN)
         connection.send(message)
-    warm, answers, began, busy = time.perf_counter() + seconds / 5, 0, 0.0, 0
+    warm, answers, began, spent = time.perf_counter() + seconds / 5, 0, 0.0, 0
     while True:
         for number, _ in poll.poll():
             connection = connections[number]
@@ -124,10 +124,10 @@ def load(
         now = time.perf_counter()
         if not began:
             if now >= warm:
-                began, answers, busy = now, 0, busy(pid)
+                began, answers, spent = now, 0, busy(pid)
         elif now - began >= seconds:
             break
-    busy = busy(pid) - busy
+    spent = busy(pid) - spent
     for connection in connections.values():
         connection.close()
-    return {"rate": answers / (now - began), "busy": busy / answers / 1e3}
+    return {"rate": answers / (now - began), "busy": spent / answers / 1e3}
