@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.measure import Options, interleave, surroundings
 from harness.picture import draw
 from harness.programs import compilers
-from harness.report import as_json, markdown, publish, show, tally
+from harness.report import as_json, markdown, publish, show, summary, tally
 from harness.suites import is_called, rows_of
 from harness.table import FAILED, MISS, PASS, Section
 
@@ -34,7 +34,7 @@ def _arguments(suite: str, rows: dict[str, Row], argv: Sequence[str]) -> argpars
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     parser.add_argument(
-        "--publish", type=Path, metavar="PAGE", help="put the tables between the marks of a page"
+        "--publish", type=Path, metavar="PAGE", help="put a line for each figure between the marks of a page"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them, with matplotlib")
     arguments = parser.parse_args(argv)
@@ -77,7 +77,7 @@ def main(suite: str, argv: Sequence[str]) -> int:
         page = f"# A run of the {suite} suite\n\n{markdown(known, sections)}"
         arguments.markdown.write_text(page, encoding="utf-8")
     if arguments.publish:
-        publish(arguments.publish, markdown(known, sections, level=3))
+        publish(arguments.publish, summary(known, sections))
     if arguments.plot:
         draw(sections, arguments.plot)
     counts = tally(sections)

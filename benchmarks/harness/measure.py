@@ -85,6 +85,8 @@ class Case:
     paths: tuple[str, ...] = ()
     """Folders to import from, in the contest and in its workers."""
     timeout: float = 180.0
+    player: str = ""
+    """Who plays, where the label says more than that."""
 
     def settled(self, options: Options) -> dict[str, object]:
         """The arguments that this command line gives the contest."""

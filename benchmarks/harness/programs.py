@@ -103,7 +103,8 @@ class Contenders:
             **self.arguments,
         }
         label = f"{self.what}, {player}"
-        return Case(label, "harness.programs:play", arguments, ours=contender == "ropewalk", timeout=60.0)
+        ours = contender == "ropewalk"
+        return Case(label, "harness.programs:play", arguments, ours=ours, timeout=60.0, player=player)
 
 
 #: Ropewalk's peers. `raw` is blocking sockets without any ZeroMQ, the floor.

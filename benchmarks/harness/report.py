@@ -6,9 +6,10 @@ import importlib.util
 import json
 import re
 import textwrap
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from harness.table import ABSENT, FAILED, MISS, PASS, SHOWN
+from harness.table import ABSENT, FAILED, FLOORS, MISS, PASS, SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,6 +124,77 @@ def _table(section: Section, level: int) -> list[str]:
     lines += ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     lines += ["| " + " | ".join(cells) + " |" for cells in _rows(section)]
     return lines + (["", *(f"- {trouble}" for trouble in troubles(section))] if troubles(section) else [])
+
+
+def summary(surroundings: dict[str, str], sections: Sequence[Section], level: int = 3) -> str:
+    """The run in Markdown for a page: a line for each figure, with its best peer, its other peers and its floor.
+
+    A ratio says how many times better Ropewalk is; one below 1 is bold, and so is a goal that is not met.
+    """
+    lines = [
+        "Medians of rounds, the least and the greatest in brackets; every contestant takes its turn in each round. A "
+        "ratio above 1 says that Ropewalk is so many times better; ratios below 1 and goals not met are bold.",
+        "",
+        *(f"- {name}: {value}" for name, value in surroundings.items()),
+    ]
+    for section in sections:
+        lines += ["", f"{'#' * level} {section.name}: {section.title}", ""]
+        lines += [*textwrap.wrap(section.includes, 120), ""]
+        lines += ["| " + " | ".join(SUMMARY) + " |", "|" + "---|" * len(SUMMARY)]
+        for (what, unit), group in groupby(section.figures, lambda line: (line.what, line.unit)):
+            lines.append("| " + " | ".join((what, unit, *_summed(list(group)))) + " |")
+        lines += _left_out(section)
+    return "\n".join(lines) + "\n"
+
+
+SUMMARY = ("figure", "unit", "Ropewalk", "best peer", "ratio", "other peers", "floor", "goals")
+
+
+def _summed(figures: list[Figure]) -> tuple[str, ...]:
+    """The cells of one figure beside all its peers."""
+    known = [line for line in figures if line.theirs is not None and line.ours is not None]
+    peers = sorted((line for line in known if line.player not in FLOORS), key=_times_better)
+    floors = [f"{number(_median(line))} {line.player}" for line in known if line.player in FLOORS]
+    goals = [
+        f"{text} (**missed**)" if line.verdict == MISS else text
+        for line in figures
+        if line.goal and line.verdict in (PASS, MISS)
+        for text in (f"{line.goal.text(line.unit)}{' ' + line.player if line.goal.of == 'ratio' else ''}",)
+    ]
+    best, *others = peers or [None]
+    ratio = "" if best is None else f"{number(_times_better(best))}×"
+    return (
+        spread(figures[0].ours),
+        "" if best is None else f"{best.player} {spread(best.theirs)}",
+        f"**{ratio}**" if best is not None and _times_better(best) < 1 else ratio,
+        ", ".join(
+            f"{line.player} {number(_median(line))} ({number(_times_better(line))}×)" for line in others
+        ),
+        ", ".join(floors),
+        "; ".join(goals),
+    )
+
+
+def _median(line: Figure) -> float:
+    """The peer's median."""
+    assert line.theirs is not None
+    return line.theirs.median
+
+
+def _times_better(line: Figure) -> float:
+    """How many times better Ropewalk is than the peer, whatever the goal says."""
+    assert line.ours is not None
+    ours, theirs = line.ours.median, _median(line)
+    over, under = (ours, theirs) if line.more_is_better else (theirs, ours)
+    return over / under if under > 0 else float("inf")
+
+
+def _left_out(section: Section) -> list[str]:
+    """Who is not in the table, and why, each reason once."""
+    reasons = dict.fromkeys(
+        line.trouble.removeprefix(f"{line.peer}: ") for line in section.figures if line.trouble
+    )
+    return ["", *(f"- {reason}" for reason in reasons)] if reasons else []
 
 
 def publish(page: Path, tables: str) -> None:

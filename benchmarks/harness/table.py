@@ -8,6 +8,9 @@ from typing import Literal, Protocol
 
 from harness.measure import Case, Outcome, Sample
 
+#: Players that are no peers: what is left of a figure if the library cost nothing.
+FLOORS = ("raw", "raw, spinning", "a plain call")
+
 PASS, MISS, FAILED, ABSENT, SHOWN = "pass", "MISS", "FAILED", "absent", "–"
 
 
@@ -102,6 +105,7 @@ class Contest:
             self._environment,
             self._paths,
             self._timeout,
+            player,
         )
 
 
@@ -146,21 +150,21 @@ class Line:
         if self.goal or not self.peers:
             yield self._figure(outcomes, None, "", self.goal)
         for case, metric, goal in self.theirs():
-            yield self._figure(outcomes, case.label, metric, goal)
+            yield self._figure(outcomes, case, metric, goal)
 
     def _figure(
-        self, outcomes: dict[str, Outcome], peer: str | None, metric: str, goal: Goal | None
+        self, outcomes: dict[str, Outcome], peer: Case | None, metric: str, goal: Goal | None
     ) -> Figure:
         ours, trouble = _side(outcomes, self.case.label, self.metric, self.scale)
         theirs, troubles = None, [trouble]
         if peer is not None:
-            theirs, trouble = _side(outcomes, peer, metric, self.scale)
+            theirs, trouble = _side(outcomes, peer.label, metric, self.scale)
             troubles.append(trouble)
         return Figure(
             self.what,
             self.unit,
             ours,
-            peer or "",
+            peer.label if peer else "",
             theirs,
             self.more_is_better,
             goal,
@@ -168,6 +172,7 @@ class Line:
             self.headline,
             self.at,
             self.curve,
+            (peer.player or peer.label) if peer else "",
         )
 
 
@@ -226,6 +231,8 @@ class Figure:
     """As of the line."""
     curve: str = ""
     """As of the line."""
+    player: str = ""
+    """The peer's name alone."""
 
     @property
     def ratio(self) -> float | None:
