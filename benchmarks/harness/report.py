@@ -155,12 +155,12 @@ def _summed(figures: list[Figure]) -> tuple[str, ...]:
     known = [line for line in figures if line.theirs is not None and line.ours is not None]
     peers = sorted((line for line in known if line.player not in FLOORS), key=_times_better)
     floors = [f"{number(_median(line))} {line.player}" for line in known if line.player in FLOORS]
-    goals = [
-        f"{text} (**missed**)" if line.verdict == MISS else text
-        for line in figures
-        if line.goal and line.verdict in (PASS, MISS)
-        for text in (f"{line.goal.text(line.unit)}{' ' + line.player if line.goal.of == 'ratio' else ''}",)
-    ]
+    goals = dict[str, list[str]]()
+    for line in figures:
+        if line.goal and line.verdict in (PASS, MISS):
+            whom = line.player if line.goal.of == "ratio" else ""
+            said = f"{whom} (**missed**)".strip() if line.verdict == MISS else whom
+            goals.setdefault(line.goal.text(line.unit), []).append(said)
     best, *others = peers or [None]
     ratio = "" if best is None else f"{number(_times_better(best))}×"
     return (
@@ -171,7 +171,7 @@ def _summed(figures: list[Figure]) -> tuple[str, ...]:
             f"{line.player} {number(_median(line))} ({number(_times_better(line))}×)" for line in others
         ),
         ", ".join(floors),
-        "; ".join(goals),
+        "; ".join(f"{bound} {', '.join(said)}".rstrip() for bound, said in goals.items()),
     )
 
 

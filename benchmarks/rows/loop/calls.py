@@ -71,7 +71,7 @@ ROW = Row(
             "ns",
             CALLS,
             "burst",
-            at_most(110),
+            at_most(90),
             {FLOOR: None, **PEERS, "uvloop": times_better(4.5), "rloop": times_better(2.5)},
         ),
         Line(
@@ -79,7 +79,7 @@ ROW = Row(
             "ns",
             CALLS,
             "chain",
-            at_most(140),
+            at_most(130),
             {**PEERS, "uvloop": times_better(5), "rloop": times_better(1.7)},
         ),
     ),
