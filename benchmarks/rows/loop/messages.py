@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import select
-import socket
-import time
-
-from harness.loop_load import CONNECTIONS, busy, server
+from harness.loop_load import connect_datagrams, load, server
 from harness.loops import PLAYERS as LOOPS
 from harness.measure import Size
 from harness.table import Contest, Line, Row, times_better
@@ -19,35 +15,9 @@ PEERS = dict.fromkeys(name for name in PLAYERS if name != "ropewalk")
 
 def messages(loop_of: str, seconds: float) -> dict[str, float]:
     """64 bytes there and back, and the server's time for an answer."""
-    with server(loop_of, "messages") as (port, pid):
-        poll = select.epoll()
-        clients = {made.fileno(): made for made in (_client(port) for _ in range(CONNECTIONS))}
-        for number, client in clients.items():
-            poll.register(number, select.EPOLLIN)
-            client.send(MESSAGE)
-        warm, answers, began, ran = time.perf_counter() + seconds / 5, 0, 0.0, 0
-        while True:
-            # Within one host nothing is lost while the server's buffer has room for all that is under way.
-            for number, _ in poll.poll():
-                clients[number].recv(100)
-                clients[number].send(MESSAGE)
-                answers += 1
-            now = time.perf_counter()
-            if not began:
-                if now >= warm:
-                    began, answers, ran = now, 0, busy(pid)
-            elif now - began >= seconds:
-                break
-        ran = busy(pid) - ran
-        for client in clients.values():
-            client.close()
-    return {"rate": answers / (now - began), "busy": ran / answers / 1e3}
-
-
-def _client(port: str | int) -> socket.socket:
-    client = socket.socket(type=socket.SOCK_DGRAM)
-    client.connect(("127.0.0.1", port))
-    return client
+    # Within one host nothing is lost while the server's buffer has room for all that is under way.
+    with server(loop_of, "messages") as known:
+        return load(known, MESSAGE, len(MESSAGE), seconds, connecting=connect_datagrams)
 
 
 MESSAGES = Contest(messages, players=PLAYERS, as_argument="loop_of", timeout=60.0, seconds=Size(1.0, 0.2))

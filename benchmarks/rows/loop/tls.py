@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import select
-import socket
 import ssl
 import tempfile
 import time
-from typing import Any
 
 from harness.certificate import contexts
 from harness.clock import median
-from harness.loop_load import CONNECTIONS, SIZE, busy, server
+from harness.loop_load import SIZE, connect, load, server
 from harness.loops import PEERS, PLAYERS, new_loop
 from harness.measure import Size
 from harness.table import Contest, Line, Row, times_better
@@ -50,48 +47,27 @@ def handshakes(loop_of: str, count: int) -> dict[str, float]:
     return {"handshake": took}
 
 
-def _connect(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = socket.create_connection(("127.0.0.1", port))
-    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return context.wrap_socket(plain, server_hostname="localhost")
+class _Drained(ssl.SSLSocket):
+    """Receives all that was decrypted: a poller cannot see what is left of that."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        data = super().recv(buflen, flags)
+        while self.pending():
+            data += super().recv(buflen, flags)
+        return data
+
+
+def _connect(address: str | int) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.sslsocket_class = _Drained
+    return context.wrap_socket(connect(address))
 
 
 def echo(loop_of: str, seconds: float) -> dict[str, float]:
     """1 KiB there and back on connections that are kept."""
-    message = b"x" * SIZE
-    with server(loop_of, "tls") as (port, pid):
-        assert isinstance(port, int)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        poll = select.epoll()
-        made = [_connect(port, context) for _ in range(CONNECTIONS)]
-        connections: dict[int, Any] = {connection.fileno(): connection for connection in made}
-        missing = dict.fromkeys(connections, SIZE)
-        for number, connection in connections.items():
-            poll.register(number, select.EPOLLIN)
-            connection.send(message)
-        warm, answers, began, ran = time.perf_counter() + seconds / 5, 0, 0.0, 0
-        while True:
-            for number, _ in poll.poll():
-                connection = connections[number]
-                missing[number] -= len(connection.recv(65536))
-                while missing[number] > 0 and connection.pending():
-                    missing[number] -= len(connection.recv(65536))
-                if missing[number] > 0:
-                    continue
-                missing[number] = SIZE
-                answers += 1
-                connection.send(message)
-            now = time.perf_counter()
-            if not began:
-                if now >= warm:
-                    began, answers, ran = now, 0, busy(pid)
-            elif now - began >= seconds:
-                break
-        ran = busy(pid) - ran
-        for connection in connections.values():
-            connection.close()
-    return {"rate": answers / (now - began), "busy": ran / answers / 1e3}
+    with server(loop_of, "tls") as known:
+        return load(known, b"x" * SIZE, SIZE, seconds, connecting=_connect)
 
 
 HANDSHAKES = Contest(
