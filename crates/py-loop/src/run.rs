@@ -164,6 +164,7 @@ impl Run<'_> {
         };
         woken.map_err(|error| raise_os(&error))?;
         self.pace.paused();
+        self.glance.slept();
         self.note_events();
         self.check_signals()?;
         core.collect();

@@ -74,6 +74,14 @@ impl Glance {
         self.empty = 0;
     }
 
+    /// The loop has slept until something was ready: it is not so busy that a flag would pay.
+    #[inline]
+    pub fn slept(&mut self) {
+        if !self.armed {
+            self.empty = 0;
+        }
+    }
+
     /// Polls for ready descriptors, without waiting.
     ///
     /// # Errors
@@ -148,6 +156,19 @@ mod tests {
                 assert!(turn(&mut glance, &reactor, &mut events));
             });
         });
+    }
+
+    #[test]
+    fn a_loop_that_sleeps_between_short_bursts_of_work_has_no_flag() {
+        let (reactor, mut glance, mut events) =
+            (Reactor::new().expect("made"), Glance::default(), Vec::new());
+        for _ in 0..LEAST {
+            for _ in 0..LEAST / 2 {
+                turn(&mut glance, &reactor, &mut events);
+            }
+            glance.slept();
+        }
+        assert!(glance.flag.is_none());
     }
 
     #[test]

@@ -553,3 +553,16 @@ def test_a_busy_loop_works_without_a_free_descriptor(loop: Loop, pair: Pair) -> 
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert seen == [b"x"]
     loop.remove_reader(left)
+
+
+async def test_a_loop_that_sleeps_between_short_bursts_of_work_opens_no_descriptor(
+    loop: Loop, pair: Pair
+) -> None:
+    left, right = pair
+    left.setblocking(False)
+    before = loops.descriptors()
+    for _ in range(100):
+        await turns(10)
+        loop.call_later(0.001, right.send, b"x")
+        assert await loop.sock_recv(left, 1) == b"x"
+    assert loops.descriptors() == before
