@@ -19,6 +19,7 @@ from tests.foreign import judge
 from tests.foreign.differences import DIFFERENCES
 from tests.foreign.run import BAD, Choice, Report, failures, run_suite
 from tests.foreign.suites import BY_NAME, SUITES, Suite
+from tests.foreign.summary import Row, compared, counted, missing, table
 from tests.foreign.workplace import NotPrepared, Workplace, agreed, cache, freeze, prepare, remove
 
 COLUMNS = ("passed", *BAD, "skipped")
@@ -81,7 +82,7 @@ def _print_list() -> None:
 
 
 def _alone(suite: Suite, on: str, workplace: Workplace, arguments: argparse.Namespace) -> Report:
-    """Runs a suite on a peer; what becomes of all tests on the reference is stored."""
+    """Runs a suite on a peer; what becomes of all tests on the reference is stored, unless some were not run."""
     print(f"{suite.name} {suite.version} on {on} ...", flush=True)
     report = run_suite(suite, on, workplace, Choice(arguments.only))
     _print_row(suite, on, report)
@@ -102,14 +103,16 @@ def _stored(suite: Suite, workplace: Workplace) -> Path:
     return workplace.home / f"{suite.reference}.json"
 
 
-def _reference(suite: Suite, workplace: Workplace, arguments: argparse.Namespace) -> dict[str, str]:
-    """What becomes of the tests on the reference: stored, or run now."""
+def _reference(
+    suite: Suite, workplace: Workplace, arguments: argparse.Namespace
+) -> tuple[dict[str, str], str]:
+    """What becomes of the tests on the reference, stored or run now; and what went wrong beside them."""
     stored = _stored(suite, workplace)
     if stored.exists() and not arguments.fresh:
         outcomes: dict[str, str] = json.loads(stored.read_text(encoding="utf-8"))
-        return outcomes
+        return outcomes, ""
     report = _alone(suite, suite.reference, workplace, arguments)
-    return {test: result.outcome for test, result in report.results.items()}
+    return {test: result.outcome for test, result in report.results.items()}, report.trouble
 
 
 def _print_row(suite: Suite, on: str, report: Report) -> None:
@@ -129,18 +132,18 @@ def _again(suite: Suite, workplace: Workplace, failed: set[str]) -> set[str]:
     return passed
 
 
-def _compare(suite: Suite, workplace: Workplace, arguments: argparse.Namespace) -> tuple[Report, bool]:
-    reference = _reference(suite, workplace, arguments)
-    table = judge.applying(DIFFERENCES, suite.name)
-    hopeless = tuple(test for test, entry in table.items() if entry.hangs)
+def _compare(suite: Suite, workplace: Workplace, arguments: argparse.Namespace) -> tuple[Report, Row]:
+    reference, trouble = _reference(suite, workplace, arguments)
+    entries = judge.applying(DIFFERENCES, suite.name)
+    hopeless = tuple(test for test, entry in entries.items() if entry.hangs)
     print(f"{suite.name} {suite.version} on ropewalk ...", flush=True)
     report = run_suite(suite, "ropewalk", workplace, Choice(arguments.only, hopeless=hopeless))
     if arguments.only:
         reference = {test: reference[test] for test in reference.keys() & report.results.keys()}
     found = judge.differing(report, reference)
-    unknown = {test for test in found if judge.entry_of(table, test) is None}
+    unknown = {test for test in found if judge.entry_of(entries, test) is None}
     passed_again = _again(suite, workplace, failures(report.results, unknown))
-    verdict = judge.judge(found, passed_again, table, report.results.keys() | reference.keys())
+    verdict = judge.judge(found, passed_again, entries, report.results.keys() | reference.keys())
     _print_row(suite, "ropewalk", report)
     absent = [test for test in verdict.new if test not in report.results]
     for test in verdict.new:
@@ -153,7 +156,7 @@ def _compare(suite: Suite, workplace: Workplace, arguments: argparse.Namespace) 
     if absent[_SHOWN:]:
         print(f"  and {len(absent) - _SHOWN} more that were not run")
     for test in verdict.gone:
-        print(f"  GONE: {test} does not differ any more, but is in the table: {table[test].reason}")
+        print(f"  GONE: {test} does not differ any more, but is in the table: {entries[test].reason}")
     for test in verdict.unsteady:
         print(f"  UNSTEADY: {test} failed, and passed when run again")
     if report.trouble:
@@ -163,7 +166,7 @@ def _compare(suite: Suite, workplace: Workplace, arguments: argparse.Namespace) 
         f"{len(verdict.unsteady)} unsteady; the log is {workplace.home / 'ropewalk.log'}",
         flush=True,
     )
-    return report, bool(verdict.new or verdict.gone or report.trouble)
+    return report, compared(suite, report, reference, verdict, trouble)
 
 
 def main() -> int:
@@ -174,7 +177,7 @@ def main() -> int:
         _print_list()
         return 0
     checkouts = dict(source.split("=", 1) for source in arguments.source)
-    everything, wrong, frozen = {}, [], set()
+    everything, rows, frozen = {}, [], set()
     for suite in SUITES:
         if arguments.suites and suite.name not in arguments.suites:
             continue
@@ -183,24 +186,25 @@ def main() -> int:
         try:
             workplace = prepare(suite, arguments.cache, checkout, on)
         except NotPrepared as error:
-            print(f"{suite.name}: {error}")
-            wrong.append(suite.name)
+            print(f"{suite.name}: {error}", flush=True)
+            rows.append(missing(suite, on))
             continue
         frozen |= set(freeze(workplace).splitlines()) if arguments.freeze else set()
         if on == "ropewalk":
-            report, differs = _compare(suite, workplace, arguments)
+            report, row = _compare(suite, workplace, arguments)
         else:
             report = _alone(suite, on, workplace, arguments)
-            differs = bool(report.trouble)
+            row = counted(suite, on, report)
+        rows.append(row)
         everything[suite.name] = {test: result._asdict() for test, result in report.results.items()}
-        if differs:
-            wrong.append(suite.name)
         if not arguments.keep:
             remove(workplace)
     if arguments.json:
         arguments.json.write_text(json.dumps(everything, indent=1), encoding="utf-8")
     if arguments.freeze:
         arguments.freeze.write_text(agreed(frozen), encoding="utf-8")
+    print(table(rows))
+    wrong = [row.suite for row in rows if row.wrong]
     print(f"not as expected: {', '.join(wrong)}" if wrong else "all as expected")
     return bool(wrong)
 

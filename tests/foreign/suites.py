@@ -28,6 +28,8 @@ class Suite(NamedTuple):
     inside: bool = False
     #: The tag of its repository, if its source releases hold no tests.
     tag: str = ""
+    #: Those of `requires` that refuse a free-threaded interpreter; the tests that need them skip themselves.
+    locked: tuple[str, ...] = ()
     #: Loggers that the project's own runner of its tests turns off.
     silent: tuple[str, ...] = ()
     #: The seconds that one test may take, and all of them.
@@ -76,6 +78,7 @@ SUITES = (
         # Doctests, benchmarks and type checks have nothing to do with a loop.
         arguments=("tests", "-m", "not dev_mode and not autobahn and not internal", "--no-cov"),
         extras="speedups",
+        limit=3600.0,
     ),
     Suite(
         "websockets",
@@ -85,6 +88,7 @@ SUITES = (
         # The other folders have tests without a loop: of the protocol, of threads, of trio.
         arguments=("tests/asyncio", "tests/legacy"),
         tag="17.0.1",
+        locked=("mitmproxy",),
     ),
     Suite(
         "anyio",

@@ -12,6 +12,7 @@ from tests.foreign.differences import DIFFERENCES, Difference
 from tests.foreign.judge import differing, judge
 from tests.foreign.run import Report, Result
 from tests.foreign.suites import BY_NAME, SUITES
+from tests.foreign.summary import compared, counted, missing, table
 from tests.foreign.workplace import link
 
 _ROOT = Path(__file__).parents[2]
@@ -126,12 +127,28 @@ def test_a_new_failure_and_a_vanished_one_both_show() -> None:
     results = {"a": "failed", "b": "failed", "c[1]": "hung", "d": "skipped", "e": "passed"}
     found = differing(Report({test: Result(outcome) for test, outcome in results.items()}), reference)
     assert sorted(found) == ["a", "c[1]", "d", "f"]
-    table = {name: Difference("suite", name, "a reason") for name in ("c", "e")}
-    verdict = judge(found, {"a"}, table, reference.keys() | results.keys())
+    entries = {name: Difference("suite", name, "a reason") for name in ("c", "e")}
+    verdict = judge(found, {"a"}, entries, reference.keys() | results.keys())
     assert verdict.new == ["d", "f"]
     assert verdict.gone == ["e"]
     assert verdict.expected == ["c[1]"]
     assert verdict.unsteady == ["a"]
+
+
+def test_the_last_table_has_a_line_for_each_suite() -> None:
+    suite, other = SUITES[:2]
+    reference = {"a": "passed", "b": "failed", "c": "passed", "d": "passed"}
+    results = {"a": "failed", "b": "failed", "c": "crashed", "d": "passed", "e": "skipped"}
+    report = Report({test: Result(outcome) for test, outcome in results.items()})
+    verdict = judge(["a", "c"], set(), {"c": Difference("suite", "c", "a reason")}, results.keys())
+    rows = [compared(suite, report, reference, verdict, ""), missing(other, "ropewalk")]
+    assert [row.wrong for row in rows] == [True, True]
+    line = f"* {suite.name} {suite.version} {rows[0].cells[1]} ropewalk 1 3 1 {suite.reference} 3 1 1 0 0"
+    assert table(rows).splitlines()[1].split() == line.split()
+    assert table(rows).splitlines()[2].split()[:2] == ["*", other.name]
+    unwell = compared(suite, Report({}), {}, judge([], set(), {}, set()), "the reference did not end")
+    assert unwell.wrong
+    assert not counted(suite, "asyncio", report).wrong
 
 
 def test_the_table_is_of_the_suites() -> None:

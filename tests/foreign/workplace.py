@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ _HERE = Path(__file__).parent
 _INSIDE = _HERE / "inside"
 _PYTHON = _HERE.parents[1] / "python"
 _CONSTRAINTS = _HERE / "constraints.txt"
+#: The seconds that one call of pip may take: some suites need projects that have no wheel for every interpreter.
+_PATIENCE = 1200
 
 
 class NotPrepared(Exception):
@@ -47,7 +50,10 @@ def cache() -> Path:
 
 
 def _run(what: str, *command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    except subprocess.TimeoutExpired as error:
+        raise NotPrepared(f"{what} was not finished after {_PATIENCE} s.") from error
     if done.returncode != 0:
         raise NotPrepared(f"{what} failed:\n{(done.stderr or done.stdout)[-3000:]}")
     return done.stdout
@@ -114,6 +120,11 @@ def _take(suite: Suite, source: Path, folder: Path) -> None:
             shutil.copy2(source / name, folder / name)
 
 
+def _requirements(suite: Suite) -> list[str]:
+    free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    return [name for name in suite.requires if not (free_threaded and name in suite.locked)]
+
+
 def prepare(suite: Suite, place: Path, checkout: Path | None, on: str) -> Workplace:
     """The suite's workplace below `place`, made if it is not there; `on` is what the suite is to run on.
 
@@ -133,7 +144,7 @@ def prepare(suite: Suite, place: Path, checkout: Path | None, on: str) -> Workpl
         base = Path(getattr(sys, "_base_executable", sys.executable))
         _run("The environment", base, "-m", "venv", home / "venv")
         extras = f"[{suite.extras}]" if suite.extras else ""
-        wanted = [f"{suite.name}{extras}=={suite.version}", *suite.requires, *peer]
+        wanted = [f"{suite.name}{extras}=={suite.version}", *_requirements(suite), *peer]
         constrained = ("--constraint", _CONSTRAINTS) if _CONSTRAINTS.exists() else ()
         _pip(python, f"The installation of {suite.name}", "install", *constrained, *wanted)
         if suite.takes:
