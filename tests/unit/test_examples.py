@@ -52,3 +52,7 @@ def test_echo_server_answers_rightly() -> None:
     text = _run(str(EXAMPLES / "echo_server.py"), "--connections", "5", "--requests", "20", "--size", "3000")
     assert text.startswith("ropewalk.")
     assert "100 right answers" in text
+
+
+def test_processes_of_a_bus_find_the_highest_values() -> None:
+    assert _run(str(EXAMPLES / "processes_bus.py")) == "oslo: 1\nparis: 9\nrome: 14\n"

@@ -1,4 +1,4 @@
-"""Signals: publish and subscribe between threads, event loops and worker processes.
+"""Signals: publish and subscribe between threads, event loops and processes.
 
 The compiled part is in `ropewalk._bus`. This module checks arguments, runs asynchronous handlers and makes statistics.
 """
@@ -92,7 +92,7 @@ class Bus(_compiled.Bus):
     lost: a publisher waits for a subscription that has no room.
 
     Given to a pool's task as an argument, a bus arrives in the worker process as that process's end of the same bus.
-    Listeners in other processes receive copies of the messages.
+    Any other process joins it by `bind` and `connect`. Listeners in other processes receive copies of the messages.
 
     Args:
         on_error: called with the exception, the handler (or filter) and the topic when a handler raises. By default
@@ -342,6 +342,50 @@ class Bus(_compiled.Bus):
             await room
         if refused:
             raise failed(BusFull, 'a subscription has no room, and its overflow is "error"')
+
+    def bind(self, endpoint: str) -> str:
+        """Lets other processes join the bus, and returns the endpoint at which they `connect`.
+
+        They are processes of the same user on this host. The endpoint ends with the bus. A bus may have several.
+
+        Args:
+            endpoint: ``shm://`` and a path, ``@`` and a name, or ``*`` for a path that nobody uses.
+
+        Raises:
+            BusClosed: the bus was closed.
+            BusError: another process listens there, the path cannot be made, or the bus is another process's.
+            ValueError: `endpoint` is malformed.
+        """
+        self._check_open()
+        from ropewalk.bus import _link
+
+        return _link.bind(self, endpoint)
+
+    def connect(self, endpoint: str, *, timeout: float = 5.0) -> None:
+        """Joins the bus of another process: a message that one of them publishes reaches the others.
+
+        What listens here already hears the other processes when this returns. The bus ends with that of the process
+        that made it.
+
+        Args:
+            endpoint: what `bind` has returned there.
+            timeout: seconds to wait for the endpoint and its answer.
+
+        Raises:
+            BusClosed: the bus was closed.
+            BusError: no process has answered in time, the other one is another user's, or this bus has other
+                processes already.
+            OutOfPorts: too many processes share the other bus.
+            ValueError: `endpoint` is malformed.
+        """
+        self._check_open()
+        from ropewalk.bus import _link
+
+        _link.connect(self, endpoint, timeout)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise failed(BusClosed, "the bus was closed")
 
     def close(self) -> None:
         """Closes the bus: publishing raises `BusClosed`, and subscriptions end when their messages have been read."""

@@ -1,6 +1,7 @@
-"""A bus in several processes: the links between the process that made it and a pool's workers.
+"""A bus in several processes: the links between the process that made it and the others that have it.
 
-A bus that is sent to a worker arrives as the worker's own `Bus`, linked to the first. The process that made the bus is
+A bus that is sent to a pool's worker arrives as the worker's own `Bus`, linked to the first; a process of its own links
+a bus of its own to it by an endpoint (`bus/_endpoint.py`). "Worker" means both here. The process that made the bus is
 the hub: it owns a segment of shared memory with a pair of rings for each worker (`crates/shm`, `switchboard`). A worker
 delivers its messages to its own listeners at once, and always sends them to the hub. The hub delivers them to its own
 listeners and forwards them to the other workers. A worker sends the hub the patterns of its listeners, and receives
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk._errors import BusClosed, BusError, BusFull, failed, is_of_shutdown
 from ropewalk._load import worker
+from ropewalk.bus import _endpoint
 from ropewalk.pool.wire import _serialize
 
 if TYPE_CHECKING:
@@ -174,6 +176,7 @@ class Hub:
         self._report = _reporter(self._bus)
         self._stopping = False
         self._lines: dict[int, _Line] = {}
+        self._endpoints: list[_endpoint.Endpoint] = []
         #: Paused ports, whose last message waits for room, with the records that have arrived from them since.
         self._paused: dict[int, deque[list[Any] | int | bytes | None]] = {}
         self._thread = threading.Thread(target=self._serve, name="ropewalk-bus-receive", daemon=True)
@@ -210,6 +213,10 @@ class Hub:
         for line in list(self._lines.values()):
             line.link.close()
         self._lines.clear()
+
+    def _drop_endpoints(self) -> None:
+        while self._endpoints:
+            self._endpoints.pop().close()
 
     def _take(self, port: int, record: int | bytes | None) -> list[Any]:
         """Handles a record of a worker, and returns the waits for listeners that have no room for its message."""
@@ -311,6 +318,24 @@ class Hub:
             self._kept = bus
             return self.memory
 
+    def bind(self, endpoint: str) -> str:
+        """Listens at an endpoint, and returns it with its name complete."""
+
+        def memory() -> SharedBuffer | None:
+            bus = self._bus()
+            return None if bus is None or self._stopping else self.hand_out(bus)
+
+        made = _endpoint.Endpoint(endpoint, memory, self._report)
+        self._endpoints.append(made)
+        if self._stopping:
+            made.close()
+            raise failed(BusClosed, "the bus was closed")
+        return made.name
+
+    def is_unused(self) -> bool:
+        """Whether no other process has the bus, nor can get it."""
+        return not (self._lines or self._endpoints or self._board.is_held(self._holders))
+
     def changed(self, wait: bool = True) -> None:
         """Does nothing: the workers send the hub every message, whatever its patterns."""
 
@@ -318,6 +343,7 @@ class Hub:
         """Sends what is queued, then closes the link and the workers' ends."""
         if self._stopping:
             return
+        self._drop_endpoints()
         lines = list(self._lines.values())
         for line in lines:
             line.link.close()
@@ -325,6 +351,7 @@ class Hub:
         for line in lines:
             line.join(deadline)
         self._stopping = True
+        self._drop_endpoints()
         self._board.stop()
         self._board.close()
         self._board.wake()
@@ -341,6 +368,8 @@ class Hub:
 
     def orphan(self) -> None:
         """Gives the link up in a forked child, which has no threads, and whose parent has the workers."""
+        for endpoint in self._endpoints:
+            endpoint.orphan()
         for line in self._lines.values():
             line.link.close()
         bus = self._bus()
@@ -352,8 +381,12 @@ class Hub:
 class Uplink:
     """The link's end in a worker."""
 
-    def __init__(self, bus: Bus, key: str, memory: SharedBuffer) -> None:
+    def __init__(
+        self, bus: Bus, key: str, memory: SharedBuffer, maker: _endpoint.Maker | None = None
+    ) -> None:
         self.key = key
+        #: The hub's process, unless this one ends with it.
+        self._maker = maker
         self._port: Port = worker.switchboard_port(memory, _PORT_TIMEOUT)
         self._memory: SharedBuffer | None = memory
         self._lock = threading.RLock()
@@ -421,8 +454,17 @@ class Uplink:
                 break
             if record is None and self._bus() is None:
                 break
+            if record is None and self._maker is not None and self._maker.has_ended():
+                self._report(
+                    BusError("the process that made the bus has ended: the bus is closed here too"), ""
+                )
+                # What waits to be sent has no receiver.
+                self._port.leave()
+                break
         bus = self._bus()
         self._finish()
+        if self._maker is not None:
+            self._maker.close()
         if bus is not None:
             bus._close()
 
@@ -483,6 +525,8 @@ class Uplink:
 
     def orphan(self) -> None:
         """Gives the link up in a forked child: the port belongs to its parent."""
+        if self._maker is not None:
+            self._maker.close()
         self._line.link.close()
         self._kept = None
         bus = self._bus()
@@ -520,6 +564,49 @@ atexit.register(_leave)
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def _link_of(bus: Bus) -> Hub | Uplink:
+    """Returns the link of a bus, which becomes the hub of its own if it has none."""
+    with _lock:
+        link = bus._link_end
+        if link is None:
+            link = Hub(bus)
+            bus._link_end = link
+            _links[link.key] = link
+        return link
+
+
+def bind(bus: Bus, endpoint: str) -> str:
+    """Lets other processes join a bus at an endpoint, and returns the endpoint to connect to."""
+    was_alone = bus._link_end is None
+    link = _link_of(bus)
+    if isinstance(link, Uplink):
+        raise BusError("only the process that made a bus can bind it: this one has joined another's")
+    try:
+        return link.bind(endpoint)
+    except BaseException:
+        if was_alone and link.is_unused():
+            link.close()
+            bus._link_end = None
+        raise
+
+
+def connect(bus: Bus, endpoint: str, timeout: float) -> None:
+    """Joins the bus of another process at an endpoint."""
+    memory, maker = _endpoint.join(endpoint, timeout)
+    try:
+        with _lock:
+            if bus._link_end is not None:
+                raise BusError("this bus has other processes already: connect a new one")
+            # Each such link has a key of its own: several buses of one process may join the same.
+            link = Uplink(bus, f"{os.getpid()}-{os.urandom(8).hex()}", memory, maker)
+            bus._link_end = link
+            _links[link.key] = link
+    except BaseException:
+        maker.close()
+        raise
+    link.changed()
+
+
 def handle(bus: Bus) -> tuple[str, SharedBuffer]:
     """Returns what represents a bus in a task's arguments: its key, and the memory of its switchboard.
 
@@ -527,19 +614,14 @@ def handle(bus: Bus) -> tuple[str, SharedBuffer]:
         BusClosed: the bus was closed meanwhile.
         TypeError: the bus is not being pickled for a task; picklers expect this class for an object they cannot pickle.
     """
-    with _lock:
-        link = bus._link_end
-        if link is None:
-            link = Hub(bus)
-            bus._link_end = link
-            _links[link.key] = link
+    link = _link_of(bus)
     memory = link.hand_out(bus)
     if memory is None:
         raise failed(BusClosed, "the bus was closed while it was sent to a worker")
     if memory._lend() is None:
         raise TypeError(
             "a Bus can be pickled only as an argument of a pool's task. Share it with workers by "
-            "`pool.submit(function, bus)`."
+            "`pool.submit(function, bus)`, and with other processes by `bus.bind` and `bus.connect`."
         )
     return link.key, memory
 

@@ -1,16 +1,17 @@
 //! The Python functions for shared memory: new blocks, handles, the parts of a frame.
 
 use std::ffi::{c_int, c_ulonglong};
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::ptr;
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
 
 use super::buffer::{self, Purpose};
-use super::{LINK, buffer_type, finish, indexing, result_type, serve};
+use super::{LINK, buffer_type, finish, indexing, own, result_type, segment_of, serve};
 use ropewalk_base::{Code, error};
 use ropewalk_capi::entry;
-use ropewalk_capi::errors::raise;
+use ropewalk_capi::errors::{fail, raise, raise_os};
 use ropewalk_capi::object::{Object, Raised, detached};
 use ropewalk_pool::codec::places;
 use ropewalk_shm::memory::{Block, Segment};
@@ -112,6 +113,45 @@ pub(super) unsafe extern "C" fn shared_attach(
     ) = (0, 0, 0, 0);
     parse!(args, c"KKKK:shared_attach", id, generation, offset, length);
     finish(resolve(id, generation).and_then(|segment| attached(module, segment, offset, length)))
+}
+
+/// `shared_descriptor(buffer)`: a new descriptor of the buffer's segment, which the caller closes, and the segment's
+/// id.
+#[entry]
+pub(super) unsafe extern "C" fn shared_descriptor(
+    module: *mut ffi::PyObject,
+    object: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    finish(segment_of(module, object).and_then(|segment| {
+        let Some(fd) = segment.fd() else { return Err(fail(c"the memory's descriptor was closed")) };
+        let fd = fd.try_clone_to_owned().map_err(|error| raise_os(&error))?;
+        let number = fd.as_raw_fd();
+        // SAFETY: the thread is attached, and the format has an int and an unsigned long long.
+        let pair = unsafe {
+            Object::own(ffi::Py_BuildValue(c"(iK)".as_ptr(), number, c_ulonglong::from(segment.id())))?
+        };
+        // It is the caller's now.
+        let _ = fd.into_raw_fd();
+        Ok(pair)
+    }))
+}
+
+/// `shared_open(descriptor, segment)`: the whole segment behind a descriptor, which is closed when nobody needs it.
+#[entry]
+pub(super) unsafe extern "C" fn shared_open(
+    module: *mut ffi::PyObject,
+    args: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let (mut fd, mut id): (c_int, c_ulonglong) = (-1, 0);
+    parse!(args, c"iK:shared_open", fd, id);
+    if fd < 0 {
+        return finish(Err(fail(c"a descriptor cannot be negative")));
+    }
+    let segment = Segment::attach_any(own(fd), id).map_err(|error| raise(&error));
+    finish(segment.and_then(|segment| {
+        let size = segment.size();
+        attached(module, segment, 0, size)
+    }))
 }
 
 #[entry]

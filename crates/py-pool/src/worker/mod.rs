@@ -108,8 +108,8 @@ macro_rules! parse {
 // Behind the macro, which it uses.
 mod memory;
 use self::memory::{
-    is_shared, of_block, open_frame, shared_array_base, shared_attach, shared_from, shared_lend, shared_new,
-    stays_in_stream,
+    is_shared, of_block, open_frame, shared_array_base, shared_attach, shared_descriptor, shared_from,
+    shared_lend, shared_new, shared_open, stays_in_stream,
 };
 
 #[entry]
@@ -412,6 +412,18 @@ fn functions() -> Vec<ffi::PyMethodDef> {
             c"shared_from(buffer) -> SharedBuffer with its bytes",
         ),
         method(c"shared_attach", shared_attach, ffi::METH_VARARGS, c"shared_attach(*handle) -> SharedBuffer"),
+        method(
+            c"shared_descriptor",
+            shared_descriptor,
+            ffi::METH_O,
+            c"shared_descriptor(buffer) -> (a new descriptor of its segment, the segment's id)",
+        ),
+        method(
+            c"shared_open",
+            shared_open,
+            ffi::METH_VARARGS,
+            c"shared_open(descriptor, segment) -> SharedBuffer over the whole segment",
+        ),
         method(
             c"open_frame",
             open_frame,

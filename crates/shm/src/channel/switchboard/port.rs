@@ -81,7 +81,7 @@ impl Port {
             if Instant::now() >= deadline {
                 return Err(error!(
                     Code::OutOfPorts,
-                    "all {} ports of a bus between processes are taken: so many workers share it already",
+                    "all {} ports of a bus between processes are taken: so many processes share it already",
                     slots
                 ));
             }
