@@ -7,8 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::BufMut;
 use ropewalk_os::{socket, stream};
-use ropewalk_shm::channel::pipe::{End, Probe};
-use ropewalk_shm::channel::ring::Corrupt;
+use ropewalk_shm::channel::pipe::{Broken, End, Probe};
 
 use crate::conn_ref::ConnRef;
 
@@ -59,8 +58,12 @@ pub(crate) fn has_bytes(hot: &[Hot]) -> bool {
     hot.iter().any(|hot| hot.probe.has_bytes())
 }
 
-fn corrupt(corrupt: Corrupt) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, corrupt)
+fn broken(broken: Broken) -> io::Error {
+    let kind = match broken {
+        Broken::Corrupt => io::ErrorKind::InvalidData,
+        Broken::OutOfMemory => io::ErrorKind::OutOfMemory,
+    };
+    io::Error::new(kind, broken)
 }
 
 impl ShmLink {
@@ -140,6 +143,11 @@ impl ShmLink {
         self.end.reader.arm()
     }
 
+    /// Asks for no wake-up any more: this end looks by itself.
+    pub(crate) fn disarm(&self) {
+        self.end.reader.disarm();
+    }
+
     /// Wakes the peer. If the socket is full of wake-ups the peer can read it already, and the descriptor reports an
     /// error of the connection.
     #[cold]
@@ -165,12 +173,12 @@ impl ShmLink {
             return Err(io::Error::from(io::ErrorKind::BrokenPipe));
         }
         loop {
-            let sent = self.end.writer.write(bytes).map_err(corrupt)?;
+            let sent = self.end.writer.write(bytes).map_err(broken)?;
             if sent > 0 || bytes.is_empty() {
                 self.is_fresh = true;
                 return Ok(sent);
             }
-            if self.end.writer.is_stuck().map_err(corrupt)? {
+            if self.end.writer.is_stuck().map_err(broken)? {
                 return Err(io::Error::from(io::ErrorKind::WouldBlock));
             }
         }
@@ -203,7 +211,7 @@ impl ShmLink {
 
     /// As [`Wire::recv`](crate::wire::Wire::recv).
     pub(crate) fn recv(&mut self, target: &mut impl BufMut, most: usize) -> io::Result<usize> {
-        let got = self.end.reader.read(target, most).map_err(corrupt)?;
+        let got = self.end.reader.read(target, most).map_err(broken)?;
         if got > 0 {
             if self.end.reader.must_wake_writer() {
                 self.wake_peer();

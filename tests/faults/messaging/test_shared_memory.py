@@ -166,6 +166,37 @@ def test_many_connections_come_and_go(ours: Side, endpoint: str) -> None:
     assert "ropewalk-pipe" not in Path("/proc/self/maps").read_text()
 
 
+def allocated() -> list[int]:
+    """Bytes of shared memory behind each connection of this process; both of its ends are here."""
+    found: dict[int, int] = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "ropewalk-pipe" in line:
+            file = os.stat(f"/proc/self/map_files/{line.split()[0]}")
+            found[file.st_ino] = 512 * file.st_blocks
+    return list(found.values())
+
+
+def test_an_idle_connection_takes_as_much_memory_as_it_has_carried(ours: Side, endpoint: str) -> None:
+    pull = ours.socket("PULL")
+    pull.bind(endpoint)
+    pushes = [ours.socket("PUSH") for _ in range(20)]
+    for push in pushes:
+        push.connect(endpoint)
+        push.send(b"hello")
+        assert ours.receive(pull) == [b"hello"]
+    try:
+        idle = allocated()
+    except PermissionError:
+        pytest.skip("this process may not look at the files behind its memory")
+    # The words, and a page each way.
+    assert idle == [3 * 4096] * 20
+    for _ in range(20):
+        pushes[0].send(bytes(20_000))
+        assert ours.receive(pull) == [bytes(20_000)]
+    # One of them has carried more than a lap one way.
+    assert sorted(allocated()) == [3 * 4096] * 19 + [128 * 1024 + 2 * 4096]
+
+
 def test_a_forked_child_leaves_the_connection_alone(ours: Side, endpoint: str) -> None:
     rep, req = ours.socket("REP"), ours.socket("REQ")
     rep.bind(endpoint)

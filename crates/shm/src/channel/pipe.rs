@@ -5,6 +5,10 @@
 //! a writer that finds no room [announces that](Writer::is_stuck), and the pipe then reports to the other side that it
 //! must wake its peer. The user provides the wake-up. `README.md` has the protocol.
 //!
+//! A pipe's memory is allocated while its first lap is written, so a connection that carries little costs little. Each
+//! side allocates before it touches: neither knows whether the other has, and a full machine is then an error here and
+//! no signal.
+//!
 //! Neither side trusts the other: each keeps its own position, every number that comes from the shared words is copied
 //! once and checked, and bytes are copied out before they are examined.
 //!
@@ -24,7 +28,6 @@ use ropewalk_sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 use ropewalk_sync::loom::cell::UnsafeCell;
 
-use super::ring::Corrupt;
 #[cfg(not(loom))]
 use crate::memory::{Atomics, Words};
 
@@ -33,6 +36,26 @@ pub const CAPACITIES: std::ops::RangeInclusive<usize> = 4096..=16 << 20;
 /// The words of both pipes are in the first page; the bytes follow.
 #[cfg(not(loom))]
 const PAGE: usize = 4096;
+
+/// Why a pipe carries nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The other side's positions are impossible.
+    Corrupt,
+    /// There is no memory for more of the pipe's bytes.
+    OutOfMemory,
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Corrupt => "the other side of a pipe in shared memory has broken the protocol",
+            Self::OutOfMemory => "there is no memory for a pipe in shared memory",
+        })
+    }
+}
+
+impl std::error::Error for Broken {}
 
 /// A pair of cache lines: processors fetch them together.
 #[repr(C, align(128))]
@@ -91,6 +114,20 @@ impl Memory {
         &self.words
     }
 
+    /// Allocates bytes of the first lap, from one position to another at least, and twice as many each time; returns
+    /// the position up to which there is memory now.
+    #[cold]
+    fn allocate(&self, from: u64, to: u64) -> Result<u64, Broken> {
+        let until = to.max(2 * from).next_multiple_of(PAGE as u64).min(self.capacity as u64);
+        match self.words.map().populate_range(self.start + from as usize, (until - from) as usize) {
+            Ok(()) if until < self.capacity as u64 => Ok(until),
+            Ok(()) => Ok(u64::MAX),
+            // The kernel lacks the call: `create` has allocated everything.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(u64::MAX),
+            Err(_) => Err(Broken::OutOfMemory),
+        }
+    }
+
     /// Copies bytes in at a position; there is room for them.
     #[inline]
     fn put(&self, position: u64, bytes: &[u8]) {
@@ -141,6 +178,10 @@ impl Memory {
         &self.model.shared
     }
 
+    fn allocate(&self, _from: u64, _to: u64) -> Result<u64, Broken> {
+        Ok(u64::MAX)
+    }
+
     fn put(&self, position: u64, bytes: &[u8]) {
         for (at, byte) in (position as usize..).zip(bytes) {
             // SAFETY: loom checks that no other thread has the cell.
@@ -171,7 +212,8 @@ fn is_capacity(capacity: usize) -> bool {
 
 impl End {
     /// Makes a pair of pipes of `capacity` bytes each: returns one end, and the descriptor from which the peer
-    /// [opens](Self::open) the other. The memory is allocated, and no holder of the descriptor can take it away.
+    /// [opens](Self::open) the other. Only the words' memory is allocated yet. No holder of the descriptor can make the
+    /// file shorter.
     ///
     /// # Errors
     ///
@@ -182,8 +224,14 @@ impl End {
         if !is_capacity(capacity) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        let fd = memfd::create(c"ropewalk-pipe", (PAGE + 2 * capacity) as u64, true)?;
-        Ok((Self::over(fd.as_fd(), capacity, true)?, fd))
+        let fd = memfd::create_sparse(c"ropewalk-pipe", (PAGE + 2 * capacity) as u64)?;
+        let end = Self::over(fd.as_fd(), capacity, true)?;
+        match end.writer.memory.words.map().populate_range(0, PAGE) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => memfd::set_aside(fd.as_fd())?,
+            Err(error) => return Err(error),
+        }
+        Ok((end, fd))
     }
 
     /// Opens the other end from the descriptor.
@@ -253,11 +301,13 @@ pub struct Writer {
     tail: u64,
     /// The reader's position as last seen and checked.
     head: u64,
+    /// The position up to which there is memory; the greatest number after the first lap.
+    allocated: u64,
 }
 
 impl Writer {
     fn new(memory: Memory) -> Self {
-        Self { memory, tail: 0, head: 0 }
+        Self { memory, tail: 0, head: 0, allocated: 0 }
     }
 
     /// Copies in as many of these bytes as there is room for, and publishes them to the reader; returns their number.
@@ -265,28 +315,32 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the reader's position is impossible.
+    /// [`Broken`] if the reader's position is impossible, or there is no memory.
     #[inline]
-    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
         let mut room = self.memory.capacity - (self.tail - self.head) as usize;
         if room < bytes.len() {
             room = self.look()?;
         }
         let count = bytes.len().min(room);
         if count > 0 {
+            let end = self.tail + count as u64;
+            if end > self.allocated {
+                self.allocated = self.memory.allocate(self.allocated, end)?;
+            }
             self.memory.put(self.tail, &bytes[..count]);
-            self.tail += count as u64;
-            self.memory.shared().tail.0.store(self.tail, Ordering::Release);
+            self.tail = end;
+            self.memory.shared().tail.0.store(end, Ordering::Release);
         }
         Ok(count)
     }
 
     /// Loads the reader's position; returns the number of free bytes.
-    fn look(&mut self) -> Result<usize, Corrupt> {
+    fn look(&mut self) -> Result<usize, Broken> {
         let head = self.memory.shared().head.0.load(Ordering::Acquire);
         // The reader only moves forward, and not past the tail.
         if head < self.head || head > self.tail {
-            return Err(Corrupt);
+            return Err(Broken::Corrupt);
         }
         self.head = head;
         Ok(self.memory.capacity - (self.tail - head) as usize)
@@ -307,8 +361,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the reader's position is impossible.
-    pub fn is_stuck(&mut self) -> Result<bool, Corrupt> {
+    /// [`Broken`] if the reader's position is impossible.
+    pub fn is_stuck(&mut self) -> Result<bool, Broken> {
         // A swap and no store for loom's sake, as in `SleepFlag::sleep_unless`.
         self.memory.shared().stuck.0.swap(1, Ordering::Relaxed);
         // Pairs with the fence in Reader::must_wake_writer: either the reader sees that the writer is stuck, or the
@@ -334,6 +388,8 @@ pub struct Reader {
     tail: u64,
     /// This end's own position, where a [`Probe`] sees it; the shared one is its copy. Written by the reader.
     head: Arc<AtomicU64>,
+    /// As the writer's.
+    allocated: u64,
 }
 
 /// Checks whether a pipe has bytes to read, without being the reader.
@@ -356,7 +412,7 @@ impl Probe {
 
 impl Reader {
     fn new(memory: Memory) -> Self {
-        Self { memory, tail: 0, head: Arc::new(AtomicU64::new(0)) }
+        Self { memory, tail: 0, head: Arc::new(AtomicU64::new(0)), allocated: 0 }
     }
 
     /// A probe, for threads that check without the right to read.
@@ -375,9 +431,9 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the writer's position is impossible.
+    /// [`Broken`] if the writer's position is impossible, or there is no memory.
     #[inline]
-    pub fn read(&mut self, target: &mut impl BufMut, most: usize) -> Result<usize, Corrupt> {
+    pub fn read(&mut self, target: &mut impl BufMut, most: usize) -> Result<usize, Broken> {
         let room = target.chunk_mut();
         let length = most.min(room.len());
         let head = self.head.load(Ordering::Relaxed);
@@ -385,19 +441,22 @@ impl Reader {
             let tail = self.memory.shared().tail.0.load(Ordering::Acquire);
             // The writer only moves forward, and no further than there is room.
             if tail < self.tail || tail - head > self.memory.capacity as u64 {
-                return Err(Corrupt);
+                return Err(Broken::Corrupt);
             }
             self.tail = tail;
         }
         let count = length.min((self.tail - head) as usize);
         if count > 0 {
+            let end = head + count as u64;
+            if end > self.allocated {
+                self.allocated = self.memory.allocate(self.allocated, end)?;
+            }
             // SAFETY: the room is at least `count` bytes long, and `count` is at most the capacity.
             unsafe { self.memory.get(head, room.as_mut_ptr(), count) };
             // SAFETY: this many bytes of the room were written.
             unsafe { target.advance_mut(count) };
-            let head = head + count as u64;
-            self.head.store(head, Ordering::Relaxed);
-            self.memory.shared().head.0.store(head, Ordering::Release);
+            self.head.store(end, Ordering::Relaxed);
+            self.memory.shared().head.0.store(end, Ordering::Release);
         }
         Ok(count)
     }
@@ -434,6 +493,14 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Asks for no wake-up any more: the reader looks by itself from now on. A writer that has seen the request already
+    /// causes a needless wake-up.
+    pub fn disarm(&self) {
+        self.memory.shared().armed.0.store(0, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
@@ -447,7 +514,7 @@ mod tests {
         (one, other)
     }
 
-    fn take(reader: &mut Reader, most: usize) -> Result<Vec<u8>, Corrupt> {
+    fn take(reader: &mut Reader, most: usize) -> Result<Vec<u8>, Broken> {
         let mut bytes = Vec::with_capacity(most);
         reader.read(&mut bytes, most)?;
         Ok(bytes)
@@ -468,6 +535,40 @@ mod tests {
         }
     }
 
+    /// Bytes of memory behind a descriptor.
+    fn allocated(fd: &OwnedFd) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let file = std::fs::File::from(fd.try_clone().expect("a descriptor"));
+        512 * file.metadata().expect("looked at").blocks()
+    }
+
+    #[test]
+    fn memory_is_allocated_with_the_first_lap_and_not_before() {
+        const CAPACITY: usize = 128 << 10;
+        let (mut one, fd) = End::create(CAPACITY).expect("memory");
+        let mut other = End::open(fd.as_fd(), CAPACITY).expect("what was made");
+        let before = allocated(&fd);
+        assert_eq!(one.writer.write(b"hello"), Ok(5));
+        assert_eq!(take(&mut other.reader, 5).as_deref(), Ok(&b"hello"[..]));
+        assert_eq!(other.writer.write(b"you"), Ok(3));
+        assert_eq!(take(&mut one.reader, 3).as_deref(), Ok(&b"you"[..]));
+        // A kernel that lacks the call for it has allocated everything.
+        let is_sparse = before < CAPACITY as u64;
+        if is_sparse {
+            assert_eq!((before, allocated(&fd)), (PAGE as u64, 3 * PAGE as u64));
+        }
+        let sent: Vec<u8> = (0..50_000_u32).map(|at| (at * 7) as u8).collect();
+        let mut most = 0;
+        for _ in 0..20 {
+            assert_eq!(one.writer.write(&sent), Ok(sent.len()));
+            assert_eq!(take(&mut other.reader, sent.len()).as_deref(), Ok(&sent[..]));
+            most = allocated(&fd);
+        }
+        if is_sparse {
+            assert_eq!(most, (2 * PAGE + CAPACITY) as u64, "the other pipe has carried three bytes");
+        }
+    }
+
     #[test]
     fn an_armed_or_stuck_end_is_woken_once() {
         let (mut one, mut other) = pair(4096);
@@ -475,6 +576,11 @@ mod tests {
         assert_eq!(one.writer.write(b"a"), Ok(1));
         assert!(one.writer.must_wake_reader() && !one.writer.must_wake_reader());
         assert!(other.reader.arm(), "something is there already");
+        assert_eq!(take(&mut other.reader, 1).map(|got| got.len()), Ok(1));
+        assert!(!other.reader.arm());
+        other.reader.disarm();
+        assert_eq!(one.writer.write(b"a"), Ok(1));
+        assert!(!one.writer.must_wake_reader(), "the reader looks by itself");
         assert_eq!(one.writer.write(&[0; 5000]), Ok(4095));
         assert!(!one.writer.must_wake_reader());
         assert_eq!(one.writer.write(b"b"), Ok(0));
@@ -492,17 +598,17 @@ mod tests {
             let (mut one, mut other) = pair(4096);
             assert_eq!(one.writer.write(&[1; 100]), Ok(100));
             one.writer.memory.shared().tail.0.store(position, Ordering::Release);
-            assert_eq!(take(&mut other.reader, 4096), Err(Corrupt));
+            assert_eq!(take(&mut other.reader, 4096), Err(Broken::Corrupt));
             other.reader.memory.shared().head.0.store(position, Ordering::Release);
-            assert_eq!(one.writer.write(&[1; 4096]), Err(Corrupt));
-            assert_eq!(one.writer.is_stuck(), Err(Corrupt));
+            assert_eq!(one.writer.write(&[1; 4096]), Err(Broken::Corrupt));
+            assert_eq!(one.writer.is_stuck(), Err(Broken::Corrupt));
         }
         // A position behind the earlier one.
         let (mut one, mut other) = pair(4096);
         assert_eq!(one.writer.write(&[1; 100]), Ok(100));
         assert_eq!(take(&mut other.reader, 60).map(|got| got.len()), Ok(60));
         one.writer.memory.shared().tail.0.store(80, Ordering::Release);
-        assert_eq!(take(&mut other.reader, 60), Err(Corrupt));
+        assert_eq!(take(&mut other.reader, 60), Err(Broken::Corrupt));
     }
 
     #[test]
