@@ -42,7 +42,7 @@ pub fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub fn write_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
     let most = pieces.len().min(MOST_PIECES) as libc::c_int;
     // SAFETY: an `IoSlice` has the layout of an `iovec`, and its bytes are live.
