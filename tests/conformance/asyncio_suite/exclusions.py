@@ -1,9 +1,8 @@
 """The table of what of CPython's asyncio tests is not held against `ropewalk.Loop`, each with the reason.
 
 A test is excluded only if it looks at a private part of the standard library's own loop. It is run all the same: an
-entry for a test that passes, or for one that the interpreter does not have, is a failure. Only where it is left to
-chance whether the test comes to the private part, and the entry says so, may it pass. A module is left out only if
-none of its tests makes a loop in any of the ways in which a program does.
+entry for a test that passes or hangs, or for one that the interpreter does not have, is a failure. A module is left
+out only if none of its tests makes a loop in any of the ways in which a program does.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ class Replacement:
     def __init__(self, name: str) -> None:
         #: How many loops were made so far.
         self.made = 0
-        self.is_ours = name == "ropewalk"
         replacement = self
         base = LOOPS[name]()
         takes_a_selector = name == "asyncio"

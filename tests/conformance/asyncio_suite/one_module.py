@@ -16,11 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from tests.conformance.asyncio_suite.exclusions import DUPLICATES, EXCLUSIONS
+from tests.conformance.asyncio_suite.exclusions import DUPLICATES
 from tests.conformance.asyncio_suite.loops import LOOPS, Replacement
-
-#: The time for a test that is excluded, in seconds: some of those hang.
-_SHORT_PATIENCE = 5.0
 
 
 class Reporter(unittest.TestResult):
@@ -32,9 +29,6 @@ class Reporter(unittest.TestResult):
         self._report = report
         self._replacement = replacement
         self._patience = patience
-        self._hopeless = (
-            {entry.test for entry in EXCLUSIONS if entry.applies} if replacement.is_ours else set()
-        )
         # Tests replace sys.stderr, and close what they find.
         self._stderr = os.dup(2)
         self._entry: dict[str, Any] | None = None
@@ -48,17 +42,16 @@ class Reporter(unittest.TestResult):
         identity: str = test.id()
         return identity.replace(f"{self._package}.", "")
 
-    def watch(self, test: str = "") -> None:
+    def watch(self) -> None:
         """Allows what comes now the time that one test has."""
-        patience = min(_SHORT_PATIENCE, self._patience) if test in self._hopeless else self._patience
-        faulthandler.dump_traceback_later(patience, exit=True, file=self._stderr)
+        faulthandler.dump_traceback_later(self._patience, exit=True, file=self._stderr)
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
         self._entry = {"test": self.name(test), "outcome": "passed", "detail": ""}
         self._write({"begins": self._entry["test"]})
         self._made, self._began = self._replacement.made, time.monotonic()
-        self.watch(self._entry["test"])
+        self.watch()
 
     def stopTest(self, test: unittest.TestCase) -> None:
         super().stopTest(test)

@@ -128,15 +128,15 @@ def run_module(module: str, loop: str, patience: float = 60.0, package: str = PA
 def complaints(report: Report, exclusions: Iterable[Exclusion]) -> list[str]:
     """What is not as it should be in a module that ran on Ropewalk's loop.
 
-    A test that fails and is not excluded; one that is excluded and passes, skips itself, or does not exist; a case of
-    the loop mixins that gave up when it had seen the loop, or never saw it; a module left out for a reason that is not
-    so.
+    A test that fails and is not excluded; one that is excluded and passes, skips itself, hangs, crashes, or does not
+    exist; a case of the loop mixins that gave up when it had seen the loop, or never saw it; a module left out for a
+    reason that is not so.
     """
     found = [f"{report.module}: {report.trouble}"] if report.trouble else []
     excluded = {entry.test: entry for entry in exclusions if entry.applies and entry.module == report.module}
     for result in report.results:
         if result.test in excluded:
-            if result.outcome not in BAD:
+            if result.outcome not in ("failed", "error"):
                 found.append(f"{result.test} is excluded, but {result.outcome}")
         elif result.outcome in BAD:
             found.append(f"{result.test} {result.outcome}\n{result.detail}")
