@@ -55,7 +55,7 @@ pub unsafe trait Steps: Sized + 'static {
     fn leave(&self, object: *mut ffi::PyObject);
 
     /// It has come to its end, and is to keep nothing alive.
-    fn end(&self) {}
+    fn end(&self, _object: *mut ffi::PyObject) {}
 
     /// The qualified name of the coroutine function that it stands for, as `StreamReader.read`: it is shown under this
     /// name, and Python warns if nobody awaits it. Without a name it is an object like others.
@@ -129,8 +129,8 @@ impl<S: Steps> Awaitable<S> {
         let result = self.go_on(object, sent);
         match result {
             Ok(Sent::Yield(_)) => {}
-            Ok(Sent::Return(_)) => self.end(),
-            Err(Raised) => self.fall(),
+            Ok(Sent::Return(_)) => self.end(object),
+            Err(Raised) => self.fall(object),
         }
         result
     }
@@ -191,16 +191,16 @@ impl<S: Steps> Awaitable<S> {
         if self.begun.get() || self.ended.get() { None } else { self.steps.name() }
     }
 
-    fn end(&self) {
+    fn end(&self, object: *mut ffi::PyObject) {
         self.ended.set(true);
-        self.steps.end();
+        self.steps.end(object);
     }
 
     /// Ends it while an exception passes.
     #[cold]
-    fn fall(&self) {
+    fn fall(&self, object: *mut ffi::PyObject) {
         let raised = Kept::take();
-        self.end();
+        self.end(object);
         raised.put_back();
     }
 }
@@ -252,19 +252,7 @@ pub unsafe fn make<S: Steps>(kind: *mut ffi::PyTypeObject, steps: S) -> Result<O
 /// As [`steps`].
 pub unsafe fn end<S: Steps>(object: *mut ffi::PyObject) {
     // SAFETY: the caller's.
-    unsafe { heap::content::<Awaitable<S>>(object) }.end();
-}
-
-/// Whether an awaitable has come to its end.
-///
-/// # Safety
-///
-/// As [`steps`].
-#[inline]
-#[must_use]
-pub unsafe fn has_ended<S: Steps>(object: *mut ffi::PyObject) -> bool {
-    // SAFETY: the caller's.
-    unsafe { heap::content::<Awaitable<S>>(object) }.ended.get()
+    unsafe { heap::content::<Awaitable<S>>(object) }.end(object);
 }
 
 /// Lets an awaitable that has ended be awaited again.
@@ -275,7 +263,9 @@ pub unsafe fn has_ended<S: Steps>(object: *mut ffi::PyObject) -> bool {
 #[inline]
 pub unsafe fn renew<S: Steps>(object: *mut ffi::PyObject) {
     // SAFETY: the caller's.
-    unsafe { heap::content::<Awaitable<S>>(object) }.ended.set(false);
+    let this = unsafe { heap::content::<Awaitable<S>>(object) };
+    this.ended.set(false);
+    this.begun.set(false);
 }
 
 /// Makes the type of awaitables of an `S`, with these methods beside a coroutine's.
@@ -401,7 +391,7 @@ unsafe extern "C" fn throw<S: Steps>(
         Ok(value) => value.into_ptr(),
         Err(Raised) => {
             this.stop(object);
-            this.fall();
+            this.fall(object);
             null_mut()
         }
     }
@@ -432,7 +422,7 @@ unsafe extern "C" fn close<S: Steps>(
     // SAFETY: an object of the type that this is a method of.
     let this = unsafe { heap::content::<Awaitable<S>>(object) };
     this.stop(object);
-    this.end();
+    this.end(object);
     Object::none().into_ptr()
 }
 

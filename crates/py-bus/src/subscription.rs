@@ -26,8 +26,7 @@ pub(super) struct Subscription {
     bus: Field,
     pattern: Field,
     /// The awaitable of the last reception, reused once there is no other reference to it: most receptions find a
-    /// message and end at once, and would spend most of their time on making it. (A free-threaded build cannot check
-    /// for other references.)
+    /// message and end at once, and would spend most of their time on making it.
     spare: Field,
 }
 
@@ -173,25 +172,23 @@ unsafe extern "C" fn recv_many(
 }
 
 fn waiting(object: *mut ffi::PyObject, goal: Goal) -> Result<Object, Raised> {
-    // SAFETY: a subscription, whose type is ours; its spare field holds one of its awaitables.
+    // SAFETY: a subscription, whose type is ours; its spare field holds one of its awaitables that has ended.
     unsafe {
         let subscription = subscription(object);
         #[cfg(not(Py_GIL_DISABLED))]
         {
-            let spare = subscription.spare.get();
-            if !spare.is_null() && ffi::Py_REFCNT(spare) == 1 && wait::has_ended(spare) {
-                let spare = Object::share(spare)?;
+            if let Some(spare) = subscription.spare.take()
+                && ffi::Py_REFCNT(spare.as_ptr()) == 1
+            {
                 wait::renew(&spare, goal, Object::share(object)?);
                 return Ok(spare);
             }
         }
         let kind = super::types::types(ffi::Py_TYPE(object))?.waiting;
-        let made =
-            wait::make(kind, Arc::clone(&subscription.queue), goal, Some(Object::share(object)?), None)?;
-        if cfg!(not(Py_GIL_DISABLED)) {
-            subscription.spare.set(made.clone());
-        }
-        Ok(made)
+        // A free-threaded build cannot tell that nobody else has it.
+        let spare = if cfg!(Py_GIL_DISABLED) { None } else { Some(&subscription.spare) };
+        let holder = (Object::share(object)?, spare);
+        wait::make(kind, Arc::clone(&subscription.queue), goal, holder, None)
     }
 }
 

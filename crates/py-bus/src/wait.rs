@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use pyo3_ffi as ffi;
@@ -40,6 +40,8 @@ pub(super) struct Waiting {
     queue: Arc<Queue>,
     /// The subscription, kept alive while the awaitable waits; for `Goal::Put` the bus.
     holder: Field,
+    /// Where the holder keeps a reception that has ended, for the next one; it lives as long as the holder.
+    spare: Option<NonNull<Field>>,
     goal: Cell<Goal>,
     /// The message to put.
     message: Field,
@@ -134,10 +136,27 @@ unsafe impl Steps for Waiting {
         self.leave();
     }
 
-    /// An awaitable that is kept for the next reception is to keep nothing alive meanwhile.
+    fn name(&self) -> Option<&'static CStr> {
+        match self.goal.get() {
+            Goal::One => Some(c"Subscription.recv_async"),
+            Goal::Next => Some(c"Subscription.__anext__"),
+            Goal::Many(_) => Some(c"Subscription.recv_many_async"),
+            // A part of `Bus.publish_async`, which has made it and may give it up.
+            Goal::Put => None,
+        }
+    }
+
+    /// What is kept for the next reception is to keep nothing alive meanwhile.
     #[inline]
-    fn end(&self) {
-        drop(self.holder.take());
+    fn end(&self, object: *mut ffi::PyObject) {
+        let Some(_holder) = self.holder.take() else { return };
+        let Some(spare) = self.spare else { return };
+        // SAFETY: the holder lives, and with it the place; `object` is live.
+        unsafe {
+            if let Ok(ended) = Object::share(object) {
+                spare.as_ref().set(ended);
+            }
+        }
     }
 
     unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
@@ -181,24 +200,24 @@ unsafe extern "C" fn wait(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
     done.map_or(ptr::null_mut(), |()| Object::none().into_ptr())
 }
 
-/// An awaitable at a queue; `holder` is what must not end meanwhile.
+/// An awaitable at a queue; `holder` is what must not end meanwhile, `spare` its place for one that has ended.
 ///
 /// # Safety
 ///
-/// `kind` is the type that `make_type` made.
+/// `kind` is the type that `make_type` made. The place is a part of the holder.
 pub(super) unsafe fn make(
     kind: *mut ffi::PyTypeObject,
     queue: Arc<Queue>,
     goal: Goal,
-    holder: Option<Object>,
+    (holder, spare): (Object, Option<&Field>),
     message: Option<Object>,
 ) -> Result<Object, Raised> {
-    let field = |object: Option<Object>| object.map_or_else(Field::empty, Field::new);
     let waiting = Waiting {
         queue,
-        holder: field(holder),
+        holder: Field::new(holder),
+        spare: spare.map(NonNull::from),
         goal: Cell::new(goal),
-        message: field(message),
+        message: message.map_or_else(Field::empty, Field::new),
         future: Field::empty(),
     };
     // SAFETY: the caller's.
@@ -221,17 +240,6 @@ pub(super) unsafe fn renew(waiting: &Object, goal: Goal, holder: Object) {
     unsafe { awaitable::renew::<Waiting>(object) };
 }
 
-/// Whether an awaitable has ended.
-///
-/// # Safety
-///
-/// `waiting` is an awaitable that `make` made.
-#[cfg(not(Py_GIL_DISABLED))]
-pub(super) unsafe fn has_ended(waiting: *mut ffi::PyObject) -> bool {
-    // SAFETY: the caller's.
-    unsafe { awaitable::has_ended::<Waiting>(waiting) }
-}
-
 /// Publishes to all listeners that have room; returns awaitables for the others, and whether any refused.
 ///
 /// # Safety
@@ -250,7 +258,7 @@ pub(super) unsafe fn publish_later(
         let deliver::Patience::Later { full, refused } = patience else { return Err(Raised) };
         let kind = super::types::types(ffi::Py_TYPE(object))?.waiting;
         let waiting = full.into_iter().map(|(queue, message)| {
-            make(kind, queue, Goal::Put, Some(Object::share(object)?), Some(message))
+            make(kind, queue, Goal::Put, (Object::share(object)?, None), Some(message))
         });
         let waiting = arguments::list(waiting.collect::<Result<_, _>>()?)?;
         let refused = ffi::PyBool_FromLong(refused.into());
