@@ -20,6 +20,16 @@ use super::release::{self, Joint, Shared, View};
 /// Below this many bytes a copy is cheaper than releasing a shared buffer; pyzmq uses the same number.
 pub(crate) const COPY_THRESHOLD: usize = 65_536;
 
+/// The threshold of a class of frames or sockets: what its package says now, because programs set pyzmq's global
+/// `COPY_THRESHOLD`.
+pub(crate) fn copy_threshold_of(user: &Bound<'_, PyType>) -> PyResult<usize> {
+    match user.getattr_opt(intern!(user.py(), "_copy_threshold"))? {
+        // None: whatever its size, nothing is copied.
+        Some(read) => Ok(read.call0()?.extract::<Option<usize>>()?.unwrap_or(0)),
+        None => Ok(COPY_THRESHOLD),
+    }
+}
+
 /// Options of a message, by number.
 const MORE: i32 = 1;
 const SHARED: i32 = 3;
@@ -201,8 +211,11 @@ impl FrameBase {
                 return Err(PyTypeError::new_err("a frame holds bytes, not str: encode it first"));
             }
             let view = View::of(data, false)?;
-            let threshold = copy_threshold.unwrap_or(COPY_THRESHOLD);
-            let copy = copy.map_or(view.bytes().len() < threshold, |copy| copy.0);
+            let copy = match (copy, copy_threshold) {
+                (Some(copy), _) => copy.0,
+                (None, Some(bytes)) => view.bytes().len() < bytes,
+                (None, None) => view.bytes().len() < copy_threshold_of(&slf.get_type())?,
+            };
             let made = if copy {
                 Err(view)
             } else {

@@ -17,7 +17,7 @@ use ropewalk_sync::Mutex;
 
 use super::context::ContextBase;
 use super::errors::{self, EAGAIN, EINTR, EINVAL, ENOTSOCK, Truth};
-use super::frame::COPY_THRESHOLD;
+use super::frame::copy_threshold_of;
 use super::held::{Held, InUse};
 use super::registry::SOCKETS;
 use super::{options, release};
@@ -206,6 +206,10 @@ impl SocketBase {
         copy_threshold: Option<usize>,
     ) -> PyResult<()> {
         let (this, forks) = (slf.get(), fork_generation());
+        let threshold = match copy_threshold {
+            Some(bytes) => bytes,
+            None => copy_threshold_of(&slf.get_type())?,
+        };
         let (socket, owned) = if shadow == 0 {
             let context = context.ok_or_else(|| PyTypeError::new_err("context must be specified"))?;
             if socket_type < 0 {
@@ -222,7 +226,7 @@ impl SocketBase {
                 None => return Err(errors::new(slf, ENOTSOCK, "there is no open socket of that number")),
             }
         };
-        this.copy_threshold.store(copy_threshold.unwrap_or(COPY_THRESHOLD), Ordering::Relaxed);
+        this.copy_threshold.store(threshold, Ordering::Relaxed);
         this.shadow.store(!owned, Ordering::Relaxed);
         this.set_context(context.map(|context| context.clone().unbind()));
         if owned {

@@ -52,7 +52,7 @@ from ropewalk.zmq.error import (
     ZMQVersionError,
 )
 
-#: ``send(copy=False)`` copies messages that are smaller than this, in bytes.
+#: ``send(copy=False)`` copies messages that are smaller than this, in bytes. A program may set it.
 COPY_THRESHOLD = 65536
 #: Whether the socket types exist that libzmq calls drafts (SERVER, CLIENT, RADIO, DISH and so on).
 DRAFT_API = True

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 from ropewalk.zmq import _compiled
 from ropewalk.zmq._enums import MessageOption
 from ropewalk.zmq._options import OptionAttributes, names_of, repr_name
 
 #: How many bytes a frame's ``repr`` shows of a long frame, and how long a frame may be to be shown completely.
 _SHOWN, _WHOLE = 12, 16
+
+
+def copy_threshold() -> int | None:
+    """What `ropewalk.zmq.COPY_THRESHOLD` is now: a program may set it."""
+    threshold: int | None = sys.modules["ropewalk.zmq"].COPY_THRESHOLD
+    return threshold
 
 
 class Frame(_compiled.Frame, OptionAttributes):
@@ -24,6 +32,7 @@ class Frame(_compiled.Frame, OptionAttributes):
     """
 
     _repr_name = "ropewalk.zmq.Frame"
+    _copy_threshold = staticmethod(copy_threshold)
 
     _option_names = names_of(MessageOption)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 from ropewalk.zmq import _compiled
 from ropewalk.zmq._encoded import EncodedMessages
 from ropewalk.zmq._enums import Event, OptionKind, PollEvent, SocketType
-from ropewalk.zmq._frame import Frame
+from ropewalk.zmq._frame import Frame, copy_threshold
 from ropewalk.zmq._options import OptionAttributes, names_of, repr_name
 from ropewalk.zmq._socket_options import SocketOption
 from ropewalk.zmq.error import ZMQBindError, ZMQError
@@ -87,6 +87,7 @@ class Socket(_compiled.Socket, EncodedMessages, OptionAttributes, Generic[_Recei
 
     _option_names = names_of(SocketOption)
     _frame_class = Frame
+    _copy_threshold = staticmethod(copy_threshold)
     _shadow = False
     _shadow_obj: object = None
     _monitor_socket: Any = None

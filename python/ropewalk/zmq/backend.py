@@ -48,11 +48,19 @@ def _make_tracker(event: Event | None) -> Any:
     return tracker._FINISHED_TRACKER if event is None else tracker.MessageTracker(event)
 
 
+def _copy_threshold() -> int | None:
+    import zmq
+
+    threshold: int | None = zmq.COPY_THRESHOLD
+    return threshold
+
+
 class Frame(_compiled.Frame):
     """The base class of pyzmq's frame."""
 
     _make_error = staticmethod(_make_error)
     _make_tracker = staticmethod(_make_tracker)
+    _copy_threshold = staticmethod(_copy_threshold)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -72,6 +80,7 @@ class Socket(_compiled.Socket):
 
     _make_error = staticmethod(_make_error)
     _make_tracker = staticmethod(_make_tracker)
+    _copy_threshold = staticmethod(_copy_threshold)
     _frame_class: ClassVar[type[Frame]] = Frame
 
 

@@ -52,6 +52,20 @@ def test_pyzmq_runs_on_it() -> None:
     )
 
 
+def test_pyzmqs_global_threshold_holds() -> None:
+    _run(
+        """
+        import zmq
+
+        zmq.COPY_THRESHOLD = 5
+        with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
+            assert socket.copy_threshold == 5
+        small, large = zmq.Frame(b"1234", track=True), zmq.Frame(b"12345", track=True)
+        assert small.tracker.done and not large.tracker.done
+        """
+    )
+
+
 def test_its_errors_are_pyzmqs() -> None:
     _run(
         """

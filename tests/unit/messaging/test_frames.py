@@ -117,6 +117,21 @@ def test_what_was_copied_is_done_at_once(pair: Pairing) -> None:
     assert bound.recv() == b"small"
 
 
+@pytest.mark.parametrize("nothing_copied", [0, None])
+def test_a_program_sets_the_size_from_which_nothing_is_copied(
+    pair: Pairing, monkeypatch: pytest.MonkeyPatch, nothing_copied: int | None
+) -> None:
+    monkeypatch.setattr(zmq, "COPY_THRESHOLD", 5)
+    frame, larger = zmq.Frame(b"1234", track=True), zmq.Frame(b"12345", track=True)
+    assert (frame.tracker.done, larger.tracker.done) == (True, False)
+    monkeypatch.setattr(zmq, "COPY_THRESHOLD", nothing_copied)
+    frame = zmq.Frame(b"1", track=True)
+    assert not frame.tracker.done
+    assert zmq.Frame(b"1", track=True, copy_threshold=2).tracker.done
+    bound, connected = pair()
+    assert (bound.copy_threshold, connected.copy_threshold) == (0, 0)
+
+
 def test_an_untracked_frame_cannot_be_tracked(pair: Pairing) -> None:
     _, connected = pair()
     with pytest.raises(ValueError, match="track"):
