@@ -50,6 +50,12 @@ class Choice(NamedTuple):
     hopeless: tuple[str, ...] = ()
 
 
+def _heed_interrupts() -> None:
+    """Undoes what a shell does to a command in the background: tests could not interrupt themselves."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _adopt_orphans() -> None:
     """Makes this process the parent of its descendants whose own parents end, so that none outlives a suite."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -152,6 +158,7 @@ def run_suite(suite: Suite, on: str, workplace: Workplace, choice: Choice, name:
 
     The log and the report are files of that name, or of the one given.
     """
+    _heed_interrupts()
     _adopt_orphans()
     log, report, settings = (
         workplace.home / f"{name or on}.{kind}" for kind in ("log", "report", "settings")

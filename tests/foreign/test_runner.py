@@ -37,6 +37,11 @@ def test_a_daemon_is_gone_once_it_ends():
 def test_fails():
     assert 1 == 2
 
+def test_can_be_interrupted():
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
 def test_crashes():
     os.kill(os.getpid(), signal.SIGABRT)
 
@@ -68,12 +73,14 @@ def test_skips_itself(value):
 
 #: The runner is a process of its own here, because it ends every child that it adopts.
 _SCENE = """
-import json, sys
+import json, signal, sys
 from pathlib import Path
 from tests.foreign.run import Choice, run_suite
 from tests.foreign.suites import Suite
 from tests.foreign.workplace import Workplace
 
+# As a shell starts a command in the background.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 home = Path(sys.argv[1])
 suite = Suite("faulty", "1", "asyncio", (), arguments=("test_faulty.py",), patience=5)
 place = Workplace(home / "venv" / "bin" / "python", home, home)
@@ -110,6 +117,7 @@ def test_each_fault_is_put_to_the_test_that_has_it(home: Path) -> None:
         "test_a_child_has_the_loop_too": "passed",
         "test_a_daemon_is_gone_once_it_ends": "passed",
         "test_fails": "failed",
+        "test_can_be_interrupted": "passed",
         "test_crashes": "crashed",
         "test_hangs": "hung",
         "test_hangs_after_a_failure": "hung",
