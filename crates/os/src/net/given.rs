@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn connecting_is_asked_for_until_it_has_succeeded_or_failed() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        // An address of its own, so that no other test gets the port when nobody listens any more.
+        let listener = TcpListener::bind("127.0.0.6:0").expect("a listener");
         let address = Address::Inet(listener.local_addr().expect("an address"));
         let socket = || crate::net::make(libc::AF_INET).expect("a socket");
         let until_known = |fd: BorrowedFd<'_>| {
