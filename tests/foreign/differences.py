@@ -52,9 +52,15 @@ _SHUTDOWN = (
 
 
 def _uvloop(
-    module: str, test: str, reason: str, *, hangs: bool = False, until: tuple[int, ...] = (4,)
+    module: str,
+    test: str,
+    reason: str,
+    *,
+    hangs: bool = False,
+    since: tuple[int, ...] = (3, 11),
+    until: tuple[int, ...] = (4,),
 ) -> Difference:
-    return Difference("uvloop", _UV.format(module, test), reason, hangs=hangs, until=until)
+    return Difference("uvloop", _UV.format(module, test), reason, since, until, hangs=hangs)
 
 
 _UVLOOP = (
@@ -104,6 +110,13 @@ _UVLOOP = (
         "Asks the transport for `uvloop.sslproto`.",
     ),
     # What uvloop does and asyncio does not.
+    _uvloop(
+        "base",
+        "TestBaseUV::test_set_task_name",
+        "uvloop calls `set_name` of the task that the factory has made; since 3.13.3 asyncio gives the factory the "
+        "name. On asyncio the test makes the call itself.",
+        since=(3, 13, 3),
+    ),
     *(
         _uvloop("context", f"Test_UV_Context::{test}", _CONTEXT)
         for test in (

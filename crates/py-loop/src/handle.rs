@@ -42,6 +42,8 @@ pub(super) const THREAD_SAFE: u32 = 32;
 const RUNNING: u32 = 64;
 /// Another thread waits for the end of its run.
 const AWAITED: u32 = 128;
+/// The time of a timer was given as an `int`, and is shown as one.
+pub(super) const WHOLE: u32 = 256;
 #[cfg(Py_GIL_DISABLED)]
 const LOCKED: u32 = 1 << 31;
 

@@ -6,7 +6,9 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use super::core::LoopCore;
-use super::handle::{CANCELLED, Handle, ONE, PLAIN, SHARED, TIMED, TIMER, clear, dealloc, handle, traverse};
+use super::handle::{
+    CANCELLED, Handle, ONE, PLAIN, SHARED, TIMED, TIMER, WHOLE, clear, dealloc, handle, traverse,
+};
 use super::loop_module::LoopModule;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap;
@@ -88,7 +90,14 @@ unsafe extern "C" fn get_scheduled(object: *mut ffi::PyObject, _: *mut c_void) -
 #[entry]
 unsafe extern "C" fn get_when(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a live timer.
-    unsafe { ffi::PyFloat_FromDouble(handle(object).when) }
+    unsafe {
+        let timer = handle(object);
+        if timer.has(WHOLE) {
+            ffi::PyLong_FromDouble(timer.when)
+        } else {
+            ffi::PyFloat_FromDouble(timer.when)
+        }
+    }
 }
 
 /// The handle's own context. A shared context is copied first.

@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 
 use super::clock::seconds;
 use super::core::{LoopCore, none, raise_type};
-use super::handle::{self, CANCELLED, Content, Handle, Kind, ONE};
+use super::handle::{self, CANCELLED, Content, Handle, Kind, ONE, WHOLE};
 use super::item::Item;
 use super::loop_module::LoopModule;
 use super::status::this_thread;
@@ -291,7 +291,10 @@ unsafe fn timer(
             return Err(raise_type(&format!("{} must not be None", parameters[0].to_string_lossy())));
         }
         core.check_open()?;
-        let call = read_call(&*core.module, name, parameters, arguments, count as usize, names)?;
+        let mut call = read_call(&*core.module, name, parameters, arguments, count as usize, names)?;
+        if !relative && ffi::PyLong_CheckExact(call.first) != 0 {
+            call.flags |= WHOLE;
+        }
         let when = seconds(call.first)
             .and_then(|given| if relative { core.time(owner).map(|time| time + given) } else { Ok(given) })
             .inspect_err(|_| {

@@ -233,7 +233,8 @@ def test_a_moment_is_not_none(loop: Loop) -> None:
 
 
 def test_integers_are_moments(loop: Loop) -> None:
-    assert loop.call_at(10**6, _nothing).when() == 10**6
+    whole, part = loop.call_at(10**6, _nothing), loop.call_at(10.0**6, _nothing)
+    assert (repr(whole.when()), repr(part.when())) == ("1000000", "1000000.0")
     loop.call_at(int(loop.time()), loop.stop)
     loop.run_forever()
     assert not loop.is_running()
