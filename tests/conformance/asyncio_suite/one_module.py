@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import json
 import os
+import signal
 import time
 import unittest
 from collections.abc import Iterator
@@ -104,6 +105,9 @@ def main() -> None:
     parser.add_argument("--patience", type=float, required=True, help="seconds that one test may take")
     arguments = parser.parse_args()
 
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job inherits that, and tests that interrupt themselves would never end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     replacement = Replacement(arguments.loop)
     replacement.install()
     seen = set()
