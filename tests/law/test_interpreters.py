@@ -49,7 +49,10 @@ exec(own)
 #: The statics of the crates that every interpreter of a process shares, and why none keeps a Python object.
 STATICS = {
     "crates/capi/src/forced_unwind.rs": {"IN_USE": "a function", "ROPEWALK_PERSONALITY": "a function"},
-    "crates/capi/src/running_loop.rs": {"RUNNING": "an address of the thread's, which is only compared"},
+    "crates/capi/src/running_loop.rs": {
+        "RUNNING": "an address of the thread's, which is only compared",
+        "IS_IDLE": "a function of the loop's",
+    },
     "crates/py-bus/src/deliver.rs": {"DEPTH": "a number"},
     "crates/py-bus/src/types.rs": {"MODULE": "a definition; the state is in each interpreter's module"},
     "crates/py-loop/src/loop_module.rs": {"MODULE": "a definition"},

@@ -10,14 +10,32 @@ use pyo3_ffi as ffi;
 
 use crate::object::{Object, Raised, text};
 
+/// Whether a loop that this thread runs has nothing to do after the current callback.
+///
+/// # Safety
+///
+/// The object is the loop that came with the function, it lives, and this thread runs it.
+pub type IsIdle = unsafe fn(*mut ffi::PyObject) -> bool;
+
 thread_local! {
-    /// Only compared, never dereferenced: the object may be gone.
+    /// Only compared, unless the caller holds the object: it may be gone.
     static RUNNING: Cell<*mut ffi::PyObject> = const { Cell::new(ptr::null_mut()) };
+    static IS_IDLE: Cell<Option<IsIdle>> = const { Cell::new(None) };
 }
 
 /// Records that this thread runs the loop from now on.
-pub fn enter(event_loop: *mut ffi::PyObject) {
+pub fn enter(event_loop: *mut ffi::PyObject, is_idle: Option<IsIdle>) {
     RUNNING.set(event_loop);
+    IS_IDLE.set(is_idle);
+}
+
+/// Whether the loop, if it is the one of ours that this thread runs, has nothing to do after the current callback.
+pub fn is_idle(event_loop: &Object) -> bool {
+    match IS_IDLE.get() {
+        // SAFETY: the caller holds it, and this thread runs it.
+        Some(is_idle) if is_here(event_loop.as_ptr()) => unsafe { is_idle(event_loop.as_ptr()) },
+        _ => false,
+    }
 }
 
 /// Records that this thread does not run the loop any more, if it did.

@@ -50,6 +50,8 @@ pub(crate) struct Notifier {
     outer_set: OnceLock<Epoll>,
     /// The socket has had a connection inside the process.
     pub(crate) has_lanes: AtomicBool,
+    /// The socket has had a connection through shared memory.
+    pub(crate) has_shm: AtomicBool,
     /// The background knows the socket. Set under the socket's lock, before the notice.
     pub(crate) is_served: AtomicBool,
     /// The socket is closed to calls.
@@ -71,6 +73,7 @@ impl Notifier {
             outer_wake_up: OnceLock::new(),
             outer_set: OnceLock::new(),
             has_lanes: AtomicBool::new(false),
+            has_shm: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         })

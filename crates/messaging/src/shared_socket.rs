@@ -40,9 +40,9 @@ pub(crate) struct SharedSocket {
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) registry: Arc<Registry>,
     state: Mutex<SocketState>,
-    may_spin: bool,
+    pub(crate) may_spin: bool,
     /// Whether spinning pays.
-    spin: SpinScore,
+    pub(crate) spin: SpinScore,
 }
 
 impl SharedSocket {

@@ -431,7 +431,7 @@ impl Socket {
         let mut state = self.enter_to_receive()?;
         match take_many(&mut state, messages, sink) {
             Err(error) if error == Error::again() && self.must_look(&mut state) => {
-                state.look(Events::READ)?;
+                state.look_near()?;
                 take_many(&mut state, messages, sink)
             }
             other => other,
@@ -449,10 +449,11 @@ impl Socket {
         let mut state = self.enter_to_receive()?;
         match state.take_part_with(sink) {
             Err(error) if error == Error::again() => {
-                if is_hot && !self.must_look(&mut state) {
-                    return Err(error);
+                match is_hot {
+                    true if !self.must_look(&mut state) => return Err(error),
+                    true => state.look_near()?,
+                    false => state.look(Events::READ)?,
                 }
-                state.look(Events::READ)?;
                 state.take_part_with(sink)
             }
             other => other,

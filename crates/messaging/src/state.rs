@@ -311,6 +311,9 @@ impl SocketState {
         events.clear();
         self.events = events;
         self.cool(Events::NONE);
+        if !self.hot.is_empty() && !self.is_warm {
+            self.warm_up();
+        }
         self.me.tell_watchers();
         self.finish_closing();
     }
@@ -332,6 +335,9 @@ impl SocketState {
             if is_hot || self.check_open().is_err() || self.may(wishes) {
                 self.me.wake_one();
             }
+        }
+        if !self.hot.is_empty() && !self.is_warm {
+            self.warm_up();
         }
     }
 

@@ -168,7 +168,7 @@ unsafe extern "C" fn set_thread(
         let core = LoopCore::of(owner);
         core.thread.store(thread, Ordering::SeqCst);
         if thread == this_thread() {
-            running_loop::enter(owner);
+            running_loop::enter(owner, Some(run::is_idle));
         } else {
             running_loop::leave(owner);
         }

@@ -79,6 +79,20 @@ unsafe extern "C" fn run(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *m
     if ended.is_ok() { none() } else { null_mut() }
 }
 
+/// Whether no callback follows the current one, as far as this thread knows.
+///
+/// # Safety
+///
+/// A loop that this thread runs.
+pub(super) unsafe fn is_idle(owner: *mut ffi::PyObject) -> bool {
+    // SAFETY: the caller's loop; the batch is this thread's, and nothing runs while the guard lives.
+    unsafe {
+        let core = LoopCore::of(owner);
+        let batch = &*core.batch.get();
+        batch.at >= batch.items.len() && core.inner.lock().ready.is_empty()
+    }
+}
+
 impl Run<'_> {
     fn turn(&mut self) -> Result<(), Raised> {
         let core = self.core;

@@ -57,6 +57,8 @@ fn receive(reader: &mut Reader, count: usize, data: &Event, room: &Event) -> Vec
             }
         } else if !reader.arm() {
             data.sleep();
+            // As one that looks by itself for a while: the writer may have seen the request before.
+            reader.disarm();
         }
     }
     all

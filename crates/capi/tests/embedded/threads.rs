@@ -66,7 +66,7 @@ fn a_thread_runs_the_loop_that_it_has_entered_and_no_other_thread_does() {
         let (first, second) = (one.as_ptr() as usize, other.as_ptr() as usize);
         let is_here = |event_loop: usize| running_loop::is_here(event_loop as *mut _);
         assert!(!is_here(first));
-        running_loop::enter(one.as_ptr());
+        running_loop::enter(one.as_ptr(), None);
         assert!(is_here(first) && !is_here(second));
         let elsewhere = thread::spawn(move || running_loop::is_here(first as *mut _)).join();
         assert!(!elsewhere.expect("it looks"));

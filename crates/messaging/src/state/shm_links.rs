@@ -2,11 +2,13 @@
 //! the protocol, "Shared memory".
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::SocketState;
 use crate::background::Notice;
 use crate::conn::{Link, Phase};
 use crate::conn_ref::ConnRef;
+use crate::error::Result;
 use crate::events::Events;
 use crate::shm_link::{Hot, PeerSign, ShmLink, has_bytes};
 
@@ -35,12 +37,50 @@ impl SocketState {
             return;
         }
         let probe = link.probe();
+        self.me.has_shm.store(true, Ordering::Relaxed);
         Arc::make_mut(&mut self.hot).push(Hot { conn_ref, probe });
-        if !self.is_warm {
-            self.is_warm = true;
-            let id = self.id();
-            self.notify(Notice::Warm(id));
+    }
+
+    /// Something stays hot: the background will arm it if the program does not look any more. A socket with watchers
+    /// mostly arms again what it has made hot, and then nobody needs to be woken for it.
+    #[cold]
+    pub(super) fn warm_up(&mut self) {
+        self.is_warm = true;
+        let id = self.id();
+        self.notify(Notice::Warm(id));
+    }
+
+    /// This end polls all of them from now on, if they are few. Only for a caller that arms them when it has found
+    /// nothing: watchers may sleep.
+    pub(crate) fn heat_all(&mut self) {
+        const FEW: usize = 8;
+        if self.conns.len() > FEW {
+            return;
         }
+        for index in self.indices() {
+            let Some(conn) = self.conn(index) else { continue };
+            if !conn.is_ready() || conn.is_paused {
+                continue;
+            }
+            if let Link::Shm(link) = &conn.link
+                && !link.is_hot
+                && !link.is_over()
+            {
+                link.disarm();
+                self.heat(index);
+            }
+        }
+    }
+
+    /// As [`look`](Self::look), for messages: without the kernel if one has come through shared memory.
+    pub(crate) fn look_near(&mut self) -> Result<()> {
+        if has_bytes(&self.hot) {
+            self.handle(&[], Events::READ);
+            if self.may(Events::READ) {
+                return self.check_open();
+            }
+        }
+        self.look(Events::READ)
     }
 
     /// Its descriptor can be read.
@@ -120,6 +160,8 @@ impl SocketState {
     pub(crate) fn is_warm_yet(&mut self, has_looked: bool) -> bool {
         if !self.hot.is_empty() && !has_looked {
             self.cool(Events::NONE);
+            // It comes again if anything is still hot; nobody needs to tell it.
+            self.is_warm = true;
             self.nudge();
             self.me.tell_watchers();
             self.finish_closing();

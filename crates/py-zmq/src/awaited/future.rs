@@ -27,6 +27,12 @@ pub(super) fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     taken(py, running_loop::required())
 }
 
+/// Whether a loop of ours that this thread runs has nothing to do after the current callback.
+pub(super) fn is_idle(event_loop: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object.
+    unsafe { Object::share(event_loop.as_ptr()) }.is_ok_and(|event_loop| running_loop::is_idle(&event_loop))
+}
+
 /// Has a loop that this thread runs call something in a later callback.
 pub(super) fn call_next(event_loop: &Bound<'_, PyAny>, function: &Bound<'_, PyAny>) -> PyResult<()> {
     // SAFETY: live objects.

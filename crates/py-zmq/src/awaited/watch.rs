@@ -36,6 +36,9 @@ const AT_ONCE: u32 = 128;
 /// many.
 const IN_VAIN: u32 = 4;
 const RARELY: u32 = 16;
+/// A receive looks at shared memory for so long before it leaves the wait to the loop. A microsecond of that counts as
+/// an operation that was done at once.
+const LOOK: Duration = Duration::from_micros(50);
 
 /// See the module.
 #[pyclass(frozen, weakref, module = "ropewalk._zmq")]
@@ -72,9 +75,15 @@ impl Watch {
         socket: &Bound<'py, SocketBase>,
         attempt: &Attempt,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let has_looked = self.look_near(socket)?;
         let known = attempt.make(socket, true)?;
         if known.is_some() {
             return Ok(known);
+        }
+        if has_looked {
+            // The attempt has asked the kernel, too; and the loop turns before the caller goes on.
+            self.state().left = AT_ONCE;
+            return Ok(None);
         }
         let mut state = self.state();
         state.vain = state.vain.wrapping_add(1);
@@ -88,6 +97,40 @@ impl Watch {
             self.state().vain = 0;
         }
         Ok(found)
+    }
+
+    /// Looks at shared memory for a moment, if a message may come from there and nobody else needs the loop; returns
+    /// whether it did.
+    pub(super) fn look_near(&self, socket: &Bound<'_, SocketBase>) -> PyResult<bool> {
+        let py = socket.py();
+        if !self.core(py)?.may_come_near() || !self.is_idle(py)? {
+            return Ok(false);
+        }
+        let Some(look) = self.core(py)?.near_look() else { return Ok(false) };
+        if !look.has_come() {
+            let took = py.detach(|| look.wait(LOOK));
+            let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
+            let mut state = self.state();
+            state.left = state.left.saturating_sub(micros);
+        }
+        Ok(true)
+    }
+
+    /// Whether no waiter but one receive waits here, and the loop has nothing to do after the current callback, as far as
+    /// it tells.
+    fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
+        let state = self.state();
+        let is_alone = state.receivers.len() <= 1 && state.senders.is_empty() && state.events.is_empty();
+        let Some(home) = state.home.as_ref().filter(|_| is_alone) else { return Ok(false) };
+        let (event_loop, is_ours) = (home.event_loop.bind(py).clone(), home.is_ours);
+        drop(state);
+        if is_ours {
+            return Ok(future::is_idle(&event_loop));
+        }
+        match event_loop.getattr_opt(intern!(py, "_ready"))? {
+            Some(ready) => Ok(ready.len().is_ok_and(|length| length == 0)),
+            None => Ok(false),
+        }
     }
 
     /// A receive was done at once.
@@ -418,6 +461,9 @@ impl Watch {
         let arguments = with_socket(this.socket.bind(py), flags | DONTWAIT, arguments)?;
         let now = flags & DONTWAIT != 0;
         if now || this.may_receive() {
+            if !now {
+                this.look_near(this.socket.bind(py))?;
+            }
             match call.call1(&arguments) {
                 Ok(result) => {
                     this.did_receive(slf)?;

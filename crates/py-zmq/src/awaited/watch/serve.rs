@@ -104,8 +104,17 @@ impl Watch {
     /// Tries the operations of the current waiters: tasks that run meanwhile try by themselves before they wait.
     fn work(&self, py: Python<'_>, side: Side, is_signalled: bool, done: &mut usize) -> PyResult<()> {
         let socket = self.socket.bind(py);
-        if is_signalled && let Ok(core) = SocketBase::open(socket) {
-            core.presume_readable();
+        match side {
+            _ if is_signalled => {
+                if let Ok(core) = SocketBase::open(socket) {
+                    core.presume_readable();
+                }
+            }
+            // The loop has turned because a receive has looked for long enough. Nothing else has come up: it looks on.
+            Side::Receiving if self.core(py).is_ok() => {
+                self.look_near(socket)?;
+            }
+            _ => {}
         }
         let waiting = self.state().queue(side).len();
         for _ in 0..waiting {
