@@ -2,6 +2,8 @@
 
     python -m harness.messaging_pace PEER ENDPOINT RATE COUNT
 
+iceoryx2 has no asyncio: its programs wait in a thread of an executor, and so does it here.
+
 The clock is the system's, so it is the same in both processes.
 """
 
@@ -9,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import importlib
+import os
 import struct
 import subprocess
 import sys
@@ -98,6 +102,50 @@ def awaited(peer: str, loop_of: str, transport: str, rate: int, count: int) -> d
         return _percentiles(runner.run(receive()))
 
 
+def awaited_in_a_thread(peer: str, rate: int, count: int) -> dict[str, float]:
+    """As `awaited`, for iceoryx2: the loop awaits a thread that waits for the event, and then takes the samples."""
+    total, service = count + count // WARM, f"{peer}:{os.getpid()}"
+
+    async def receive() -> list[int]:
+        loop, took, now = asyncio.get_running_loop(), list[int](), time.monotonic_ns
+        _node, samples, events = _services(service)
+        subscriber, listener = samples.subscriber_builder().create(), events.listener_builder().create()
+        with _sender(peer, None, service, rate, total):
+            while len(took) < total:
+                sample = subscriber.receive()
+                if sample is None:
+                    await loop.run_in_executor(None, listener.blocking_wait)
+                    continue
+                took.append(now() - sample.payload().contents.value)
+                sample.delete()
+        return took
+
+    with asyncio.Runner() as runner:
+        return _percentiles(runner.run(receive()))
+
+
+def _services(service: str) -> tuple[Any, Any, Any]:
+    """iceoryx2's node, and two services of it: for samples, and for the events that wake their receiver."""
+    iox2 = importlib.import_module("iceoryx2")
+    iox2.set_log_level(iox2.LogLevel.Error)
+    node = iox2.NodeBuilder.new().create(iox2.ServiceType.Ipc)
+    name = iox2.ServiceName.new(service)
+    samples = node.service_builder(name).publish_subscribe(ctypes.c_int64)
+    samples = samples.subscriber_max_buffer_size(1000).enable_safe_overflow(False).open_or_create()
+    return node, samples, node.service_builder(name).event().open_or_create()
+
+
+def _send_samples(service: str, rate: int, count: int) -> None:
+    _node, samples, events = _services(service)
+    publisher, notifier = samples.publisher_builder().create(), events.notifier_builder().create()
+
+    def send(stamp: bytes) -> None:
+        publisher.send_copy(ctypes.c_int64(_STAMP.unpack(stamp)[0]))
+        notifier.notify()
+
+    pace(send, rate, count, gives_way=False)
+
+
 @contextlib.contextmanager
 def _sender(peer: str, context: Any, address: str, rate: int, count: int) -> Iterator[None]:
     """The other end: a process of its own, or a thread where the context must be the same."""
@@ -121,6 +169,10 @@ def _sender(peer: str, context: Any, address: str, rate: int, count: int) -> Ite
 def main() -> None:
     """Be the sender."""
     peer, address, rate, count = sys.argv[1:5]
+    if peer == "iceoryx2":
+        _send_samples(address, int(rate), int(count))
+        time.sleep(60)
+        return
     zmq = importlib.import_module(PACKAGES[peer])
     context = zmq.Context()
     end = context.socket(zmq.PUSH)
