@@ -116,8 +116,8 @@ impl Watch {
         Ok(true)
     }
 
-    /// Whether no waiter but one receive waits here, and the loop has nothing to do after the current callback, as far as
-    /// it tells.
+    /// Whether no waiter but one receive waits here, and the loop has nothing to do after the current callback, as far
+    /// as it tells.
     fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
         let state = self.state();
         let is_alone = state.receivers.len() <= 1 && state.senders.is_empty() && state.events.is_empty();
