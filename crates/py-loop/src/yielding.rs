@@ -14,6 +14,9 @@ use super::clock::now;
 use super::core::LoopCore;
 use ropewalk_capi::object::detached;
 
+/// A loop that no thread calls offers the lock once in so many checks for signals. Other threads may want it, and a
+/// loop whose callbacks are all compiled functions would never release it otherwise.
+const UNCALLED: u32 = 256;
 /// Nanoseconds between two offers.
 const EACH: u64 = 50_000;
 /// Nanoseconds for which the loop remembers that other threads call it.
@@ -37,14 +40,23 @@ pub(super) struct Yielding {
     seen: u32,
     /// Until when other threads are expected to call again; 0 for not at all.
     expected: u64,
+    /// The occasions since the last offer, while no other threads are expected to call.
+    passed: u32,
 }
 
 impl Yielding {
-    /// Offers the lock, if it is time, and other threads call the loop.
+    /// Offers the lock, if it is time.
     #[inline]
     pub(super) fn offer(&mut self, core: &LoopCore) {
         if self.expected != 0 || core.calls() != self.seen {
             self.offer_to_callers(core);
+            return;
+        }
+        self.passed += 1;
+        if self.passed == UNCALLED {
+            self.passed = 0;
+            // A thread that has waited for the switch interval gets the lock for certain.
+            detached(|| {});
         }
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import threading
@@ -144,6 +145,45 @@ def test_ctrl_c_in_a_callback_that_works(loop: Loop, send_signal: Callable[[int]
     with pytest.raises(KeyboardInterrupt):
         loop.run_forever()
     assert loop.run_until_complete(asyncio.sleep(0, "again")) == "again"
+
+
+def _compiled_chain(loop: Loop) -> functools.partial[Any]:
+    """A callback that schedules itself for ever, in which the interpreter runs no bytecode."""
+    link: functools.partial[Any] = functools.partial(loop.call_soon)
+    link.__setstate__((loop.call_soon, (link,), {}, {}))  # type: ignore[attr-defined]
+    return link
+
+
+def test_signals_arrive_while_all_callbacks_are_compiled(loop: Loop) -> None:
+    def handle(*_: object) -> None:
+        loop.stop()
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        loop.call_soon(_compiled_chain(loop))
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        loop.run_forever()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_other_threads_run_while_all_callbacks_are_compiled(loop: Loop) -> None:
+    begun, ran = threading.Event(), []
+
+    def work() -> None:
+        begun.wait()
+        for number in range(3):
+            ran.append(number)
+            threading.Event().wait(0.001)
+        loop.call_soon_threadsafe(loop.stop)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    loop.call_soon(begun.set)
+    loop.call_soon(_compiled_chain(loop))
+    loop.run_forever()
+    thread.join()
+    assert ran == [0, 1, 2]
 
 
 async def test_other_signals_during_the_wait_disturb_nothing(loop: Loop, pair: Any) -> None:
