@@ -24,6 +24,7 @@ mod operation;
 mod outgoing;
 mod pipe;
 mod reading;
+mod received;
 mod reports;
 mod run;
 mod schedule;

@@ -17,6 +17,7 @@ use pyo3_ffi as ffi;
 
 use super::core::LoopCore;
 use super::descriptors::Waiter;
+use super::item::Item;
 use super::loop_module::LoopModule;
 use super::number;
 use ropewalk_capi::awaitable::{self, Step, Steps};
@@ -64,6 +65,7 @@ impl Operation {
         };
         self.fd.set(fd);
         let receives = self.goal.waiter() == Waiter::Receiving;
+        let mut later = false;
         if !(receives && core.is_drained(fd, self.socket.get())) {
             let first = !self.began.get();
             if first {
@@ -78,6 +80,7 @@ impl Operation {
                     return Ok(Step::Done(result));
                 }
                 Attempt::WouldBlock => {}
+                Attempt::Later => later = true,
             }
         }
         // SAFETY: live objects.
@@ -91,6 +94,9 @@ impl Operation {
             let future = Object::own(ffi::PyObject_CallMethodNoArgs(self.owner.get(), name))?;
             core.watch_socket(fd, self.goal.waiter(), &Object::share(object)?, self.socket.get())?;
             self.future.set(future.clone());
+            if later {
+                core.enqueue(Item::of_ready(Object::share(object)?.into_ptr()));
+            }
             Ok(Step::Wait(future))
         }
     }
@@ -178,6 +184,10 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
         };
         let (name, value) = match attempt {
             Ok(Attempt::WouldBlock) => return Ok(()),
+            Ok(Attempt::Later) => {
+                core.enqueue(Item::of_ready(Object::share(object)?.into_ptr()));
+                return Ok(());
+            }
             Ok(Attempt::Done(result) | Attempt::Last(result)) => (names.set_result, result),
             Err(Raised) => (names.set_exception, ropewalk_capi::object::take_exception()),
         };

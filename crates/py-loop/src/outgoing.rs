@@ -36,6 +36,37 @@ pub(super) enum Sent {
     All,
     /// The socket takes no more; an event will report when it does.
     Some,
+    /// The rest waits for the next turn of the loop.
+    Share,
+}
+
+/// What one sender may send in a turn of the loop. A peer that reads as fast as it is sent to would hold the loop
+/// otherwise, for as long as there are data.
+pub(super) struct Share {
+    calls: u32,
+    bytes: usize,
+}
+
+impl Share {
+    /// As much as the kernel's buffers of a connection take by default.
+    const BYTES: usize = 4 << 20;
+    const CALLS: u32 = 16;
+
+    pub(super) fn new() -> Self {
+        Self { calls: Self::CALLS, bytes: Self::BYTES }
+    }
+
+    /// Of these bytes, those that the next system call may send.
+    pub(super) fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[..bytes.len().min(self.bytes)]
+    }
+
+    /// Counts a system call that has sent so many bytes; returns whether there may be another one.
+    pub(super) fn spend(&mut self, bytes: usize) -> bool {
+        self.calls -= 1;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.calls > 0 && self.bytes > 0
+    }
 }
 
 impl Outgoing {
@@ -60,7 +91,8 @@ impl Outgoing {
         std::mem::take(&mut self.pieces)
     }
 
-    /// Sends until all is sent or the socket takes no more. Pieces that were sent are handed back, to be dropped.
+    /// Sends until all is sent, the socket takes no more, or the turn's share is used. Pieces that were sent are handed
+    /// back, to be dropped.
     pub(super) fn send(&mut self, fd: BorrowedFd<'_>, done: &mut Vec<Object>) -> io::Result<Sent> {
         self.send_by(done, |one| stream::send(fd, one), |many| stream::send_vectored(fd, many))
     }
@@ -76,16 +108,32 @@ impl Outgoing {
         one: impl Fn(&[u8]) -> io::Result<usize>,
         many: impl Fn(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<Sent> {
+        let mut share = Share::new();
         while !self.pieces.is_empty() {
             let sent = if self.pieces.len() == 1 {
-                one(self.pieces[0].rest())
+                one(share.of(self.pieces[0].rest()))
             } else {
-                let slices: Vec<IoSlice<'_>> =
-                    self.pieces.iter().take(MOST_PIECES).map(|piece| IoSlice::new(piece.rest())).collect();
+                let mut left = share.bytes;
+                let slices: Vec<IoSlice<'_>> = self
+                    .pieces
+                    .iter()
+                    .take(MOST_PIECES)
+                    .map_while(|piece| {
+                        let bytes = piece.rest();
+                        let taken = bytes.len().min(left);
+                        left -= taken;
+                        (taken > 0).then(|| IoSlice::new(&bytes[..taken]))
+                    })
+                    .collect();
                 many(&slices)
             };
             match sent {
-                Ok(sent) => self.advance(sent, done),
+                Ok(sent) => {
+                    self.advance(sent, done);
+                    if !share.spend(sent) && !self.pieces.is_empty() {
+                        return Ok(Sent::Share);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Some),
                 Err(error) => return Err(error),
             }

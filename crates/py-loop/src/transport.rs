@@ -47,6 +47,8 @@ pub(super) mod bit {
     /// The peer's end was reported to the protocol.
     pub(crate) const ENDED: u32 = 64;
     pub(crate) const PROTOCOL_PAUSED: u32 = 128;
+    /// More would be sent at once, but the other callbacks of the loop come first: the transport is in the queue.
+    pub(crate) const HELD: u32 = 256;
     pub(crate) const STARTED: u32 = 512;
     /// The end has been scheduled or reached.
     pub(crate) const LOST: u32 = 1024;
@@ -272,6 +274,13 @@ impl Transport {
         self.keep_write_context()
     }
 
+    /// The share of this turn was sent: the rest waits for the next turn.
+    pub(super) fn hold(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        self.set(bit::HELD);
+        self.keep_write_context()?;
+        self.enqueue(object)
+    }
+
     /// What is written now waits, and is sent later in the context of the code that runs now, unless other data wait
     /// already.
     pub(super) fn keep_write_context(&self) -> Result<(), Raised> {
@@ -346,7 +355,11 @@ impl Transport {
     pub(super) fn send_gathered(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         // SAFETY: a live transport.
         let behaviour = unsafe { behaviour(object) };
-        if self.has(bit::BLOCKED) || behaviour.is_empty() { Ok(()) } else { behaviour.flush(object) }
+        if self.has(bit::BLOCKED | bit::HELD) || behaviour.is_empty() {
+            Ok(())
+        } else {
+            behaviour.flush(object)
+        }
     }
 
     /// Schedules the end.
@@ -454,7 +467,7 @@ pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
 pub(super) unsafe fn run(object: *mut ffi::PyObject) -> Result<(), Raised> {
     // SAFETY: the caller's.
     let this = unsafe { transport(object) };
-    this.unset(bit::QUEUED);
+    this.unset(bit::QUEUED | bit::HELD);
     if this.is_detached() || this.has(bit::LOST) {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import socket
@@ -19,6 +20,7 @@ Loop = asyncio.AbstractEventLoop
 #: More than the kernel's buffers of a connection take.
 LARGE = 8 << 20
 families = pytest.mark.parametrize("family", ["tcp", "unix"])
+only_ropewalk = pytest.mark.skipif(loops.MODULE != "ropewalk", reason="the other loops send all that fits")
 
 
 def _arrived(peer: socket.socket, count: int) -> bytes:
@@ -278,3 +280,43 @@ async def test_a_socket_with_methods_of_its_own(
     assert set(calls) == {"recv", "send"}
     transport.close()
     await until(lambda: protocol.lost == [None])
+
+
+@only_ropewalk
+@families
+async def test_the_rest_of_many_pieces_waits_for_the_next_turn(loop: Loop, family: str) -> None:
+    # A peer that takes everything at once would hold the loop until the last piece.
+    pieces = [b"%05d" % number for number in range(20_000)]
+    async with connected_to_socket(protocol := Recording(), family=family) as peer:
+        transport, seen = protocol.transport, []
+        loop.call_soon(lambda: seen.append(transport.get_write_buffer_size()))
+        received = b""
+        transport.set_write_buffer_limits(high=10**6)
+        transport.writelines(pieces)
+        left = transport.get_write_buffer_size()
+        assert 0 < left < 100_000
+        transport.write(b"end")
+        assert transport.get_write_buffer_size() == left + 3
+        while not received.endswith(b"end"):
+            await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                received += peer.recv(1 << 20)
+        assert seen == [left + 3]
+        assert received == b"".join(pieces) + b"end"
+
+
+@only_ropewalk
+@pytest.mark.parametrize("end", ["close", "write_eof"])
+async def test_an_end_comes_after_what_waits_for_its_turn(loop: Loop, end: str) -> None:
+    pieces = [b"%05d" % number for number in range(20_000)]
+    async with connected_to_socket(protocol := Recording()) as peer:
+        protocol.transport.writelines(pieces)
+        getattr(protocol.transport, end)()
+        received = b""
+        while True:
+            await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                if not (more := peer.recv(1 << 20)):
+                    break
+                received += more
+        assert received == b"".join(pieces)

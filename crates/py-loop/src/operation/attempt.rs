@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
 use pyo3_ffi as ffi;
@@ -14,13 +13,12 @@ use super::super::compat::PySys_Audit;
 use super::super::core::LoopCore;
 use super::super::descriptors::Waiter;
 use super::super::loop_module::LoopModule;
+use super::super::outgoing::Share;
+use super::super::received::bytes_of;
 use super::super::{number, sockets};
 use super::Operation;
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::object::{Object, Raised, text};
-
-/// Up to this many bytes are received into the stack, and copied into an object of the right size.
-const SMALL: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) enum Goal {
@@ -71,6 +69,8 @@ pub(super) enum Attempt {
     /// Received, and the socket is empty.
     Last(Object),
     WouldBlock,
+    /// The socket may take more, but the other callbacks of the loop come first.
+    Later,
 }
 
 /// The received bytes, of a number that was asked for.
@@ -94,42 +94,6 @@ fn raise_as(error: &io::Error, words: &Object) -> Raised {
         }
     }
     Raised
-}
-
-/// A `bytes` object of what is received, with what else the call returns. `receive` gets memory of `most` bytes, and
-/// says how much of it was written.
-fn bytes_of<T>(
-    most: usize,
-    receive: impl FnOnce(*mut u8) -> io::Result<(usize, T)>,
-) -> Result<Result<(Object, usize, T), io::Error>, Raised> {
-    if most <= SMALL {
-        let mut buffer = [const { MaybeUninit::<u8>::uninit() }; SMALL];
-        let start = buffer.as_mut_ptr().cast::<u8>();
-        return match receive(start) {
-            // SAFETY: the kernel has written so many.
-            Ok((got, more)) => Object::bytes(unsafe { std::slice::from_raw_parts(start, got) })
-                .map(|data| Ok((data, got, more))),
-            Err(error) => Ok(Err(error)),
-        };
-    }
-    // SAFETY: a new `bytes` object of that size, which no other code sees, cut to the received bytes.
-    unsafe {
-        let size = ffi::Py_ssize_t::try_from(most).unwrap_or(ffi::Py_ssize_t::MAX);
-        let mut made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
-        if made.is_null() {
-            return Err(Raised);
-        }
-        match receive(ffi::PyBytes_AsString(made).cast()) {
-            Ok((got, more)) => {
-                ffi::_PyBytes_Resize(&raw mut made, got as ffi::Py_ssize_t);
-                Object::own(made).map(|data| Ok((data, got, more)))
-            }
-            Err(error) => {
-                ffi::Py_DECREF(made);
-                Ok(Err(error))
-            }
-        }
-    }
 }
 
 fn pair(first: &Object, second: &Object) -> Result<Object, Raised> {
@@ -282,6 +246,7 @@ impl Operation {
     fn send_all(&self) -> Result<Attempt, Raised> {
         let (start, length) = self.memory()?;
         let fd = self.file()?;
+        let mut share = Share::new();
         loop {
             let sent = self.sent.get();
             let rest: &[u8] = if length == sent {
@@ -290,8 +255,13 @@ impl Operation {
                 // SAFETY: the rest of a view, whose exporter must not move it while it is held.
                 unsafe { std::slice::from_raw_parts(start.add(sent), length - sent) }
             };
-            match bytes::send(fd, rest) {
-                Ok(more) if sent + more < length => self.sent.set(sent + more),
+            match bytes::send(fd, share.of(rest)) {
+                Ok(more) if sent + more < length => {
+                    self.sent.set(sent + more);
+                    if !share.spend(more) {
+                        return Ok(Attempt::Later);
+                    }
+                }
                 Ok(_) => {
                     self.release_view();
                     return Ok(Attempt::Done(Object::none()));

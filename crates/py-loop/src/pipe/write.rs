@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 use ropewalk_os::pipe;
 
 use super::super::loop_module::LoopModule;
-use super::super::outgoing::{Data, Outgoing, Sent};
+use super::super::outgoing::{Data, Outgoing, Sent, Share};
 use super::super::transport::{Behaviour, Transport, bit as common};
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::guarded::Guarded;
@@ -65,10 +65,10 @@ unsafe impl Behaviour for WritePipe {
         drop(done);
         match sent {
             Ok(sent) => {
-                if sent == Sent::Some {
-                    self.wait_for_room(object)?;
-                } else {
-                    drop(self.write_context.take());
+                match sent {
+                    Sent::All => drop(self.write_context.take()),
+                    Sent::Some => self.wait_for_room(object)?,
+                    Sent::Share => self.hold(object)?,
                 }
                 self.resume_if_drained(object, self.size())?;
                 if self.is_empty() && self.has(bit::CLOSING) {
@@ -126,7 +126,8 @@ impl WritePipe {
         }
         let mut written = 0;
         if !self.has(bit::BLOCKED) && self.is_empty() {
-            match self.file().and_then(|file| pipe::write(file, data.bytes())) {
+            let share = Share::new();
+            match self.file().and_then(|file| pipe::write(file, share.of(data.bytes()))) {
                 Ok(all) if all == data.bytes().len() => return Ok(()),
                 Ok(some) => written = some,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_for_room(object)?,
@@ -136,7 +137,7 @@ impl WritePipe {
         let data = data.into_bytes()?;
         // SAFETY: as of `size`.
         unsafe { self.outgoing.lock() }.push(data, written);
-        if !self.has(bit::BLOCKED) {
+        if !self.has(bit::BLOCKED | bit::HELD) {
             // The pipe took a part: it reports room only once it has refused the rest.
             self.flush(object)?;
         }

@@ -11,7 +11,7 @@ use pyo3_ffi as ffi;
 use ropewalk_os::stream as bytes;
 
 use super::super::clock::now;
-use super::super::outgoing::{Data, Sent};
+use super::super::outgoing::{Data, Sent, Share};
 use super::super::transport::{Behaviour, refuse};
 use super::gather::Advice;
 use super::{Stream, bit};
@@ -30,7 +30,8 @@ impl Stream {
             self.push(data.into_bytes()?, 0);
             return self.keep_within_marks(object);
         }
-        let sent = match self.file().and_then(|file| bytes::send(file, data.bytes())) {
+        let share = Share::new();
+        let sent = match self.file().and_then(|file| bytes::send(file, share.of(data.bytes()))) {
             Ok(sent) if sent == data.bytes().len() => return Ok(()),
             Ok(sent) => sent,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -108,10 +109,10 @@ impl Stream {
         drop(done);
         match sent {
             Ok(sent) => {
-                if sent == Sent::Some {
-                    self.block()?;
-                } else {
-                    drop(self.write_context.take());
+                match sent {
+                    Sent::All => drop(self.write_context.take()),
+                    Sent::Some => self.block()?,
+                    Sent::Share => self.hold(object)?,
                 }
                 self.after_sending(object, sent)
             }
@@ -137,7 +138,7 @@ impl Stream {
 
     fn after_sending(&self, object: *mut ffi::PyObject, sent: Sent) -> Result<(), Raised> {
         self.resume_if_drained(object, self.size())?;
-        if sent == Sent::Some || !self.is_empty() {
+        if sent != Sent::All || !self.is_empty() {
             return Ok(());
         }
         if let Some(waiter) = self.emptied.share() {
