@@ -454,12 +454,16 @@ class Reading:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
 
-def _read(reader: asyncio.StreamReader, n: int, exactly: bool, /) -> Awaitable[bytes]: ...
+class StreamReader(asyncio.StreamReader):
+    """The reader of a connection: asyncio's class and state, with compiled methods."""
+
+    def read(self, n: int = -1) -> Awaitable[bytes]:  # type: ignore[override]
+        """As `asyncio.StreamReader.read`."""
+    def readexactly(self, n: int) -> Awaitable[bytes]:  # type: ignore[override]
+        """As `asyncio.StreamReader.readexactly`."""
+
 def _report_slow(callback: str, thread: str, microseconds: int, /) -> None:
     """Publishes `loop.callback.slow` to the listeners of `ropewalk.events`."""
 
 def _send_without_delay(sock: Any, /) -> None:
     """Switches Nagle's algorithm off if the socket speaks TCP"""
-
-def _set_reader_class(kind: type[asyncio.StreamReader], /) -> None:
-    """Sets the class of readers whose methods the transport bypasses."""

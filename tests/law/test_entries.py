@@ -72,6 +72,7 @@ HOLD_NOTHING = {
     "PoolHandle": "what the pool has, which the pool shows",
     "ResultBuffer": "a segment",
     "SharedBuffer": "a segment",
+    "StreamReader": "the attributes of asyncio's class, which that class shows",
     "SharedArrayBase": "what NumPy's array holds, which NumPy's array shows",
 }
 

@@ -13,6 +13,7 @@ mod context;
 mod core;
 mod datagram;
 mod descriptors;
+mod expected;
 mod handed;
 mod handle;
 mod handle_type;
@@ -70,18 +71,11 @@ unsafe impl module::State for LoopModule {
                 reports::report_slow,
                 c"_report_slow(callback, thread, microseconds): to the listeners of events",
             ),
-            fast_method(c"_read", reading::read, c"_read(reader, n, exactly) -> awaitable"),
             method(
                 c"_send_without_delay",
                 sockets::send_without_delay,
                 ffi::METH_O,
                 c"_send_without_delay(sock): switches Nagle's algorithm off if it speaks TCP",
-            ),
-            method(
-                c"_set_reader_class",
-                reading::set_reader_class,
-                ffi::METH_O,
-                c"_set_reader_class(class): of readers that are fed without their methods",
             ),
         ]
     }
@@ -112,6 +106,7 @@ fn fill(module: &Object, state: &mut LoopModule) -> Result<(), Raised> {
         (c"Datagram", state.datagram_type),
         (c"Operation", state.operation_type),
         (c"Reading", state.reading_type),
+        (c"StreamReader", state.fast_reader),
     ] {
         // SAFETY: our fresh module and a live object.
         unsafe { module::add(module, name, object)? };

@@ -87,7 +87,10 @@ pub(crate) struct LoopModule {
     pub(crate) datagram_type: *mut ffi::PyObject,
     pub(crate) operation_type: *mut ffi::PyObject,
     pub(crate) reading_type: *mut ffi::PyObject,
-    /// The class of readers that are fed without calling their methods, once it is known.
+    /// asyncio's class of readers with its methods, and ours, which are fed without calling their methods.
+    pub(crate) reader_class: *mut ffi::PyObject,
+    pub(crate) read: *mut ffi::PyObject,
+    pub(crate) read_exactly: *mut ffi::PyObject,
     pub(crate) fast_reader: *mut ffi::PyObject,
     pub(crate) reader_protocol: *mut ffi::PyObject,
     pub(crate) incomplete_read: *mut ffi::PyObject,
@@ -232,7 +235,12 @@ impl LoopModule {
         state.socket_protocol = raw.attribute(c"proto")?.into_ptr();
         state.raw_socket = raw.into_ptr();
         state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
-        state.reader_protocol = import(c"asyncio.streams")?.attribute(c"StreamReaderProtocol")?.into_ptr();
+        let streams = import(c"asyncio.streams")?;
+        state.reader_protocol = streams.attribute(c"StreamReaderProtocol")?.into_ptr();
+        let reader = streams.attribute(c"StreamReader")?;
+        state.read = reader.attribute(c"read")?.into_ptr();
+        state.read_exactly = reader.attribute(c"readexactly")?.into_ptr();
+        state.reader_class = reader.into_ptr();
         state.incomplete_read = import(c"asyncio.exceptions")?.attribute(c"IncompleteReadError")?.into_ptr();
         let base = import(c"asyncio.selector_events")?.attribute(c"BaseSelectorEventLoop")?;
         state.accept_connection = base.attribute(c"_accept_connection")?.into_ptr();

@@ -7,8 +7,10 @@ pub(super) mod kind;
 mod methods;
 mod sending;
 
+use std::cell::Cell;
 use std::io;
 use std::ops::Deref;
+use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 use ropewalk_os::stream as bytes;
@@ -18,7 +20,8 @@ use super::clock::now;
 use super::core::{LoopCore, RECEIVE, none};
 use super::loop_module::LoopModule;
 use super::outgoing::Outgoing;
-use super::reading;
+use super::reading::{self, Fed};
+use super::received::new_bytes;
 use super::transport::{self, Behaviour, Transport, method_or_none};
 use gather::Gather;
 use ropewalk_capi::errors::{fail, raise_os};
@@ -29,6 +32,9 @@ use ropewalk_capi::object::{Kept, Object, Raised};
 /// The most bytes that are received at once for a `StreamReader`: its usual limit. With more, its buffer and the pieces
 /// that it returns would be so large that malloc gives their pages back each time.
 const FOR_READERS: usize = 64 * 1024;
+/// From so many bytes on it pays to receive into the memory of the object that a read returns.
+const MUCH: usize = FOR_READERS / 2;
+const FEEDING: &str = "Fatal error: protocol.data_received() call failed.";
 
 /// The bits of a stream's own state; those of every transport are among them.
 mod bit {
@@ -56,6 +62,8 @@ pub(super) struct Stream {
     emptied: Field,
     outgoing: Guarded<Outgoing>,
     gather: Gather,
+    /// The last receive for a reader got much, and so will the next.
+    much: Cell<bool>,
 }
 
 impl Deref for Stream {
@@ -112,7 +120,10 @@ unsafe impl Behaviour for Stream {
             self.to_write(|| self.flush(object))?;
         }
         if self.may_read() {
-            self.to_read(|| self.read(object))?;
+            match self.expected.reading()? {
+                Some(reading) => self.read_for(object, &reading)?,
+                None => self.to_read(|| self.read(object))?,
+            }
             // There is more: after all other items of the queue.
             if self.may_read() && !self.is_detached() {
                 self.enqueue(object)?;
@@ -128,6 +139,7 @@ unsafe impl Behaviour for Stream {
             return Err(Raised);
         }
         self.unset(bit::STREAM_READER);
+        self.expected.clear();
         // SAFETY: a live object.
         if unsafe { ffi::Py_TYPE(protocol.as_ptr()) }.cast() == state.reader_protocol {
             self.set(bit::STREAM_READER);
@@ -163,28 +175,105 @@ impl Stream {
         let data = match self.file().and_then(|file| unsafe { bytes::recv(file, buffer, most) }) {
             Ok(0) => return self.at_end(object),
             Ok(got) => {
-                if got < most && !self.has(bit::ENDING) {
-                    self.unset(bit::READABLE);
-                }
+                self.note_received(got, most);
                 // SAFETY: the kernel has written so many. They are copied before this thread receives again.
                 unsafe { std::slice::from_raw_parts(buffer, got) }
             }
             Err(error) => return self.not_read(object, &error),
         };
-        let words = "Fatal error: protocol.data_received() call failed.";
+        self.much.set(data.len() >= MUCH);
+        self.give(object, data)
+    }
+
+    /// Passes received bytes to the protocol.
+    fn give(&self, object: *mut ffi::PyObject, data: &[u8]) -> Result<(), Raised> {
         if self.has(bit::STREAM_READER)
             && let Some(protocol) = self.protocol.share()
         {
             match self.state().and_then(|state| reading::feed(state, &protocol, data)) {
-                Ok(Some(())) => return Ok(()),
-                Ok(None) => {}
-                Err(Raised) => return self.fatal(object, words),
+                Ok(Fed::Reader(reader)) => {
+                    self.expected.set_reader(reader);
+                    return Ok(());
+                }
+                Ok(Fed::Nobody) => return Ok(()),
+                Ok(Fed::Other) => self.expected.set_reader(null_mut()),
+                Err(Raised) => return self.fatal(object, FEEDING),
             }
         }
         let data = Object::bytes(data)?;
         let result = self.deliver(&data);
         drop(data);
-        self.received_or_fatal(object, result, words)
+        self.received_or_fatal(object, result, FEEDING)
+    }
+
+    /// Receives for a read that waits. Its bytes go from the kernel to it, past the protocol and the reader's buffer.
+    /// So the context is entered only where the protocol has a part in it.
+    fn read_for(&self, object: *mut ffi::PyObject, reading: &Object) -> Result<(), Raised> {
+        let core = self.core()?;
+        // SAFETY: only a read is expected.
+        let wish = unsafe { reading::wish(reading, FOR_READERS) };
+        if self.much.get() && wish >= MUCH {
+            return self.read_much_for(object, reading, wish);
+        }
+        let buffer = core.receive_buffer();
+        // SAFETY: the running thread's buffer, which is not smaller; nothing runs between the two calls.
+        let got = match self.file().and_then(|file| unsafe { bytes::recv(file, buffer, FOR_READERS) }) {
+            Ok(got) => got,
+            Err(error) => return self.to_read(|| self.not_read(object, &error)),
+        };
+        if got == 0 {
+            return self.to_read(|| self.at_end(object));
+        }
+        self.note_received(got, FOR_READERS);
+        // SAFETY: the kernel has written so many. They are copied before this thread receives again.
+        let data = unsafe { std::slice::from_raw_parts(buffer, got) };
+        let most = wish.min(got);
+        let rest = match self.hand_over(reading, got, || Object::bytes(&data[..most])) {
+            Ok(true) => &data[most..],
+            Ok(false) => data,
+            Err(Raised) => return self.to_read(|| self.fatal(object, FEEDING)),
+        };
+        self.much.set(got >= MUCH);
+        if rest.is_empty() { Ok(()) } else { self.to_read(|| self.give(object, rest)) }
+    }
+
+    /// The same, into the memory of a new `bytes` object of this size.
+    fn read_much_for(&self, object: *mut ffi::PyObject, reading: &Object, size: usize) -> Result<(), Raised> {
+        let received = new_bytes(size, |start| {
+            // SAFETY: memory of that size.
+            self.file().and_then(|file| unsafe { bytes::recv(file, start, size) }).map(|got| (got, ()))
+        })?;
+        let (data, got) = match received {
+            Ok((_, 0, ())) => return self.to_read(|| self.at_end(object)),
+            Ok((data, got, ())) => (data, got),
+            Err(error) => return self.to_read(|| self.not_read(object, &error)),
+        };
+        self.note_received(got, size);
+        self.much.set(got >= MUCH);
+        match self.hand_over(reading, got, || Ok(data.clone())) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.to_read(|| self.give(object, data.as_bytes().unwrap_or_default())),
+            Err(Raised) => self.to_read(|| self.fatal(object, FEEDING)),
+        }
+    }
+
+    /// Ends the wait of a read with its part of so many received bytes; returns whether it has taken it.
+    fn hand_over(
+        &self,
+        reading: &Object,
+        got: usize,
+        part: impl FnOnce() -> Result<Object, Raised>,
+    ) -> Result<bool, Raised> {
+        self.expected.withdraw(reading.as_ptr());
+        // SAFETY: only a read is expected.
+        unsafe { reading::hand_over(self.state()?, reading, got, part) }
+    }
+
+    /// A receive that got less than it asked for has emptied the socket.
+    fn note_received(&self, got: usize, most: usize) {
+        if got < most && !self.has(bit::ENDING) {
+            self.unset(bit::READABLE);
+        }
     }
 
     fn deliver(&self, data: &Object) -> *mut ffi::PyObject {
@@ -221,9 +310,7 @@ impl Stream {
                 Ok(got) => got,
                 Err(error) => return self.not_read(object, &error),
             };
-            if got < room && !self.has(bit::ENDING) {
-                self.unset(bit::READABLE);
-            }
+            self.note_received(got, room);
             let count = Object::own(ffi::PyLong_FromSize_t(got))?;
             let result = self.deliver(&count);
             self.received_or_fatal(object, result, "Fatal error: protocol.buffer_updated() call failed.")

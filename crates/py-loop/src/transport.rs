@@ -20,6 +20,7 @@ use ropewalk_os::epoll::Event;
 use super::calling::{is_ending, within};
 use super::core::LoopCore;
 use super::descriptors::Waiter;
+use super::expected::Expected;
 use super::item::Item;
 use super::loop_module::LoopModule;
 use super::number;
@@ -107,6 +108,8 @@ pub(super) struct Transport {
     pub(super) write_context: Field,
     pub(super) bits: Cell<u32>,
     ignored: Cell<u32>,
+    /// Only streams feed readers.
+    pub(super) expected: Expected,
     pub(super) high: Cell<usize>,
     pub(super) low: Cell<usize>,
 }
@@ -166,6 +169,7 @@ impl Transport {
             write_context: Field::empty(),
             bits: Cell::new(0),
             ignored: Cell::new(0),
+            expected: Expected::new(),
             high: Cell::new(HIGH),
             low: Cell::new(HIGH / 4),
         }

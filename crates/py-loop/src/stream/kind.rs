@@ -1,5 +1,6 @@
 //! The type of streams' transports.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 
 use pyo3_ffi as ffi;
@@ -33,6 +34,7 @@ unsafe extern "C" fn new(
         emptied: Field::empty(),
         outgoing: Guarded::new(Outgoing::default()),
         gather: Gather::new(),
+        much: Cell::new(false),
     };
     // SAFETY: our type or a subtype.
     unsafe { kind::allocate(kind, content) }
