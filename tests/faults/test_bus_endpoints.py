@@ -163,6 +163,24 @@ def test_what_a_process_published_before_it_was_killed_arrives(bus: Bus, way: st
         assert words.recv(timeout=60) == "still here"
 
 
+def test_events_of_pools_reach_another_process(bus: Bus, run: Callable[..., Any]) -> None:
+    failed = bus.subscribe("pool.task.failed")
+    program = run(
+        """
+        print(ropewalk.events.bind("shm://*"), flush=True)
+        sys.stdin.readline()
+        with ropewalk.Pool(1, kind="thread", name="sums") as pool:
+            pool.submit(sum, 3).exception()
+            sys.stdin.readline()
+        """
+    )
+    bus.connect(line_of(program))
+    program.stdin.write("\n")
+    program.stdin.flush()
+    event = failed.recv(timeout=60)
+    assert (event.pool, event.reason) == ("sums", "raised")
+
+
 @pytest.mark.parametrize("leaves_a_child", [False, True])
 def test_a_bus_ends_with_the_process_that_made_it(run: Callable[..., Any], leaves_a_child: bool) -> None:
     maker = run(
