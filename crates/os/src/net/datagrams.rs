@@ -144,17 +144,21 @@ pub fn send(fd: BorrowedFd<'_>, bytes: &[u8], to: Option<&Name>) -> io::Result<(
     })
 }
 
-/// Sends datagrams, of which it takes at most [`MOST_SENT`]. Returns how many it has sent.
+/// Sends datagrams, of which it takes at most [`MOST_SENT`]. Returns how many it has sent; none if there are none.
 ///
 /// # Errors
 ///
 /// As [`send`], of the first datagram.
-pub fn send_many(fd: BorrowedFd<'_>, datagrams: &[(&[u8], Option<Name>)]) -> io::Result<usize> {
+pub fn send_many<'a>(
+    fd: BorrowedFd<'_>,
+    datagrams: impl Iterator<Item = (&'a [u8], Option<&'a Name>)>,
+) -> io::Result<usize> {
     // SAFETY: zeros are empty pieces and empty headers.
     let (mut pieces, mut headers): ([libc::iovec; MOST_SENT], [libc::mmsghdr; MOST_SENT]) =
         unsafe { (zeroed(), zeroed()) };
-    let count = datagrams.len().min(MOST_SENT);
-    for (at, (bytes, to)) in datagrams.iter().take(count).enumerate() {
+    let mut count = 0;
+    for (at, (bytes, to)) in datagrams.take(MOST_SENT).enumerate() {
+        count = at + 1;
         pieces[at] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let header = &mut headers[at].msg_hdr;
         header.msg_iov = &raw mut pieces[at];
@@ -163,6 +167,9 @@ pub fn send_many(fd: BorrowedFd<'_>, datagrams: &[(&[u8], Option<Name>)]) -> io:
             header.msg_name = (&raw const name.storage).cast_mut().cast();
             header.msg_namelen = name.length;
         }
+    }
+    if count == 0 {
+        return Ok(0);
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     retry(|| {
@@ -197,9 +204,10 @@ mod tests {
         let name = Name::of(&to).expect("a name");
         assert_eq!(name.address().expect("known"), Some(to));
         let sent: Vec<Vec<u8>> = (0..40).map(|number| vec![number; usize::from(number)]).collect();
-        let all: Vec<_> = sent.iter().map(|bytes| (bytes.as_slice(), Some(name))).collect();
-        assert_eq!(send_many(a.as_fd(), &all).expect("sent"), MOST_SENT);
-        assert_eq!(send_many(a.as_fd(), &all[MOST_SENT..]).expect("sent"), 8);
+        let all = sent.iter().map(|bytes| (bytes.as_slice(), Some(&name)));
+        assert_eq!(send_many(a.as_fd(), all.clone()).expect("sent"), MOST_SENT);
+        assert_eq!(send_many(a.as_fd(), all.skip(MOST_SENT)).expect("sent"), 8);
+        assert_eq!(send_many(a.as_fd(), std::iter::empty()).expect("none"), 0);
         send(a.as_fd(), b"one more", Some(&name)).expect("sent");
         let mut received = Vec::new();
         loop {
@@ -223,7 +231,8 @@ mod tests {
         let (a, b) = UnixDatagram::pair().expect("a pair");
         let mut batch = Receiver::new();
         send(a.as_fd(), &[7; 100], None).expect("sent");
-        assert_eq!(send_many(a.as_fd(), &[(b"x", None), (b"", None)]).expect("sent"), 2);
+        let two: [(&[u8], _); 2] = [(b"x", None), (b"", None)];
+        assert_eq!(send_many(a.as_fd(), two.into_iter()).expect("sent"), 2);
         assert_eq!(batch.receive(b.as_fd(), 10).expect("received"), (3, false));
         assert_eq!(batch.datagram(0).0, [7; 10]);
         assert_eq!(batch.datagram(1).0, b"x");

@@ -1,8 +1,9 @@
 //! The addresses that an endpoint has seen lately: as the kernel writes them, and as objects.
 //!
-//! Making the object of an address takes longer than the rest of a receive, and most endpoints hear from a few senders
-//! again and again, and answer them. Senders are found by the kernel's bytes. Where a datagram goes is found by the
-//! object itself, which never changes: that of the last sender, or of the last receiver, which the program has made and
+//! Making the object of an address takes longer than the rest of a receive, and reading one longer than the rest of a
+//! send. Most endpoints hear from some senders again and again, and answer them. Senders are found by the kernel's
+//! bytes, in sets of a few places, of which a new sender takes that of the oldest. Where a datagram goes is found by
+//! the object itself, which never changes: that of a sender, or of the last receiver, which the program has made and
 //! which may be spelled otherwise.
 
 use pyo3_ffi as ffi;
@@ -10,7 +11,10 @@ use ropewalk_os::net::datagrams::Name;
 
 use ropewalk_capi::object::Object;
 
-const PLACES: usize = 64;
+const SETS: usize = 64;
+const PLACES: usize = 4;
+/// How many objects can be found, if no two share a place of the index.
+const OBJECTS: usize = 1024;
 
 struct Entry {
     name: Name,
@@ -20,40 +24,43 @@ struct Entry {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Names {
+    /// `SETS` times `PLACES`, the youngest of a set first; empty before the first sender.
     entries: Vec<Option<Box<Entry>>>,
-    /// The place of the last entry that was found or made.
-    last: usize,
+    /// Of an object's address, the set in which it may be.
+    sets: Vec<u8>,
     receiver: Option<Box<Entry>>,
 }
 
-/// FNV-1a over the bytes of a name.
-fn place(name: &Name) -> usize {
-    let hash = name.bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+fn set_of(name: &[u8]) -> usize {
+    let hash = name.chunks(8).fold(0_u64, |hash, chunk| {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        (hash.rotate_left(5) ^ u64::from_ne_bytes(bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });
-    (hash ^ (hash >> 32)) as usize % PLACES
+    (hash >> 32) as usize % SETS
+}
+
+fn index_of(address: *mut ffi::PyObject) -> usize {
+    ((address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % OBJECTS
 }
 
 impl Names {
     /// The object of a name.
     pub(super) fn object(&mut self, name: &Name) -> Option<Object> {
-        let at = place(name);
-        let entry = self.entries.get(at)?.as_ref()?;
-        if entry.name.bytes() != name.bytes() {
-            return None;
-        }
-        self.last = at;
+        let set = set_of(name.bytes());
+        let places = self.entries.get(set * PLACES..(set + 1) * PLACES)?;
+        let entry = places.iter().flatten().find(|entry| entry.name.bytes() == name.bytes())?;
+        // Another sender's object may have the same place in the index.
+        self.sets[index_of(entry.address.as_ptr())] = set as u8;
         Some(entry.address.clone())
     }
 
-    /// The name of the last sender's or the last receiver's object.
-    pub(super) fn name(&self, address: *mut ffi::PyObject) -> Option<Name> {
-        let sender = self.entries.get(self.last).and_then(Option::as_ref);
-        let entry = [sender, self.receiver.as_ref()]
-            .into_iter()
-            .flatten()
-            .find(|entry| entry.address.as_ptr() == address)?;
-        Some(entry.name)
+    /// The name of a sender's object, or of the last receiver's.
+    pub(super) fn name(&self, address: *mut ffi::PyObject) -> Option<&Name> {
+        let set = self.sets.get(index_of(address)).map_or(0, |&set| usize::from(set));
+        let places = self.entries.get(set * PLACES..(set + 1) * PLACES).unwrap_or_default();
+        let known = places.iter().chain([&self.receiver]).flatten();
+        known.into_iter().find(|entry| entry.address.as_ptr() == address).map(|entry| &entry.name)
     }
 
     /// Keeps a receiver; returns the one before, to be dropped.
@@ -64,9 +71,13 @@ impl Names {
     /// Keeps a sender; returns the entry that had its place, to be dropped.
     pub(super) fn keep(&mut self, name: Name, address: Object) -> impl Sized + use<> {
         if self.entries.is_empty() {
-            self.entries.resize_with(PLACES, || None);
+            self.entries.resize_with(SETS * PLACES, || None);
+            self.sets.resize(OBJECTS, 0);
         }
-        self.last = place(&name);
-        self.entries[self.last].replace(Box::new(Entry { name, address }))
+        let set = set_of(name.bytes());
+        self.sets[index_of(address.as_ptr())] = set as u8;
+        let places = &mut self.entries[set * PLACES..(set + 1) * PLACES];
+        places.rotate_right(1);
+        places[0].replace(Box::new(Entry { name, address }))
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use ropewalk_os::net::datagrams::{MOST_SENT, Name, send_many};
+use ropewalk_os::net::datagrams::{Name, send_many};
 
 use ropewalk_capi::object::Object;
 
@@ -63,20 +63,15 @@ impl Queue {
     /// Sends datagrams from the front on whose names are known, with one system call. Those that have left are handed
     /// back, to be dropped; none if the first one needs the socket object.
     pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> io::Result<Vec<Object>> {
-        let mut batch = Vec::with_capacity(self.waiting.len().min(MOST_SENT));
-        for (bytes, to) in self.waiting.iter().take(MOST_SENT) {
+        let batch = self.waiting.iter().map_while(|(bytes, to)| {
             let name = match to {
                 Target::Peer => None,
-                Target::Name(name) => Some(*name),
-                Target::Object(_) => break,
+                Target::Name(name) => Some(name),
+                Target::Object(_) => return None,
             };
-            batch.push((bytes.as_bytes().unwrap_or_default(), name));
-        }
-        if batch.is_empty() {
-            return Ok(Vec::new());
-        }
-        let sent = send_many(fd, &batch)?;
-        drop(batch);
+            Some((bytes.as_bytes().unwrap_or_default(), name))
+        });
+        let sent = send_many(fd, batch)?;
         Ok((0..sent).filter_map(|_| self.pop()).map(|(bytes, _)| bytes).collect())
     }
 }

@@ -92,7 +92,7 @@ impl Datagram {
                 if self.has(bit::CONNECTED) {
                     return Target::Peer;
                 }
-                let known = self.names.lock().name(to);
+                let known = self.names.lock().name(to).copied();
                 if let Some(name) = known {
                     return Target::Name(name);
                 }
