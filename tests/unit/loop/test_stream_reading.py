@@ -18,7 +18,7 @@ from tests.unit.loop.recording import stream_pair, until
 
 Loop = asyncio.AbstractEventLoop
 only_ropewalk = pytest.mark.skipif(
-    loops.MODULE != "ropewalk", reason="asyncio gives the bytes to the second read"
+    loops.MODULE != "ropewalk", reason="a coroutine that is dropped ends its wait"
 )
 
 
@@ -89,7 +89,6 @@ async def test_a_read_that_is_cancelled_after_its_bytes_came_leaves_them(loop: L
         assert received == b"hello, world!"
 
 
-@only_ropewalk
 async def test_bytes_that_are_left_go_to_the_read_that_waits_next(loop: Loop) -> None:
     async with _streams() as (reader, _, peer):
         task = loop.create_task(reader.read(100))
@@ -97,18 +96,26 @@ async def test_bytes_that_are_left_go_to_the_read_that_waits_next(loop: Loop) ->
         peer.send(b"hello")
         other: Any = reader.read(100)
         waits: list[asyncio.Future[None]] = []
+        results: list[bytes] = []
+
+        def go_on() -> None:
+            try:
+                waits.append(other.send(None))
+            except StopIteration as stop:
+                results.append(stop.value)
 
         def act() -> None:
-            waits.append(other.send(None))
+            # The bytes are still in the reader's buffer, or the first read has them.
+            go_on()
             task.cancel()
 
         _when_woken(reader, act)
         with pytest.raises(asyncio.CancelledError):
             await task
-        await until(lambda: waits[0].done())
-        with pytest.raises(StopIteration) as stop:
-            other.send(None)
-        assert stop.value.value == b"hello"
+        if waits:
+            await until(waits[0].done)
+            go_on()
+        assert results == [b"hello"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
