@@ -183,6 +183,8 @@ class LoopCore:
     _thread_id: int | None
     _task_factory: Any
 
+    def _claim(self) -> None:
+        """Makes the calling thread the one that runs it; raises RuntimeError if there is one."""
     def _run(self) -> None:
         """Runs iterations until `stop` was called."""
     def _discard(self) -> None:

@@ -19,6 +19,8 @@ impl Interest {
     pub const READ: Self = Self(libc::EPOLLIN as u32 | libc::EPOLLRDHUP as u32);
     /// The peer has closed the descriptor, and nothing else.
     pub const END: Self = Self(libc::EPOLLRDHUP as u32);
+    /// Urgent data have come, or the like.
+    pub const URGENT: Self = Self(libc::EPOLLPRI as u32);
     /// The descriptor can be written.
     pub const WRITE: Self = Self(libc::EPOLLOUT as u32);
     /// The kernel reports each change once, and not for as long as the state lasts.
@@ -52,6 +54,11 @@ impl Event {
     /// A write would not block: there is room, or an error to report.
     pub fn is_writable(self) -> bool {
         self.bits & (libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0
+    }
+
+    /// Urgent data have come: a read stops before them, even if there are bytes behind.
+    pub fn is_urgent(self) -> bool {
+        self.bits & libc::EPOLLPRI as u32 != 0
     }
 
     /// The peer will send no more: read to the end.

@@ -75,22 +75,50 @@ pub fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> io::Result<u
     })
 }
 
-/// Whether the descriptor is a stream of bytes: there, a receive that got less than it asked for has emptied the
-/// buffer.
-pub fn is_stream(fd: BorrowedFd<'_>) -> bool {
-    let mut kind: libc::c_int = 0;
+/// As [`recv`]. Also returns whether the receive has stopped at a border, behind which there may be more: a Unix socket
+/// passes on no bytes beyond descriptors that its peer has sent, and, if it asks for credentials, none of the next
+/// writer.
+///
+/// # Errors
+///
+/// As [`recv`].
+///
+/// # Safety
+///
+/// As of [`recv`].
+pub unsafe fn recv_to_border(
+    fd: BorrowedFd<'_>,
+    buffer: *mut u8,
+    length: usize,
+) -> io::Result<(usize, bool)> {
+    let mut place = libc::iovec { iov_base: buffer.cast(), iov_len: length };
+    // SAFETY: zeros are an empty header, without room for what comes beside the bytes; the caller keeps the contract of
+    // `recv`.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &raw mut place;
+        header.msg_iovlen = 1;
+        let got = retry(|| count(libc::recvmsg(fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT)))?;
+        Ok((got, header.msg_flags & libc::MSG_CTRUNC != 0))
+    }
+}
+
+/// Whether the descriptor is a TCP socket: there, a receive that gets less than it asks for has emptied the buffer,
+/// unless the peer has sent urgent data, which the kernel reports by an event of their own.
+pub fn is_tcp(fd: BorrowedFd<'_>) -> bool {
+    let mut protocol: libc::c_int = 0;
     let mut size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: room for an int, and its size; the kernel checks the number.
     let got = unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_TYPE,
-            (&raw mut kind).cast(),
+            libc::SO_PROTOCOL,
+            (&raw mut protocol).cast(),
             &raw mut size,
         )
     };
-    got == 0 && kind == libc::SOCK_STREAM
+    got == 0 && protocol == libc::IPPROTO_TCP
 }
 
 /// Ends this side of a connection.
@@ -124,5 +152,28 @@ mod tests {
         drop(a);
         assert_eq!(take().expect("the end"), b"");
         assert_eq!(send(b.as_fd(), b"?").expect_err("no peer").kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_receive_that_may_have_stopped_at_a_border_says_so() {
+        let (a, b) = UnixStream::pair().expect("a pair");
+        let take = || {
+            let mut buffer = [0; 16];
+            // SAFETY: as much as the buffer has.
+            unsafe { recv_to_border(b.as_fd(), buffer.as_mut_ptr(), 16) }
+        };
+        assert_eq!(take().expect_err("nothing yet").kind(), io::ErrorKind::WouldBlock);
+        send(a.as_fd(), b"hello").expect("sent");
+        assert_eq!(take().expect("received"), (5, false));
+        let on: libc::c_int = 1;
+        // SAFETY: a live int, and its size.
+        let set = unsafe {
+            let size = size_of::<libc::c_int>() as libc::socklen_t;
+            libc::setsockopt(b.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, (&raw const on).cast(), size)
+        };
+        assert_eq!(set, 0);
+        send(a.as_fd(), b"hello").expect("sent");
+        assert_eq!(take().expect("received"), (5, true));
+        assert!(!is_tcp(b.as_fd()));
     }
 }

@@ -88,7 +88,7 @@ fn bytes_go_both_ways_over_tcp_and_nothing_blocks() {
     options.tune(b.as_fd()).expect("tuned");
     assert_eq!(net::peer_address(b.as_fd()).expect("a peer"), Address::Inet(local(&a)));
     for fd in [&a, &b] {
-        assert!(stream::is_stream(fd.as_fd()));
+        assert!(stream::is_tcp(fd.as_fd()));
         let nothing = stream::recv_buf(fd.as_fd(), &mut Vec::new(), 1);
         assert_eq!(nothing.expect_err("nothing").kind(), io::ErrorKind::WouldBlock);
     }

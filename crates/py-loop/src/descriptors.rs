@@ -32,11 +32,11 @@ pub(super) struct Slot {
     /// A weak reference to the socket object of the last operation that waited, or null. As long as that object has
     /// this number, its registration is valid.
     pub(super) socket: *mut ffi::PyObject,
-    /// The socket is a stream, and nothing has arrived since it was read until it was empty.
+    /// The socket speaks TCP, and nothing has arrived since it was read until it was empty.
     pub(super) drained: bool,
-    pub(super) stream_of_bytes: bool,
-    /// The peer's end was reported: from then on a short read does not mean that the socket is empty.
-    pub(super) ended: bool,
+    pub(super) tcp: bool,
+    /// The peer's end or urgent data were reported: from then on a short read does not mean that the socket is empty.
+    pub(super) uncertain: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) struct Asked {
 impl Asked {
     fn interest(self) -> Interest {
         match (self.read, self.write, self.edge) {
-            (_, _, true) => Interest::READ | Interest::WRITE | Interest::EDGE,
+            (_, _, true) => Interest::READ | Interest::URGENT | Interest::WRITE | Interest::EDGE,
             (true, true, false) => Interest::READ | Interest::WRITE,
             (true, false, false) => Interest::READ,
             (false, _, false) => Interest::WRITE,
@@ -71,8 +71,8 @@ impl Slot {
             files: [0; 2],
             socket: null_mut(),
             drained: false,
-            stream_of_bytes: false,
-            ended: false,
+            tcp: false,
+            uncertain: false,
         }
     }
 
@@ -175,7 +175,7 @@ impl Slot {
             }
         }
         departed.socket = std::mem::replace(&mut self.socket, null_mut());
-        (self.drained, self.ended) = (false, false);
+        (self.drained, self.uncertain) = (false, false);
         departed
     }
 }

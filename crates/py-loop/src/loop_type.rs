@@ -179,6 +179,19 @@ unsafe extern "C" fn set_thread(
     }
 }
 
+/// `_claim()`: makes the calling thread the one that runs the loop. Of several threads that try at once one succeeds.
+#[entry]
+unsafe extern "C" fn claim(owner: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a loop.
+    let core = unsafe { LoopCore::of(owner) };
+    if core.thread.compare_exchange(0, this_thread(), Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        fail(c"This event loop is already running");
+        return null_mut();
+    }
+    running_loop::enter(owner, Some(run::is_idle));
+    none()
+}
+
 /// Sets an attribute of an instance, and notes an own `time`.
 #[entry]
 unsafe extern "C" fn set_attribute(
@@ -337,6 +350,12 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             c"is_closed($self, /)\n--\n\nWhether it was closed.",
         ),
         method(c"is_running", is_running, ffi::METH_NOARGS, c"is_running($self, /)\n--\n\nWhether it runs."),
+        method(
+            c"_claim",
+            claim,
+            ffi::METH_NOARGS,
+            c"_claim(): makes the calling thread the one that runs it.",
+        ),
         method(c"_check_closed", check_closed, ffi::METH_NOARGS, c"Raises RuntimeError if it was closed."),
         method(
             c"_pending",

@@ -10,6 +10,7 @@ mod sending;
 use std::cell::Cell;
 use std::io;
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
@@ -49,6 +50,9 @@ mod bit {
     /// The program cannot see when the transport sends: a server has accepted the connection, and nobody has asked for
     /// the number of its descriptor. So the transport may gather what a callback writes.
     pub(super) const MAY_GATHER: u32 = OWN << 3;
+    /// Whether the socket speaks TCP was asked for, and it does not.
+    pub(super) const KIND_KNOWN: u32 = OWN << 4;
+    pub(super) const NOT_TCP: u32 = OWN << 5;
 }
 
 #[repr(C)]
@@ -172,10 +176,9 @@ impl Stream {
         let buffer = core.receive_buffer();
         let most = if self.has(bit::STREAM_READER) { FOR_READERS } else { RECEIVE };
         // SAFETY: the running thread's buffer, which is not smaller; nothing runs between the two calls.
-        let data = match self.file().and_then(|file| unsafe { bytes::recv(file, buffer, most) }) {
+        let data = match self.file().and_then(|file| unsafe { self.recv(file, buffer, most) }) {
             Ok(0) => return self.at_end(object),
             Ok(got) => {
-                self.note_received(got, most);
                 // SAFETY: the kernel has written so many. They are copied before this thread receives again.
                 unsafe { std::slice::from_raw_parts(buffer, got) }
             }
@@ -217,14 +220,13 @@ impl Stream {
         }
         let buffer = core.receive_buffer();
         // SAFETY: the running thread's buffer, which is not smaller; nothing runs between the two calls.
-        let got = match self.file().and_then(|file| unsafe { bytes::recv(file, buffer, FOR_READERS) }) {
+        let got = match self.file().and_then(|file| unsafe { self.recv(file, buffer, FOR_READERS) }) {
             Ok(got) => got,
             Err(error) => return self.to_read(|| self.not_read(object, &error)),
         };
         if got == 0 {
             return self.to_read(|| self.at_end(object));
         }
-        self.note_received(got, FOR_READERS);
         // SAFETY: the kernel has written so many. They are copied before this thread receives again.
         let data = unsafe { std::slice::from_raw_parts(buffer, got) };
         let most = wish.min(got);
@@ -241,14 +243,13 @@ impl Stream {
     fn read_much_for(&self, object: *mut ffi::PyObject, reading: &Object, size: usize) -> Result<(), Raised> {
         let received = new_bytes(size, |start| {
             // SAFETY: memory of that size.
-            self.file().and_then(|file| unsafe { bytes::recv(file, start, size) }).map(|got| (got, ()))
+            self.file().and_then(|file| unsafe { self.recv(file, start, size) }).map(|got| (got, ()))
         })?;
         let (data, got) = match received {
             Ok((_, 0, ())) => return self.to_read(|| self.at_end(object)),
             Ok((data, got, ())) => (data, got),
             Err(error) => return self.to_read(|| self.not_read(object, &error)),
         };
-        self.note_received(got, size);
         self.much.set(got >= MUCH);
         match self.hand_over(reading, got, || Ok(data.clone())) {
             Ok(true) => Ok(()),
@@ -269,11 +270,28 @@ impl Stream {
         unsafe { reading::hand_over(self.state()?, reading, got, part) }
     }
 
-    /// A receive that got less than it asked for has emptied the socket.
-    fn note_received(&self, got: usize, most: usize) {
-        if got < most && !self.has(bit::ENDING) {
+    /// Receives, and notes whether that has emptied the socket: so it is after a short read, unless there may be a
+    /// border in what has arrived.
+    ///
+    /// # Safety
+    ///
+    /// As of [`bytes::recv`].
+    unsafe fn recv(&self, file: BorrowedFd<'_>, buffer: *mut u8, most: usize) -> io::Result<usize> {
+        if !self.has(bit::KIND_KNOWN) {
+            self.set(if bytes::is_tcp(file) { bit::KIND_KNOWN } else { bit::KIND_KNOWN | bit::NOT_TCP });
+        }
+        // SAFETY: the caller's.
+        let (got, border) = unsafe {
+            if self.has(bit::NOT_TCP) {
+                bytes::recv_to_border(file, buffer, most)?
+            } else {
+                (bytes::recv(file, buffer, most)?, false)
+            }
+        };
+        if got < most && !border && !self.has(bit::ENDING | bit::URGENT) {
             self.unset(bit::READABLE);
         }
+        Ok(got)
     }
 
     fn deliver(&self, data: &Object) -> *mut ffi::PyObject {
@@ -302,7 +320,7 @@ impl Stream {
                 return self.fatal(object, "Fatal error: protocol.get_buffer() call failed.");
             };
             let room = usize::try_from(view.len).unwrap_or(0);
-            let got = self.file().and_then(|file| bytes::recv(file, view.buf.cast(), room));
+            let got = self.file().and_then(|file| self.recv(file, view.buf.cast(), room));
             ffi::PyBuffer_Release(&raw mut view);
             drop(buffer);
             let got = match got {
@@ -310,7 +328,6 @@ impl Stream {
                 Ok(got) => got,
                 Err(error) => return self.not_read(object, &error),
             };
-            self.note_received(got, room);
             let count = Object::own(ffi::PyLong_FromSize_t(got))?;
             let result = self.deliver(&count);
             self.received_or_fatal(object, result, "Fatal error: protocol.buffer_updated() call failed.")
@@ -344,7 +361,7 @@ impl Stream {
 
     fn not_read(&self, object: *mut ffi::PyObject, error: &io::Error) -> Result<(), Raised> {
         if error.kind() == io::ErrorKind::WouldBlock {
-            self.unset(bit::READABLE);
+            self.unset(bit::READABLE | bit::URGENT);
             return Ok(());
         }
         raise_os(error);

@@ -53,6 +53,9 @@ pub(super) mod bit {
     pub(crate) const STARTED: u32 = 512;
     /// The end has been scheduled or reached.
     pub(crate) const LOST: u32 = 1024;
+    /// Urgent data have come, and the transport has not read to the end of what has arrived: a short read may have
+    /// stopped before them.
+    pub(crate) const URGENT: u32 = 2048;
     /// The first bit that a kind of transport may use for itself.
     pub(crate) const OWN: u32 = 1 << 16;
 }
@@ -454,6 +457,9 @@ pub(super) unsafe fn note(object: *mut ffi::PyObject, event: Event) -> bool {
     }
     if event.is_at_end() {
         this.set(bit::ENDING);
+    }
+    if event.is_urgent() {
+        this.set(bit::URGENT);
     }
     // SAFETY: the caller's.
     if this.has(bit::QUEUED) || !unsafe { behaviour(object) }.is_ready() {

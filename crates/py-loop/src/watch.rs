@@ -121,10 +121,10 @@ impl LoopCore {
         self.watch(fd, who, object)?;
         // SAFETY: as above; the number is an open socket's.
         let old = unsafe {
-            let stream_of_bytes = ropewalk_os::stream::is_stream(std::os::fd::BorrowedFd::borrow_raw(fd));
+            let tcp = ropewalk_os::stream::is_tcp(std::os::fd::BorrowedFd::borrow_raw(fd));
             let mut inner = self.inner.lock();
             let slot = inner.descriptors.make_slot(fd);
-            (slot.drained, slot.ended, slot.stream_of_bytes) = (false, false, stream_of_bytes);
+            (slot.drained, slot.uncertain, slot.tcp) = (false, false, tcp);
             std::mem::replace(&mut slot.socket, weak.into_ptr())
         };
         // SAFETY: the reference that was taken out.
@@ -144,8 +144,8 @@ impl LoopCore {
         // SAFETY: as above.
         let mut inner = unsafe { self.inner.lock() };
         if let Some(slot) = inner.descriptors.slot(fd)
-            && slot.stream_of_bytes
-            && !slot.ended
+            && slot.tcp
+            && !slot.uncertain
             && slot.knows(socket)
         {
             slot.drained = true;
@@ -194,8 +194,8 @@ impl LoopCore {
                 let (readable, writable) = (event.is_readable(), event.is_writable());
                 if readable {
                     slot.drained = false;
-                    slot.ended |= event.is_at_end();
                 }
+                slot.uncertain |= event.is_at_end() || event.is_urgent();
                 for transport in [slot.stream, slot.sink] {
                     if !transport.is_null() && note(transport, event) {
                         ffi::Py_INCREF(transport);

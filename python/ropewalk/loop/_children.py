@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         _finished: bool
         _pending_calls: Any
         _pipes: dict[int, Any]
+        _proc: Any
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def _call(self, callback: Callable[..., object], *data: Any) -> None: ...
@@ -78,6 +79,9 @@ class ChildWatching:
     Source: pidfd_open(2).
     """
 
+    #: Of the children that have not ended.
+    _pidfds: set[int]
+
     if TYPE_CHECKING:
 
         def create_future(self) -> Future[Any]: ...
@@ -103,7 +107,7 @@ class ChildWatching:
         transport = ChildTransport(
             self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs
         )
-        self._watch_child(transport.get_pid(), transport._process_exited)
+        self._watch_child(transport)
         try:
             await waiter
         except (SystemExit, KeyboardInterrupt):
@@ -114,34 +118,46 @@ class ChildWatching:
             raise
         return transport
 
-    def _watch_child(self, pid: int, ended: Callable[[int], object]) -> None:
+    def _watch_child(self, transport: ChildTransport) -> None:
+        pid = transport.get_pid()
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
             # A sandbox refuses pidfds, or no descriptor is left; a thread waits for the child instead.
             threading.Thread(
-                target=self._wait_in_thread, args=(pid, ended), name=f"waitpid-{pid}", daemon=True
+                target=self._wait_in_thread, args=(transport, pid), name=f"waitpid-{pid}", daemon=True
             ).start()
             return
-        self._add_reader(pidfd, self._child_ended, pid, pidfd, ended)
+        self._pidfds.add(pidfd)
+        self._add_reader(pidfd, self._child_ended, transport, pid, pidfd)
 
-    def _child_ended(self, pid: int, pidfd: int, ended: Callable[[int], object]) -> None:
+    def _child_ended(self, transport: ChildTransport, pid: int, pidfd: int) -> None:
         self._remove_reader(pidfd)
+        self._pidfds.remove(pidfd)
         os.close(pidfd)
-        ended(_wait(pid))
+        transport._process_exited(_wait(transport, pid))
 
-    def _wait_in_thread(self, pid: int, ended: Callable[[int], object]) -> None:
-        code = _wait(pid)
+    def _wait_in_thread(self, transport: ChildTransport, pid: int) -> None:
+        code = _wait(transport, pid)
         if self.is_closed():
             logger.warning("Loop %r that handles pid %r is closed", self, pid)
         else:
-            self.call_soon_threadsafe(ended, code)
+            self.call_soon_threadsafe(transport._process_exited, code)
+
+    def _forget_children(self) -> None:
+        """Watch no child any more: the loop is closed."""
+        while self._pidfds:
+            os.close(self._pidfds.pop())
 
 
-def _wait(pid: int) -> int:
+def _wait(transport: ChildTransport, pid: int) -> int:
+    process = transport._proc
     try:
         _, status = os.waitpid(pid, 0)
     except ChildProcessError:
+        # Other code may have asked the `Popen` object, which then has the status: `close()` of the transport does.
+        if process is not None and process.returncode is not None:
+            return int(process.returncode)
         logger.warning(
             "child process pid %d exit status already read:  will report returncode 255",
             pid,

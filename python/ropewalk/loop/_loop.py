@@ -102,6 +102,7 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
         self._transports = Transports()
         self._signal_handlers: dict[int, events.Handle] = {}
         self._unix_server_sockets: dict[Any, int] = {}
+        self._pidfds: set[int] = set()
         self._shared_buffer: tuple[bytearray, memoryview] | None = None
 
     # --- private parts of asyncio's loops that tools read --------------------------------------------------------
@@ -139,10 +140,11 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
         """Run until `stop()` is called."""
         self._check_closed()
         self._check_running()
-        self._set_coroutine_origin_tracking(self._debug)
+        # Another thread may have begun since; only one passes here.
+        self._claim()
         hooks = sys.get_asyncgen_hooks()
         try:
-            self._thread_id = threading.get_ident()
+            self._set_coroutine_origin_tracking(self._debug)
             sys.set_asyncgen_hooks(
                 firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook
             )
@@ -163,6 +165,7 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
             return
         super().close()
         self._discard()
+        self._forget_children()
 
     def __del__(self, _warn: Any = warnings.warn, _at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.is_closed():
@@ -377,8 +380,16 @@ def _name_of(what: Any) -> str:
     if isinstance(what, events.Handle):
         return str(_base_events._format_handle(what))
     if isinstance(what, asyncio.Transport):
-        return f"callbacks of {what.get_protocol()!r} on {what!r}"
-    return repr(what)
+        return f"callbacks of {_shown(what.get_protocol())} on {_shown(what)}"
+    return _shown(what)
+
+
+def _shown(what: object) -> str:
+    try:
+        return repr(what)
+    except Exception:
+        # A log line is not worth the end of the loop.
+        return object.__repr__(what)
 
 
 def _has_own_methods(sock: object) -> bool:

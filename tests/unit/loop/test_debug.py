@@ -197,6 +197,30 @@ async def test_a_slow_callback_of_a_protocol_is_logged(
     assert [message for message in slow if "Transport" in message]
 
 
+async def test_a_slow_protocol_that_cannot_be_shown_is_logged(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop.set_debug(True)
+    loop.slow_callback_duration = 1e6
+    caplog.set_level(logging.WARNING, "asyncio")
+
+    class Slow(Recording):
+        def __repr__(self) -> str:
+            raise ValueError("no repr")
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            loop.slow_callback_duration = 0
+
+    protocol = Slow()
+    async with connected_to_socket(protocol) as peer:
+        for count in (1, 2):
+            peer.send(b"x")
+            await until(lambda count=count: len(protocol.received) == count)
+            loop.slow_callback_duration = 1e6
+    assert [message for message in caplog.messages if "Transport" in message]
+
+
 @only_ropewalk
 @pytest.mark.parametrize("listener", ["subscription", "handler"])
 def test_a_slow_callback_is_an_event(debug_loop: Loop, listener: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -233,6 +234,37 @@ def test_a_loop_that_runs_in_another_thread_is_running(loop: Loop) -> None:
     assert not loop.is_running()
     # And back in this one.
     assert loop.run_until_complete(_answer()) == 42
+
+
+def test_of_many_threads_that_run_it_at_once_one_does(loop: Loop) -> None:
+    def work(left: int) -> None:
+        if left:
+            loop.call_soon(work, left - 1)
+
+    for _ in range(50):
+        for _ in range(20):
+            loop.call_soon(work, 100)
+        start = threading.Barrier(4)
+        refused: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        def run(start: threading.Barrier = start, refused: Any = refused) -> None:
+            start.wait()
+            try:
+                loop.run_forever()
+            except RuntimeError as error:
+                refused.put(str(error))
+                if refused.qsize() == 3:
+                    # Nothing stops the one that runs before all others have tried.
+                    loop.call_soon_threadsafe(loop.stop)
+
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+        assert {refused.get() for _ in range(3)} == {"This event loop is already running"}
+        assert not loop.is_running()
 
 
 def test_one_loop_in_each_of_many_threads() -> None:

@@ -185,7 +185,7 @@ async def test_the_last_output_comes_before_the_exit(
     if when == "before its pipes are connected":
         watch: Any = loop._watch_child  # type: ignore[attr-defined]
         monkeypatch.setattr(
-            loop, "_watch_child", lambda pid, ended: (watch(pid, ended), until_it_has_ended(pid))
+            loop, "_watch_child", lambda transport: (watch(transport), until_it_has_ended(transport.get_pid()))
         )
     for _ in range(5):
         transport, protocol = await loop.subprocess_exec(
@@ -218,3 +218,29 @@ async def test_its_environment_directory_and_session(loop: Loop, tmp_path: Any) 
     )
     output, _ = await process.communicate()
     assert output.decode().split() == [str(tmp_path), "value", "True"]
+
+
+def test_a_loop_closed_before_its_children_end_keeps_no_descriptor() -> None:
+    before = loops.descriptors()
+    children = []
+    for _ in range(3):
+        with fresh_loop([]) as loop:
+            process = loop.run_until_complete(asyncio.create_subprocess_exec("sleep", "100"))
+            children.append(process._transport)  # type: ignore[attr-defined]
+    try:
+        assert loops.left_open(before, 1) == {}
+    finally:
+        for child in children:
+            popen = child.get_extra_info("subprocess")
+            # Kills it.
+            child.close()
+            popen.wait()
+
+
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio reports 255 where it uses pidfds")
+async def test_the_status_of_a_child_that_popen_has_taken(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    process = await asyncio.create_subprocess_exec("sh", "-c", "exit 7")
+    # Blocks the loop until the child has ended.
+    assert process._transport.get_extra_info("subprocess").wait() == 7  # type: ignore[attr-defined]
+    assert await process.wait() == 7
+    assert caplog.messages == []
