@@ -242,10 +242,12 @@ impl LoopCore {
         (batch.at != 0).then_some(u64::from(batch.number) << 32 | batch.at as u64)
     }
 
-    /// Puts an item at the end of the queue.
-    pub(super) fn enqueue(&self, item: Item) {
+    /// Puts an item at the end of the queue; returns how many wait there for the next turn.
+    pub(super) fn enqueue(&self, item: Item) -> usize {
         // SAFETY: the thread is attached, and runs nothing while the guard lives.
-        unsafe { self.inner.lock() }.ready.push(item);
+        let mut inner = unsafe { self.inner.lock() };
+        inner.ready.push(item);
+        inner.ready.len()
     }
 
     /// Counts a cancelled timer.

@@ -11,8 +11,15 @@ use super::handle::{self, CANCELLED, Content, Handle, Kind, ONE, WHOLE};
 use super::item::Item;
 use super::loop_module::LoopModule;
 use super::status::this_thread;
+#[cfg(not(Py_GIL_DISABLED))]
+use super::yielding;
 use ropewalk_capi::entry;
 use ropewalk_capi::object::{Object, Raised};
+
+/// If more calls wait for a loop that runs, those of other threads are held back. Without that, threads that call
+/// without a pause would have the interpreter lock most of the time, and each turn would take longer than the last.
+#[cfg(not(Py_GIL_DISABLED))]
+const MOST_WAITING: usize = 65_536;
 
 /// The callback, its arguments and its context, as all scheduling methods take them.
 struct Call {
@@ -244,10 +251,14 @@ impl LoopCore {
     /// Puts a handle at the end of the queue, from any thread, and wakes the loop.
     #[cfg(not(Py_GIL_DISABLED))]
     pub(crate) fn hand_over(&self, made: *mut Handle) {
-        self.enqueue(Item::of_handle(made));
-        if self.thread() != this_thread() {
+        let waiting = self.enqueue(Item::of_handle(made));
+        let thread = self.thread();
+        if thread != this_thread() {
             self.count_call();
             self.wake();
+            if waiting > MOST_WAITING && thread != 0 {
+                yielding::hold_back();
+            }
         }
     }
 
@@ -256,7 +267,8 @@ impl LoopCore {
     pub(crate) fn hand_over(&self, made: *mut Handle) {
         let thread = self.thread();
         if thread == this_thread() {
-            return self.enqueue(Item::of_handle(made));
+            self.enqueue(Item::of_handle(made));
+            return;
         }
         if thread == 0 {
             // No thread runs the loop. Handles that were left when it stopped go first, so that each thread's calls

@@ -1,4 +1,4 @@
-//! Lets other threads have the interpreter lock while the loop is busy.
+//! Lets other threads have the interpreter lock while the loop is busy, and the loop while other threads are.
 //!
 //! A busy loop has no reason to release the lock, and a thread that wants it waits for Python's switch interval, 5
 //! milliseconds. Threads that call the loop want it briefly: for the call, and to go on when it was answered. So a busy
@@ -9,6 +9,7 @@
 //! long is not offered it again for a while.
 
 use std::hint;
+use std::time::Duration;
 
 use super::clock::now;
 use super::core::LoopCore;
@@ -85,6 +86,15 @@ impl Yielding {
         let took = ended - began;
         self.next = ended + if took > LONG { SHARE * took } else { EACH };
     }
+}
+
+/// The pause of a thread that calls a loop for which too many calls wait: time for the loop to run a hundred or more.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Makes a thread that has called a loop pause, without the interpreter lock.
+#[cold]
+pub(super) fn hold_back() {
+    detached(|| std::thread::sleep(PAUSE));
 }
 
 fn wait_until(time: u64, is_done: impl Fn() -> bool) {

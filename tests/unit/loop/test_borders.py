@@ -79,9 +79,7 @@ async def test_a_stream_reader_gets_what_is_behind(loop: Loop, family: str, send
 
 @borders
 @pytest.mark.parametrize("into", [False, True])
-async def test_an_operation_receives_what_is_behind(
-    loop: Loop, family: str, send: Send, into: bool
-) -> None:
+async def test_an_operation_receives_what_is_behind(loop: Loop, family: str, send: Send, into: bool) -> None:
     async def receive(sock: socket.socket) -> bytes:
         if not into:
             return await loop.sock_recv(sock, 100)

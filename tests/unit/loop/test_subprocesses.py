@@ -185,7 +185,9 @@ async def test_the_last_output_comes_before_the_exit(
     if when == "before its pipes are connected":
         watch: Any = loop._watch_child  # type: ignore[attr-defined]
         monkeypatch.setattr(
-            loop, "_watch_child", lambda transport: (watch(transport), until_it_has_ended(transport.get_pid()))
+            loop,
+            "_watch_child",
+            lambda transport: (watch(transport), until_it_has_ended(transport.get_pid())),
         )
     for _ in range(5):
         transport, protocol = await loop.subprocess_exec(
@@ -238,7 +240,9 @@ def test_a_loop_closed_before_its_children_end_keeps_no_descriptor() -> None:
 
 
 @pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio reports 255 where it uses pidfds")
-async def test_the_status_of_a_child_that_popen_has_taken(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_status_of_a_child_that_popen_has_taken(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     process = await asyncio.create_subprocess_exec("sh", "-c", "exit 7")
     # Blocks the loop until the child has ended.
     assert process._transport.get_extra_info("subprocess").wait() == 7  # type: ignore[attr-defined]

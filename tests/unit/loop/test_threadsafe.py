@@ -333,3 +333,31 @@ def test_from_a_signal_s_handler_of_python(loop: Loop, send_signal: Callable[[in
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == [signal.SIGUSR1]
+
+
+@pytest.mark.skipif(FREE_THREADED, reason="no thread keeps the loop from the interpreter")
+def test_threads_that_call_without_a_pause_are_held_back(loop: Loop) -> None:
+    calls, waiting = 400_000, 0
+    done = threading.Event()
+
+    def call() -> None:
+        for _ in range(calls):
+            if done.is_set():
+                return
+            loop.call_soon_threadsafe(int)
+        done.set()
+
+    def block() -> None:
+        nonlocal waiting
+        # As a loop whose callbacks have no time for those of the thread.
+        done.wait(2)
+        done.set()
+        waiting = len(loop._ready)  # type: ignore[attr-defined]
+        loop.call_soon(loop.stop)
+
+    thread = threading.Thread(target=call)
+    loop.call_soon(thread.start)
+    loop.call_soon(block)
+    loop.run_forever()
+    thread.join()
+    assert waiting < calls // 2
