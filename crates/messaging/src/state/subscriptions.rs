@@ -2,6 +2,7 @@
 
 use ropewalk_zmtp::Command;
 use ropewalk_zmtp::SocketType::*;
+use ropewalk_zmtp::frame;
 
 use super::SocketState;
 use crate::conn_ref::ConnRef;
@@ -18,7 +19,7 @@ impl SocketState {
         // libzmq's subscribers send each repeated subscription; an XPUB may count them.
         let is_forwarded = is_news || is_wanted || self.options.xsub_verbose_unsubscribe;
         if is_forwarded {
-            for index in self.indices() {
+            for index in 0..self.conns.len() as u32 {
                 if self.conn(index).is_some_and(|conn| conn.is_ready()) {
                     self.tell_subscription(index, topic, is_wanted);
                 }
@@ -42,20 +43,26 @@ impl SocketState {
     }
 
     fn tell_subscription(&mut self, index: u32, topic: &[u8], is_wanted: bool) {
-        let Some(conn) = self.conn(index) else { return };
+        let mut body = std::mem::take(&mut self.pattern.encoded);
+        body.clear();
+        let Self { conns, spare_out, .. } = self;
+        let Some(conn) = conns.get_mut(index as usize).and_then(Option::as_deref_mut) else { return };
         if conn.minor >= 1 && !conn.is_inproc() {
             let command = if is_wanted { Command::Subscribe(topic) } else { Command::Cancel(topic) };
-            let (mut body, mut framed) = (Vec::new(), Vec::new());
             command.encode(&mut body);
-            ropewalk_zmtp::frame::encode(&mut framed, ropewalk_zmtp::frame::COMMAND, &body);
-            conn.outgoing.push_plain(&framed);
+            let mut header = [0; 9];
+            let length = frame::write_header(&mut header, frame::COMMAND, body.len() as u64);
+            conn.outgoing.borrow_room(spare_out);
+            conn.outgoing.push_plain(&header[..length]);
+            conn.outgoing.push_plain(&body);
             self.pushed(index);
         } else {
             // ZMTP 3.0: a message whose first byte distinguishes the two.
-            let mut message = vec![u8::from(is_wanted)];
-            message.extend_from_slice(topic);
-            self.push_to(index, &[], &[Out::copied(&message)]);
+            body.push(u8::from(is_wanted));
+            body.extend_from_slice(topic);
+            self.push_to(index, &[], &[Out::copied(&body)]);
         }
+        self.pattern.encoded = body;
     }
 
     /// XSUB: parts that look like subscriptions are those, others go to every publisher. With ONLY_FIRST_SUBSCRIBE a

@@ -18,8 +18,6 @@ use crate::outgoing::Flushed;
 const CHUNK: u64 = 64 * 1024;
 /// The same through shared memory.
 const HANDFUL: u64 = 16 * 1024;
-/// A command, such as a subscription, counts as a message for so many bytes.
-const COMMAND_BYTES: usize = 32;
 /// What a peer in shared memory pays for a write: it fetches the changed cache lines.
 const FETCH: Duration = Duration::from_nanos(500);
 /// The most bytes that are encrypted ahead of what the kernel takes.
@@ -70,7 +68,9 @@ impl SocketState {
     fn write(&mut self, index: u32, now: Instant) {
         let Some(conn) = self.conns[index as usize].as_deref() else { return };
         let messages = match conn.outgoing.messages() {
-            0 => conn.outgoing.bytes() as usize / COMMAND_BYTES,
+            // Commands, such as subscriptions. A program that makes many of them waits for none: each byte counts as
+            // much as a message, so that a row of them soon shares its writes.
+            0 => conn.outgoing.bytes() as usize,
             messages => messages,
         };
         // A peer in shared memory pays, too.
