@@ -86,7 +86,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Contenders:
-    """A contest of the programs of messaging, one for each contender. ``raw, spinning`` is `raw` that never sleeps."""
+    """A contest of the programs of messaging, one for each contender.
+
+    ``raw, spinning`` is `raw` that never sleeps, and ``raw, by epoll`` is `raw` that sleeps in an epoll set.
+    """
 
     what: str
     contest: str
@@ -94,12 +97,12 @@ class Contenders:
 
     def by(self, player: str) -> Case:
         """The case of one contender."""
-        contender, _, spinning = player.partition(", ")
+        contender, _, way = player.partition(", ")
         arguments = {
             "contender": contender,
             "path": Program(contender),
             "contest": self.contest,
-            "spin": bool(spinning),
+            "way": way,
             **self.arguments,
         }
         label = f"{self.what}, {player}"
@@ -109,6 +112,8 @@ class Contenders:
 
 #: Ropewalk's peers. `raw` is blocking sockets without any ZeroMQ, the floor.
 PEERS = ("raw", "libzmq", "monocoque", "omq", "zeromq", "rzmq")
+#: How `raw` waits, if not in its read: what it finds in its environment.
+_WAYS = {"spinning": "ROPEWALK_BENCH_SPIN", "by epoll": "ROPEWALK_BENCH_EPOLL"}
 #: What each contest prints, and whether more of it is better.
 _METRICS = {"roundtrip": ("us", False), "onethread": ("us", False), "idle": ("bytes", False)}
 _SCALES = {"µs": 1.0, "k/s": 1e-3, "M/s": 1e-6, "KB": 1e-3}
@@ -134,7 +139,15 @@ def line(
 
 
 #: What the percentiles of messages at a rate mean, for the tables.
-PERCENTILES = "p50, p90 and p99: half, nine tenths and 99 hundredths of all messages take no longer."
+PERCENTILES = (
+    "p50, p90 and p99: half, nine tenths and 99 hundredths of all messages take no longer. At 1/s a round has ten "
+    "messages, of which the slowest is p90 and p99."
+)
+
+
+def messages_at(rate: int) -> Size:
+    """How many messages a round has: a second of them, and some at the lowest rates."""
+    return Size(max(rate, min(10 * rate, 30)), max(rate // 100, min(10 * rate, 10)))
 
 
 def paced(
@@ -149,13 +162,12 @@ def paced(
     at: float | None = None,
 ) -> list[Line]:
     """The lines of one rate, one for each percentile. ``against`` is libzmq's transport; the goal is against libzmq."""
-    # A second of them; a few at the lowest rates.
     arguments: dict[str, object] = {
         "size": 64,
         "place": "free",
         "rate": rate,
         "burst": burst,
-        "count": Size(max(rate, 30), max(rate // 100, 10)),
+        "count": messages_at(rate),
     }
     played = Contenders(what, "paced", {"transport": transport, **arguments})
     libzmq = Contenders(what, "paced", {"transport": against, **arguments}).by("libzmq")
@@ -208,10 +220,10 @@ def play(contender: str, path: str, contest: str, **arguments: object) -> dict[s
         raise RuntimeError(
             f"{contender} {'its program did not build' if contender == 'ropewalk' else 'not installed'}"
         )
-    settings = [f"{name}={value}" for name, value in arguments.items() if name != "spin"]
+    settings = [f"{name}={value}" for name, value in arguments.items() if name != "way"]
     environment = {**os.environ, "TMPDIR": str(Path.cwd()), "RUST_BACKTRACE": "0"}
-    if arguments.get("spin"):
-        environment["ROPEWALK_BENCH_SPIN"] = "1"
+    if way := arguments.get("way"):
+        environment[_WAYS[str(way)]] = "1"
     return _answer([path, contest, *settings], environment)
 
 

@@ -16,4 +16,5 @@ TABLES = (
     "python_roundtrip",
     "python_paced",
     "python_push",
+    "python_subscribe",
 )

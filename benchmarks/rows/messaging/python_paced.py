@@ -1,14 +1,13 @@
-"""Tables: how long messages are on their way in Python, at rates from ten a second to a hundred thousand."""
+"""Tables: how long messages are on their way in Python, at rates from one a second to a hundred thousand."""
 
 from __future__ import annotations
 
-from harness.measure import Size
 from harness.messaging_ends import PLAYERS
 from harness.messaging_pace import awaited, awaited_in_a_thread, blocking
-from harness.programs import PERCENTILES
+from harness.programs import PERCENTILES, messages_at
 from harness.table import Contest, Goal, Line, Row, Side, at_most, times_the_peer
 
-RATES = (10, 100, 1_000, 10_000, 20_000, 50_000, 100_000)
+RATES = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000)
 #: An awaited receive costs asyncio more than ten microseconds.
 AWAITED = RATES[:-2]
 #: Through shared memory: the rates, and at most so many microseconds at some. At 1,000/s each message finds the loop
@@ -19,17 +18,15 @@ AWAITED_NEAR = {1_000: at_most(25), 100_000: at_most(2)}
 INPROC = RATES[:-3]
 
 
-def _count(rate: int) -> Size:
-    return Size(max(rate, 30), max(rate // 100, 10))
-
-
 def _lines(transport: str, rates: tuple[int, ...]) -> list[Line]:
     # Through shared memory there is no peer: it is to be no slower than pyzmq's own way between processes.
     against = "ipc" if transport == "shm" else transport
     lines = list[Line]()
     for rate in rates:
         ours, theirs = (
-            Contest(blocking, f"{rate:,}/s by {way}", PLAYERS, transport=way, rate=rate, count=_count(rate))
+            Contest(
+                blocking, f"{rate:,}/s by {way}", PLAYERS, transport=way, rate=rate, count=messages_at(rate)
+            )
             for way in (transport, against)
         )
         lines += [
@@ -50,7 +47,7 @@ def _lines(transport: str, rates: tuple[int, ...]) -> list[Line]:
 
 def _in_a_thread(rate: int) -> Contest:
     players = {"iceoryx2": ("iceoryx2",)}
-    return Contest(awaited_in_a_thread, f"{rate:,}/s", players, rate=rate, count=_count(rate))
+    return Contest(awaited_in_a_thread, f"{rate:,}/s", players, rate=rate, count=messages_at(rate))
 
 
 def _awaited(transport: str, rates: tuple[int, ...]) -> list[Line]:
@@ -58,7 +55,9 @@ def _awaited(transport: str, rates: tuple[int, ...]) -> list[Line]:
 
     def contest(loop: str, rate: int, way: str) -> Contest:
         name = f"{rate:,}/s by {way} on {loop}"
-        return Contest(awaited, name, PLAYERS, loop_of=loop, transport=way, rate=rate, count=_count(rate))
+        return Contest(
+            awaited, name, PLAYERS, loop_of=loop, transport=way, rate=rate, count=messages_at(rate)
+        )
 
     lines = list[Line]()
     for rate in rates:

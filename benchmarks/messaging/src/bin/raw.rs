@@ -1,10 +1,12 @@
 //! The floor: blocking sockets, a length before each message, no ZeroMQ.
 //!
 //! A pipeline collects 64 KiB for each write and reads as much at once. `ROPEWALK_BENCH_SPIN=1` asks the
-//! socket again and again instead of sleeping.
+//! socket again and again instead of sleeping; `ROPEWALK_BENCH_EPOLL=1` sleeps in an epoll set, as whoever has more than
+//! one descriptor must.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
@@ -15,13 +17,15 @@ const SLAB: usize = 64 << 10;
 /// The bytes of a length.
 const HEAD: usize = 4;
 
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+trait Stream: Read + Write + AsRawFd {}
+impl<T: Read + Write + AsRawFd> Stream for T {}
 
 struct Raw;
 
 struct RawEnd {
     stream: Box<dyn Stream>,
+    /// What it sleeps in, if that is not the read.
+    set: Option<OwnedFd>,
     /// A pipeline's messages that are not written yet.
     outgoing: Vec<u8>,
     gathers: bool,
@@ -44,6 +48,25 @@ async fn retried<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T>
 
 fn spins() -> bool {
     std::env::var_os("ROPEWALK_BENCH_SPIN").is_some()
+}
+
+/// An epoll set with the stream in it, if the environment asks for one.
+fn set(stream: &dyn Stream) -> io::Result<Option<OwnedFd>> {
+    if std::env::var_os("ROPEWALK_BENCH_EPOLL").is_none() {
+        return Ok(None);
+    }
+    // SAFETY: the call has no pointers.
+    let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just made, and nobody else has it.
+    let set = unsafe { OwnedFd::from_raw_fd(set) };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: the event is of this frame, and the call copies it.
+    let done =
+        unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, stream.as_raw_fd(), &mut event) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(Some(set)) }
 }
 
 async fn tcp(link: &Link) -> io::Result<TcpStream> {
@@ -87,8 +110,8 @@ impl Peer for Raw {
             Transport::Ipc => Box::new(unix(link).await?),
             other => return Err(format!("no raw sockets over {other:?}").into()),
         };
-        let gathers = kind == Kind::Push;
-        Ok(RawEnd { stream, outgoing: Vec::new(), gathers, incoming: vec![0; 2 * SLAB], start: 0, end: 0 })
+        let (gathers, set) = (kind == Kind::Push, set(&*stream)?);
+        Ok(RawEnd { stream, set, outgoing: Vec::new(), gathers, incoming: vec![0; 2 * SLAB], start: 0, end: 0 })
     }
 }
 
@@ -109,6 +132,11 @@ impl RawEnd {
     fn read(&mut self) -> io::Result<()> {
         self.incoming.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
+        if let Some(set) = &self.set {
+            let mut event = libc::epoll_event { events: 0, u64: 0 };
+            // SAFETY: there is room for the one event that is asked for.
+            unsafe { libc::epoll_wait(set.as_raw_fd(), &mut event, 1, -1) };
+        }
         loop {
             match self.stream.read(&mut self.incoming[self.end..]) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
