@@ -5,6 +5,7 @@
 mod loom_tests;
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -50,11 +51,25 @@ impl Address {
     }
 }
 
+/// On cache lines of its own: two, because the processor fetches them in pairs.
+#[repr(align(128))]
+struct Apart<T>(T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// One direction. Written by the sender's side and emptied by the receiver's, each under its socket's lock.
 pub(crate) struct Lane {
     frames: Mutex<VecDeque<Frame>>,
-    /// Whole messages that the receiver's program has not taken. Added to by the sender, lessened by the receiver.
-    messages: AtomicUsize,
+    /// Whole messages that the receiver's program has not taken. Added to by the sender, lessened by the receiver. Apart
+    /// from the rest: a receiver that polls it must not take the lock's cache line from the sender.
+    messages: Apart<AtomicUsize>,
     /// No more messages than this; 0 is no limit. Changed once, when a name is bound that was connected to before: only
     /// then are both marks known. A sender or receiver that sees the old one is refused, or notifies, too early.
     most: AtomicUsize,
@@ -72,7 +87,7 @@ impl Lane {
     fn new(most: usize) -> Self {
         Self {
             frames: Mutex::default(),
-            messages: AtomicUsize::new(0),
+            messages: Apart(AtomicUsize::new(0)),
             most: AtomicUsize::new(most),
             is_refused: AtomicBool::new(false),
             is_polled: AtomicBool::new(false),
