@@ -147,7 +147,7 @@ PERCENTILES = (
 
 def messages_at(rate: int) -> Size:
     """How many messages a round has: a second of them, and some at the lowest rates."""
-    return Size(max(rate, min(10 * rate, 30)), max(rate // 100, min(10 * rate, 10)))
+    return Size(max(rate, min(10 * rate, 30)), max(rate // 100, min(2 * rate, 10)))
 
 
 def paced(
