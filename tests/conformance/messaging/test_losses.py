@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
+import socket
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
+from tests.conformance.messaging import wire
 from tests.conformance.messaging.lab import (
     TRANSPORTS,
     Side,
@@ -319,6 +323,87 @@ def test_a_name_that_is_free_again(transport: str, handover: int, ours: Side) ->
     # Nothing that the other one has said meanwhile is lost.
     assert ours.receive(router) == [b"name", b"hello"]
     answers(ours, router, ours, other, b"free")
+
+
+@only_ours
+@pytest.mark.parametrize(("kind", "other"), [("ROUTER", b"DEALER"), ("PAIR", b"PAIR")])
+def test_what_came_with_the_handshake_waits_for_the_name(kind: str, other: bytes, ours: Side) -> None:
+    """libzmq never hears the other peer. Its first message comes in one piece with its handshake."""
+    subject = ours.socket(kind)
+    watch = ours.watch(subject)
+    endpoint = bind(subject)
+    hello = wire.ready(other, Identity=b"name")
+    with wire.Wire.connect(endpoint) as first, wire.Wire.connect(endpoint) as second:
+        for peer, body in ((first, b"first"), (second, b"second")):
+            peer.send(wire.greeting() + hello + wire.message(body))
+            watch.until("HANDSHAKE_SUCCEEDED")
+        assert ours.receive(subject)[-1] == b"first"
+        assert not ours.readable(subject, 50)
+        first.socket.close()
+        assert ours.receive(subject)[-1] == b"second"
+
+
+@only_ours
+def test_a_silent_peer_keeps_no_place_and_no_descriptor(ours: Side) -> None:
+    """Devices that have lost their network connect anew, while their old connections look alive."""
+    options = {"ROUTER_HANDOVER": 1, "ROUTER_MANDATORY": 1, "HEARTBEAT_IVL": 20, "HEARTBEAT_TIMEOUT": 100}
+    router = ours.socket("ROUTER", **options)
+    watch = ours.watch(router)
+    endpoint = bind(router)
+    with ExitStack() as silent:
+        for _ in range(3):
+            peer = silent.enter_context(wire.Wire.connect(endpoint))
+            peer.send(wire.greeting() + wire.ready(b"DEALER", Identity=b"name") + wire.message(b"hello"))
+            watch.until("HANDSHAKE_SUCCEEDED")
+            assert ours.receive(router) == [b"name", b"hello"]
+        living = ours.socket("DEALER", ROUTING_ID=b"name")
+        living.connect(endpoint)
+        answers(ours, router, ours, living, b"living")
+        for _ in range(3):
+            watch.until("DISCONNECTED")
+        answers(ours, router, ours, living, b"still living")
+        living.close(linger=0)
+        watch.until("DISCONNECTED")
+        with pytest.raises(ours.zmq.ZMQError) as raised:
+            router.send_multipart([b"name", b"nobody"])
+        assert raised.value.errno == errno.EHOSTUNREACH
+
+
+@only_ours
+def test_the_kernel_asks_older_peers_whether_they_live(ours: Side) -> None:
+    """They speak ZMTP 3.0, which has no PING."""
+    router = ours.socket("ROUTER", ROUTER_HANDOVER=1)
+    endpoint = bind(router)
+    hello = wire.greeting(minor=0) + wire.ready(b"DEALER", Identity=b"name") + wire.message(b"hello")
+    with wire.Wire.connect(endpoint) as first, wire.Wire.connect(endpoint) as second:
+        for peer in (first, second):
+            peer.send(hello)
+            assert ours.receive(router) == [b"name", b"hello"]
+        assert (is_kept_alive(first.socket), is_kept_alive(second.socket)) == (True, False)
+
+
+def is_kept_alive(connection: socket.socket) -> bool:
+    """Whether the kernel asks for the peer at the other end of this, which is in this process."""
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(number))) as other:
+            if other.getpeername() == connection.getsockname():
+                return bool(other.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+    raise AssertionError("there is no other end")
+
+
+@only_ours
+def test_a_living_peer_waits_for_its_name(ours: Side) -> None:
+    """It is asked whether it lives, by a PING that it answers unread."""
+    options = {"ROUTER_HANDOVER": 1, "HEARTBEAT_IVL": 20, "HEARTBEAT_TIMEOUT": 100}
+    router, watch, first, second = two_of_a_name(ours, ours, **options)
+    answers(ours, router, ours, second, b"second")
+    assert not ours.readable(router, 400)
+    while ours.readable(watch._monitor):
+        watch.next()
+    assert "DISCONNECTED" not in watch.seen
+    second.close(linger=0)
+    watch.until("DISCONNECTED")
+    answers(ours, router, ours, first, b"first again")
 
 
 @only_ours

@@ -1,19 +1,23 @@
 //! Deadlines: reconnections and given-up attempts, handshakes that took too long, heartbeats, and the end of a linger.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use ropewalk_os::net;
 use ropewalk_zmtp::frame::{self, COMMAND};
 use ropewalk_zmtp::{Command, SocketType};
 
 use super::SocketState;
 use super::due::{Due, SOCKET};
 use crate::background::Notice;
-use crate::conn::{Heart, Phase};
+use crate::conn::{Heart, Link, Phase};
 use crate::conn_ref::ConnRef;
 use crate::monitor::event;
 
 /// The most PINGs that are answered while the kernel takes no more.
 const MOST_PONGS: u8 = 64;
+/// A peer that was set aside is asked so often whether it lives, at first as soon as heartbeats ask.
+pub(super) const ROUND: Duration = Duration::from_secs(30);
 
 impl SocketState {
     /// Records a deadline.
@@ -59,6 +63,7 @@ impl SocketState {
                     self.lost(conn_ref.index);
                 }
                 (Due::Beat, Phase::Ready) => self.beat(conn_ref.index, now),
+                (Due::Beat, Phase::Aside) => self.judge_whether_alive(conn_ref.index),
                 (Due::Linger, _) if conn.is_parting => self.end(conn_ref.index),
                 _ => {}
             }
@@ -167,13 +172,50 @@ impl SocketState {
         }
     }
 
+    /// A peer that was set aside is not read from, and might be gone without a word: it would keep a descriptor for
+    /// ever, and get the name when that is free. So it is asked, and its answer stays in the kernel.
+    pub(super) fn ask_whether_alive(&mut self, index: u32, patience: Duration) {
+        let Some(at) = Instant::now().checked_add(patience) else { return };
+        let is_kernel_s = self.options.tcp_keepalive == -1;
+        let Some(conn) = self.conn(index) else { return };
+        if conn.minor == 0 {
+            // It does not know the question (ZMTP 3.0), so the two kernels speak to each other, if TCP is between them.
+            if let (Link::Stream(fd), true) = (&conn.link, is_kernel_s) {
+                let round = u32::try_from(ROUND.as_secs()).ok();
+                let _ = net::set_keepalive(fd.as_fd(), Some(true), None, round, round);
+            }
+            return;
+        }
+        if conn.is_inproc() {
+            return;
+        }
+        conn.heart = Some(Box::new(Heart { next: None, dead: Some(at), forget: None, noted: None }));
+        // What blocks is in the care of the kernel, which gives up by itself.
+        let is_blocked = conn.is_blocked;
+        self.note_beat(index, at);
+        if !is_blocked {
+            self.send_command(index, &Command::Ping { ttl: 0, context: &[] });
+        }
+    }
+
+    fn judge_whether_alive(&mut self, index: u32) {
+        let patience = self.options.heartbeat_patience();
+        let Some(conn) = self.conn(index) else { return };
+        conn.heart = None;
+        if conn.is_blocked || conn.has_unread() {
+            self.ask_whether_alive(index, ROUND.max(patience.unwrap_or(ROUND)));
+        } else {
+            self.lost(index);
+        }
+    }
+
     /// Sends a command behind what is on its way.
     pub(super) fn send_command(&mut self, index: u32, command: &Command<'_>) {
         let (mut body, mut framed) = (Vec::new(), Vec::new());
         command.encode(&mut body);
         frame::encode(&mut framed, COMMAND, &body);
         if let Some(conn) = self.conn(index)
-            && conn.is_ready()
+            && (conn.is_ready() || conn.is_aside())
         {
             conn.outgoing.push_plain(&framed);
             self.flush(index);

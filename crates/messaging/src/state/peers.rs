@@ -6,6 +6,7 @@ use ropewalk_os::epoll::Event;
 use ropewalk_zmtp::SocketType::*;
 
 use super::SocketState;
+use super::deadlines::ROUND;
 use super::due::Due;
 use crate::conn::{Link, Phase};
 use crate::conn_ref::ConnRef;
@@ -249,6 +250,8 @@ impl SocketState {
         }
         self.forget_hot(conn_ref);
         self.update_interest(index);
+        let patience = self.options.heartbeat_patience();
+        self.ask_whether_alive(index, patience.unwrap_or(ROUND));
     }
 
     /// What the set reports of a connection that was set aside: its end, or room for what it was sent before.
@@ -276,13 +279,19 @@ impl SocketState {
         let Some(conn) = self.conn(index) else { return };
         conn.phase = Phase::Ready;
         conn.is_paused = false;
+        let conn_ref = conn.me;
+        let question = conn.heart.take().and_then(|heart| heart.noted);
         let is_inproc = conn.is_inproc();
+        if let Some(question) = question {
+            self.due.remove(&(question, conn_ref, Due::Beat));
+        }
         self.update_interest(index);
         self.heat(index);
         self.ready(index);
         if is_inproc {
             self.lane_changed(index);
-        } else if self.conn(index).is_some_and(|conn| conn.is_ready()) {
+        } else if self.conn(index).is_some_and(|conn| conn.is_ready()) && self.count(index) {
+            // What came with its handshake was counted just now; the kernel may have more.
             self.read_if_eager(index);
         }
         self.tell_readable();
