@@ -22,6 +22,9 @@ const WAKING: u64 = 1 << 2;
 const SIGNALLED: u64 = 1 << 3;
 /// The background will come for queued bytes that were not written. Changed under the socket's lock only.
 const GATHERING: u64 = 1 << 4;
+/// A thread has checked the socket between the signal and `SIGNALLED`, and has not drained the wake-up: a watcher that is
+/// woken by changes of the descriptor only (`EPOLLET`) has had its one, and needs another.
+const PASSED_BY: u64 = 1 << 5;
 /// Counts threads that sleep on the set, or are about to; beside them, how many of them want to receive and to send.
 const SLEEPER: u64 = 1 << 16;
 const READER: u64 = 1 << 32;
@@ -47,6 +50,16 @@ pub(crate) enum Doze {
     Sleep,
     /// There is mail: it must not sleep, but take the mail.
     Mail,
+}
+
+/// What a thread must do after it has signalled the watchers' wake-up.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterSignal {
+    /// Nothing.
+    Nothing,
+    /// Signal once more.
+    Again,
 }
 
 /// What a thread must do with the watchers' wake-up before it checks the socket.
@@ -164,8 +177,9 @@ impl<T> Mailbox<T> {
     }
 
     /// The watchers' wake-up was signalled.
-    pub(crate) fn was_signalled(&self) {
-        self.word.fetch_or(SIGNALLED, Ordering::AcqRel);
+    pub(crate) fn was_signalled(&self) -> AfterSignal {
+        let before = self.word.fetch_or(SIGNALLED, Ordering::AcqRel);
+        if before & PASSED_BY == 0 { AfterSignal::Nothing } else { AfterSignal::Again }
     }
 
     /// Records that there are watchers from now on, whose wake-up was signalled.
@@ -180,17 +194,17 @@ impl<T> Mailbox<T> {
     /// Called before a check of the socket.
     #[inline]
     pub(crate) fn before_check(&self) -> BeforeCheck {
-        // Announced and not signalled yet: the signal will come, and wakes the watchers once more.
-        if self.word.load(Ordering::Acquire) & SIGNALLED == 0 {
-            BeforeCheck::Nothing
-        } else {
-            BeforeCheck::Drain
+        let mut word = self.word.load(Ordering::Acquire);
+        if word & (WATCHED | WAKING | SIGNALLED) == WATCHED | WAKING {
+            // Announced, and perhaps not signalled yet: the signal will come, and wakes the watchers once more.
+            word = self.word.fetch_or(PASSED_BY, Ordering::AcqRel);
         }
+        if word & SIGNALLED == 0 { BeforeCheck::Nothing } else { BeforeCheck::Drain }
     }
 
     /// The wake-up was drained: the next change signals again.
     pub(crate) fn hush(&self) {
-        self.word.fetch_and(!(WAKING | SIGNALLED), Ordering::AcqRel);
+        self.word.fetch_and(!(WAKING | SIGNALLED | PASSED_BY), Ordering::AcqRel);
     }
 
     // --- what was left to be written -----------------------------------------------------------------------

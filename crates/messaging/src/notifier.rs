@@ -14,7 +14,7 @@ use ropewalk_zmtp::SocketType;
 use crate::conn_ref::ConnRef;
 use crate::lane::{Change, Neighbour};
 use crate::mail::Mail;
-use crate::mailbox::{BeforeCheck, Mailbox, ToWake};
+use crate::mailbox::{AfterSignal, BeforeCheck, Mailbox, ToWake};
 use crate::options::Options;
 
 /// The wake-up's token in a socket's set; no connection has it.
@@ -134,7 +134,9 @@ impl Notifier {
             && let Some(wake_up) = self.outer_wake_up.get()
         {
             wake_up.signal();
-            self.mailbox.was_signalled();
+            if self.mailbox.was_signalled() == AfterSignal::Again {
+                wake_up.signal();
+            }
         }
     }
 

@@ -14,7 +14,15 @@ use super::*;
 struct Descriptors {
     inner: bool,
     outer: bool,
+    /// The outer wake-up was signalled since it was waited for.
+    edge: bool,
     wire: usize,
+}
+
+impl Descriptors {
+    fn signal_watchers(&mut self) {
+        (self.outer, self.edge) = (true, true);
+    }
 }
 
 struct Kernel {
@@ -80,8 +88,10 @@ impl Socket {
             self.kernel.change(|state| state.inner = true);
         }
         if to_wake.watchers {
-            self.kernel.change(|state| state.outer = true);
-            self.mailbox.was_signalled();
+            self.kernel.change(Descriptors::signal_watchers);
+            if self.mailbox.was_signalled() == AfterSignal::Again {
+                self.kernel.change(Descriptors::signal_watchers);
+            }
         }
     }
 
@@ -170,7 +180,7 @@ impl Socket {
     fn look(&self) -> usize {
         let mut core = self.lock();
         if self.mailbox.before_check() == BeforeCheck::Drain {
-            self.kernel.change(|state| state.outer = false);
+            self.kernel.change(|state| (state.outer, state.edge) = (false, false));
             self.mailbox.hush();
         }
         self.handle(&mut core);
@@ -325,6 +335,24 @@ fn a_watcher_misses_nothing_and_does_not_spin_afterwards() {
             assert!(!state.outer && !is_ready(&state), "it is silent");
         });
     }
+}
+
+/// A watcher that the kernel wakes once for each signal (`EPOLLET`), and that then checks until there is no more.
+#[test]
+fn a_watcher_of_changes_misses_nothing() {
+    check(3, || {
+        let socket = Socket::new();
+        socket.watch();
+        socket.kernel.change(Descriptors::signal_watchers);
+        let posters = [0, 1].map(|_| spawn(&socket, Socket::post));
+        while socket.look() < 2 {
+            socket.kernel.wait(|state| state.edge);
+            socket.kernel.change(|state| state.edge = false);
+        }
+        for poster in posters {
+            poster.join().expect("joined");
+        }
+    });
 }
 
 /// The background writes the bytes that the program leaves: it is notified, or comes anyway. What is not overdue it
