@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
@@ -61,6 +61,8 @@ pub(crate) struct FrameBase {
     frame: OnceLock<Frame>,
     /// The bytes of a small frame, once they were shown: views point into it, and may write.
     shown: OnceLock<Box<[AtomicU8]>>,
+    /// Its bytes were sent, or another frame has them, too: from then on nobody can ask for a view that writes.
+    is_given: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -98,9 +100,7 @@ impl FrameBase {
     pub(crate) fn share(slf: &Bound<'_, Self>) -> PyResult<Frame> {
         let this = slf.get();
         let mut frame = match (this.frame.get(), Self::joint(slf)) {
-            (Some(frame), _) => {
-                this.shown.get().map_or_else(|| frame.clone(), |shown| frame.with(&read(shown)))
-            }
+            (Some(frame), _) => this.give(frame),
             (None, Some(joint)) => Frame::from_owner(joint),
             (None, None) => Frame::copy_of(&[]),
         };
@@ -114,6 +114,15 @@ impl FrameBase {
         Ok(frame)
     }
 
+    /// The same bytes, for another owner.
+    fn give(&self, frame: &Frame) -> Frame {
+        if let Some(shown) = self.shown.get() {
+            return frame.with(&read(shown));
+        }
+        self.is_given.store(true, Ordering::Release);
+        frame.clone()
+    }
+
     /// Where the bytes are, how many, and whether they are read-only. A small frame's bytes move to memory of their own
     /// when they are first shown, because the frame itself must not change.
     fn memory(slf: &Bound<'_, Self>) -> (*mut u8, usize, bool) {
@@ -124,7 +133,10 @@ impl FrameBase {
                 let shown = this.shown.get_or_init(made);
                 (shown.as_ptr().cast_mut().cast(), shown.len(), false)
             }
-            Some(frame) => (frame.bytes().as_ptr().cast_mut(), frame.bytes().len(), !frame.is_only_one()),
+            Some(frame) => {
+                let is_fixed = this.is_given.load(Ordering::Acquire) || !frame.is_only_one();
+                (frame.bytes().as_ptr().cast_mut(), frame.bytes().len(), is_fixed)
+            }
             None => Self::with_bytes(slf, |bytes| (bytes.as_ptr().cast_mut(), bytes.len(), true)),
         }
     }
@@ -332,10 +344,7 @@ impl FrameBase {
             return Err(errors::made_already());
         }
         if let Some(frame) = this.frame.get()
-            && copy
-                .frame
-                .set(this.shown.get().map_or_else(|| frame.clone(), |shown| frame.with(&read(shown))))
-                .is_err()
+            && copy.frame.set(this.give(frame)).is_err()
         {
             return Err(errors::made_already());
         }

@@ -335,6 +335,26 @@ def test_what_others_have_cannot_be_written(size: int, pair: Pairing) -> None:
     assert content == b"a" * size
 
 
+@pytest.mark.parametrize("size", [10, 1_000, LARGE])
+def test_what_was_sent_on_cannot_be_written(size: int, pair: Pairing) -> None:
+    bound, connected = pair(endpoint="tcp://127.0.0.1:*")
+    inside, sender = pair(endpoint="inproc://on")
+    for give in (sender.send, copy.copy):
+        connected.send(b"a" * size)
+        frame = bound.recv(copy=False)
+        other = give(frame) or inside.recv(copy=False)
+        for each in (frame, other):
+            view = each.buffer
+            if not view.readonly:
+                view[0] = ord("b" if each is frame else "c")
+        # What one of them has written, the other does not see.
+        assert size == 10 or frame.buffer.readonly
+        assert (frame.bytes, other.bytes) in [
+            (b"a" * size, b"a" * size),
+            (b"b" + b"a" * (size - 1), b"c" + b"a" * (size - 1)),
+        ]
+
+
 def test_a_received_array_is_changed_in_place(pair: Pairing) -> None:
     numpy = pytest.importorskip("numpy")
     bound, connected = pair(endpoint="tcp://127.0.0.1:*")
