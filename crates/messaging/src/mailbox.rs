@@ -22,8 +22,8 @@ const WAKING: u64 = 1 << 2;
 const SIGNALLED: u64 = 1 << 3;
 /// The background will come for queued bytes that were not written. Changed under the socket's lock only.
 const GATHERING: u64 = 1 << 4;
-/// A thread has checked the socket between the signal and `SIGNALLED`, and has not drained the wake-up: a watcher that is
-/// woken by changes of the descriptor only (`EPOLLET`) has had its one, and needs another.
+/// A thread has checked the socket between the signal and `SIGNALLED`, and has not drained the wake-up: a watcher that
+/// is woken by changes of the descriptor only (`EPOLLET`) has had its one, and needs another.
 const PASSED_BY: u64 = 1 << 5;
 /// Counts threads that sleep on the set, or are about to; beside them, how many of them want to receive and to send.
 const SLEEPER: u64 = 1 << 16;
