@@ -47,6 +47,10 @@ elif sys.argv[1] == "pour":
     data = bytes(1 << 20)
     while True:
         connection.sendall(data)
+elif sys.argv[1] == "drain":
+    room = bytearray(1 << 20)
+    while connection.recv_into(room):
+        pass
 else:
     time.sleep(3600)
 """
@@ -55,7 +59,7 @@ else:
 @contextlib.contextmanager
 def peer_process(does: str) -> Iterator[socket.socket]:
     """A connection to a process that plays a peer: `tell` answers a byte with the time of its arrival, `pour` sends
-    without pause, `idle` does nothing.
+    without pause, `drain` receives without pause, `idle` does nothing.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         command = [sys.executable, "-c", _PEER, does, str(listener.getsockname()[1])]

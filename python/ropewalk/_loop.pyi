@@ -213,6 +213,26 @@ class LoopCore:
         ssl_shutdown_timeout: float | None = None,
     ) -> None:
         """Accepts what waits in the queue of a listener."""
+    def _make_socket_transport(
+        self,
+        sock: socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        extra: dict[str, Any] | None = None,
+        server: Any = None,
+    ) -> asyncio.Transport:
+        """Makes the transport of a connected socket."""
+    def _open_stream(
+        self,
+        sock: socket,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[None] | None,
+        extra: dict[str, Any] | None,
+        server: Any,
+        /,
+    ) -> asyncio.Transport:
+        """Makes it whatever the socket."""
     def _is_polled(self, fd: FileDescriptorLike, /) -> tuple[bool, bool]:
         """Whether a callback waits for reading, and whether one waits for writing."""
 
@@ -251,8 +271,11 @@ class Stream(transports._FlowControlMixin):
         """Closes the connection at once; `error` is the reason, or `None`."""
     def _start_reading(self) -> None:
         """Registers the socket with the loop."""
-    def _detach(self) -> None:
-        """Drops every reference of a closed transport."""
+    def _begin(self, waiter: asyncio.Future[None] | None, /) -> None: ...
+    def _call_connection_lost(self, error: BaseException | None, /) -> None: ...
+    def _leave(self) -> None:
+        """Drops every reference, and closes the file."""
+    def __del__(self) -> None: ...
     def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
     def _set_limits(self, high: int, low: int, /) -> None: ...
     @property
@@ -296,8 +319,11 @@ class ReadPipe(transports.ReadTransport):
         """Closes the transport at once; `error` is the reason, or `None`."""
     def _start_reading(self) -> None:
         """Registers the file with the loop."""
-    def _detach(self) -> None:
-        """Drops every reference of a closed transport."""
+    def _begin(self, waiter: asyncio.Future[None] | None, /) -> None: ...
+    def _call_connection_lost(self, error: BaseException | None, /) -> None: ...
+    def _leave(self) -> None:
+        """Drops every reference, and closes the file."""
+    def __del__(self) -> None: ...
     def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
     @property
     def _loop(self) -> Any:
@@ -342,8 +368,11 @@ class WritePipe(transports._FlowControlMixin):
         """Closes the transport at once; `error` is the reason, or `None`."""
     def _start_reading(self) -> None:
         """Registers the file with the loop."""
-    def _detach(self) -> None:
-        """Drops every reference of a closed transport."""
+    def _begin(self, waiter: asyncio.Future[None] | None, /) -> None: ...
+    def _call_connection_lost(self, error: BaseException | None, /) -> None: ...
+    def _leave(self) -> None:
+        """Drops every reference, and closes the file."""
+    def __del__(self) -> None: ...
     def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
     @property
     def _loop(self) -> Any:
@@ -389,8 +418,11 @@ class Datagram(transports._FlowControlMixin):
         """Closes the transport at once; `error` is the reason, or `None`."""
     def _start_reading(self) -> None:
         """Registers the file with the loop."""
-    def _detach(self) -> None:
-        """Drops every reference of a closed transport."""
+    def _begin(self, waiter: asyncio.Future[None] | None, /) -> None: ...
+    def _call_connection_lost(self, error: BaseException | None, /) -> None: ...
+    def _leave(self) -> None:
+        """Drops every reference, and closes the file."""
+    def __del__(self) -> None: ...
     def _attach(self, loop: LoopCore, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
     @property
     def _loop(self) -> Any:
@@ -467,5 +499,5 @@ class StreamReader(asyncio.StreamReader):
 def _report_slow(callback: str, thread: str, microseconds: int, /) -> None:
     """Publishes `loop.callback.slow` to the listeners of `ropewalk.events`."""
 
-def _send_without_delay(sock: Any, /) -> None:
-    """Switches Nagle's algorithm off if the socket speaks TCP"""
+def _set_transport_class(kind: type[Stream], /) -> None:
+    """Sets the class of the transports of connected sockets."""

@@ -18,5 +18,6 @@ TABLES = (
     "http",
     "connections",
     "messages",
+    "files",
     "tls",
 )

@@ -72,10 +72,10 @@ unsafe impl module::State for LoopModule {
                 c"_report_slow(callback, thread, microseconds): to the listeners of events",
             ),
             method(
-                c"_send_without_delay",
-                sockets::send_without_delay,
+                c"_set_transport_class",
+                stream::opening::set_transport_class,
                 ffi::METH_O,
-                c"_send_without_delay(sock): switches Nagle's algorithm off if it speaks TCP",
+                c"_set_transport_class(class): of connected sockets",
             ),
         ]
     }

@@ -28,6 +28,23 @@ pub(crate) struct Names {
     pub(crate) stream_reader: *mut ffi::PyObject,
     pub(crate) transport: *mut ffi::PyObject,
     pub(crate) waiter: *mut ffi::PyObject,
+    pub(crate) attach: *mut ffi::PyObject,
+    pub(crate) call_connection_lost: *mut ffi::PyObject,
+    pub(crate) class: *mut ffi::PyObject,
+    pub(crate) connection_lost: *mut ffi::PyObject,
+    pub(crate) connection_made: *mut ffi::PyObject,
+    pub(crate) detach: *mut ffi::PyObject,
+    pub(crate) get_peer_name: *mut ffi::PyObject,
+    pub(crate) get_own_name: *mut ffi::PyObject,
+    pub(crate) known: *mut ffi::PyObject,
+    pub(crate) make_checked_transport: *mut ffi::PyObject,
+    pub(crate) own_reader: *mut ffi::PyObject,
+    pub(crate) set_result_unless_cancelled: *mut ffi::PyObject,
+    pub(crate) socket: *mut ffi::PyObject,
+    pub(crate) sockname: *mut ffi::PyObject,
+    pub(crate) start_reading: *mut ffi::PyObject,
+    pub(crate) transports: *mut ffi::PyObject,
+    pub(crate) unclosed: *mut ffi::PyObject,
     pub(crate) accept_failed: *mut ffi::PyObject,
     /// A tuple: the names of the arguments with which a transport of an accepted socket is made.
     pub(crate) accepted_keywords: *mut ffi::PyObject,
@@ -62,7 +79,6 @@ pub(crate) struct Names {
     pub(crate) resume_protocol: *mut ffi::PyObject,
     pub(crate) retry_later: *mut ffi::PyObject,
     pub(crate) run_in_debug: *mut ffi::PyObject,
-    pub(crate) schedule_connection_lost: *mut ffi::PyObject,
     pub(crate) send_by_object: *mut ffi::PyObject,
     pub(crate) set_exception: *mut ffi::PyObject,
     pub(crate) set_result: *mut ffi::PyObject,
@@ -93,6 +109,8 @@ pub(crate) struct LoopModule {
     pub(crate) read_exactly: *mut ffi::PyObject,
     pub(crate) fast_reader: *mut ffi::PyObject,
     pub(crate) reader_protocol: *mut ffi::PyObject,
+    /// The class of transports of connected sockets, once it is known.
+    pub(crate) transport_class: *mut ffi::PyObject,
     pub(crate) incomplete_read: *mut ffi::PyObject,
     /// `asyncio.futures` and `asyncio.tasks`: programs may put classes of their own there, at any time.
     pub(crate) futures: *mut ffi::PyObject,
@@ -126,6 +144,8 @@ pub(crate) struct LoopModule {
     pub(crate) socket_place_known: bool,
     /// Whether the attributes of Python's class of sockets are those that a new object gets here.
     pub(crate) socket_attributes_known: bool,
+    /// Whether asyncio's servers know their connections, and do not only count them: from 3.12 on.
+    pub(crate) servers_know_transports: bool,
 }
 
 pub(crate) static MODULE: Module<LoopModule> = Module::new(c"_loop", c"The event loop's own part.");
@@ -167,6 +187,23 @@ impl Names {
         names.stream_reader = intern(c"_stream_reader_wr")?;
         names.transport = intern(c"_transport")?;
         names.waiter = intern(c"_waiter")?;
+        names.attach = intern(c"_attach")?;
+        names.call_connection_lost = intern(c"_call_connection_lost")?;
+        names.class = intern(c"__class__")?;
+        names.connection_lost = intern(c"connection_lost")?;
+        names.connection_made = intern(c"connection_made")?;
+        names.detach = intern(c"_detach")?;
+        names.get_peer_name = intern(c"getpeername")?;
+        names.get_own_name = intern(c"getsockname")?;
+        names.known = intern(c"known")?;
+        names.make_checked_transport = intern(c"_make_checked_transport")?;
+        names.own_reader = intern(c"_stream_reader")?;
+        names.set_result_unless_cancelled = intern(c"_set_result_unless_cancelled")?;
+        names.socket = intern(c"socket")?;
+        names.sockname = intern(c"sockname")?;
+        names.start_reading = intern(c"_start_reading")?;
+        names.transports = intern(c"_transports")?;
+        names.unclosed = intern(c"_unclosed")?;
         names.accept_failed = intern(c"_accept_failed")?;
         names.accepted_keywords = tuple(&[c"extra", c"server"])?;
         names.call_at = intern(c"call_at")?;
@@ -199,7 +236,6 @@ impl Names {
         names.resume_protocol = intern(c"_resume_protocol")?;
         names.retry_later = intern(c"_retry_later")?;
         names.run_in_debug = intern(c"_run_in_debug")?;
-        names.schedule_connection_lost = intern(c"_schedule_connection_lost")?;
         names.send_by_object = intern(c"_send_by_object")?;
         names.set_exception = intern(c"set_exception")?;
         names.set_result = intern(c"set_result")?;
@@ -241,6 +277,12 @@ impl LoopModule {
         state.read = reader.attribute(c"read")?.into_ptr();
         state.read_exactly = reader.attribute(c"readexactly")?.into_ptr();
         state.reader_class = reader.into_ptr();
+        let server = import(c"asyncio.base_events")?.attribute(c"Server")?;
+        // SAFETY: a live class and C strings.
+        state.servers_know_transports = unsafe {
+            ffi::PyObject_HasAttrString(server.as_ptr(), c"close_clients".as_ptr()) != 0
+                || ffi::PyObject_HasAttrString(server.as_ptr(), c"_clients".as_ptr()) != 0
+        };
         state.incomplete_read = import(c"asyncio.exceptions")?.attribute(c"IncompleteReadError")?.into_ptr();
         let base = import(c"asyncio.selector_events")?.attribute(c"BaseSelectorEventLoop")?;
         state.accept_connection = base.attribute(c"_accept_connection")?.into_ptr();

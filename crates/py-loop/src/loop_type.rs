@@ -18,6 +18,7 @@ use super::item::Item;
 use super::loop_module::{LoopModule, MODULE};
 use super::schedule::{add_callback, call_at, call_later, call_soon, call_soon_threadsafe};
 use super::status::this_thread;
+use super::stream::opening;
 use super::tasks::{create_future, create_task, get_factory, set_factory};
 use super::{accepting, operation, run, watch};
 use ropewalk_capi::entry;
@@ -389,6 +390,7 @@ pub(super) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
     methods.extend(watch::methods());
     methods.extend(operation::methods());
     methods.extend(accepting::methods());
+    methods.extend(opening::methods());
     let kind = heap::Type {
         name: c"ropewalk._loop.LoopCore",
         doc: c"The queue, the timers and the descriptors of a loop.",

@@ -7,11 +7,9 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 use ropewalk_os::net::{self, Family, NON_BLOCKING};
 
-use super::core::none;
-use super::loop_module::{LoopModule, MODULE};
+use super::loop_module::LoopModule;
 use super::number;
-use ropewalk_capi::entry;
-use ropewalk_capi::errors::{fail, raise_os};
+use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::object::{Object, Raised, text};
 
 /// What a socket object was made with.
@@ -64,29 +62,28 @@ pub(super) unsafe fn kind(state: &LoopModule, socket: *mut ffi::PyObject) -> Res
     }
 }
 
-/// `_send_without_delay(sock)`: switches Nagle's algorithm off if the socket speaks TCP, so that a small write does not
-/// wait for the acknowledgement of earlier ones. Does nothing for an object that is no socket.
-#[entry]
-pub(super) unsafe extern "C" fn send_without_delay(
-    module: *mut ffi::PyObject,
+/// Switches Nagle's algorithm off if the socket speaks TCP, so that a small write does not wait for the acknowledgement
+/// of earlier ones. Does nothing for an object that is no socket.
+///
+/// # Safety
+///
+/// A live object.
+pub(super) unsafe fn send_without_delay(
+    state: &LoopModule,
     socket: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: our module and a live argument.
+) -> Result<(), Raised> {
+    // SAFETY: the caller's.
     unsafe {
-        let switched = || {
-            let Some(state) = MODULE.state(module) else { return Err(fail(c"no module")) };
-            if ffi::PyType_IsSubtype(ffi::Py_TYPE(socket), state.raw_socket.cast()) == 0 {
-                return Ok(());
+        if ffi::PyType_IsSubtype(ffi::Py_TYPE(socket), state.raw_socket.cast()) == 0 {
+            return Ok(());
+        }
+        let kind = kind(state, socket)?;
+        match number::of(state, socket) {
+            Some(fd) if net::is_tcp(kind.family, kind.kind, kind.protocol) => {
+                net::set_nodelay(BorrowedFd::borrow_raw(fd), true).map_err(|error| raise_os(&error))
             }
-            let kind = kind(state, socket)?;
-            match number::of(state, socket) {
-                Some(fd) if net::is_tcp(kind.family, kind.kind, kind.protocol) => {
-                    net::set_nodelay(BorrowedFd::borrow_raw(fd), true).map_err(|error| raise_os(&error))
-                }
-                _ => Ok(()),
-            }
-        };
-        if switched().is_ok() { none() } else { null_mut() }
+            _ => Ok(()),
+        }
     }
 }
 

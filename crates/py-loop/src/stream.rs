@@ -1,10 +1,12 @@
 //! `Stream`: the part of a socket's transport that runs for each message.
 //!
-//! `StreamTransport` in `ropewalk.loop` adds what runs once for each connection. `sending` is about writes.
+//! `sending` is about writes, `opening` about what runs once for each connection. `StreamTransport` in `ropewalk.loop`
+//! adds what is rare.
 
 mod gather;
 pub(super) mod kind;
 mod methods;
+pub(super) mod opening;
 mod sending;
 
 use std::cell::Cell;
@@ -134,6 +136,10 @@ unsafe impl Behaviour for Stream {
             }
         }
         Ok(())
+    }
+
+    fn leave(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        self.leave_all(object)
     }
 
     fn adopt(&self, state: &LoopModule, protocol: &Object) -> Result<(), Raised> {

@@ -5,6 +5,7 @@
 //! that pausing, resuming and waiting for room need no system call. An edge sets a bit; the transport clears the bit
 //! when its file has no more, or takes no more.
 
+mod ending;
 pub(super) mod kind;
 pub(super) mod methods;
 
@@ -22,7 +23,7 @@ use super::core::LoopCore;
 use super::descriptors::Waiter;
 use super::expected::Expected;
 use super::item::Item;
-use super::loop_module::LoopModule;
+use super::loop_module::{LoopModule, MODULE};
 use super::number;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::Field;
@@ -87,6 +88,11 @@ pub(super) unsafe trait Behaviour: AsRef<Transport> + 'static {
     /// Does what can be done at once: sends, and reads.
     fn run(&self, object: *mut ffi::PyObject) -> Result<(), Raised>;
 
+    /// Undoes what its making has done beside the file: the transport is about to drop its references.
+    fn leave(&self, _: *mut ffi::PyObject) -> Result<(), Raised> {
+        Ok(())
+    }
+
     /// Looks up the methods of a new protocol.
     fn adopt(&self, state: &LoopModule, protocol: &Object) -> Result<(), Raised>;
 }
@@ -147,6 +153,19 @@ pub(super) unsafe fn transport<'a>(object: *mut ffi::PyObject) -> &'a Transport 
     unsafe { &(*object.cast::<Layout<Transport>>()).content }
 }
 
+/// Sets what its `get_extra_info` looks up.
+///
+/// # Safety
+///
+/// As of [`transport`].
+pub(super) unsafe fn set_extra(object: *mut ffi::PyObject, extra: Object) {
+    // SAFETY: the caller's; asyncio's slot holds a reference, or null.
+    unsafe {
+        let layout = object.cast::<Layout<Transport>>();
+        ffi::Py_XDECREF(std::mem::replace(&mut (*layout).extra, extra.into_ptr()));
+    }
+}
+
 unsafe fn behaviour<'a>(object: *mut ffi::PyObject) -> &'a dyn Behaviour {
     // SAFETY: the caller has a live transport, for which the finder was made.
     unsafe { (transport(object).behaviour)(object) }
@@ -176,6 +195,49 @@ impl Transport {
             high: Cell::new(HIGH),
             low: Cell::new(HIGH / 4),
         }
+    }
+
+    /// Gives a fresh transport its loop, its file and its protocol.
+    ///
+    /// # Safety
+    ///
+    /// Live objects; `object` is this transport, and `owner` a loop.
+    pub(super) unsafe fn attach(
+        &self,
+        object: *mut ffi::PyObject,
+        owner: *mut ffi::PyObject,
+        file: *mut ffi::PyObject,
+        protocol: *mut ffi::PyObject,
+    ) -> Result<(), Raised> {
+        // SAFETY: the caller's.
+        unsafe {
+            let fd = match number::of(&*LoopCore::of(owner).module, file) {
+                Some(fd) => fd,
+                // The error.
+                None => ffi::PyObject_AsFileDescriptor(file),
+            };
+            if fd < 0 {
+                return Err(Raised);
+            }
+            self.fd.set(fd);
+            self.context.set(Object::own(ffi::PyContext_CopyCurrent())?);
+            self.socket.set(Object::share(file)?);
+            self.owner.set(Object::share(owner)?);
+            self.adopt(object, Object::share(protocol)?)
+        }
+    }
+
+    /// Gives it another protocol. Also after the end: asyncio's sendfile restores the protocol that it found.
+    fn adopt(&self, object: *mut ffi::PyObject, protocol: Object) -> Result<(), Raised> {
+        // SAFETY: a live transport.
+        unsafe {
+            let Some(state) = MODULE.state_of_base(ffi::Py_TYPE(object)) else {
+                return Err(fail(c"no module"));
+            };
+            behaviour(object).adopt(state, &protocol)?;
+        }
+        self.protocol.set(protocol);
+        Ok(())
     }
 
     pub(super) fn has(&self, bits: u32) -> bool {
@@ -379,11 +441,7 @@ impl Transport {
         unsafe { behaviour(object) }.discard();
         let core = self.core()?;
         core.leave(self.fd.get(), self.place, object);
-        let name = self.state()?.names.schedule_connection_lost;
-        let arguments = [object, error.as_ptr()];
-        // SAFETY: live objects.
-        unsafe { Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())) }
-            .map(drop)
+        self.schedule_end(object, error)
     }
 
     /// Counts a write to a transport that has ended, and warns when there are many.

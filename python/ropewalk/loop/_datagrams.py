@@ -45,7 +45,7 @@ class DatagramTransport(  # pyright: ignore[reportIncompatibleMethodOverride]
         is_plain = type(sock) is plain_socket and sock.type == SOCK_DGRAM
         self._set_peer(address or None, peer is not None, int(sock.family) if is_plain else None)
         loop._transports[self._sock_fd] = self
-        self._begin(loop, protocol, waiter)
+        self._begin(waiter)
 
     # --- called by the core, for sockets and addresses that it does not know ---------------------------------------
 

@@ -18,7 +18,6 @@ from ropewalk.loop._datagrams import DatagramTransport
 from ropewalk.loop._pipes import ReadPipeTransport, WritePipeTransport
 from ropewalk.loop._polled import Pending, Polled
 from ropewalk.loop._servers import Accepting
-from ropewalk.loop._stream import StreamTransport
 from ropewalk.loop._tls import RECEIVE, TLSProtocol
 from ropewalk.loop._transport import Transports
 
@@ -244,21 +243,23 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
             # Other code has closed the transport's socket, and the number belongs to another file by now.
             transport._fatal_error(OSError(errno.EBADF, os.strerror(errno.EBADF)))
 
-    def _make_socket_transport(
+    def _make_checked_transport(
         self,
         sock: socket,
         protocol: asyncio.BaseProtocol,
-        waiter: asyncio.Future[None] | None = None,
-        *,
-        extra: dict[str, Any] | None = None,
-        server: Any = None,
+        waiter: asyncio.Future[None] | None,
+        extra: dict[str, Any] | None,
+        server: Any,
     ) -> asyncio.Transport:
+        """Make the transport of a socket of another class, or whose number another transport has."""
         if sock.fileno() in self._transports.known:
             self._ensure_fd_no_transport(sock)
         if type(sock) is not socket and _has_own_methods(sock):
             # The core reads and writes the descriptor; asyncio's own transport calls the socket's methods.
-            return super()._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)
-        return cast("asyncio.Transport", StreamTransport(self, sock, protocol, waiter, extra, server))
+            theirs: Any = super(_core.LoopCore, self)
+            made = theirs._make_socket_transport(sock, protocol, waiter, extra=extra, server=server)
+            return cast("asyncio.Transport", made)
+        return self._open_stream(sock, protocol, waiter, extra, server)
 
     def _make_datagram_transport(
         self,
@@ -379,7 +380,7 @@ def _as_text(text: str) -> str:
 def _name_of(what: Any) -> str:
     if isinstance(what, events.Handle):
         return str(_base_events._format_handle(what))
-    if isinstance(what, asyncio.Transport):
+    if isinstance(what, asyncio.BaseTransport):
         return f"callbacks of {_shown(what.get_protocol())} on {_shown(what)}"
     return _shown(what)
 

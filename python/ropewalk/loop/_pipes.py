@@ -40,7 +40,7 @@ class ReadPipeTransport(BaseTransport, _core.ReadPipe):
         self._extra["pipe"] = pipe
         _prepare(pipe)
         self._attach(loop, pipe, protocol)
-        self._begin(loop, protocol, waiter)
+        self._begin(waiter)
 
     def _details(self) -> list[str]:
         return ["reading" if self.is_reading() else "not reading"]
@@ -76,7 +76,7 @@ class WritePipeTransport(WritingTransport, _core.WritePipe):
         self._attach(loop, pipe, protocol)
         # What is typed into a terminal is not its end.
         self._has_reader = not S_ISCHR(mode)
-        self._begin(loop, protocol, waiter)
+        self._begin(waiter)
 
     def can_write_eof(self) -> bool:
         """Return True: the end of a pipe is its close."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from asyncio import constants, transports, trsock
+from asyncio import constants, trsock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ropewalk._load import loop as _core
-from ropewalk.loop._reader import speed_up
 from ropewalk.loop._transport import WritingTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from socket import socket
-
-    from ropewalk.loop._loop import Loop
 
 
 class _Socket(trsock.TransportSocket):
@@ -58,47 +54,21 @@ class StreamTransport(WritingTransport, _core.Stream):
     #: asyncio's transports have the method that reads here. The core reads, so there is none.
     _read_ready_cb: None = None
 
-    def __init__(
-        self,
-        loop: Loop,
-        sock: socket,
-        protocol: asyncio.BaseProtocol,
-        waiter: asyncio.Future[None] | None = None,
-        extra: dict[str, Any] | None = None,
-        server: Any = None,
-    ) -> None:
-        self._extra = {} if extra is None else extra
-        self._extra["socket"] = _Socket(sock, ref(self))
-        # Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer along.
-        self._extra["sockname"] = _address(sock.getsockname)
-        if "peername" not in self._extra:
-            self._extra["peername"] = _address(sock.getpeername)
-        self._attach(loop, sock, protocol)
-        if not loop.get_debug():
-            speed_up(protocol)
-        _core._send_without_delay(sock)
-        if server is not None:
-            self._server = server
-            _attach_to_server(server, self)
-        loop._transports.known[self._sock_fd] = ref(self)
-        self._begin(loop, protocol, waiter)
+    if TYPE_CHECKING:
+        _extra: dict[str, Any]
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return the connection's `socket`, `sockname` or `peername`, or what TLS adds."""
+        found = self._extra.get(name, default)
+        if name == "socket" and not isinstance(found, trsock.TransportSocket):
+            found = self._extra[name] = _Socket(found, ref(self))
+        return found
 
     def _state(self) -> str:
         state = super()._state()
         if state == "open":
             state = "reading" if self.is_reading() else "paused"
         return state
-
-    def _leave(self, file: socket) -> None:
-        server, waiter = self._server, self._empty_waiter
-        known, number = self._loop._transports.known, self._sock_fd
-        if (weak := known.get(number)) is not None and weak() in (self, None):
-            del known[number]
-        super()._leave(file)
-        if server is not None:
-            _detach_from_server(server, self)
-        if waiter is not None and not waiter.done():
-            waiter.set_exception(ConnectionError("Connection is closed by peer"))
 
     def can_write_eof(self) -> bool:
         """Return True: each direction of a socket can be closed by itself."""
@@ -119,26 +89,4 @@ class StreamTransport(WritingTransport, _core.Stream):
         self._empty_waiter = None
 
 
-# Before 3.12 a server counts its connections; from 3.12 on it has the set of them.
-if hasattr(asyncio.base_events.Server, "close_clients") or hasattr(asyncio.base_events.Server, "_clients"):
-
-    def _attach_to_server(server: Any, transport: transports.Transport) -> None:
-        server._attach(transport)
-
-    def _detach_from_server(server: Any, transport: transports.Transport) -> None:
-        server._detach(transport)
-
-else:
-
-    def _attach_to_server(server: Any, transport: transports.Transport) -> None:
-        server._attach()
-
-    def _detach_from_server(server: Any, transport: transports.Transport) -> None:
-        server._detach()
-
-
-def _address(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except OSError:
-        return None
+_core._set_transport_class(StreamTransport)

@@ -5,15 +5,8 @@ from __future__ import annotations
 import asyncio
 import warnings
 import weakref
-from asyncio import futures
 from asyncio.log import logger
 from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ropewalk.loop._loop import Loop
-
-#: Type checkers do not know asyncio's private names.
-_futures: Any = futures
 
 
 class Transports:
@@ -44,7 +37,7 @@ class Transports:
 
 
 class BaseTransport:
-    """The parts of a transport that run once for each connection. The core calls some of them."""
+    """The parts of a transport that are rare. The core calls some of them."""
 
     __slots__ = ()
 
@@ -61,22 +54,10 @@ class BaseTransport:
         @property
         def _protocol(self) -> Any: ...
         def _attach(self, loop: Any, file: Any, protocol: asyncio.BaseProtocol, /) -> None: ...
-        def _detach(self) -> None: ...
+        def _begin(self, waiter: asyncio.Future[None] | None, /) -> None: ...
+        def _leave(self) -> None: ...
         def _force_close(self, error: BaseException | None, /) -> None: ...
-        def _start_reading(self) -> None: ...
         def is_closing(self) -> bool: ...
-
-    def _begin(
-        self,
-        loop: Loop,
-        protocol: asyncio.BaseProtocol,
-        waiter: asyncio.Future[None] | None,
-    ) -> None:
-        loop.call_soon(protocol.connection_made, self)  # type: ignore[arg-type]
-        # Reading starts only after that: `connection_made` is called before any other method of the protocol.
-        loop.call_soon(self._start_reading)
-        if waiter is not None:
-            loop.call_soon(_futures._set_result_unless_cancelled, waiter, None)
 
     def __repr__(self) -> str:
         return f"<{' '.join([type(self).__name__, self._state(), f'fd={self._sock_fd}', *self._details()])}>"
@@ -88,17 +69,6 @@ class BaseTransport:
 
     def _details(self) -> list[str]:
         return []
-
-    def __del__(self, _warn: Any = warnings.warn) -> None:
-        file = self._sock
-        if file is not None:
-            _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
-            self._leave(file)
-
-    def _leave(self, file: Any) -> None:
-        """Drop every reference, and close the file."""
-        self._detach()
-        file.close()
 
     # --- called by the core --------------------------------------------------------------------------------------
 
@@ -124,18 +94,11 @@ class BaseTransport:
             }
         )
 
-    def _schedule_connection_lost(self, error: BaseException | None) -> None:
-        self._loop.call_soon(self._call_connection_lost, error)
-
-    def _call_connection_lost(self, error: BaseException | None) -> None:
-        file, protocol = self._sock, self._protocol
-        if file is None:
-            return
+    def _unclosed(self, _warn: Any = warnings.warn) -> None:
         try:
-            if protocol is not None:
-                protocol.connection_lost(error)
+            _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
         finally:
-            self._leave(file)
+            self._leave()
 
 
 class WritingTransport(BaseTransport):

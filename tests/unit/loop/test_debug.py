@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.unit.loop import loops
 from tests.unit.loop.loops import ROOT
-from tests.unit.loop.recording import BufferedRecording, Recording, connected_to_socket, until
+from tests.unit.loop.recording import BufferedRecording, Recording, connected_to_socket, turns, until
 
 Loop = asyncio.AbstractEventLoop
 only_ropewalk = pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio has no such events")
@@ -219,6 +219,36 @@ async def test_a_slow_protocol_that_cannot_be_shown_is_logged(
             await until(lambda count=count: len(protocol.received) == count)
             loop.slow_callback_duration = 1e6
     assert [message for message in caplog.messages if "Transport" in message]
+
+
+@only_ropewalk
+async def test_a_slow_datagram_received_is_logged_with_its_protocol(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop.set_debug(True)
+    loop.slow_callback_duration = 1e6
+    caplog.set_level(logging.WARNING, "asyncio")
+    received = []
+
+    class Slow(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: Any) -> None:
+            received.append(data)
+            loop.slow_callback_duration = 0
+
+        def __repr__(self) -> str:
+            return "<the slow one>"
+
+    transport, _ = await loop.create_datagram_endpoint(Slow, local_addr=("127.0.0.1", 0))
+    transport.sendto(b"x", transport.get_extra_info("sockname"))
+    await until(lambda: received)
+    loop.slow_callback_duration = 1e6
+    transport.close()
+    await turns()
+    assert [
+        message
+        for message in caplog.messages
+        if message.startswith("Executing callbacks of <the slow one> on <DatagramTransport")
+    ]
 
 
 @only_ropewalk

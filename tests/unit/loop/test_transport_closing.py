@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import sys
+import warnings
 import weakref
 from typing import Any
 
 import pytest
+from tests.unit.loop import loops
 from tests.unit.loop.recording import (
     BufferedRecording,
     Recording,
@@ -358,3 +361,87 @@ def test_a_loop_closed_over_open_transports(loop: Loop) -> None:
         with pytest.warns(ResourceWarning, match="unclosed"):
             _drop(dropped)
     left.close()
+
+
+async def test_what_is_known_of_the_socket_outlives_the_connection(loop: Loop) -> None:
+    asked, protocol = Recording(), Recording()
+    async with connected_to_socket(protocol, family="tcp") as peer:
+        transport = protocol.transport
+        names = {peer.getsockname(), peer.getpeername()}
+        transport.close()
+        await until(lambda: protocol.lost)
+        assert {transport.get_extra_info("sockname"), transport.get_extra_info("peername")} == names
+        sock = transport.get_extra_info("socket")
+        assert sock.fileno() == -1
+        assert sock.family == socket.AF_INET
+        assert transport.get_extra_info("socket") is sock
+        assert transport.get_extra_info("what nobody knows", 5) == 5
+    async with connected_to_socket(asked) as peer:
+        sock = asked.transport.get_extra_info("socket")
+        assert sock.getsockname() == asked.transport.get_extra_info("sockname") == ""
+        assert not hasattr(sock, "send")
+
+
+def test_a_loop_whose_class_schedules_in_its_own_way(loop: Loop, reports: list[dict[str, Any]]) -> None:
+    calls: list[str] = []
+
+    class Noting(type(loop)):  # type: ignore[misc]
+        def call_soon(self, callback: Any, *arguments: Any, context: Any = None) -> Any:
+            calls.append(getattr(callback, "__name__", ""))
+            return super().call_soon(callback, *arguments, context=context)
+
+    noting = Noting()
+    noting.set_exception_handler(lambda _, context: reports.append(context))
+
+    async def main() -> None:
+        protocol = Recording()
+        async with connected_to_socket(protocol):
+            protocol.transport.abort()
+            await until(lambda: protocol.lost)
+
+    noting.run_until_complete(main())
+    noting.close()
+    assert calls.count("connection_made") == calls.count("_call_connection_lost") == 1
+
+
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio leaves it open")
+def test_a_dropped_transport_ends_where_warnings_are_errors(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: raised.append(event.exc_type))
+    left, right = stream_pair("unix")
+    with right:
+        dropped = [loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=left))[0]]
+        loop.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ResourceWarning)
+            _drop(dropped)
+        assert raised == [ResourceWarning]
+        assert left.fileno() == -1
+
+
+async def test_a_server_that_refuses_a_connection_does_not_hear_of_its_end(loop: Loop) -> None:
+    class Refusing:
+        ends = 0
+
+        def _attach(self, *_: Any) -> None:
+            raise AssertionError("closed")
+
+        def _detach(self, *_: Any) -> None:
+            self.ends += 1
+
+    server = Refusing()
+
+    def refused(sock: socket.socket) -> None:
+        making: Any = loop
+        with pytest.raises(AssertionError, match="closed"):
+            making._make_socket_transport(sock, asyncio.Protocol(), server=server)
+        gc.collect()
+
+    left, right = stream_pair("unix")
+    with right:
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            refused(left)
+        assert server.ends == 0
+        assert left.fileno() == -1

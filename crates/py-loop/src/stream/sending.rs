@@ -153,7 +153,7 @@ impl Stream {
         Ok(())
     }
 
-    fn set_future(&self, future: &Object, error: Option<&Object>) -> Result<(), Raised> {
+    pub(super) fn set_future(&self, future: &Object, error: Option<&Object>) -> Result<(), Raised> {
         let names = &self.state()?.names;
         // SAFETY: live objects.
         unsafe {

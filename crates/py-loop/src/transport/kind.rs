@@ -5,10 +5,11 @@ use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 
+use super::ending::{attach, begin, call_connection_lost, finalize, leave};
 use super::methods::{
-    abort, attach, buffer_size, close, detach, force_close, get_fd, get_loop, get_paused, get_protocol,
-    get_protocol_field, get_socket, is_closing, is_reading, limits, pause_reading, resume_reading,
-    set_limits, set_protocol, set_socket, start_reading,
+    abort, buffer_size, close, force_close, get_fd, get_loop, get_paused, get_protocol, get_protocol_field,
+    get_socket, is_closing, is_reading, limits, pause_reading, resume_reading, set_limits, set_protocol,
+    set_socket, start_reading,
 };
 use super::{Behaviour, Layout, Transport, behaviour, transport};
 use ropewalk_capi::entry;
@@ -111,7 +112,14 @@ pub(crate) fn common_methods() -> Vec<ffi::PyMethodDef> {
         ),
         method(c"_force_close", force_close, ffi::METH_O, c"_force_close(exception): ends it at once."),
         method(c"_start_reading", start_reading, noargs, c"_start_reading(): waits for its file."),
-        method(c"_detach", detach, noargs, c"_detach(): drops every reference of a closed transport."),
+        method(c"_begin", begin, ffi::METH_O, c"_begin(waiter): calls `connection_made`, and reads then."),
+        method(
+            c"_call_connection_lost",
+            call_connection_lost,
+            ffi::METH_O,
+            c"_call_connection_lost(error): its end.",
+        ),
+        method(c"_leave", leave, noargs, c"_leave(): drops every reference, and closes the file."),
         heap::fast_method(c"_attach", attach, c"_attach(loop, file, protocol)"),
     ]
 }
@@ -200,6 +208,7 @@ pub(crate) fn make<T: Behaviour>(
         (ffi::Py_tp_dealloc, dealloc::<T> as *mut c_void),
         (ffi::Py_tp_traverse, traverse as *mut c_void),
         (ffi::Py_tp_clear, clear as *mut c_void),
+        (ffi::Py_tp_finalize, finalize as *mut c_void),
     ];
     slots.extend(kind.slots);
     let size = c_int::try_from(size_of::<Layout<T>>()).unwrap_or(0);

@@ -6,41 +6,10 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use super::super::core::{none, raise_type};
-use super::super::loop_module::MODULE;
 use super::{behaviour, bit, transport};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::object::{Object, Raised};
-
-/// `_attach(loop, file, protocol)`: called before any other method.
-#[entry]
-pub(super) unsafe extern "C" fn attach(
-    object: *mut ffi::PyObject,
-    arguments: *mut *mut ffi::PyObject,
-    count: ffi::Py_ssize_t,
-) -> *mut ffi::PyObject {
-    // SAFETY: a fresh transport, and what the interpreter passes: the caller is ours.
-    unsafe {
-        if count != 3 {
-            raise_type("_attach() takes a loop, a socket or pipe, and a protocol");
-            return null_mut();
-        }
-        let this = transport(object);
-        let (owner, socket) = (*arguments, *arguments.add(1));
-        let attached = || {
-            let fd = ffi::PyObject_AsFileDescriptor(socket);
-            if fd < 0 {
-                return Err(Raised);
-            }
-            this.fd.set(fd);
-            this.context.set(Object::own(ffi::PyContext_CopyCurrent())?);
-            this.socket.set(Object::share(socket)?);
-            this.owner.set(Object::share(owner)?);
-            Ok(())
-        };
-        if attached().is_err() { null_mut() } else { set_protocol(object, *arguments.add(2)) }
-    }
-}
 
 /// `_start_reading()`: registers the file with the loop. The kernel reports at once whether there is room for what
 /// waits.
@@ -56,28 +25,6 @@ pub(super) unsafe extern "C" fn start_reading(
     }
 }
 
-/// `_detach()`: called after the end; releases everything but the descriptor's number.
-#[entry]
-pub(super) unsafe extern "C" fn detach(
-    object: *mut ffi::PyObject,
-    _: *mut ffi::PyObject,
-) -> *mut ffi::PyObject {
-    // SAFETY: a live transport.
-    let (this, behaviour) = unsafe { (transport(object), behaviour(object)) };
-    if let Ok(core) = this.core() {
-        core.leave(this.fd.get(), this.place, object);
-    } else {
-        // SAFETY: the thread is attached.
-        unsafe { ffi::PyErr_Clear() };
-    }
-    this.set(bit::LOST | bit::CLOSING);
-    for field in behaviour.own_fields() {
-        drop(field.take());
-    }
-    drop((this.protocol.take(), this.socket.take(), this.owner.take()));
-    none()
-}
-
 #[entry]
 pub(super) unsafe extern "C" fn set_protocol(
     object: *mut ffi::PyObject,
@@ -86,16 +33,10 @@ pub(super) unsafe extern "C" fn set_protocol(
     // SAFETY: live objects.
     unsafe {
         let this = transport(object);
-        let set = this.check_thread().and_then(|()| {
-            let protocol = Object::share(protocol)?;
-            // Also after the end: asyncio's sendfile restores the protocol that it found.
-            let Some(state) = MODULE.state_of_base(ffi::Py_TYPE(object)) else {
-                return Err(fail(c"no module"));
-            };
-            behaviour(object).adopt(state, &protocol)?;
-            this.protocol.set(protocol);
-            Ok(())
-        });
+        let set = this
+            .check_thread()
+            .and_then(|()| Object::share(protocol))
+            .and_then(|protocol| this.adopt(object, protocol));
         if set.is_ok() { none() } else { null_mut() }
     }
 }
