@@ -13,10 +13,10 @@ from harness.table import Contest, Line, Row, times_the_peer
 
 
 def subscribe(peer: str, transport: str, count: int) -> dict[str, float]:
-    """Microseconds of a topic: of the subscriber's call, and until the publisher has been told of all.
+    """Microseconds of a topic: of the subscriber's call, and until the publisher has received all.
 
     Raises:
-        RuntimeError: The publisher was told of other topics.
+        RuntimeError: The publisher received other topics.
     """
     zmq = importlib.import_module(PACKAGES[peer])
     topics = [b"topic %d" % number for number in range(count)]
@@ -45,7 +45,7 @@ def subscribe(peer: str, transport: str, count: int) -> dict[str, float]:
     called = time.perf_counter()
     thread.join()
     if told != [b"\x01" + topic for topic in topics]:
-        raise RuntimeError("the publisher was told of other topics")
+        raise RuntimeError("the publisher received other topics")
     for end in (publisher, subscriber):
         end.close(0)
     return {"call": (called - began) / count * 1e6, "told": (over[0] - began) / count * 1e6}
@@ -62,7 +62,7 @@ def _lines(transport: str) -> list[Line]:
 ROW = Row(
     "python-subscribe",
     "10,000 topics, µs for each",
-    "A SUB subscribes to one topic after another, in one thread; an XPUB in another receives what it is told. The "
+    "A SUB subscribes to one topic after another, in one thread; an XPUB in another receives the subscriptions. The "
     "second time of a transport runs from the first call until the XPUB has received the last topic, for each topic.",
     [line for transport in ("tcp", "ipc", "inproc") for line in _lines(transport)],
 )

@@ -67,8 +67,8 @@ impl<T> Deref for Apart<T> {
 /// One direction. Written by the sender's side and emptied by the receiver's, each under its socket's lock.
 pub(crate) struct Lane {
     frames: Mutex<VecDeque<Frame>>,
-    /// Whole messages that the receiver's program has not taken. Added to by the sender, lessened by the receiver. Apart
-    /// from the rest: a receiver that polls it must not take the lock's cache line from the sender.
+    /// Whole messages that the receiver's program has not taken. Added to by the sender, lessened by the receiver.
+    /// Apart from the rest: a receiver that polls it must not take the lock's cache line from the sender.
     messages: Apart<AtomicUsize>,
     /// No more messages than this; 0 is no limit. Changed once, when a name is bound that was connected to before: only
     /// then are both marks known. A sender or receiver that sees the old one is refused, or notifies, too early.

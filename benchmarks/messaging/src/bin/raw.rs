@@ -1,8 +1,8 @@
 //! The floor: blocking sockets, a length before each message, no ZeroMQ.
 //!
 //! A pipeline collects 64 KiB for each write and reads as much at once. `ROPEWALK_BENCH_SPIN=1` asks the
-//! socket again and again instead of sleeping; `ROPEWALK_BENCH_EPOLL=1` sleeps in an epoll set, as whoever has more than
-//! one descriptor must.
+//! socket again and again instead of sleeping; `ROPEWALK_BENCH_EPOLL=1` sleeps in an epoll set, as whoever has several
+//! descriptors must.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
