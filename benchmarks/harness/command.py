@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.measure import Options, interleave, surroundings
+from harness.measure import Options, Outcome, interleave, surroundings
 from harness.picture import draw
 from harness.programs import compilers
-from harness.report import as_json, markdown, publish, show, summary, tally
+from harness.report import as_json, markdown, publish, read_json, show, summary, tally
 from harness.suites import is_called, rows_of
 from harness.table import FAILED, MISS, PASS, Section
 
@@ -31,7 +31,10 @@ def _arguments(suite: str, rows: dict[str, Row], argv: Sequence[str]) -> argpars
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of every contest (5)")
     if "kill" in rows:
         parser.add_argument("--kills", type=int, metavar="N", help="workers killed in the kill row (200)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured, after each row")
+    parser.add_argument(
+        "--resume", action="store_true", help="take the rows that the JSON file holds from there, as measured"
+    )
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     parser.add_argument(
         "--publish", type=Path, metavar="PAGE", help="put a line for each figure between the marks of a page"
@@ -42,6 +45,8 @@ def _arguments(suite: str, rows: dict[str, Row], argv: Sequence[str]) -> argpars
     wrong = [word for word in words if not any(is_called(row, word) for row in rows.values())]
     if wrong:
         parser.error(f"no such row: {', '.join(wrong)}; there are {', '.join(rows)}")
+    if arguments.resume and not arguments.json:
+        parser.error("--resume needs --json: the file that holds the rows")
     arguments.rows = [row for row in rows.values() if any(is_called(row, word) for word in words)]
     return arguments
 
@@ -58,21 +63,29 @@ def main(suite: str, argv: Sequence[str]) -> int:
         rounds=arguments.rounds or (1 if arguments.quick else 5),
         kills=getattr(arguments, "kills", None) or (4 if arguments.quick else 200),
     )
-    known, began, sections = surroundings(), time.monotonic(), list[Section]()
+    known, sections = surroundings(), list[Section]()
     if suite in ("messaging", "foundation"):
         known["compilers"] = compilers()
     if options.quick:
         known["note"] = "a smoke run of tiny sizes: its figures mean nothing"
+    kept = dict[str, dict[str, Outcome]]()
+    if arguments.resume and arguments.json.exists():
+        kept, known = read_json(arguments.json.read_text(encoding="utf-8"))
     for name, value in known.items():
         print(f"{name}: {value}")
-    for row in arguments.rows:
-        outcomes = interleave(row.cases(), options, partial(_report_progress, row.name))
+    began = time.monotonic() - float(known.get("took", "0").split()[0])
+    for row in rows.values():
+        if row not in arguments.rows and row.name not in kept:
+            continue
+        outcomes = kept.get(row.name, {})
+        if outcomes.keys() != {case.label for case in row.cases()}:
+            outcomes = interleave(row.cases(), options, partial(_report_progress, row.name))
         sections.append(Section(row.name, row.title, row.includes, row.figures(outcomes), outcomes))
         _progress("")
         show(sections[-1])
-    known["took"] = f"{time.monotonic() - began:.0f} s"
-    if arguments.json:
-        arguments.json.write_text(as_json(known, sections), encoding="utf-8")
+        known["took"] = f"{time.monotonic() - began:.0f} s"
+        if arguments.json:
+            arguments.json.write_text(as_json(known, sections), encoding="utf-8")
     if arguments.markdown:
         page = f"# A run of the {suite} suite\n\n{markdown(known, sections)}"
         arguments.markdown.write_text(page, encoding="utf-8")

@@ -9,6 +9,7 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from harness.measure import Outcome
 from harness.table import ABSENT, FAILED, FLOORS, MISS, PASS, SHOWN
 
 if TYPE_CHECKING:
@@ -247,3 +248,13 @@ def as_json(surroundings: dict[str, str], sections: Sequence[Section]) -> str:
         },
         indent=1,
     )
+
+
+def read_json(text: str) -> tuple[dict[str, dict[str, Outcome]], dict[str, str]]:
+    """What such JSON holds: each row's outcomes by their labels, and the surroundings."""
+    run = json.loads(text)
+    kept = {
+        section["name"]: {label: Outcome(**outcome) for label, outcome in section["measured"].items()}
+        for section in run["sections"]
+    }
+    return kept, run["surroundings"]
