@@ -58,7 +58,7 @@ pub(crate) enum Doze {
 pub(crate) enum AfterSignal {
     /// Nothing.
     Nothing,
-    /// Signal once more.
+    /// Signal once more, and call [`Mailbox::was_signalled`] again.
     Again,
 }
 
@@ -176,10 +176,21 @@ impl<T> Mailbox<T> {
         to_wake(self.word.fetch_or(WAKING, Ordering::AcqRel))
     }
 
-    /// The watchers' wake-up was signalled.
+    /// The watchers' wake-up was signalled. A further signal must come before `SIGNALLED` is set: after that a thread
+    /// may have drained the wake-up, which would stay readable.
     pub(crate) fn was_signalled(&self) -> AfterSignal {
-        let before = self.word.fetch_or(SIGNALLED, Ordering::AcqRel);
-        if before & PASSED_BY == 0 { AfterSignal::Nothing } else { AfterSignal::Again }
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word & PASSED_BY != 0 {
+                self.word.fetch_and(!PASSED_BY, Ordering::AcqRel);
+                return AfterSignal::Again;
+            }
+            match self.word.compare_exchange_weak(word, word | SIGNALLED, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return AfterSignal::Nothing,
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// Records that there are watchers from now on, whose wake-up was signalled.

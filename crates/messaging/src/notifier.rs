@@ -134,7 +134,7 @@ impl Notifier {
             && let Some(wake_up) = self.outer_wake_up.get()
         {
             wake_up.signal();
-            if self.mailbox.was_signalled() == AfterSignal::Again {
+            while self.mailbox.was_signalled() == AfterSignal::Again {
                 wake_up.signal();
             }
         }

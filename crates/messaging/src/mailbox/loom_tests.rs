@@ -89,7 +89,7 @@ impl Socket {
         }
         if to_wake.watchers {
             self.kernel.change(Descriptors::signal_watchers);
-            if self.mailbox.was_signalled() == AfterSignal::Again {
+            while self.mailbox.was_signalled() == AfterSignal::Again {
                 self.kernel.change(Descriptors::signal_watchers);
             }
         }
