@@ -57,6 +57,6 @@ pub enum Woken {
     Ready,
     /// The time was up.
     TimedOut,
-    /// A signal came; its handlers may have to run.
+    /// A signal came, or a slice of the wait is over: signal handlers may have to run.
     Interrupted,
 }

@@ -47,6 +47,7 @@ mod proxy;
 mod registry;
 mod shared_socket;
 mod shm_link;
+mod slices;
 mod socket;
 mod state;
 mod trie;
@@ -62,6 +63,7 @@ pub use options::{Options, Value, option};
 pub use poll::{PollItem, PollWoken, Target, poll};
 pub use proxy::proxy;
 pub use ropewalk_zmtp::SocketType;
+pub use slices::Slices;
 pub use socket::{Socket, Unsent};
 
 use ropewalk_zmtp::z85;

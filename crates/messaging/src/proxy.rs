@@ -1,17 +1,20 @@
 //! A proxy: it passes messages between two sockets (zmq_proxy(3), zmq_proxy_steerable(3)).
 
+use std::time::{Duration, Instant};
+
 use crate::error::{Error, Result};
-use crate::events::Events;
+use crate::events::{Events, Woken};
 use crate::frame::Frame;
 use crate::poll::{PollItem, PollWoken, Target, poll};
+use crate::slices::Slices;
 use crate::socket::Socket;
 
 /// This many messages go one way before the other way has its turn.
 const BURST: usize = 1000;
 
 /// Passes messages between `front` and `back` until the context ends, `control` says TERMINATE, or `interrupted`,
-/// which is asked after each signal, says so. What passes is sent to `capture`, too. `control` may also say PAUSE,
-/// RESUME, and STATISTICS, which is answered with eight numbers of eight bytes.
+/// which is asked after each signal and after each slice of a wait, says so. What passes is sent to `capture`, too.
+/// `control` may also say PAUSE, RESUME, and STATISTICS, which is answered with eight numbers of eight bytes.
 ///
 /// # Errors
 ///
@@ -21,6 +24,7 @@ pub fn proxy(
     back: &Socket,
     capture: Option<&Socket>,
     control: Option<&Socket>,
+    slice: Option<Duration>,
     interrupted: &mut dyn FnMut() -> bool,
 ) -> Result<()> {
     let mut is_paused = false;
@@ -39,8 +43,8 @@ pub fn proxy(
             front_at = Some(wait(front, Events::READ));
             back_at = (!is_same).then(|| wait(back, Events::READ));
         }
-        match poll(&mut items, None)? {
-            PollWoken::Interrupted if interrupted() => return Err(Error::interrupted()),
+        match poll(&mut items, slice.map(|slice| Instant::now() + slice))? {
+            PollWoken::Interrupted | PollWoken::TimedOut if interrupted() => return Err(Error::interrupted()),
             PollWoken::Interrupted | PollWoken::TimedOut => continue,
             PollWoken::Ready(_) => {}
         }
@@ -69,10 +73,10 @@ pub fn proxy(
         let (forth, rest) = counts.split_at_mut(4);
         if from_front {
             // Received in front, sent at the back.
-            pass(front, back, capture, interrupted, &mut forth[..2], &mut rest[2..])?;
+            pass(front, back, capture, slice, interrupted, &mut forth[..2], &mut rest[2..])?;
         }
         if from_back {
-            pass(back, front, capture, interrupted, &mut rest[..2], &mut forth[2..])?;
+            pass(back, front, capture, slice, interrupted, &mut rest[..2], &mut forth[2..])?;
         }
     }
 }
@@ -81,6 +85,7 @@ fn pass(
     from: &Socket,
     to: &Socket,
     capture: Option<&Socket>,
+    slice: Option<Duration>,
     interrupted: &mut dyn FnMut() -> bool,
     received: &mut [u64],
     sent: &mut [u64],
@@ -105,9 +110,9 @@ fn pass(
         received[1] += bytes;
         if let Some(capture) = capture {
             let mut copy: Vec<Frame> = parts.clone();
-            send(capture, &mut copy, interrupted)?;
+            send(capture, &mut copy, slice, interrupted)?;
         }
-        send(to, &mut parts, interrupted)?;
+        send(to, &mut parts, slice, interrupted)?;
         sent[0] += 1;
         sent[1] += bytes;
     }
@@ -115,11 +120,17 @@ fn pass(
 }
 
 /// Sends, and waits for room.
-fn send(to: &Socket, parts: &mut Vec<Frame>, interrupted: &mut dyn FnMut() -> bool) -> Result<()> {
+fn send(
+    to: &Socket,
+    parts: &mut Vec<Frame>,
+    slice: Option<Duration>,
+    interrupted: &mut dyn FnMut() -> bool,
+) -> Result<()> {
+    let mut slices = Slices::of(slice);
     loop {
         match to.try_send_all(parts) {
             Err(error) if error == Error::again() => {
-                if to.wait(Events::WRITE, None)? == crate::events::Woken::Interrupted && interrupted() {
+                if to.wait(Events::WRITE, None, &mut slices)? == Woken::Interrupted && interrupted() {
                     return Err(Error::interrupted());
                 }
             }

@@ -18,6 +18,7 @@ use crate::notifier::Notifier;
 use crate::options::Options;
 use crate::registry::Registry;
 use crate::shm_link::has_bytes;
+use crate::slices::Slices;
 use crate::state::SocketState;
 
 /// A waiter spins this long before it sleeps, if that has paid off.
@@ -69,8 +70,15 @@ impl SharedSocket {
         self.state.lock()
     }
 
-    /// Sleeps until `what` may be possible. Other threads are kept out meanwhile, unless the socket is thread-safe.
-    pub(crate) fn wait(&self, what: Events, deadline: Option<Instant>, is_shared: bool) -> Result<Woken> {
+    /// Sleeps until `what` may be possible, or a slice is over. Other threads are kept out meanwhile, unless the socket
+    /// is thread-safe.
+    pub(crate) fn wait(
+        &self,
+        what: Events,
+        deadline: Option<Instant>,
+        slices: &mut Slices,
+        is_shared: bool,
+    ) -> Result<Woken> {
         let mut state = self.lock();
         state.check_call()?;
         state.settle();
@@ -86,9 +94,21 @@ impl SharedSocket {
         }
         state.is_waited_on = !is_shared;
         let mut events = std::mem::take(&mut state.events);
-        let mut may_spin = self.may_spin && self.spin.is_worth_it();
+        let is_first = slices.is_first();
+        let mut may_spin = is_first && self.may_spin && self.spin.is_worth_it();
+        let slice_end = slices.end();
+        let until = [deadline, slice_end].into_iter().flatten().min();
+        let mut is_woken = false;
         let ended = loop {
-            self.notifier.looks.fetch_add(1, Ordering::Relaxed);
+            // Also for a thread that is woken for nothing again and again.
+            if is_woken && slice_end.is_some_and(|end| end <= Instant::now()) {
+                break Ok(Woken::Interrupted);
+            }
+            is_woken = true;
+            // A further slice of a sleep is no activity that keeps connections hot.
+            if is_first {
+                self.notifier.looks.fetch_add(1, Ordering::Relaxed);
+            }
             if may_spin {
                 let found;
                 (state, found) = self.look_for_a_while(state, &mut events, what, deadline);
@@ -141,7 +161,7 @@ impl SharedSocket {
                 continue;
             }
             drop(state);
-            let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
             let slept = self.notifier.set.wait(&mut events, limit);
             state = self.lock();
             self.notifier.mailbox.rise(what);

@@ -17,6 +17,7 @@ use crate::monitor::{Monitor, MonitorSocket};
 use crate::options::{Value, option};
 use crate::registry::Registry;
 use crate::shared_socket::SharedSocket;
+use crate::slices::Slices;
 use crate::state::SocketState;
 
 /// A part that was not sent, and why.
@@ -460,13 +461,14 @@ impl Socket {
         }
     }
 
-    /// Waits until `what` is possible: it spins for a while, if another core may be about to send, and then sleeps.
+    /// Waits until `what` is possible: it spins for a while, in the first slice and if another core may be about to
+    /// send, and then sleeps.
     ///
     /// # Errors
     ///
     /// ETERM, ENOTSOCK: also when that happens meanwhile.
-    pub fn wait(&self, what: Events, deadline: Option<Instant>) -> Result<Woken> {
-        self.0.wait(what, deadline, self.is_thread_safe())
+    pub fn wait(&self, what: Events, deadline: Option<Instant>, slices: &mut Slices) -> Result<Woken> {
+        self.0.wait(what, deadline, slices, self.is_thread_safe())
     }
 
     /// Receives one part, and waits for it no longer than until the deadline.
@@ -498,7 +500,7 @@ impl Socket {
     }
 
     fn block(&self, what: Events, deadline: Option<Instant>) -> Result<()> {
-        match self.wait(what, deadline)? {
+        match self.wait(what, deadline, &mut Slices::of(None))? {
             Woken::Ready => Ok(()),
             Woken::TimedOut => Err(Error::again()),
             Woken::Interrupted => Err(Error::interrupted()),

@@ -1,5 +1,6 @@
 //! This process, its children, and what a fork does to it.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Once;
@@ -60,9 +61,23 @@ pub fn parent_pid() -> i32 {
 }
 
 /// Whether this is the thread with which the process began.
+#[inline]
 pub fn is_first_thread() -> bool {
+    thread_local! {
+        /// The last answer, which takes two system calls, and the fork generation in which it is true: a forked child
+        /// begins with the thread that forked.
+        static KNOWN: Cell<Option<(u64, bool)>> = const { Cell::new(None) };
+    }
+    let forks = fork_generation();
+    if let Some((generation, is_first)) = KNOWN.get()
+        && generation == forks
+    {
+        return is_first;
+    }
     // SAFETY: plain calls that cannot fail.
-    unsafe { libc::gettid() == libc::getpid() }
+    let is_first = unsafe { libc::gettid() == libc::getpid() };
+    KNOWN.set(Some((forks, is_first)));
+    is_first
 }
 
 /// When a running process was started, in the kernel's ticks since boot; `None` for one that has ended, reaped or not.

@@ -19,6 +19,7 @@ use ropewalk_capi::errors::{raise, raise_text};
 use ropewalk_capi::heap;
 use ropewalk_capi::object::{Kept, Object, Raised, detached};
 use ropewalk_capi::running_loop;
+use ropewalk_capi::signals;
 
 /// What a publisher does when a queue has no room.
 pub(super) enum Patience {
@@ -423,7 +424,8 @@ pub(super) fn put(
             }));
         }
         waited = true;
-        let _ = detached(|| queue.sleep(Side::Publishers, number, left));
+        let sleep = [left, signals::slice()].into_iter().flatten().min();
+        let _ = detached(|| queue.sleep(Side::Publishers, number, sleep));
         // SAFETY: the thread is attached again.
         if unsafe { ffi::PyErr_CheckSignals() } != 0 {
             return Err(Raised);

@@ -17,6 +17,7 @@ use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise};
 use ropewalk_capi::heap::{self, Field};
 use ropewalk_capi::object::{Kept, Object, Raised, detached, text};
+use ropewalk_capi::signals;
 
 pub(super) struct Subscription {
     pub(super) queue: Arc<Queue>,
@@ -55,7 +56,8 @@ impl Subscription {
         if left == Some(Duration::ZERO) {
             return Err(raise(&error!(Code::BusEmpty, "no message arrived within the timeout")));
         }
-        let _ = detached(|| self.queue.sleep(Side::Receivers, number, left));
+        let sleep = [left, signals::slice()].into_iter().flatten().min();
+        let _ = detached(|| self.queue.sleep(Side::Receivers, number, sleep));
         // SAFETY: the thread is attached again.
         if unsafe { ffi::PyErr_CheckSignals() } != 0 { Err(Raised) } else { Ok(()) }
     }

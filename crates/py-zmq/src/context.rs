@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyTuple};
+use ropewalk_capi::signals;
 use ropewalk_messaging::Context;
 use ropewalk_os::process::fork_generation;
 
@@ -16,7 +17,7 @@ use super::release;
 
 /// The option that says how many threads serve a context.
 const IO_THREADS: i32 = 1;
-/// How long `term` waits before it checks for signals.
+/// How long `term` waits at once, in a thread that runs no signal handlers.
 const SLICE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Inner {
@@ -143,12 +144,13 @@ impl ContextBase {
             && !this.is_closed()
         {
             let context = &inner.context;
+            let most = signals::slice().unwrap_or(SLICE);
             // Closed sockets may be nearly done, so the first wait is short.
             let mut slice = Duration::from_millis(1);
             while !py.detach(|| context.term(slice)) {
                 release::collect(py);
                 py.check_signals()?;
-                slice = (slice * 4).min(SLICE);
+                slice = (slice * 4).min(most);
             }
             release::collect(py);
             CONTEXTS.remove(context.id());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyType};
+use ropewalk_capi::signals;
 use ropewalk_messaging::{Error, Events, PollItem, PollWoken, Target};
 
 use super::errors::{self, EINTR};
@@ -76,10 +77,14 @@ pub(crate) fn zmq_poll<'py>(
     let deadline = u64::try_from(timeout)
         .ok()
         .and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout)));
+    let slice = signals::slice();
     loop {
-        match py.detach(|| ropewalk_messaging::poll(&mut items, deadline)) {
-            Ok(PollWoken::Ready(_) | PollWoken::TimedOut) => break,
-            Ok(PollWoken::Interrupted) => py.check_signals()?,
+        let slice_end = slice.map(|slice| Instant::now() + slice);
+        let until = [deadline, slice_end].into_iter().flatten().min();
+        match py.detach(|| ropewalk_messaging::poll(&mut items, until)) {
+            Ok(PollWoken::Ready(_)) => break,
+            Ok(PollWoken::TimedOut) if until == deadline => break,
+            Ok(PollWoken::Interrupted | PollWoken::TimedOut) => py.check_signals()?,
             Err(error) if error.errno() == EINTR => py.check_signals()?,
             Err(error) => return Err(raise(&error)),
         }
@@ -123,7 +128,7 @@ fn run_proxy(
             });
             attached.is_none() || raised.is_some()
         };
-        ropewalk_messaging::proxy(first, second, third, fourth, &mut interrupted)
+        ropewalk_messaging::proxy(first, second, third, fourth, signals::slice(), &mut interrupted)
     });
     match (raised, ended) {
         (Some(raised), _) => Err(raised),

@@ -11,7 +11,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use pyo3::{PyTraverseError, PyVisit};
-use ropewalk_messaging::{Error, Events, Socket, SocketType, Woken};
+use ropewalk_capi::signals;
+use ropewalk_messaging::{Error, Events, Slices, Socket, SocketType, Woken};
 use ropewalk_os::process::fork_generation;
 use ropewalk_sync::Mutex;
 
@@ -120,10 +121,11 @@ impl SocketBase {
         let py = slf.py();
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut in_vain = 0;
+        let mut slices = Slices::of(signals::slice());
         loop {
             release::collect(py);
             let mut ready = false;
-            match py.detach(|| socket.wait(what, deadline)) {
+            match py.detach(|| socket.wait(what, deadline, &mut slices)) {
                 Ok(Woken::Ready) => ready = true,
                 Ok(Woken::Interrupted | Woken::TimedOut) => py.check_signals()?,
                 Err(error) if error.errno() == EINTR => py.check_signals()?,

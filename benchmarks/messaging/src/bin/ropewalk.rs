@@ -1,6 +1,6 @@
 //! Ropewalk.
 
-use ropewalk_messaging::{Context, Events, Frame, Socket, SocketType};
+use ropewalk_messaging::{Context, Events, Frame, Slices, Socket, SocketType};
 use ropewalk_messaging_bench::{CLIENT_KEYS, End, HIGH_WATER, Kind, Link, Outcome, Peer, SERVER_KEYS, block};
 
 const EAGAIN: i32 = libc::EAGAIN;
@@ -29,7 +29,7 @@ fn told(error: impl std::fmt::Display) -> Box<dyn std::error::Error + Send + Syn
 
 impl RopewalkEnd {
     fn wait(&self, what: Events) -> Outcome<()> {
-        self.socket.wait(what, None).map_err(told)?;
+        self.socket.wait(what, None, &mut Slices::of(None)).map_err(told)?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use super::SocketState;
 use super::pace::Pace;
 use crate::frame::Out;
-use crate::{Context, Events, Frame, Socket, SocketType, Value, Woken, option};
+use crate::{Context, Events, Frame, Slices, Socket, SocketType, Value, Woken, option};
 
 fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(30))
@@ -102,7 +102,7 @@ fn an_answer_is_written_when_nothing_else_was_said() {
     }
     state.settle();
     drop(state);
-    assert_eq!(router.wait(Events::READ, soon()).expect("waited"), Woken::Ready);
+    assert_eq!(router.wait(Events::READ, soon(), &mut Slices::of(None)).expect("waited"), Woken::Ready);
     let mut state = router.0.lock();
     exhaust(&mut state);
     for (question, is_written) in [(b"1", false), (b"2", true)] {
@@ -145,4 +145,25 @@ fn a_message_to_a_sleeping_thread_of_the_process_is_known_to_wake_it() {
         assert_eq!(receiver.join().expect("joined").bytes(), b"awake");
         end(&context, [push, pull]);
     }
+}
+
+/// Between the slices the caller looks for signals; they change nothing else.
+#[test]
+fn a_wait_ends_with_each_slice() {
+    let context = Context::new();
+    let (push, pull) = (
+        context.socket(SocketType::Push).expect("a socket"),
+        context.socket(SocketType::Pull).expect("a socket"),
+    );
+    pull.bind("inproc://slices").expect("bound");
+    push.connect("inproc://slices").expect("connected");
+    let mut slices = Slices::of(Some(Duration::from_millis(1)));
+    for _ in 0..3 {
+        assert_eq!(pull.wait(Events::READ, soon(), &mut slices).expect("waited"), Woken::Interrupted);
+    }
+    let over = Some(Instant::now() + Duration::from_micros(100));
+    assert_eq!(pull.wait(Events::READ, over, &mut slices).expect("waited"), Woken::TimedOut);
+    push.send(&Frame::copy_of(b"late"), false, soon()).expect("sent");
+    assert_eq!(pull.wait(Events::READ, soon(), &mut slices).expect("waited"), Woken::Ready);
+    end(&context, [push, pull]);
 }
