@@ -129,7 +129,7 @@ impl Datagram {
             return self.fatal(object, words);
         }
         let error = ropewalk_capi::object::take_exception();
-        let Some(failed) = self.failed.share() else { return Ok(()) };
+        let Some(failed) = self.method(&self.failed, c"error_received")? else { return Ok(()) };
         failed.call(&[error.as_ptr()]).map(drop)
     }
 }

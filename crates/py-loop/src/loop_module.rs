@@ -86,7 +86,6 @@ pub(crate) struct Names {
     pub(crate) time: *mut ffi::PyObject,
     /// A tuple as `accepted_keywords`, of a transport with TLS.
     pub(crate) tls_keywords: *mut ffi::PyObject,
-    pub(crate) warn_lost: *mut ffi::PyObject,
 }
 
 /// The module's state in one interpreter, zeroed when it is made.
@@ -243,7 +242,6 @@ impl Names {
         names.time = intern(c"time")?;
         names.tls_keywords =
             tuple(&[c"server_side", c"extra", c"server", c"ssl_handshake_timeout", c"ssl_shutdown_timeout"])?;
-        names.warn_lost = intern(c"_warn_lost")?;
         Ok(())
     }
 }

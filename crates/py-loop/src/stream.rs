@@ -301,13 +301,22 @@ impl Stream {
     }
 
     fn deliver(&self, data: &Object) -> *mut ffi::PyObject {
-        let Some(received) = self.received.share() else { return none() };
+        let name = if self.has(bit::BUFFERED) { c"buffer_updated" } else { c"data_received" };
+        let received = match self.method(&self.received, name) {
+            Ok(Some(received)) => received,
+            Ok(None) => return none(),
+            Err(Raised) => return null_mut(),
+        };
         // SAFETY: live objects, one argument.
         unsafe { invoke(received.as_ptr(), data.as_ptr(), true) }
     }
 
     fn read_into_buffer(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        let Some(get_buffer) = self.get_buffer.share() else { return Ok(()) };
+        let get_buffer = match self.method(&self.get_buffer, c"get_buffer") {
+            Ok(Some(get_buffer)) => get_buffer,
+            Ok(None) => return Ok(()),
+            Err(Raised) => return self.fatal(object, "Fatal error: protocol.get_buffer() call failed."),
+        };
         // SAFETY: live objects throughout; the view is released before anything can use the memory otherwise.
         unsafe {
             let wish = Object::own(ffi::PyLong_FromLong(-1))?;

@@ -377,6 +377,17 @@ impl Transport {
             .map(drop)
     }
 
+    /// A method of the protocol, now that it is to be called: one that was not there is looked up again, and raises
+    /// `AttributeError`. Nothing once the transport has ended.
+    pub(super) fn method(&self, known: &Field, name: &CStr) -> Result<Option<Object>, Raised> {
+        match known.share() {
+            Some(known) if known.is_none() => {
+                self.protocol.share().map(|protocol| protocol.attribute(name)).transpose()
+            }
+            known => Ok(known),
+        }
+    }
+
     /// A method of the protocol has raised: reports it, and goes on, unless the exception ends the loop.
     pub(super) fn raised(&self, object: *mut ffi::PyObject, method: &str) -> Result<(), Raised> {
         if is_ending() {
@@ -447,9 +458,11 @@ impl Transport {
     /// Counts a write to a transport that has ended, and warns when there are many.
     pub(super) fn ignore_write(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         self.ignored.set(self.ignored.get().saturating_add(1));
-        if self.ignored.get() > PATIENCE && !self.is_detached() {
-            // SAFETY: a live transport.
-            unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, self.state()?.names.warn_lost))? };
+        if self.ignored.get() > PATIENCE {
+            // A transport that has ended no longer knows its loop, which knows the names.
+            let name = text("_warn_lost")?;
+            // SAFETY: a live transport, and the name of its method.
+            unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(object, name.as_ptr()))? };
         }
         Ok(())
     }

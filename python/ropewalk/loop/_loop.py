@@ -135,6 +135,11 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
 
     # --- running -------------------------------------------------------------------------------------------------
 
+    # asyncio's own, whatever a program has put into the classes in between: nest_asyncio replaces these in the class of
+    # asyncio's loops with functions that turn the loop by its private parts.
+    run_until_complete = _base_events.BaseEventLoop.run_until_complete
+    _check_running = _base_events.BaseEventLoop._check_running
+
     def run_forever(self) -> None:
         """Run until `stop()` is called."""
         self._check_closed()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -63,3 +65,28 @@ def test_nest_asyncio_itself(loop: Any, name: str) -> None:
     with pytest.raises(RuntimeError, match="run_coroutine_threadsafe"):
         nest._patch_loop(loop)
     assert type(loop).run_forever is run
+
+
+@pytest.mark.parametrize("name", ["nest_asyncio", "nest_asyncio2"])
+def test_loops_run_after_nest_asyncio_has_patched_the_class_of_asyncios(name: str) -> None:
+    pytest.importorskip(name)
+    program = f"""
+import asyncio, {name}
+{name}.apply()
+import ropewalk
+async def main():
+    await asyncio.sleep(0.001)
+    return "ran"
+print(ropewalk.run(main()))
+loop = ropewalk.new_event_loop()
+print(loop.run_until_complete(main()))
+async def nested():
+    loop.run_forever()
+try:
+    loop.run_until_complete(nested())
+except RuntimeError as error:
+    print(error)
+loop.close()
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert said.stdout.splitlines() == ["ran", "ran", "This event loop is already running"], said.stderr

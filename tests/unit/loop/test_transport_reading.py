@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 from typing import Any
@@ -310,3 +311,57 @@ async def test_echo_of_many(loop: Loop) -> None:
     await asyncio.gather(*map(ask, range(50)))
     server.close()
     await server.wait_closed()
+
+
+async def test_a_protocol_without_the_method_is_named(loop: Loop) -> None:
+    said: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: said.append(context))
+
+    lost: list[Exception | None] = []
+
+    class Deaf(asyncio.BaseProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.append(exc)
+
+    async with connected_to_socket(Deaf()) as peer:
+        peer.send(b"x")
+        await until(lambda: bool(lost))
+    for error in (said[0]["exception"], lost[0]):
+        assert isinstance(error, AttributeError)
+        assert "'Deaf' object has no attribute 'data_received'" in str(error)
+
+
+async def test_a_protocol_may_get_its_method_later(loop: Loop) -> None:
+    class Late(asyncio.BaseProtocol):
+        pass
+
+    received: list[bytes] = []
+    async with connected_to_socket(protocol := Late()) as peer:
+        protocol.data_received = received.append  # type: ignore[attr-defined]
+        peer.send(b"x")
+        await until(lambda: received == [b"x"])
+
+
+async def test_a_pipes_protocol_without_the_method_is_named(loop: Loop) -> None:
+    said: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: said.append(context))
+    reading, writing = os.pipe()
+    with open(reading, "rb", 0) as source, open(writing, "wb", 0) as sink:
+        transport, _ = await loop.connect_read_pipe(asyncio.BaseProtocol, source)
+        sink.write(b"x")
+        await until(lambda: bool(said))
+        assert "no attribute 'data_received'" in str(said[0]["exception"])
+        transport.close()
+        await turns(3)
+
+
+async def test_a_datagram_protocol_without_the_method_is_named(loop: Loop) -> None:
+    said: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: said.append(context))
+    transport, _ = await loop.create_datagram_endpoint(asyncio.BaseProtocol, ("127.0.0.1", 0))
+    with socket.socket(type=socket.SOCK_DGRAM) as sender:
+        sender.sendto(b"x", transport.get_extra_info("sockname"))
+        await until(lambda: bool(said))
+    assert "no attribute 'datagram_received'" in str(said[0]["exception"])
+    transport.close()
+    await turns(3)

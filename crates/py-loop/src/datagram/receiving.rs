@@ -108,11 +108,15 @@ impl Datagram {
     /// Gives the protocol what was received, until it pauses or closes.
     fn pass_on(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         while self.may_pass_on() {
-            let Some(received) = self.received.share() else { return Ok(()) };
             // SAFETY: the thread is attached, and runs nothing while the guard lives.
             let first = unsafe { self.incoming.lock() }.pop_front();
             let Some((bytes, sender)) = first else { return Ok(()) };
-            if received.call(&[bytes.as_ptr(), sender.as_ptr()]).is_err() {
+            let passed = match self.method(&self.received, c"datagram_received") {
+                Ok(Some(received)) => received.call(&[bytes.as_ptr(), sender.as_ptr()]).map(drop),
+                Ok(None) => return Ok(()),
+                Err(Raised) => Err(Raised),
+            };
+            if passed.is_err() {
                 self.raised(object, "datagram_received")?;
             }
         }

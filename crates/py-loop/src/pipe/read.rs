@@ -97,12 +97,14 @@ impl ReadPipe {
                 return self.fatal(object, "Fatal read error on pipe transport").map(|()| 0);
             }
         };
-        let Some(received) = self.received.share() else { return Ok(got) };
-        // SAFETY: live objects, one argument.
-        let result = unsafe { invoke(received.as_ptr(), data.as_ptr(), true) };
+        let result = match self.method(&self.received, c"data_received") {
+            // SAFETY: live objects, one argument; a new reference, or null with an exception set.
+            Ok(Some(received)) => unsafe { Object::own(invoke(received.as_ptr(), data.as_ptr(), true)) },
+            Ok(None) => return Ok(got),
+            Err(Raised) => Err(Raised),
+        };
         drop(data);
-        // SAFETY: a new reference, or null with an exception set.
-        match unsafe { Object::own(result) } {
+        match result {
             Ok(result) => drop(result),
             Err(Raised) => self.raised(object, "data_received")?,
         }
