@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ def _arguments(suite: str, rows: dict[str, Row], argv: Sequence[str]) -> argpars
         parser.error(f"no such row: {', '.join(wrong)}; there are {', '.join(rows)}")
     if arguments.resume and not arguments.json:
         parser.error("--resume needs --json: the file that holds the rows")
+    if arguments.plot and find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install matplotlib")
     arguments.rows = [row for row in rows.values() if any(is_called(row, word) for word in words)]
     return arguments
 
