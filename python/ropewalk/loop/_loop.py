@@ -172,7 +172,8 @@ class Loop(_core.LoopCore, ChildWatching, Accepting, _Base):
         self._forget_children()
 
     def __del__(self, _warn: Any = warnings.warn, _at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.is_closed():
+        # A loop whose `__init__` has failed has nothing to close but its memory.
+        if self.is_closed() or "_shared_buffer" not in self.__dict__:
             return
         _warn(f"unclosed event loop {self!r}", ResourceWarning, source=self)
         # At the interpreter's exit other finalizers run later and still use the loop: asyncio's subprocess transports

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ropewalk.loop._loop import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 _T = TypeVar("_T")
 
@@ -20,8 +20,15 @@ def new_event_loop() -> Loop:
     return Loop()
 
 
-def run(main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
+def run(
+    main: Coroutine[Any, Any, _T],
+    *,
+    debug: bool | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> _T:
     """Run a coroutine on a new loop, as `asyncio.run` does on asyncio's.
+
+    `loop_factory` makes the loop, a subclass of `Loop` for instance.
 
     Examples:
         >>> import asyncio, ropewalk
@@ -43,7 +50,7 @@ def run(main: Coroutine[Any, Any, _T], *, debug: bool | None = None) -> _T:
             "cells in a loop: start a thread with a Ropewalk loop there, and give it coroutines with "
             "asyncio.run_coroutine_threadsafe."
         )
-    with asyncio.Runner(debug=debug, loop_factory=new_event_loop) as runner:
+    with asyncio.Runner(debug=debug, loop_factory=loop_factory or new_event_loop) as runner:
         return runner.run(main)
 
 

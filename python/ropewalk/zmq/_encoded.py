@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import pickle
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+@cache
+def _json() -> ModuleType:
+    """Return `jsonapi`, whose functions a program may replace; the library under it is slow to import."""
+    from ropewalk.zmq.utils import jsonapi
+
+    return jsonapi
 
 
 class EncodedMessages:
@@ -73,14 +82,13 @@ class EncodedMessages:
 
     def send_json(self: Any, obj: object, flags: int = 0, **kwargs: Any) -> Any:
         """Send an object as JSON; arguments that `send` does not have are passed to `json.dumps`."""
-        # Here, because the standard library's JSON takes as long to import as the sockets.
-        from ropewalk.zmq.utils import jsonapi
-
+        json = _json()
+        if not kwargs:
+            return self.send(json.dumps(obj), flags)
         ours = {key: kwargs.pop(key) for key in ("routing_id", "group") if key in kwargs}
-        return self.send(jsonapi.dumps(obj, **kwargs), flags=flags, **ours)
+        return self.send(json.dumps(obj, **kwargs), flags, **ours)
 
     def recv_json(self: Any, flags: int = 0, **kwargs: Any) -> Any:
         """Receive an object as JSON; other arguments are passed to `json.loads`."""
-        from ropewalk.zmq.utils import jsonapi
-
-        return self._deserialize(self.recv(flags), partial(jsonapi.loads, **kwargs))
+        json = _json()
+        return self._deserialize(self.recv(flags), partial(json.loads, **kwargs) if kwargs else json.loads)

@@ -407,3 +407,32 @@ def test_attributes_and_subclasses(loop: Loop) -> None:
 
 def test_many_short_runs(loop: Loop) -> None:
     assert [loop.run_until_complete(_answer()) for _ in range(500)] == [42] * 500
+
+
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="asyncio's loop tells of it when it is collected")
+def test_a_loop_that_could_not_be_made_says_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
+    import ropewalk
+
+    class Failing(ropewalk.Loop):
+        def __init__(self) -> None:
+            raise LookupError("nothing is made")
+
+    with pytest.raises(LookupError):
+        Failing()
+    with pytest.raises(TypeError, match="positional argument"):
+        ropewalk.Loop(5)  # type: ignore[call-arg]
+    gc.collect()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(loops.MODULE != "ropewalk", reason="of our function")
+def test_run_takes_a_factory() -> None:
+    import ropewalk
+
+    class Own(ropewalk.Loop):
+        pass
+
+    async def kind() -> type:
+        return type(asyncio.get_running_loop())
+
+    assert ropewalk.run(kind(), loop_factory=Own) is Own
