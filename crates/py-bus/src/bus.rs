@@ -9,6 +9,7 @@ use ropewalk_bus::check_topic;
 
 use super::arguments::{characters, invalid};
 use super::feed::Carrier;
+use super::queue;
 use super::registry::Registry;
 use super::route::{self, Route};
 use ropewalk_base::{Code, error};
@@ -59,8 +60,14 @@ pub(super) unsafe fn bus<'a>(object: *mut ffi::PyObject) -> &'a Bus {
     unsafe { heap::content(object) }
 }
 
-pub(super) fn closed() -> Raised {
-    raise(&error!(Code::BusClosed, "the bus is closed"))
+/// The error for a use of a bus that is closed.
+#[cold]
+pub(super) fn closed(registry: &Registry) -> Raised {
+    if registry.is_orphaned() {
+        queue::orphaned()
+    } else {
+        raise(&error!(Code::BusClosed, "the bus is closed"))
+    }
 }
 
 /// The route of a topic: the cached one, or a new one.
@@ -114,7 +121,7 @@ unsafe fn make_route(object: *mut ffi::PyObject, topic: *mut ffi::PyObject) -> R
     unsafe {
         let bus = bus(object);
         if bus.registry.is_closed() {
-            return Err(closed());
+            return Err(closed(&bus.registry));
         }
         let name = characters(topic, c"topic")?;
         check_topic(name).map_err(|error| invalid(&error))?;

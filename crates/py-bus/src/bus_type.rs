@@ -124,7 +124,7 @@ unsafe fn add(
         {
             carrier.serve_others()?;
         }
-        bus.registry.add(pattern, priority, entry).ok_or_else(bus::closed)
+        bus.registry.add(pattern, priority, entry).ok_or_else(|| bus::closed(&bus.registry))
     }
 }
 
@@ -280,6 +280,36 @@ unsafe extern "C" fn close(object: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
     Object::none().into_ptr()
 }
 
+/// `_orphan()`: gives the bus up in a forked child, because other processes share it. The bus that carries the reports
+/// of this process stays: those of the child have their listeners there.
+#[entry]
+unsafe extern "C" fn orphan(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a bus.
+    let bus = unsafe { bus::bus(object) };
+    if bus.carrier.get().is_none() {
+        bus.registry.orphan();
+    }
+    Object::none().into_ptr()
+}
+
+/// `_check_open()`: raises what a use of the bus raises if it is closed.
+#[entry]
+unsafe extern "C" fn check_open(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: a bus.
+    let registry = unsafe { &bus::bus(object).registry };
+    if registry.is_closed() {
+        let _ = bus::closed(registry);
+        return ptr::null_mut();
+    }
+    Object::none().into_ptr()
+}
+
+#[entry]
+unsafe extern "C" fn is_orphaned(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a bus.
+    unsafe { ffi::PyBool_FromLong(bus::bus(object).registry.is_orphaned().into()) }
+}
+
 #[entry]
 unsafe extern "C" fn is_closed(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: a bus.
@@ -398,9 +428,14 @@ pub(super) fn make_type(module: &Object) -> Result<Object, Raised> {
                 heap::method(c"_handlers", handlers, ffi::METH_NOARGS, c"Numbers and handlers."),
                 heap::method(c"_counters", counters, ffi::METH_NOARGS, c"The numbers of `statistics`."),
                 heap::method(c"_close", close, ffi::METH_NOARGS, c"Closes the bus."),
+                heap::method(c"_orphan", orphan, ffi::METH_NOARGS, c"Gives the bus up in a forked child."),
+                heap::method(c"_check_open", check_open, ffi::METH_NOARGS, c"Raises if it is closed."),
                 heap::fast_method(c"_report", bus::report, c"Counts and reports a handler's error."),
             ],
-            getters: vec![heap::getter(c"closed", is_closed, c"Whether it was closed.")],
+            getters: vec![
+                heap::getter(c"closed", is_closed, c"Whether it was closed."),
+                heap::getter(c"_orphaned", is_orphaned, c"Whether it is a forked child's, and shared."),
+            ],
             slots: &[
                 (ffi::Py_tp_new, new as *mut _),
                 (ffi::Py_tp_traverse, traverse as *mut _),

@@ -397,7 +397,7 @@ pub(super) fn put(
         item = match queue.offer(item) {
             Offered::Full(item) => item,
             // The subscription has ended; if the bus has, too, the publisher gets an error.
-            Offered::Closed(_) if bus.registry.is_closed() => return Err(bus::closed()),
+            Offered::Closed(_) if bus.registry.is_closed() => return Err(bus::closed(&bus.registry)),
             _ => return Ok(()),
         };
         // A loop must not block on a change that perhaps only it can make.

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pyo3_ffi as ffi;
@@ -39,6 +39,16 @@ pub(super) fn overflow_number(overflow: Overflow) -> c_int {
         Overflow::DropNewest => 2,
         Overflow::Error => 3,
     }
+}
+
+/// The error for a use, in a forked child, of a bus that other processes share.
+#[cold]
+pub(super) fn orphaned() -> Raised {
+    raise(&Error::new(
+        Code::BusError,
+        "the bus was shared with other processes when this process was forked: no message crosses from here. Make a \
+         new Bus in the child, and connect it to the endpoint that `bind` has returned.",
+    ))
 }
 
 /// Raises the report of a loss.
@@ -121,6 +131,8 @@ pub(super) struct Queue {
     pub(super) is_link: bool,
     /// The source of reports, if the bus carries them.
     pub(super) feed: Option<Feed>,
+    /// See `orphan`.
+    orphaned: AtomicBool,
 }
 
 /// Whom to wake at one end, once the guard is dropped.
@@ -168,6 +180,7 @@ impl Queue {
             topics,
             is_link: false,
             feed,
+            orphaned: AtomicBool::new(false),
         }
     }
 
@@ -400,6 +413,22 @@ impl Queue {
         self.perform(publishers);
     }
 
+    /// Gives the queue up in a forked child, for a bus that other processes share: what waits is the parent's, and
+    /// whoever receives gets an error. It wakes nobody: the loops whose coroutines wait are the parent's too.
+    pub(super) fn orphan(&self) {
+        self.orphaned.store(true, Ordering::Release);
+        let mut state = self.lock();
+        state.backlog.closed = true;
+        let messages = state.backlog.drain();
+        drop(state);
+        // Without the guard: the drop may run any code.
+        drop(messages);
+    }
+
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.orphaned.load(Ordering::Acquire)
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.lock().backlog.closed
     }
@@ -459,6 +488,7 @@ impl Queue {
             Taken::Message(Item::Report(report)) => self.object_of(&report).map(Some),
             Taken::Empty => Ok(None),
             Taken::Lagged(count) => Err(lagged(count)),
+            Taken::Ended if self.is_orphaned() => Err(orphaned()),
             Taken::Ended => {
                 let said = "the subscription is closed and every message in it was received";
                 Err(raise(&Error::new(Code::BusClosed, said)))

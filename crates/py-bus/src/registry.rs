@@ -60,6 +60,8 @@ pub(super) struct Registry {
     /// publishing before the change.
     version: AtomicU64,
     closed: AtomicBool,
+    /// See `orphan`.
+    orphaned: AtomicBool,
     /// Replaces a removed handler in a list that is being walked through.
     nothing: Field,
     /// The routes that were made, by topic: a dictionary.
@@ -76,6 +78,7 @@ impl Registry {
             state: Guarded::new(Listeners::default()),
             version: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
             nothing: Field::new(nothing),
         }
     }
@@ -92,6 +95,10 @@ impl Registry {
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.orphaned.load(Ordering::Acquire)
     }
 
     /// Adds an entry, unless the bus is closed; returns its number.
@@ -219,6 +226,16 @@ impl Registry {
 
     /// Closes the registry: no entry is added any more, and every queue is closed.
     pub(super) fn close(&self) {
+        self.end(Queue::close);
+    }
+
+    /// Gives the bus up in a forked child, where its queues and its publishers get an error that says so.
+    pub(super) fn orphan(&self) {
+        self.orphaned.store(true, Ordering::Release);
+        self.end(Queue::orphan);
+    }
+
+    fn end(&self, end_queue: fn(&Queue)) {
         let gone = {
             let mut state = self.lock();
             self.closed.store(true, Ordering::Release);
@@ -228,7 +245,7 @@ impl Registry {
         for Listener { target: entry, .. } in gone {
             entry.active.store(false, Ordering::Relaxed);
             if let Target::Queue(queue) = &entry.target {
-                queue.close();
+                end_queue(queue);
             }
         }
         self.forget_routes();

@@ -221,7 +221,7 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
             return message.into_ptr();
         }
         let taken = subscription.queue.take();
-        if matches!(taken, Taken::Ended) {
+        if matches!(taken, Taken::Ended) && !subscription.queue.is_orphaned() {
             return ptr::null_mut(); // Without an exception: the end of the iteration.
         }
         match subscription.queue.or_raise(taken) {

@@ -81,7 +81,8 @@ impl Waiting {
                 // As in `deliver::put`: the subscription has ended; if the bus has, too, the publisher gets an error.
                 // SAFETY: the holder of a publisher's awaitable is the bus.
                 Some(Offered::Closed(_)) if unsafe { bus::bus(self.holder.get()) }.registry.is_closed() => {
-                    Err(bus::closed())
+                    // SAFETY: as above.
+                    Err(bus::closed(&unsafe { bus::bus(self.holder.get()) }.registry))
                 }
                 // The subscription has ended, or the message was put.
                 _ => Ok(Some(Object::none())),
@@ -92,7 +93,7 @@ impl Waiting {
     /// What else there is to receive where no object waits.
     fn look_further(&self) -> Result<Option<Object>, Raised> {
         match self.queue.take() {
-            Taken::Ended if self.goal.get() == Goal::Next => {
+            Taken::Ended if self.goal.get() == Goal::Next && !self.queue.is_orphaned() => {
                 // SAFETY: a static exception class.
                 unsafe { ffi::PyErr_SetNone(ffi::PyExc_StopAsyncIteration) };
                 Err(Raised)

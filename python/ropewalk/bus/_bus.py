@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from ropewalk._checked import checked_choice, checked_count, unknown_argument
+from ropewalk._checked import checked_choice, checked_count, checked_seconds, unknown_argument
 from ropewalk._errors import BusClosed, BusError, BusFull, Lagged, failed
 from ropewalk._load import bus as _compiled
 
@@ -93,6 +93,8 @@ class Bus(_compiled.Bus):
 
     Given to a pool's task as an argument, a bus arrives in the worker process as that process's end of the same bus.
     Any other process joins it by `bind` and `connect`. Listeners in other processes receive copies of the messages.
+    A child made by `fork` has not joined: there a bus that other processes share raises `BusError`, and one that none
+    shares is a copy.
 
     Args:
         on_error: called with the exception, the handler (or filter) and the topic when a handler raises. By default
@@ -373,19 +375,17 @@ class Bus(_compiled.Bus):
 
         Raises:
             BusClosed: the bus was closed.
-            BusError: no process has answered in time, the other one is another user's, or this bus has other
-                processes already.
+            BusError: no process has answered in time, the other one is another user's or in another PID namespace,
+                or this bus has other processes already.
             OutOfPorts: too many processes share the other bus.
-            ValueError: `endpoint` is malformed.
+            TypeError: `timeout` is no number.
+            ValueError: `endpoint` is malformed, or `timeout` is negative or not a number.
         """
         self._check_open()
+        seconds = checked_seconds("timeout", timeout)
         from ropewalk.bus import _link
 
-        _link.connect(self, endpoint, timeout)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise failed(BusClosed, "the bus was closed")
+        _link.connect(self, endpoint, seconds)
 
     def close(self) -> None:
         """Closes the bus: publishing raises `BusClosed`, and subscriptions end when their messages have been read."""
@@ -413,6 +413,8 @@ class Bus(_compiled.Bus):
         return f"<ropewalk.Bus {'closed' if self.closed else 'open'} at {id(self):#x}>"
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        if self._orphaned:
+            self._check_open()
         if self.closed:
             return _make_closed, ()
         from ropewalk.bus._link import handle

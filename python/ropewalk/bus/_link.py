@@ -375,6 +375,9 @@ class Hub:
         bus = self._bus()
         if bus is not None:
             bus._link_end = None
+            # Without a bound endpoint, once every pool's worker that had it has ended, nobody misses its messages.
+            if self._lines or self._endpoints or self._kept is not None:
+                bus._orphan()
         self._kept = None
 
 
@@ -532,6 +535,7 @@ class Uplink:
         bus = self._bus()
         if bus is not None:
             bus._link_end = None
+            bus._orphan()
 
 
 def _refused() -> BusFull:
