@@ -10,6 +10,8 @@ only processes of one user share a bus.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import io
 import os
 import select
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from ropewalk._worker import SharedBuffer
 
 _SCHEME = "shm://"
+#: How the folder of ``shm://*`` begins, and the file in it.
+_FOLDER, _FILE = "ropewalk-bus-", "socket"
 #: Bytes of a Unix socket's name.
 _LONGEST = 107
 #: The hub's message: a name, a version, its segment, and the process id of the one that connects, as the hub sees it.
@@ -41,6 +45,8 @@ _CREDENTIALS = struct.Struct("3i")
 _AGAIN = 0.02
 _PAUSE = 0.1
 _CLOSE_TIMEOUT = 5.0
+#: Seconds that a socket can wait: the kernel takes milliseconds, of 31 bits.
+_LONGEST_WAIT = 2_000_000.0
 
 
 def _address(endpoint: str) -> str:
@@ -94,14 +100,15 @@ class Endpoint:
         self._memory = memory
         self._report = report
         self._ended = threading.Event()
-        self._folder: str | None = None
+        self._folder: _Folder | None = None
         #: The device and number of the file that this endpoint has made.
         self._file: tuple[int, int] | None = None
         self._socket = _unix_socket(endpoint)
         try:
             if address == "*":
-                self._folder = tempfile.mkdtemp(prefix="ropewalk-bus-")
-                address = f"{self._folder}/socket"
+                _remove_abandoned_folders()
+                self._folder = _Folder()
+                address = f"{self._folder.path}/{_FILE}"
             self._path = None if address.startswith("@") else address
             self.name = _SCHEME + address
             if self._path is not None:
@@ -116,7 +123,7 @@ class Endpoint:
         except (OSError, RuntimeError) as error:
             self._socket.close()
             self._remove()
-            raise BusError(f"a bus cannot listen at {endpoint!r}: {error}") from error
+            raise _unbound(endpoint, error) from error
 
     def _serve(self) -> None:
         is_told = False
@@ -175,12 +182,70 @@ class Endpoint:
                 if self._file == (found.st_dev, found.st_ino):
                     os.unlink(self._path)
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
 
     def orphan(self) -> None:
         """Gives the endpoint up in a forked child: it is its parent's."""
         self._ended.set()
         self._socket.close()
+        if self._folder is not None:
+            self._folder.release()
+
+
+class _Folder:
+    """A new folder, locked for as long as its process lives: the folders of others that have ended can be removed."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix=_FOLDER)
+        self._held: int | None = None
+        try:
+            self._held = _opened_folder(self.path)
+            # A file system without locks gives them to nobody, so nobody removes the folder either.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._held, fcntl.LOCK_SH)
+        except BaseException:
+            self.remove()
+            raise
+
+    def release(self) -> None:
+        """Closes the lock's descriptor, in a forked child: its parent's keeps the lock."""
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
+
+    def remove(self) -> None:
+        """Removes the folder, and what is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.release()
+
+
+def _opened_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _remove_abandoned_folders() -> None:
+    """Removes what processes of this user that were killed have left of their ``shm://*``."""
+    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as found:
+        for entry in found:
+            if entry.name.startswith(_FOLDER):
+                with contextlib.suppress(OSError):
+                    _remove_abandoned_folder(entry.path)
+
+
+def _remove_abandoned_folder(folder: str) -> None:
+    path = f"{folder}/{_FILE}"
+    held = _opened_folder(folder)
+    try:
+        if not _is_trusted(os.fstat(held).st_uid):
+            return
+        # Its process holds the lock before there is a file; until then the folder is empty, and stays.
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.lstat(path)
+        # A process that was given the path by name may listen there since.
+        _remove_abandoned(path)
+        os.rmdir(folder)
+    finally:
+        os.close(held)
 
 
 def _remove_abandoned(path: str) -> None:
@@ -228,11 +293,13 @@ def join(endpoint: str, timeout: float) -> tuple[SharedBuffer, Maker]:
     if address == "*":
         raise ValueError("shm://* is for bind, which returns the endpoint to connect to")
     deadline = time.monotonic() + timeout
-    with _connected(endpoint, _socket_name(address), deadline) as connection:
+    with _connected(endpoint, _socket_name(address), deadline, timeout) as connection:
         try:
             pid, user = _peer(connection)
             if not _is_trusted(user):
                 raise BusError(f"{endpoint!r} belongs to user {user}: a bus is for processes of one user")
+            if pid == 0:
+                raise _unseen(endpoint, "this process cannot see the one that made the bus")
             # Before the offer is read: the process that sends it lives now, so the id cannot be another's.
             maker = Maker(pid)
         except OSError as error:
@@ -244,7 +311,7 @@ def join(endpoint: str, timeout: float) -> tuple[SharedBuffer, Maker]:
             raise
 
 
-def _connected(endpoint: str, name: str | bytes, deadline: float) -> socket.socket:
+def _connected(endpoint: str, name: str | bytes, deadline: float, timeout: float) -> socket.socket:
     while True:
         connection = _unix_socket(endpoint)
         try:
@@ -255,8 +322,10 @@ def _connected(endpoint: str, name: str | bytes, deadline: float) -> socket.sock
             connection.close()
             # Not there yet, or so many others are waiting that the kernel takes no more.
             is_temporary = isinstance(error, FileNotFoundError | ConnectionRefusedError | BlockingIOError)
-            if not is_temporary or time.monotonic() >= deadline:
+            if not is_temporary:
                 raise _unjoined(endpoint, error) from error
+            if time.monotonic() >= deadline:
+                raise _nobody(endpoint, error, timeout) from error
         except BaseException:
             connection.close()
             raise
@@ -267,7 +336,7 @@ def _taken(endpoint: str, connection: socket.socket, deadline: float) -> SharedB
     """Takes the hub's offer."""
     descriptors: list[int] = []
     try:
-        connection.settimeout(max(deadline - time.monotonic(), _AGAIN))
+        connection.settimeout(min(max(deadline - time.monotonic(), _AGAIN), _LONGEST_WAIT))
         # One more byte than the offer has, so that a longer message is seen.
         said, descriptors, flags, _ = socket.recv_fds(connection, _OFFER.size + 1, 1, socket.MSG_CMSG_CLOEXEC)
         if flags & socket.MSG_CTRUNC and not descriptors:
@@ -278,15 +347,52 @@ def _taken(endpoint: str, connection: socket.socket, deadline: float) -> SharedB
         if (name, version) != (_NAME, _VERSION):
             raise BusError(f"what listens at {endpoint!r} is no bus of this version of Ropewalk")
         if pid != os.getpid():
-            raise BusError(
-                f"the bus at {endpoint!r} is in another PID namespace, where it cannot see this process"
-            )
+            raise _unseen(endpoint, "the process that made the bus cannot see this one")
         return worker.shared_open(descriptors.pop(), segment)
     except OSError as error:
         raise _unjoined(endpoint, error) from error
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _unseen(endpoint: str, who: str) -> BusError:
+    """The error for two PID namespaces: each side looks by the other's process id whether it has ended."""
+    return BusError(
+        f"cannot join the bus at {endpoint!r}: {who}, because they are in different PID namespaces, those of two "
+        "containers for instance. Run both in one PID namespace, or use sockets of `ropewalk.zmq` between them."
+    )
+
+
+def _nobody(endpoint: str, error: OSError, timeout: float) -> BusError:
+    """The error for an endpoint at which nobody listens, or nobody accepts, until the time is up."""
+    if isinstance(error, FileNotFoundError):
+        found = "there is no such file"
+    elif isinstance(error, BlockingIOError):
+        found = "so many processes wait there already that the kernel takes no more"
+    else:
+        found = "nobody listens there"
+    return BusError(
+        f"cannot join the bus at {endpoint!r}: {found} ({os.strerror(error.errno or 0)}), after {timeout:g} s. Start "
+        "the process that calls `bind` first, compare the endpoint with what `bind` returned there, or wait longer by "
+        "`timeout=`."
+    )
+
+
+def _unbound(endpoint: str, error: Exception) -> Exception:
+    advice = ""
+    if isinstance(error, OSError):
+        limit = of_system(f"a bus cannot listen at {endpoint!r}", error)
+        if isinstance(limit, LimitReached):
+            return limit
+        if error.errno == errno.EADDRINUSE:
+            advice = (
+                ". Another process or bus listens there, or the file is no socket. Close that one, remove the file, or "
+                "bind another endpoint; `connect` joins a bus that is there already."
+            )
+        elif error.errno == errno.ENOENT:
+            advice = ". Make the folder first, or bind another path."
+    return BusError(f"a bus cannot listen at {endpoint!r}: {error}{advice}")
 
 
 def _unjoined(endpoint: str, error: OSError) -> Exception:
