@@ -6,6 +6,7 @@ executor. What is left out stands in `exclusions.py`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -79,9 +80,32 @@ def _tests(case: type) -> list[str]:
     return unittest.TestLoader().getTestCaseNames(case)
 
 
+def _watching_from_the_start(case: type) -> dict[str, Any]:
+    """Methods for a test of what initializers log.
+
+    Our threads start when the pool is made, in `setUp`, and the standard library's with the first task: so the log is
+    watched from before that, and not from the test's own line on.
+    """
+
+    def set_up(self: Any) -> None:
+        self.watch = self.assertLogs("concurrent.futures", "CRITICAL")
+        self.seen = self.watch.__enter__()
+        case.setUp(self)  # type: ignore[attr-defined]
+
+    @contextlib.contextmanager
+    def assert_logged(self: Any, words: str) -> Iterator[None]:
+        yield
+        self.watch.__exit__(None, None, None)
+        assert any(words in line for line in self.seen.output)
+
+    return {"setUp": set_up, "_assert_logged": assert_logged}
+
+
 def _derive(module: str, kind: str, case: type) -> type:
     if kind == "thread":
         body: dict[str, Any] = {"executor_type": _adapters.ThreadPoolExecutor}
+        if hasattr(case, "_assert_logged"):
+            body |= _watching_from_the_start(case)
     else:
         body = {
             "executor_type": _adapters.ProcessPoolExecutor,
