@@ -294,7 +294,7 @@ impl Socket {
     /// EAGAIN when there is no room, EFSM, ENOTSUP, EHOSTUNREACH, EINVAL; ETERM, ENOTSOCK.
     #[expect(clippy::result_large_err, reason = "the part is given back as it came, without an allocation")]
     pub fn try_send(&self, frame: Frame, more: bool) -> std::result::Result<(), Unsent> {
-        self.send_out(frame.out(), more).map_err(|error| Unsent { error, frame })
+        self.send_out(&frame.out(), more).map_err(|error| Unsent { error, frame })
     }
 
     /// As [`try_send`](Self::try_send), for bytes, which are copied directly into the outgoing buffer.
@@ -304,20 +304,21 @@ impl Socket {
     /// As [`try_send`](Self::try_send).
     #[inline]
     pub fn try_send_bytes(&self, bytes: &[u8], more: bool) -> Result<()> {
-        self.send_out(Out::copied(bytes), more)
+        self.send_out(&Out::copied(bytes), more)
     }
 
+    /// The part is lent and a result that is good is not passed on: a copy reads in one piece what was just written in
+    /// several, for which the processor waits until all of them are in its cache.
     #[inline]
-    fn send_out(&self, part: Out<'_>, more: bool) -> Result<()> {
+    fn send_out(&self, part: &Out<'_>, more: bool) -> Result<()> {
         self.0.registry.check_size(part.bytes.len())?;
         let mut state = self.enter()?;
-        match state.send_part(part, more) {
-            Err(error) if error == Error::again() => {
-                state.look(Events::WRITE)?;
-                state.send_part(part, more)
-            }
-            other => other,
+        let Err(error) = state.send_part(part, more) else { return Ok(()) };
+        if error != Error::again() {
+            return Err(error);
         }
+        state.look(Events::WRITE)?;
+        state.send_part(part, more)
     }
 
     /// Whether a message that is sent now would wake a thread of this process. That takes some microseconds, in which a
@@ -492,7 +493,7 @@ impl Socket {
     /// EAGAIN when the time is up, EINTR when a signal came; else as [`try_send`](Self::try_send).
     pub fn send(&self, frame: &Frame, more: bool, deadline: Option<Instant>) -> Result<()> {
         loop {
-            match self.send_out(frame.out(), more) {
+            match self.send_out(&frame.out(), more) {
                 Err(error) if error == Error::again() => self.block(Events::WRITE, deadline)?,
                 other => return other,
             }

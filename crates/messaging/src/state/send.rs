@@ -13,20 +13,20 @@ const ENCODE_ONCE: usize = 8 * 1024;
 impl SocketState {
     /// Takes one part; the last one sends the message.
     #[inline]
-    pub(crate) fn send_part(&mut self, part: Out<'_>, more: bool) -> Result<()> {
+    pub(crate) fn send_part(&mut self, part: &Out<'_>, more: bool) -> Result<()> {
         if more || !self.parts.is_empty() {
             return self.collect(part, more);
         }
-        self.send(&[part])
+        self.send(std::slice::from_ref(part))
     }
 
-    fn collect(&mut self, part: Out<'_>, more: bool) -> Result<()> {
+    fn collect(&mut self, part: &Out<'_>, more: bool) -> Result<()> {
         if self.is_single() {
             return Err(Error::invalid(format!("a {} socket's messages have one part", self.kind.name())));
         }
         if self.parts.is_empty() {
             // Refused now, or taken whole.
-            self.may_begin(&part)?;
+            self.may_begin(part)?;
         }
         if more {
             let mut frame = part.to_frame();
@@ -36,7 +36,7 @@ impl SocketState {
         }
         let parts = std::mem::take(&mut self.parts);
         let mut outs: Vec<Out<'_>> = parts.iter().map(Frame::out).collect();
-        outs.push(part);
+        outs.push(*part);
         let sent = self.send(&outs);
         drop(outs);
         if sent.as_ref().is_err_and(|error| *error == Error::again()) {
