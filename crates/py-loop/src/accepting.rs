@@ -70,13 +70,20 @@ impl Listener<'_> {
             }
             (most.max(0), sockets::kind(state, self.socket())?)
         };
+        let mut own = None;
         for _ in 0..=most {
             // A protocol's factory may have closed the listener.
             let Some(fd) = self.number() else { return Ok(()) };
             // SAFETY: the number is the socket's at this moment.
             let next = net::accept_from(unsafe { BorrowedFd::borrow_raw(fd) });
             match next {
-                Ok(accepted) => self.open(accepted, kind)?,
+                Ok(accepted) => {
+                    if own.is_none() && kind.is_unix() {
+                        // SAFETY: as above; nothing has run since.
+                        own = unsafe { unix_name(fd) }?;
+                    }
+                    self.open(accepted, kind, own.as_ref())?;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => {
                     return match limits::explain_open(&error) {
@@ -89,8 +96,8 @@ impl Listener<'_> {
         Ok(())
     }
 
-    /// Makes the socket, the protocol and the transport of a connection.
-    fn open(&self, accepted: net::Accepted, kind: Kind) -> Result<(), Raised> {
+    /// Makes the socket, the protocol and the transport of a connection, whose own address may be known.
+    fn open(&self, accepted: net::Accepted, kind: Kind, own: Option<&Object>) -> Result<(), Raised> {
         let state = self.state();
         let peer = address::to_object(accepted.peer.as_ref())?;
         // SAFETY: live objects.
@@ -104,6 +111,11 @@ impl Listener<'_> {
             }
             let extra = Object::own(ffi::PyDict_New())?;
             if ffi::PyDict_SetItem(extra.as_ptr(), state.names.peername, peer.as_ptr()) != 0 {
+                return Err(Raised);
+            }
+            if let Some(own) = own
+                && ffi::PyDict_SetItem(extra.as_ptr(), state.names.sockname, own.as_ptr()) != 0
+            {
                 return Err(Raised);
             }
             let context = Object::own(ffi::PyContext_CopyCurrent())?;
@@ -202,6 +214,20 @@ impl Listener<'_> {
             Object::own(ffi::PyObject_VectorcallMethod(name, all.as_ptr(), all.len(), std::ptr::null_mut()))
                 .map(drop)
         }
+    }
+}
+
+/// The address of a Unix listener, which the kernel gives to each of its connections, too.
+///
+/// # Safety
+///
+/// The number is the listener's at this moment.
+unsafe fn unix_name(fd: RawFd) -> Result<Option<Object>, Raised> {
+    // SAFETY: the caller's.
+    match net::local_address(unsafe { BorrowedFd::borrow_raw(fd) }) {
+        Ok(found @ net::Address::Unix(_)) => address::to_object(Some(&found)).map(Some),
+        // An object that was made for a Unix socket, and has another one.
+        _ => Ok(None),
     }
 }
 

@@ -64,6 +64,7 @@ pub(crate) struct Names {
     pub(crate) eof_received: *mut ffi::PyObject,
     pub(crate) fatal_error: *mut ffi::PyObject,
     pub(crate) get_timeout: *mut ffi::PyObject,
+    pub(crate) real_close: *mut ffi::PyObject,
     pub(crate) io_refs: *mut ffi::PyObject,
     pub(crate) loop_: *mut ffi::PyObject,
     /// A tuple of this name, as the names of a call.
@@ -121,6 +122,10 @@ pub(crate) struct LoopModule {
     pub(crate) socket_family: *mut ffi::PyObject,
     pub(crate) socket_kind: *mut ffi::PyObject,
     pub(crate) socket_protocol: *mut ffi::PyObject,
+    /// `close` of the class in C, and the two methods of Python's class that end in it.
+    pub(crate) raw_close: *mut ffi::PyObject,
+    pub(crate) socket_close: *mut ffi::PyObject,
+    pub(crate) socket_real_close: *mut ffi::PyObject,
     pub(crate) buffered_protocol: *mut ffi::PyObject,
     /// `LoopCore.time`, to notice a class that has another one.
     pub(crate) time: *mut ffi::PyObject,
@@ -221,6 +226,7 @@ impl Names {
         names.eof_received = intern(c"eof_received")?;
         names.fatal_error = intern(c"_fatal_error")?;
         names.get_timeout = intern(c"gettimeout")?;
+        names.real_close = intern(c"_real_close")?;
         names.io_refs = intern(c"_io_refs")?;
         names.loop_ = intern(c"loop")?;
         names.loop_keyword = tuple(&[c"loop"])?;
@@ -262,11 +268,15 @@ impl LoopModule {
         };
         state.futures = import(c"asyncio.futures")?.into_ptr();
         state.tasks = import(c"asyncio.tasks")?.into_ptr();
-        state.socket_class = import(c"socket")?.attribute(c"socket")?.into_ptr();
+        let class = import(c"socket")?.attribute(c"socket")?;
+        state.socket_close = class.attribute(c"close")?.into_ptr();
+        state.socket_real_close = class.attribute(c"_real_close")?.into_ptr();
+        state.socket_class = class.into_ptr();
         let raw = import(c"_socket")?.attribute(c"socket")?;
         state.socket_family = raw.attribute(c"family")?.into_ptr();
         state.socket_kind = raw.attribute(c"type")?.into_ptr();
         state.socket_protocol = raw.attribute(c"proto")?.into_ptr();
+        state.raw_close = raw.attribute(c"close")?.into_ptr();
         state.raw_socket = raw.into_ptr();
         state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
         let streams = import(c"asyncio.streams")?;

@@ -20,6 +20,12 @@ pub(super) struct Kind {
     protocol: c_int,
 }
 
+impl Kind {
+    pub(super) fn is_unix(self) -> bool {
+        Family::of(self.family) == Some(Family::Unix)
+    }
+}
+
 unsafe fn member(descriptor: *mut ffi::PyObject, socket: *mut ffi::PyObject) -> Result<c_int, Raised> {
     // SAFETY: the caller's: a descriptor of the class in C, and a live object of that class.
     unsafe {
@@ -65,24 +71,31 @@ pub(super) unsafe fn kind(state: &LoopModule, socket: *mut ffi::PyObject) -> Res
 /// Switches Nagle's algorithm off if the socket speaks TCP, so that a small write does not wait for the acknowledgement
 /// of earlier ones. Does nothing for an object that is no socket.
 ///
+/// Returns whether the socket speaks TCP, if that is certain: the kernel has taken the option, or the object was made
+/// for a Unix socket.
+///
 /// # Safety
 ///
 /// A live object.
 pub(super) unsafe fn send_without_delay(
     state: &LoopModule,
     socket: *mut ffi::PyObject,
-) -> Result<(), Raised> {
+) -> Result<Option<bool>, Raised> {
     // SAFETY: the caller's.
     unsafe {
         if ffi::PyType_IsSubtype(ffi::Py_TYPE(socket), state.raw_socket.cast()) == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let kind = kind(state, socket)?;
         match number::of(state, socket) {
             Some(fd) if net::is_tcp(kind.family, kind.kind, kind.protocol) => {
-                net::set_nodelay(BorrowedFd::borrow_raw(fd), true).map_err(|error| raise_os(&error))
+                match net::set_nodelay(BorrowedFd::borrow_raw(fd), true) {
+                    Ok(()) => Ok(Some(true)),
+                    Err(error) => Err(raise_os(&error)),
+                }
             }
-            _ => Ok(()),
+            _ if kind.is_unix() => Ok(Some(false)),
+            _ => Ok(None),
         }
     }
 }
@@ -115,6 +128,41 @@ pub(super) fn are_attributes_known(class: &Object) -> Result<bool, Raised> {
             -1 => Err(Raised),
             equal => Ok(equal == 1),
         }
+    }
+}
+
+/// Closes a file object; a plain socket as its class does, without its Python frames.
+///
+/// # Safety
+///
+/// A live object. The thread is attached, and holds no lock.
+pub(super) unsafe fn close(state: &LoopModule, file: *mut ffi::PyObject) -> Result<(), Raised> {
+    let names = &state.names;
+    // SAFETY: the caller's; live objects.
+    unsafe {
+        if ffi::Py_TYPE(file).cast() == state.socket_class && state.socket_attributes_known {
+            // A program may have patched the methods.
+            let class = state.socket_class;
+            let close = Object::own(ffi::PyObject_GetAttr(class, names.close))?;
+            let real_close = Object::own(ffi::PyObject_GetAttr(class, names.real_close))?;
+            if close.as_ptr() == state.socket_close && real_close.as_ptr() == state.socket_real_close {
+                if ffi::PyObject_SetAttr(file, names.closed, ffi::Py_True()) != 0 {
+                    return Err(Raised);
+                }
+                let files = Object::own(ffi::PyObject_GetAttr(file, names.io_refs))?;
+                let files = ffi::PyLong_AsLong(files.as_ptr());
+                if files == -1 && !ffi::PyErr_Occurred().is_null() {
+                    return Err(Raised);
+                }
+                if files > 0 {
+                    return Ok(());
+                }
+                let arguments = [file];
+                let done = ffi::PyObject_Vectorcall(state.raw_close, arguments.as_ptr(), 1, null_mut());
+                return Object::own(done).map(drop);
+            }
+        }
+        Object::own(ffi::PyObject_CallMethodNoArgs(file, names.close)).map(drop)
     }
 }
 

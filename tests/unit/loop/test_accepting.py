@@ -176,6 +176,7 @@ async def test_the_address_of_the_other_end(loop: Loop, tmp_path: Path, kind: st
         client.connect(server.sockets[0].getsockname())
         await until(lambda: peers and peers[0].transport)
         assert peers[0].transport.get_extra_info("peername") == client.getsockname()
+        assert peers[0].transport.get_extra_info("sockname") == client.getpeername()
     await until(lambda: peers[0].lost)
     server.close()
     await server.wait_closed()
@@ -274,3 +275,67 @@ async def test_a_listener_that_is_no_plain_socket(loop: Loop) -> None:
     await until(lambda: peers[0].lost)
     server.close()
     await server.wait_closed()
+
+
+async def test_each_connection_of_a_unix_server_knows_the_name_of_its_own_listener(
+    loop: Loop, tmp_path: Path
+) -> None:
+    found: list[tuple[str, str, str]] = []
+
+    class Naming(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            asked = transport.get_extra_info("socket").getsockname()
+            found.append((transport.get_extra_info("sockname"), asked, transport.get_extra_info("peername")))
+            transport.abort()
+
+    paths = [str(tmp_path / "one"), str(tmp_path / "two")]
+    servers = [await loop.create_unix_server(Naming, path) for path in paths]
+    clients = [client for path in paths for client in _clients(path, 3, socket.AF_UNIX)]
+    await until(lambda: len(found) == 6)
+    assert sorted(found) == [(path, path, "") for path in paths for _ in range(3)]
+    for client in clients:
+        client.close()
+    for server in servers:
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.mark.parametrize("method", ["close", "_real_close"])
+async def test_a_method_that_a_program_puts_into_the_class_of_sockets_ends_a_connection(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    ended: list[socket.socket] = []
+    theirs = getattr(socket.socket, method)
+
+    def end(self: socket.socket) -> None:
+        ended.append(self)
+        theirs(self)
+
+    peer = Recording()
+    server = await loop.create_server(lambda: peer, "127.0.0.1", 0)
+    (client,) = _clients(server.sockets[0].getsockname(), 1)
+    await until(lambda: peer.transport)
+    connection = peer.transport.get_extra_info("socket")
+    number = connection.fileno()
+    monkeypatch.setattr(socket.socket, method, end)
+    peer.transport.abort()
+    await until(lambda: ended)
+    monkeypatch.undo()
+    assert [sock.fileno() for sock in ended] == [-1]
+    assert connection.fileno() == -1 and number >= 0
+    client.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_file_made_of_a_connections_socket_keeps_its_descriptor_open(loop: Loop) -> None:
+    peer = Recording()
+    left, right = socket.socketpair()
+    left.setblocking(False)
+    await loop.connect_accepted_socket(lambda: peer, left)
+    with left.makefile("rb") as file:
+        peer.transport.abort()
+        await until(lambda: peer.lost)
+        assert left.fileno() == file.fileno() >= 0
+    assert left.fileno() == -1
+    right.close()

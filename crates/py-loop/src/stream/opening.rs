@@ -96,6 +96,11 @@ unsafe fn note(
 ) -> Result<(), Raised> {
     // SAFETY: the caller's; the number is the socket's at this moment.
     unsafe {
+        match ffi::PyDict_Contains(extra.as_ptr(), name) {
+            0 => {}
+            1 => return Ok(()),
+            _ => return Err(Raised),
+        }
         let is_known =
             ffi::Py_TYPE(socket).cast() == state.socket_class && sockets::family(state, socket)?.is_some();
         let found = match number::of(state, socket) {
@@ -172,19 +177,20 @@ unsafe fn open(owner: *mut ffi::PyObject, parts: &Parts) -> Result<Object, Raise
         if ffi::PyDict_SetItem(extra.as_ptr(), names.socket, parts.socket) != 0 {
             return Err(Raised);
         }
-        // Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer.
+        // Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer, and
+        // Unix ones the name of their listener.
         note(state, parts.socket, &extra, names.sockname, net::local_address, names.get_own_name)?;
-        match ffi::PyDict_Contains(extra.as_ptr(), names.peername) {
-            0 => note(state, parts.socket, &extra, names.peername, net::peer_address, names.get_peer_name)?,
-            1 => {}
-            _ => return Err(Raised),
-        }
+        note(state, parts.socket, &extra, names.peername, net::peer_address, names.get_peer_name)?;
         transport::set_extra(object, extra);
         this.attach(object, owner, parts.socket, parts.protocol)?;
         if !core.is_debug() {
             speed_up(state, parts.protocol)?;
         }
-        sockets::send_without_delay(state, parts.socket)?;
+        match sockets::send_without_delay(state, parts.socket)? {
+            Some(true) => this.set(bit::KIND_KNOWN),
+            Some(false) => this.set(bit::KIND_KNOWN | bit::NOT_TCP),
+            None => {}
+        }
         if parts.server != ffi::Py_None() {
             this.set(bit::MAY_GATHER);
             // A closed server refuses; then nothing reports the end to it either.

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use pyo3_ffi as ffi;
 
 use super::super::core::{none, raise_type};
+use super::super::sockets;
 use super::{Transport, behaviour, bit, transport};
 use ropewalk_capi::entry;
 use ropewalk_capi::object::{Kept, Object, Raised};
@@ -69,7 +70,7 @@ impl Transport {
     fn leave(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         let Some(file) = self.socket.share() else { return Ok(()) };
         let Some(owner) = self.owner.share() else { return Ok(()) };
-        let close = self.state()?.names.close;
+        let state = self.state()?;
         // SAFETY: a live transport.
         let behaviour = unsafe { behaviour(object) };
         let left = behaviour.leave(object);
@@ -80,15 +81,15 @@ impl Transport {
             drop(field.take());
         }
         drop((self.protocol.take(), self.socket.take(), self.owner.take()));
+        // SAFETY: a live object; the loop, which keeps the module's state, is held until here.
+        let closed = unsafe { sockets::close(state, file.as_ptr()) };
         drop(owner);
-        // SAFETY: a live object.
-        let closed = unsafe { Object::own(ffi::PyObject_CallMethodNoArgs(file.as_ptr(), close)) };
         match kept {
             Some(kept) if closed.is_err() => kept.discard(),
             Some(kept) => kept.put_back(),
             None => {}
         }
-        left.and(closed.map(drop))
+        left.and(closed)
     }
 }
 
