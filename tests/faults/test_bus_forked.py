@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import textwrap
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.forking import in_a_child
 from tests.polling import until
 
 import ropewalk
@@ -20,23 +18,6 @@ from ropewalk import Bus
 
 # From Python 3.12 on: of forks beside threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-
-
-def in_a_child(work: Callable[[], object]) -> int:
-    """The exit status of a forked child that does this: 0 if it raises nothing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.forking import in_a_child
 from tests.unit.loop.loops import descriptors, fresh_loop, left_open, new_event_loop
 from tests.unit.loop.recording import until
 
@@ -25,24 +23,6 @@ def loop() -> Iterator[Loop]:
         yield loop
     assert left_open(before) == {}
     assert reports == []
-
-
-def _in_a_child(work: Callable[[], None]) -> int:
-    """The exit status of a forked child that does this: 0 if it raises nothing."""
-    with warnings.catch_warnings():
-        # Other threads of the test run may be there; this child touches nothing of theirs.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
 
 
 async def _use(loop: Loop) -> None:
@@ -69,7 +49,7 @@ def _own_loop() -> None:
 
 def test_a_child_makes_its_own_loop(loop: Loop) -> None:
     loop.run_until_complete(_use(loop))
-    assert _in_a_child(_own_loop) == 0
+    assert in_a_child(_own_loop) == 0
     loop.run_until_complete(_use(loop))
 
 
@@ -80,7 +60,7 @@ def test_a_child_of_a_running_loop_makes_its_own(loop: Loop) -> None:
         with left, right:
             loop.add_reader(left, lambda: seen.append(left.recv(100)))
             timer = loop.create_task(asyncio.sleep(0.002, "woken"))
-            assert _in_a_child(_own_loop) == 0
+            assert in_a_child(_own_loop) == 0
             # Registered before the fork, still served after it.
             right.send(b"after the fork")
             await until(lambda: seen)
@@ -104,7 +84,7 @@ def test_a_child_that_closes_the_loop_leaves_the_parent_s_alone(loop: Loop) -> N
             loop.close()
             assert loop.is_closed()
 
-        assert _in_a_child(close) == 0
+        assert in_a_child(close) == 0
         right.send(b"still registered")
         loop.run_until_complete(until(lambda: seen))
         assert seen == [b"still registered"]
@@ -119,6 +99,6 @@ def test_a_child_that_schedules_does_not_disturb_the_parent(loop: Loop) -> None:
         loop.call_soon(seen.append, "scheduled by the child")
         loop.call_soon_threadsafe(seen.append, "scheduled by the child")
 
-    assert _in_a_child(schedule) == 0
+    assert in_a_child(schedule) == 0
     loop.run_until_complete(asyncio.sleep(0.001))
     assert seen == ["scheduled by the parent"]
