@@ -176,14 +176,9 @@ impl SocketState {
         let token = conn.me.token();
         // A peer in shared memory is not armed while reading is paused, and itself sees when there is no room.
         let Link::Stream(fd) = &conn.link else { return };
-        if conn.is_aside() {
-            let interest = if conn.is_blocked { Interest::END | Interest::WRITE } else { Interest::END };
-            if set.modify(fd.as_fd(), token, interest).is_err() {
-                let _ = set.add(fd.as_fd(), token, interest);
-            }
-            return;
-        }
         let interest = match (!conn.is_paused, conn.is_blocked) {
+            _ if conn.is_aside() && conn.is_blocked => Interest::END | Interest::WRITE,
+            _ if conn.is_aside() => Interest::END,
             (true, true) => Interest::READ | Interest::WRITE,
             (true, false) => Interest::READ,
             (false, true) => Interest::WRITE,
