@@ -14,7 +14,7 @@ import errno as _errno
 import pickle
 import queue
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 from ropewalk._imported import when_imported
 
@@ -111,6 +111,37 @@ class UnwrapError(RopewalkError):
         self.error = error
 
 
+class ConfigError(RopewalkError, ValueError):
+    """The configuration of a runtime is wrong.
+
+    The message names the file, the key, its value, and what is allowed there; so do the attributes `place`, `key`,
+    `value` and `allowed`.
+    """
+
+    code = "RW-CONFIG"
+    remedy = (
+        "Correct the key that the message names; `ropewalk check FILE.toml` tries a file and starts nothing."
+    )
+
+    def __init__(
+        self,
+        message: str = "",
+        place: str = "",
+        key: str = "",
+        value: object = None,
+        allowed: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        #: The file; for a configuration from code, what read it.
+        self.place = place
+        #: The key, with its tables: ``"pools.api.capacity"``.
+        self.key = key
+        #: The value that is refused.
+        self.value = value
+        #: What is allowed instead, if that is a list.
+        self.allowed = allowed
+
+
 class PoolError(RopewalkError, RuntimeError):
     """A call on a pool failed, in a forked child for instance."""
 
@@ -123,6 +154,20 @@ class ZygoteFailed(PoolError):
 
     code = "RW-ZYGOTE"
     remedy = "Make a new pool. If it fails again, read what the zygote wrote to standard error."
+
+
+class ClusterUnreachable(PoolError):
+    """A Ray cluster could not be reached, or a local one could not be started."""
+
+    code = "RW-CLUSTER"
+    remedy = "Check that the cluster runs and that this machine reaches it: `ray status --address=HOST:PORT`."
+
+
+class ExtraMissing(RopewalkError, ImportError):
+    """A library that was asked for is not installed; an extra of Ropewalk installs it."""
+
+    code = "RW-EXTRA"
+    remedy = "Install the extra that the message names, in the environment of this program."
 
 
 class PoolClosed(PoolError):
@@ -139,6 +184,54 @@ class QueueFull(PoolError, queue.Full):
     remedy = (
         'Try again later, raise `capacity`, or wait: with `overflow="block"`, `submit` and `submit_async` do.'
     )
+
+    #: Tasks that waited.
+    depth: int = 0
+    #: How many tasks may wait.
+    capacity: int = 0
+
+
+class TaskDropped(PoolError):
+    """A full queue dropped this task, which waited, to take a newer one.
+
+    The pool was made with `overflow="drop_oldest"`. `depth` says how many tasks waited.
+    """
+
+    code = "RW-TASK-DROPPED"
+    remedy = "Submit less at once, raise `capacity`, or give what must not be lost a higher `priority`."
+
+    #: Tasks that waited when it was dropped.
+    depth: int = 0
+    #: How many tasks may wait.
+    capacity: int = 0
+
+
+class WorkerDeath(NamedTuple):
+    """The death of a worker process for which a task is blamed."""
+
+    #: The worker's process id.
+    pid: int
+    #: The number of the signal that killed the worker, or `None`.
+    signal: int | None
+    #: The worker's exit status, if it left by itself.
+    exit_code: int | None
+    #: Whether the pool ended the worker, because the task hung.
+    hung: bool
+
+
+class CircuitOpen(RopewalkError):
+    """A circuit breaker refused a call, because what it guards keeps failing.
+
+    `retry_after` says in how many seconds the breaker lets a call through again.
+    """
+
+    code = "RW-CIRCUIT-OPEN"
+    remedy = "Wait until then, do without the callee, or close the breaker by hand with `reset()`."
+
+    #: The name of the breaker.
+    breaker: str = ""
+    #: Seconds after which it lets a call through again.
+    retry_after: float = 0.0
 
 
 class PoolBroken(PoolError, BrokenProcessPool):
@@ -173,6 +266,36 @@ class WorkerCrashed(PoolBroken):
     stack: str | None = None
 
 
+class PoisonTask(WorkerCrashed):
+    """A task has cost so many workers their life that the pool runs it no more, whatever its `retries`.
+
+    `Pool(poison_after=)` is the number. The pool goes on; `Pool.quarantine` has the last of these tasks.
+    """
+
+    code = "RW-POISON-TASK"
+    remedy = "Look at `crashes` and at the task's function: memory, native code, or arguments that it cannot handle."
+
+    #: The name of the task's function.
+    function: str | None = None
+    #: How the workers have died, in order.
+    crashes: tuple[WorkerDeath, ...] = ()
+
+
+class PoolUnhealthy(PoolBroken):
+    """More workers of the pool have died within a time than its `max_restarts` allows.
+
+    The cause (`__cause__`) is the last crash.
+    """
+
+    code = "RW-POOL-UNHEALTHY"
+    remedy = "Read the cause. If such crashes are to be expected, raise `max_restarts`; then make a new pool."
+
+    #: So many workers may die within `seconds`.
+    limit: int = 0
+    #: The time within which the deaths are counted.
+    seconds: float = 0.0
+
+
 class PoolNested(PoolError):
     """Workers of a pool start pools whose workers start pools, without end."""
 
@@ -197,6 +320,41 @@ class InitializerFailed(PoolBroken):
     remedy = "Correct what the cause reports of the initializer, and make a new pool."
 
 
+class SessionBusy(PoolError):
+    """The worker of a session with `mode="fail"` is busy."""
+
+    code = "RW-SESSION-BUSY"
+    remedy = 'Try again later, or make the session with `mode="queue"` or `mode="prefer"`.'
+
+
+class SessionClosed(PoolError):
+    """The session or the actor was closed and accepts no more tasks."""
+
+    code = "RW-SESSION-CLOSED"
+    remedy = "Ask the pool for the session again, or make a new actor."
+
+
+class SessionMissing(PoolError, LookupError):
+    """The pool has no session of the key that was asked for without `init`.
+
+    No session was made by that key, or it was closed. The pool also forgets a session of which the program holds no
+    view once its state is gone.
+    """
+
+    code = "RW-SESSION-MISSING"
+    remedy = "Give `init=`, which makes the state; `init=None` makes a session whose state is `None`."
+
+
+class ActorDied(PoolError):
+    """The object of an actor is gone: its worker died, or its class raised.
+
+    The cause (`__cause__`) is the death, or the exception of the class.
+    """
+
+    code = "RW-ACTOR-DIED"
+    remedy = "Make a new actor. With `max_restarts`, an actor whose worker died is made again."
+
+
 class TaskTimeout(RopewalkError, TimeoutError):
     """A task exceeded its `task_timeout`, which limits the run alone, or its `deadline`, counted from submission."""
 
@@ -209,6 +367,54 @@ class TaskTimeout(RopewalkError, TimeoutError):
     seconds: float | None = None
     #: ``"queued"`` if the task was never started, else ``"running"``.
     phase: str = "running"
+
+
+class TaskCancelled(RopewalkError):
+    """A task was asked to stop, by `Future.request_cancel`, or because the reader of its stream has gone.
+
+    `CurrentTask.check` raises it inside the task. If the task lets it pass, its future is cancelled.
+    """
+
+    code = "RW-TASK-CANCELLED"
+    remedy = "Release what the task holds, and let the exception pass."
+
+
+class TaskHung(TaskTimeout):
+    """A task gave no sign of life for as long as its `hang_timeout`.
+
+    `stack` says where it was. In a worker process it was ended; in a thread the call goes on.
+    """
+
+    code = "RW-TASK-HUNG"
+    remedy = "Read `stack`. A task that may work so long can call `ropewalk.current_task().heartbeat()`."
+
+    #: The stacks of the worker's threads, as `faulthandler` printed them; of a thread of this process, its own. `None`
+    #: if there are none: the message says why.
+    stack: str | None = None
+    #: The id of the process that ran the task.
+    pid: int = 0
+    #: The task's number in its pool, as `TaskRecord.id`.
+    task: int | None = None
+    #: Which attempt at the task this was, from 1.
+    attempt: int = 0
+    #: The function and its arguments, shortened, where they are small enough to be kept for this.
+    call: str | None = None
+
+
+class StreamUnfinished(RopewalkError, RuntimeError):
+    """The value of a stream was asked for that was not read to its end, or whose task has failed."""
+
+    code = "RW-STREAM-UNFINISHED"
+    remedy = (
+        "Read all items first, as `for item in stream` does. `stream.future` has the outcome of the task."
+    )
+
+
+class NotExposed(PoolError, LookupError):
+    """A task called a function that the program has not exposed to the tasks of its pool."""
+
+    code = "RW-NOT-EXPOSED"
+    remedy = "Name the function in `Pool(calls={...})`, or call `pool.expose(name, function)` before the task runs."
 
 
 class EncodeError(RopewalkError, pickle.PicklingError):
@@ -258,7 +464,7 @@ class SystemCallFailed(RopewalkError, OSError):
 
 
 class Unsupported(SystemCallFailed):
-    """The kernel or a sandbox does not provide a call that Ropewalk needs."""
+    """The kernel, a sandbox, this version of Python, or the kind of a pool does not provide what a call needs."""
 
     code = "RW-UNSUPPORTED"
     remedy = 'Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind="thread"`.'
@@ -337,6 +543,75 @@ class OutOfMemory(LimitReached, SharedMemoryError, MemoryError):
     code = "RW-NOMEM"
     remedy = "Free memory, send less at once, or raise the memory limit."
     _numbers = (_errno.ENOMEM, _errno.ENOSPC)
+
+
+class JournalError(RopewalkError, OSError):
+    """A journal could not be opened, read, written or compacted."""
+
+    code = "RW-JOURNAL"
+    remedy = "Read the subclass or the cause: the message names the file."
+
+
+class JournalLocked(JournalError, BlockingIOError):
+    """A journal is open already, in another process or in this one: one writes at a time."""
+
+    code = "RW-JOURNAL-LOCKED"
+    remedy = "Wait until the process that the message names has ended, or end it; nothing else has to be cleaned up."
+
+
+class NotAJournal(JournalError, ValueError):
+    """A file that was to be a journal is another file, or the journal of a newer version."""
+
+    code = "RW-JOURNAL-FOREIGN"
+    remedy = "Check the path. Nothing was written to the file."
+
+
+class JournalCorrupt(JournalError):
+    """Committed records of a journal are damaged; the message names the offset.
+
+    What a crash leaves behind the last committed record is no such damage, and is dropped when the journal is
+    opened.
+    """
+
+    code = "RW-JOURNAL-CORRUPT"
+    remedy = "Restore the file from a copy, and check the disk. Nothing was written to the file."
+
+
+class JournalUnsafe(JournalError, PermissionError):
+    """Other users may write the file of a journal, and what it holds would be run as this user."""
+
+    code = "RW-JOURNAL-UNSAFE"
+    remedy = "Take the file over and take away the others' right to write it: `chmod go-w`, `chown`."
+
+
+class JournalFailed(JournalError):
+    """The disk of a journal has reported an error, and the last records may be there or not."""
+
+    code = "RW-JOURNAL-FAILED"
+    remedy = "Check the disk, and open the journal again: it then says which records it has."
+
+
+class JournalClosed(JournalError, ValueError):
+    """The journal was closed, or belongs to the process that this one was forked from."""
+
+    code = "RW-JOURNAL-CLOSED"
+    remedy = "Open it again."
+
+
+class JournalFull(LimitReached, JournalError):
+    """A record would make the journal larger than its `max_bytes`. It was not written; smaller ones may be."""
+
+    code = "RW-JOURNAL-FULL"
+    remedy = "Compact the journal, or raise `max_bytes`."
+    _numbers = (_errno.ENOSPC,)
+
+
+class OutOfDisk(LimitReached, JournalError):
+    """The disk, or the user's share of it, has no room for a record. It was not written; later ones may be."""
+
+    code = "RW-DISK"
+    remedy = "Free room on the disk or raise the quota (`df`, `quota`, `ulimit -f`); the journal goes on by itself."
+    _numbers = (_errno.ENOSPC,)
 
 
 class OutOfPorts(LimitReached):

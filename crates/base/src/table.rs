@@ -32,6 +32,13 @@ errors! {
         UnwrapError("RopewalkError") = "RW-UNWRAP",
             "Ask `is_ok()` first, use `unwrap_or`, or `match` on `Ok` and `Err`.";
 
+        /// The configuration of a runtime is wrong.
+        ///
+        /// The message names the file, the key, its value, and what is allowed there; so do the attributes `place`,
+        /// `key`, `value` and `allowed`.
+        ConfigError("RopewalkError", "ValueError") = "RW-CONFIG",
+            "Correct the key that the message names; `ropewalk check FILE.toml` tries a file and starts nothing.";
+
         /// A call on a pool failed, in a forked child for instance.
         PoolError("RopewalkError", "RuntimeError") = "RW-POOL",
             "Make a new pool. A forked child needs a pool of its own.";
@@ -40,6 +47,14 @@ errors! {
         ZygoteFailed("PoolError") = "RW-ZYGOTE",
             "Make a new pool. If it fails again, read what the zygote wrote to standard error.";
 
+        /// A Ray cluster could not be reached, or a local one could not be started.
+        ClusterUnreachable("PoolError") = "RW-CLUSTER",
+            "Check that the cluster runs and that this machine reaches it: `ray status --address=HOST:PORT`.";
+
+        /// A library that was asked for is not installed; an extra of Ropewalk installs it.
+        ExtraMissing("RopewalkError", "ImportError") = "RW-EXTRA",
+            "Install the extra that the message names, in the environment of this program.";
+
         /// The pool was shut down and accepts no more tasks.
         PoolClosed("PoolError") = "RW-POOL-CLOSED",
             "Make a new pool.";
@@ -47,6 +62,18 @@ errors! {
         /// The pool's queue is full and the pool was made with `overflow="error"`, or `submit_nowait` was called.
         QueueFull("PoolError", "queue.Full") = "RW-POOL-FULL",
             "Try again later, raise `capacity`, or wait: with `overflow=\"block\"`, `submit` and `submit_async` do.";
+
+        /// A full queue dropped this task, which waited, to take a newer one.
+        ///
+        /// The pool was made with `overflow="drop_oldest"`. `depth` says how many tasks waited.
+        TaskDropped("PoolError") = "RW-TASK-DROPPED",
+            "Submit less at once, raise `capacity`, or give what must not be lost a higher `priority`.";
+
+        /// A circuit breaker refused a call, because what it guards keeps failing.
+        ///
+        /// `retry_after` says in how many seconds the breaker lets a call through again.
+        CircuitOpen("RopewalkError") = "RW-CIRCUIT-OPEN",
+            "Wait until then, do without the callee, or close the breaker by hand with `reset()`.";
 
         /// The pool can run no task any more; the message names the cause.
         PoolBroken("PoolError", "BrokenProcessPool") = "RW-POOL-BROKEN",
@@ -58,6 +85,18 @@ errors! {
         /// `on_crash="break"`.
         WorkerCrashed("PoolBroken") = "RW-WORKER-CRASHED",
             "If the task may be run twice, give it `retries`. If the worker was killed for memory, run fewer workers.";
+
+        /// A task has cost so many workers their life that the pool runs it no more, whatever its `retries`.
+        ///
+        /// `Pool(poison_after=)` is the number. The pool goes on; `Pool.quarantine` has the last of these tasks.
+        PoisonTask("WorkerCrashed") = "RW-POISON-TASK",
+            "Look at `crashes` and at the task's function: memory, native code, or arguments that it cannot handle.";
+
+        /// More workers of the pool have died within a time than its `max_restarts` allows.
+        ///
+        /// The cause (`__cause__`) is the last crash.
+        PoolUnhealthy("PoolBroken") = "RW-POOL-UNHEALTHY",
+            "Read the cause. If such crashes are to be expected, raise `max_restarts`; then make a new pool.";
 
         /// Workers of a pool start pools whose workers start pools, without end.
         PoolNested("PoolError") = "RW-POOL-NESTED",
@@ -73,9 +112,50 @@ errors! {
         InitializerFailed("PoolBroken") = "RW-INITIALIZER",
             "Correct what the cause reports of the initializer, and make a new pool.";
 
+        /// The worker of a session with `mode="fail"` is busy.
+        SessionBusy("PoolError") = "RW-SESSION-BUSY",
+            "Try again later, or make the session with `mode=\"queue\"` or `mode=\"prefer\"`.";
+
+        /// The session or the actor was closed and accepts no more tasks.
+        SessionClosed("PoolError") = "RW-SESSION-CLOSED",
+            "Ask the pool for the session again, or make a new actor.";
+
+        /// The pool has no session of the key that was asked for without `init`.
+        ///
+        /// No session was made by that key, or it was closed. The pool also forgets a session of which the program
+        /// holds no view once its state is gone.
+        SessionMissing("PoolError", "LookupError") = "RW-SESSION-MISSING",
+            "Give `init=`, which makes the state; `init=None` makes a session whose state is `None`.";
+
+        /// The object of an actor is gone: its worker died, or its class raised.
+        ///
+        /// The cause (`__cause__`) is the death, or the exception of the class.
+        ActorDied("PoolError") = "RW-ACTOR-DIED",
+            "Make a new actor. With `max_restarts`, an actor whose worker died is made again.";
+
         /// A task exceeded its `task_timeout`, which limits the run alone, or its `deadline`, counted from submission.
         TaskTimeout("RopewalkError", "TimeoutError") = "RW-TIMEOUT",
             "Raise the limit or split the task. `phase` says whether the task had started.";
+
+        /// A task was asked to stop, by `Future.request_cancel`, or because the reader of its stream has gone.
+        ///
+        /// `CurrentTask.check` raises it inside the task. If the task lets it pass, its future is cancelled.
+        TaskCancelled("RopewalkError") = "RW-TASK-CANCELLED",
+            "Release what the task holds, and let the exception pass.";
+
+        /// A task gave no sign of life for as long as its `hang_timeout`.
+        ///
+        /// `stack` says where it was. In a worker process it was ended; in a thread the call goes on.
+        TaskHung("TaskTimeout") = "RW-TASK-HUNG",
+            "Read `stack`. A task that may work so long can call `ropewalk.current_task().heartbeat()`.";
+
+        /// The value of a stream was asked for that was not read to its end, or whose task has failed.
+        StreamUnfinished("RopewalkError", "RuntimeError") = "RW-STREAM-UNFINISHED",
+            "Read all items first, as `for item in stream` does. `stream.future` has the outcome of the task.";
+
+        /// A task called a function that the program has not exposed to the tasks of its pool.
+        NotExposed("PoolError", "LookupError") = "RW-NOT-EXPOSED",
+            "Name the function in `Pool(calls={...})`, or call `pool.expose(name, function)` before the task runs.";
 
         /// A function or an argument cannot be pickled, so it cannot be sent to a worker process.
         EncodeError("RopewalkError", "pickle.PicklingError") = "RW-ENCODE",
@@ -100,7 +180,7 @@ errors! {
         SystemCallFailed("RopewalkError", "OSError") = "RW-OS",
             "Check the limits of this process: `ropewalk doctor` prints them.";
 
-        /// The kernel or a sandbox does not provide a call that Ropewalk needs.
+        /// The kernel, a sandbox, this version of Python, or the kind of a pool does not provide what a call needs.
         Unsupported("SystemCallFailed") [ENOSYS] = "RW-UNSUPPORTED",
             "Use Linux 5.3 or newer, outside of a sandbox that hides its calls, or `kind=\"thread\"`.";
 
@@ -141,6 +221,45 @@ errors! {
         /// The machine, or the control group, has no room for a buffer in shared memory.
         OutOfMemory("LimitReached", "SharedMemoryError", "MemoryError") [ENOMEM, ENOSPC] = "RW-NOMEM",
             "Free memory, send less at once, or raise the memory limit.";
+
+        /// A journal could not be opened, read, written or compacted.
+        JournalError("RopewalkError", "OSError") = "RW-JOURNAL",
+            "Read the subclass or the cause: the message names the file.";
+
+        /// A journal is open already, in another process or in this one: one writes at a time.
+        JournalLocked("JournalError", "BlockingIOError") = "RW-JOURNAL-LOCKED",
+            "Wait until the process that the message names has ended, or end it; nothing else has to be cleaned up.";
+
+        /// A file that was to be a journal is another file, or the journal of a newer version.
+        NotAJournal("JournalError", "ValueError") = "RW-JOURNAL-FOREIGN",
+            "Check the path. Nothing was written to the file.";
+
+        /// Committed records of a journal are damaged; the message names the offset.
+        ///
+        /// What a crash leaves behind the last committed record is no such damage, and is dropped when the journal is
+        /// opened.
+        JournalCorrupt("JournalError") = "RW-JOURNAL-CORRUPT",
+            "Restore the file from a copy, and check the disk. Nothing was written to the file.";
+
+        /// Other users may write the file of a journal, and what it holds would be run as this user.
+        JournalUnsafe("JournalError", "PermissionError") = "RW-JOURNAL-UNSAFE",
+            "Take the file over and take away the others' right to write it: `chmod go-w`, `chown`.";
+
+        /// The disk of a journal has reported an error, and the last records may be there or not.
+        JournalFailed("JournalError") = "RW-JOURNAL-FAILED",
+            "Check the disk, and open the journal again: it then says which records it has.";
+
+        /// The journal was closed, or belongs to the process that this one was forked from.
+        JournalClosed("JournalError", "ValueError") = "RW-JOURNAL-CLOSED",
+            "Open it again.";
+
+        /// A record would make the journal larger than its `max_bytes`. It was not written; smaller ones may be.
+        JournalFull("LimitReached", "JournalError") [ENOSPC] = "RW-JOURNAL-FULL",
+            "Compact the journal, or raise `max_bytes`.";
+
+        /// The disk, or the user's share of it, has no room for a record. It was not written; later ones may be.
+        OutOfDisk("LimitReached", "JournalError") [ENOSPC] = "RW-DISK",
+            "Free room on the disk or raise the quota (`df`, `quota`, `ulimit -f`); the journal goes on by itself.";
 
         /// Every port of a bus between processes is taken.
         OutOfPorts("LimitReached") [ENOSPC] = "RW-PORTS",

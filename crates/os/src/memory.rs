@@ -1,7 +1,11 @@
 //! How much memory there is, and how much of it a process uses.
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::process;
 
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -62,9 +66,68 @@ pub fn private_bytes(pid: i32) -> u64 {
     kib(&text, "Private_Clean:").unwrap_or(0) + kib(&text, "Private_Dirty:").unwrap_or(0)
 }
 
+/// Reads about a process whose id may be another's by now: what was read is kept only if the process lives afterwards,
+/// because an id is not used again as long as its process lives.
+fn of_living<T>(process: BorrowedFd<'_>, read: impl FnOnce() -> Option<T>) -> Option<T> {
+    read().filter(|_| !process::wait_readable(process, Duration::ZERO))
+}
+
+/// The most that the private memory of a process can be, in bytes: what is resident and belongs to no file or shared
+/// segment. Pages that it still shares with the process that forked it are counted, so this is no less than
+/// [`private_bytes_of`], and costs a tenth of it. `process` is its pidfd; `None` if it has ended.
+pub fn anonymous_bytes_of(pid: i32, process: BorrowedFd<'_>) -> Option<u64> {
+    of_living(process, || anonymous(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?))
+}
+
+/// Bytes by proc_pid_statm(5), whose first fields are the size, the resident pages and those of files and segments.
+fn anonymous(statm: &str) -> Option<u64> {
+    let mut pages = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some(resident.saturating_sub(shared) * crate::mmap::page_size() as u64)
+}
+
+/// The private memory of a process in bytes, as [`private_bytes`]; `None` if the process of this pidfd has ended.
+pub fn private_bytes_of(pid: i32, process: BorrowedFd<'_>) -> Option<u64> {
+    of_living(process, || Some(private_bytes(pid)).filter(|bytes| *bytes > 0))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::process::Command;
+
     use super::*;
+    use crate::pidfd;
+
+    #[test]
+    fn the_cheap_figure_is_no_less_than_the_exact_one() {
+        let own = crate::process::current_pid();
+        let process = pidfd::open(own).expect("this process");
+        let more = std::hint::black_box(vec![1_u8; 8 << 20]);
+        let exact = private_bytes_of(own, process.as_fd()).expect("it lives");
+        let cheap = anonymous_bytes_of(own, process.as_fd()).expect("it lives");
+        assert!(exact >= more.len() as u64 && cheap >= more.len() as u64, "{exact} and {cheap}");
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_memory_whoever_has_its_id_now() {
+        let mut child = Command::new("true").spawn().expect("started");
+        let process = pidfd::open(i32::try_from(child.id()).expect("an id")).expect("a pidfd");
+        child.wait().expect("collected");
+        // This process stands for the one that has the id now.
+        let own = crate::process::current_pid();
+        assert_eq!(anonymous_bytes_of(own, process.as_fd()), None);
+        assert_eq!(private_bytes_of(own, process.as_fd()), None);
+    }
+
+    #[test]
+    fn what_is_resident_and_shared_with_nobody_is_counted() {
+        let page = crate::mmap::page_size() as u64;
+        assert_eq!(anonymous("100 40 15 1 0 30 0"), Some(25 * page));
+        assert_eq!(anonymous("100 4 15"), Some(0), "the kernel counts the two at different times");
+        assert_eq!(anonymous("100 x 15"), None);
+        assert_eq!(anonymous(""), None);
+    }
 
     #[test]
     fn this_process_has_some_of_it() {

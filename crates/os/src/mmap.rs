@@ -237,6 +237,12 @@ impl Drop for Mapping {
     }
 }
 
+/// Bytes of a page.
+pub fn page_size() -> usize {
+    // SAFETY: a plain call.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

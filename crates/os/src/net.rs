@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 pub use address::{
     Address, Family, UnixName, interface_address, interface_index, local_address, peer_address,
 };
-pub use given::{Accepted, accept_from, connect_to, is_tcp, recv_from, send_to};
+pub use given::{Accepted, accept_from, connect_to, is_stream, is_tcp, recv_from, send_to};
 pub use option::{
     Credentials, TcpOptions, bind_to_device, has_bytes, is_at_end, peer_credentials, set_buffers,
     set_keepalive, set_nodelay, set_priority, set_tos, set_user_timeout, take_error,

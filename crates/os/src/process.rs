@@ -15,6 +15,24 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The user that this process acts as.
+pub fn user() -> u32 {
+    // SAFETY: the call cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A random number.
+pub fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: so many bytes may be written there. Fewer than 256 come at once.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    if got == bytes.len() as isize {
+        return u64::from_ne_bytes(bytes);
+    }
+    // A sandbox without the call: what differs between processes and moments.
+    crate::clock::monotonic_nanos() ^ u64::from(std::process::id()).rotate_left(40)
+}
+
 /// How many forks lie between the process that made the first call and this one: a child differs from its parent.
 ///
 /// Cheaper than `getpid`, which is a system call.
@@ -60,6 +78,13 @@ pub fn parent_pid() -> i32 {
     unsafe { libc::getppid() }
 }
 
+/// The name that the C library has for this thread; Python's `threading.get_ident` gives the same.
+#[inline]
+pub fn thread_ident() -> u64 {
+    // SAFETY: a plain call that cannot fail.
+    unsafe { libc::pthread_self() as u64 }
+}
+
 /// Whether this is the thread with which the process began.
 #[inline]
 pub fn is_first_thread() -> bool {
@@ -103,6 +128,31 @@ pub fn birth(pid: u32) -> io::Result<Option<u64>> {
     // The state is field 3 of proc_pid_stat(5), the start time field 22.
     let birth = fields.nth(18).and_then(|ticks| ticks.parse().ok());
     birth.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// How a process stands to signals, as the kernel reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// A signal or a debugger has stopped it.
+    pub stopped: bool,
+    /// The signals that it has handlers for: bit 0 is signal 1.
+    pub caught: u64,
+}
+
+impl Condition {
+    /// Whether it has a handler for a signal.
+    pub fn catches(self, signal: i32) -> bool {
+        u32::try_from(signal - 1).is_ok_and(|bit| self.caught.checked_shr(bit).unwrap_or(0) & 1 != 0)
+    }
+}
+
+/// How a process stands to signals; `None` if that cannot be learned.
+pub fn condition(pid: i32) -> Option<Condition> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let stopped = field("State:")?.starts_with(['T', 't']);
+    let caught = u64::from_str_radix(field("SigCgt:")?, 16).ok()?;
+    Some(Condition { stopped, caught })
 }
 
 /// Asks for a signal at the death of the thread that made this process. Check [`parent_pid`] afterwards: the parent may

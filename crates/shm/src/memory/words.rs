@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use ropewalk_base::{Code, Result, error};
 use ropewalk_os::mmap::Mapping;
 use ropewalk_sync::CacheLine;
+use ropewalk_sync::futex::{Scope, SleepFlag};
 
 /// A type that shared memory may be read as, although another process can write any bytes there at any time.
 ///
@@ -21,6 +22,8 @@ pub unsafe trait Atomics {}
 unsafe impl Atomics for AtomicU32 {}
 // SAFETY: an atomic integer.
 unsafe impl Atomics for AtomicU64 {}
+// SAFETY: an atomic integer, and nothing beside it.
+unsafe impl<S: Scope> Atomics for SleepFlag<S> {}
 // SAFETY: its content, and padding that no code reads.
 unsafe impl<T: Atomics> Atomics for CacheLine<T> {}
 // SAFETY: its elements.
