@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import Context
 from socket import socket
 from traceback import StackSummary
-from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, final
+from typing import IO, Any, Self, TypeVar, TypeVarTuple, Unpack, final
 
 from _typeshed import FileDescriptorLike, ReadableBuffer, WriteableBuffer
 
@@ -176,6 +176,26 @@ class LoopCore:
         """Returns an awaitable of a connection and its other end's address, which can be awaited once."""
     def sock_connect(self, sock: socket, address: Any) -> Coroutine[Any, Any, None]:
         """Returns an awaitable that connects a socket, which can be awaited once."""
+    def sock_sendfile(
+        self,
+        sock: socket,
+        file: IO[bytes],
+        offset: int = 0,
+        count: int | None = None,
+        *,
+        fallback: bool | None = True,
+    ) -> Coroutine[Any, Any, int]:
+        """Returns an awaitable that sends a file, and returns the number of bytes; it can be awaited once."""
+    def sendfile(
+        self,
+        transport: asyncio.WriteTransport,
+        file: IO[bytes],
+        offset: int = 0,
+        count: int | None = None,
+        *,
+        fallback: bool = True,
+    ) -> Coroutine[Any, Any, int]:
+        """Returns an awaitable that sends a file over a transport, which can be awaited once."""
 
     _debug: bool
     _closed: bool
@@ -297,6 +317,9 @@ class Stream(transports._FlowControlMixin):
         """The protocol; `None` once the transport is closed."""
 
     _server: Any
+    _extra: dict[str, Any]
+    def _info(self, name: str, default: Any, /) -> Any:
+        """What `get_extra_info` looks up."""
     def _show_descriptor(self) -> None:
         """Gathers no more writes: the program uses the socket itself from here on."""
 

@@ -5,17 +5,18 @@
 //! is to wait until the transport has started; here nothing waits.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use pyo3_ffi as ffi;
 use ropewalk_os::{limits, net};
 
 use super::address;
 use super::calling::{is_ending, within};
-use super::core::{LoopCore, none};
+use super::core::{LoopCore, has_our_method, none};
 use super::loop_module::LoopModule;
 use super::number;
 use super::sockets::{self, Kind};
+use super::stream::{self, bare, opening::is_known};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::heap::keyword_method;
@@ -70,7 +71,7 @@ impl Listener<'_> {
             }
             (most.max(0), sockets::kind(state, self.socket())?)
         };
-        let mut own = None;
+        let bare = self.may_be_bare()?;
         for _ in 0..=most {
             // A protocol's factory may have closed the listener.
             let Some(fd) = self.number() else { return Ok(()) };
@@ -78,11 +79,13 @@ impl Listener<'_> {
             let next = net::accept_from(unsafe { BorrowedFd::borrow_raw(fd) });
             match next {
                 Ok(accepted) => {
-                    if own.is_none() && kind.is_unix() {
-                        // SAFETY: as above; nothing has run since.
-                        own = unsafe { unix_name(fd) }?;
+                    let number = accepted.connection.as_raw_fd();
+                    // SAFETY: a live loop.
+                    if bare && !unsafe { is_known(self.owner, number) }? {
+                        self.open_bare(accepted, kind)?;
+                    } else {
+                        self.open(accepted, kind)?;
                     }
-                    self.open(accepted, kind, own.as_ref())?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => {
@@ -96,8 +99,54 @@ impl Listener<'_> {
         Ok(())
     }
 
-    /// Makes the socket, the protocol and the transport of a connection, whose own address may be known.
-    fn open(&self, accepted: net::Accepted, kind: Kind, own: Option<&Object>) -> Result<(), Raised> {
+    /// Whether connections need no socket object yet: nothing that runs before a program asks for one uses it.
+    fn may_be_bare(&self) -> Result<bool, Raised> {
+        let state = self.state();
+        if !bare::POSSIBLE || self.core.is_debug() || !state.socket_attributes_known {
+            return Ok(false);
+        }
+        // SAFETY: live objects.
+        unsafe {
+            let tls = ffi::PyObject_IsTrue(self.arguments[2]);
+            if tls < 0 {
+                return Err(Raised);
+            }
+            if tls != 0 || sockets::is_audited()? {
+                return Ok(false);
+            }
+            // A subclass or a program may have a method of its own.
+            has_our_method(self.owner, state.names.make_socket_transport)
+        }
+    }
+
+    /// Makes the protocol and the transport of a connection.
+    fn open_bare(&self, accepted: net::Accepted, kind: Kind) -> Result<(), Raised> {
+        let [factory, _, _, server, ..] = *self.arguments;
+        // SAFETY: live objects.
+        unsafe {
+            let context = Object::own(ffi::PyContext_CopyCurrent())?;
+            let opened = within(context.as_ptr(), || {
+                let protocol = Object::share(factory)?.call(&[])?;
+                if self.number().is_none() {
+                    // The factory has closed the server, which takes no connection more.
+                    return Ok(());
+                }
+                stream::opening::open_accepted(self.owner, accepted, kind, protocol.as_ptr(), server)
+                    .map(drop)
+            });
+            match opened {
+                Err(Raised) if !is_ending() => {
+                    // Only debug mode reports it.
+                    drop(take_exception());
+                    Ok(())
+                }
+                opened => opened,
+            }
+        }
+    }
+
+    /// Makes the socket, the protocol and the transport of a connection.
+    fn open(&self, accepted: net::Accepted, kind: Kind) -> Result<(), Raised> {
         let state = self.state();
         let peer = address::to_object(accepted.peer.as_ref())?;
         // SAFETY: live objects.
@@ -111,11 +160,6 @@ impl Listener<'_> {
             }
             let extra = Object::own(ffi::PyDict_New())?;
             if ffi::PyDict_SetItem(extra.as_ptr(), state.names.peername, peer.as_ptr()) != 0 {
-                return Err(Raised);
-            }
-            if let Some(own) = own
-                && ffi::PyDict_SetItem(extra.as_ptr(), state.names.sockname, own.as_ptr()) != 0
-            {
                 return Err(Raised);
             }
             let context = Object::own(ffi::PyContext_CopyCurrent())?;
@@ -214,20 +258,6 @@ impl Listener<'_> {
             Object::own(ffi::PyObject_VectorcallMethod(name, all.as_ptr(), all.len(), std::ptr::null_mut()))
                 .map(drop)
         }
-    }
-}
-
-/// The address of a Unix listener, which the kernel gives to each of its connections, too.
-///
-/// # Safety
-///
-/// The number is the listener's at this moment.
-unsafe fn unix_name(fd: RawFd) -> Result<Option<Object>, Raised> {
-    // SAFETY: the caller's.
-    match net::local_address(unsafe { BorrowedFd::borrow_raw(fd) }) {
-        Ok(found @ net::Address::Unix(_)) => address::to_object(Some(&found)).map(Some),
-        // An object that was made for a Unix socket, and has another one.
-        _ => Ok(None),
     }
 }
 

@@ -330,6 +330,22 @@ pub(super) fn raise_type(text: &str) -> Raised {
     Raised
 }
 
+/// Whether this method of a loop is the compiled one: a subclass or a program may have put another in its place.
+///
+/// # Safety
+///
+/// A live loop and name.
+pub(super) unsafe fn has_our_method(
+    owner: *mut ffi::PyObject,
+    name: *mut ffi::PyObject,
+) -> Result<bool, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let method = Object::own(ffi::PyObject_GetAttr(owner, name))?;
+        Ok(ffi::PyCFunction_Check(method.as_ptr()) != 0 && ffi::PyCFunction_GetSelf(method.as_ptr()) == owner)
+    }
+}
+
 pub(super) fn none() -> *mut ffi::PyObject {
     Object::none().into_ptr()
 }

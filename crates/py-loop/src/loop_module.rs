@@ -52,6 +52,8 @@ pub(crate) struct Names {
     pub(crate) call_soon: *mut ffi::PyObject,
     pub(crate) call_soon_threadsafe: *mut ffi::PyObject,
     pub(crate) at_end: *mut ffi::PyObject,
+    /// `b`, in the mode of a file of bytes.
+    pub(crate) binary: *mut ffi::PyObject,
     pub(crate) callback_failed: *mut ffi::PyObject,
     pub(crate) callback_raised: *mut ffi::PyObject,
     pub(crate) cancel: *mut ffi::PyObject,
@@ -63,6 +65,9 @@ pub(crate) struct Names {
     pub(crate) ensure_no_transport: *mut ffi::PyObject,
     pub(crate) eof_received: *mut ffi::PyObject,
     pub(crate) fatal_error: *mut ffi::PyObject,
+    pub(crate) fileno: *mut ffi::PyObject,
+    /// `__func__`, of a bound method.
+    pub(crate) function: *mut ffi::PyObject,
     pub(crate) get_timeout: *mut ffi::PyObject,
     pub(crate) real_close: *mut ffi::PyObject,
     pub(crate) io_refs: *mut ffi::PyObject,
@@ -71,6 +76,7 @@ pub(crate) struct Names {
     pub(crate) loop_keyword: *mut ffi::PyObject,
     pub(crate) make_socket_transport: *mut ffi::PyObject,
     pub(crate) make_tls_transport: *mut ffi::PyObject,
+    pub(crate) mode: *mut ffi::PyObject,
     pub(crate) note_accepted: *mut ffi::PyObject,
     pub(crate) note_scheduled: *mut ffi::PyObject,
     pub(crate) not_opened: *mut ffi::PyObject,
@@ -81,8 +87,11 @@ pub(crate) struct Names {
     pub(crate) retry_later: *mut ffi::PyObject,
     pub(crate) run_in_debug: *mut ffi::PyObject,
     pub(crate) send_by_object: *mut ffi::PyObject,
+    pub(crate) sendfile_native: *mut ffi::PyObject,
     pub(crate) set_exception: *mut ffi::PyObject,
     pub(crate) set_result: *mut ffi::PyObject,
+    pub(crate) sock_sendfile: *mut ffi::PyObject,
+    pub(crate) sock_sendfile_native: *mut ffi::PyObject,
     pub(crate) tell_slow: *mut ffi::PyObject,
     pub(crate) time: *mut ffi::PyObject,
     /// A tuple as `accepted_keywords`, of a transport with TLS.
@@ -126,6 +135,8 @@ pub(crate) struct LoopModule {
     pub(crate) raw_close: *mut ffi::PyObject,
     pub(crate) socket_close: *mut ffi::PyObject,
     pub(crate) socket_real_close: *mut ffi::PyObject,
+    /// Closed sockets by their kinds; see `sockets::keep_closed`.
+    pub(crate) closed_sockets: *mut ffi::PyObject,
     pub(crate) buffered_protocol: *mut ffi::PyObject,
     /// `LoopCore.time`, to notice a class that has another one.
     pub(crate) time: *mut ffi::PyObject,
@@ -140,6 +151,11 @@ pub(crate) struct LoopModule {
     pub(crate) sock_recvfrom: *mut ffi::PyObject,
     pub(crate) sock_connect: *mut ffi::PyObject,
     pub(crate) sock_accept: *mut ffi::PyObject,
+    pub(crate) sock_sendfile: *mut ffi::PyObject,
+    pub(crate) sendfile: *mut ffi::PyObject,
+    /// Those to which these two leave what the kernel can send.
+    pub(crate) sock_sendfile_native: *mut ffi::PyObject,
+    pub(crate) sendfile_native: *mut ffi::PyObject,
     /// Memory of handles; null once the module was cleared.
     pub(crate) spare: *mut Spare,
     /// Whether the offsets in the interpreter's structures were found to be correct.
@@ -214,6 +230,7 @@ impl Names {
         names.call_soon = intern(c"call_soon")?;
         names.call_soon_threadsafe = intern(c"call_soon_threadsafe")?;
         names.at_end = intern(c"_at_end")?;
+        names.binary = intern(c"b")?;
         names.callback_failed = intern(c"_callback_failed")?;
         names.callback_raised = intern(c"_callback_raised")?;
         names.cancel = intern(c"cancel")?;
@@ -225,6 +242,8 @@ impl Names {
         names.ensure_no_transport = intern(c"_ensure_fd_no_transport")?;
         names.eof_received = intern(c"eof_received")?;
         names.fatal_error = intern(c"_fatal_error")?;
+        names.fileno = intern(c"fileno")?;
+        names.function = intern(c"__func__")?;
         names.get_timeout = intern(c"gettimeout")?;
         names.real_close = intern(c"_real_close")?;
         names.io_refs = intern(c"_io_refs")?;
@@ -232,6 +251,7 @@ impl Names {
         names.loop_keyword = tuple(&[c"loop"])?;
         names.make_socket_transport = intern(c"_make_socket_transport")?;
         names.make_tls_transport = intern(c"_make_ssl_transport")?;
+        names.mode = intern(c"mode")?;
         names.note_accepted = intern(c"_note_accepted")?;
         names.not_opened = intern(c"_not_opened")?;
         names.note_scheduled = intern(c"_note_scheduled")?;
@@ -242,8 +262,11 @@ impl Names {
         names.retry_later = intern(c"_retry_later")?;
         names.run_in_debug = intern(c"_run_in_debug")?;
         names.send_by_object = intern(c"_send_by_object")?;
+        names.sendfile_native = intern(c"_sendfile_native")?;
         names.set_exception = intern(c"set_exception")?;
         names.set_result = intern(c"set_result")?;
+        names.sock_sendfile = intern(c"sock_sendfile")?;
+        names.sock_sendfile_native = intern(c"_sock_sendfile_native")?;
         names.tell_slow = intern(c"_tell_slow")?;
         names.time = intern(c"time")?;
         names.tls_keywords =
@@ -278,6 +301,8 @@ impl LoopModule {
         state.socket_protocol = raw.attribute(c"proto")?.into_ptr();
         state.raw_close = raw.attribute(c"close")?.into_ptr();
         state.raw_socket = raw.into_ptr();
+        // SAFETY: the thread is attached.
+        state.closed_sockets = unsafe { Object::own(ffi::PyDict_New())? }.into_ptr();
         state.buffered_protocol = import(c"asyncio.protocols")?.attribute(c"BufferedProtocol")?.into_ptr();
         let streams = import(c"asyncio.streams")?;
         state.reader_protocol = streams.attribute(c"StreamReaderProtocol")?.into_ptr();
@@ -303,6 +328,11 @@ impl LoopModule {
         state.sock_recvfrom = base.attribute(c"sock_recvfrom")?.into_ptr();
         state.sock_connect = base.attribute(c"sock_connect")?.into_ptr();
         state.sock_accept = base.attribute(c"sock_accept")?.into_ptr();
+        let base = import(c"asyncio")?.attribute(c"SelectorEventLoop")?;
+        state.sock_sendfile = base.attribute(c"sock_sendfile")?.into_ptr();
+        state.sendfile = base.attribute(c"sendfile")?.into_ptr();
+        state.sock_sendfile_native = base.attribute(c"_sock_sendfile_native")?.into_ptr();
+        state.sendfile_native = base.attribute(c"_sendfile_native")?.into_ptr();
         Ok(())
     }
 

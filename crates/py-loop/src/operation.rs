@@ -6,6 +6,8 @@
 //! socket.
 
 mod attempt;
+mod file_methods;
+mod files;
 mod methods;
 
 use std::cell::Cell;
@@ -26,7 +28,13 @@ use ropewalk_capi::heap::{self, Field};
 use ropewalk_capi::object::{Object, Raised};
 
 use attempt::{Attempt, Goal};
-pub(super) use methods::methods;
+
+/// The loop's methods that make operations.
+pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
+    let mut all = methods::methods();
+    all.extend(file_methods::methods());
+    all
+}
 
 pub(super) struct Operation {
     owner: Field,
@@ -34,9 +42,9 @@ pub(super) struct Operation {
     socket: Field,
     fd: Cell<RawFd>,
     goal: Goal,
-    /// The buffer to receive into or to send; held from the first step on.
+    /// The buffer to receive into or to send, held from the first step on; or the file to send.
     data: Field,
-    /// The address to connect or to send to, as it was given.
+    /// The address to connect or to send to, as it was given; or the transport over which a file is sent.
     address: Field,
     view: Cell<Option<Box<ffi::Py_buffer>>>,
     sent: Cell<usize>,
@@ -79,21 +87,39 @@ impl Operation {
                     core.note_drained(fd, self.socket.get());
                     return Ok(Step::Done(result));
                 }
-                Attempt::WouldBlock => {}
+                Attempt::WouldBlock | Attempt::Refused => {}
                 Attempt::Later => later = true,
             }
         }
+        self.ensure_no_transport(core)?;
+        self.wait(core, object, later)
+    }
+
+    /// Raises if a transport uses the socket.
+    fn ensure_no_transport(&self, core: &LoopCore) -> Result<(), Raised> {
+        if !core.is_in_use(self.fd.get()) {
+            return Ok(());
+        }
+        let arguments = [self.owner.get(), self.socket.get()];
         // SAFETY: live objects.
         unsafe {
-            if core.is_in_use(fd) {
-                let name = (*core.module).names.ensure_no_transport;
-                let arguments = [self.owner.get(), self.socket.get()];
-                Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut()))?;
-            }
+            let name = (*core.module).names.ensure_no_transport;
+            Object::own(ffi::PyObject_VectorcallMethod(name, arguments.as_ptr(), 2, null_mut())).map(drop)
+        }
+    }
+
+    /// Waits for an edge; with `later` until the next turn at most.
+    fn wait(&self, core: &LoopCore, object: *mut ffi::PyObject, later: bool) -> Result<Step, Raised> {
+        // SAFETY: live objects.
+        unsafe {
             let name = (*core.module).names.create_future;
             let future = Object::own(ffi::PyObject_CallMethodNoArgs(self.owner.get(), name))?;
-            core.watch_socket(fd, self.goal.waiter(), &Object::share(object)?, self.socket.get())?;
+            let waiter = self.goal.waiter();
+            core.watch_socket(self.fd.get(), waiter, &Object::share(object)?, self.socket.get())?;
             self.future.set(future.clone());
+            if let Goal::SendFile(sending) = &self.goal {
+                self.hold_transport(sending, &future);
+            }
             if later {
                 core.enqueue(Item::of_ready(Object::share(object)?.into_ptr()));
             }
@@ -120,16 +146,32 @@ unsafe impl Steps for Operation {
     }
 
     fn step(&self, object: *mut ffi::PyObject) -> Result<Step, Raised> {
-        self.start(object).inspect_err(|_| self.release_view())
+        match &self.goal {
+            Goal::SendFile(sending) => self.start_file(object, sending),
+            _ => self.start(object).inspect_err(|_| self.release_view()),
+        }
     }
 
     fn woken(&self, object: *mut ffi::PyObject, value: Object) -> Option<Object> {
         self.stop_waiting(object);
-        (self.goal.waiter() == Waiter::Sending).then_some(value)
+        let is_result = match &self.goal {
+            Goal::SendFile(sending) => sending.is_over(),
+            goal => goal.waiter() == Waiter::Sending,
+        };
+        is_result.then_some(value)
     }
 
     fn leave(&self, object: *mut ffi::PyObject) {
         self.stop_waiting(object);
+    }
+
+    fn end(&self, object: *mut ffi::PyObject) {
+        if let Goal::SendFile(sending) = &self.goal
+            && let Err(Raised) = self.end_file(sending)
+        {
+            // SAFETY: an exception is set, and a live object.
+            unsafe { ffi::PyErr_WriteUnraisable(object) };
+        }
     }
 
     unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
@@ -189,6 +231,8 @@ pub(super) unsafe fn resume(object: *mut ffi::PyObject) -> Result<(), Raised> {
                 return Ok(());
             }
             Ok(Attempt::Done(result) | Attempt::Last(result)) => (names.set_result, result),
+            // The task goes on in another way.
+            Ok(Attempt::Refused) => (names.set_result, Object::none()),
             Err(Raised) => (names.set_exception, ropewalk_capi::object::take_exception()),
         };
         core.leave(this.fd.get(), this.goal.waiter(), object);

@@ -61,6 +61,11 @@ impl Share {
         &bytes[..bytes.len().min(self.bytes)]
     }
 
+    /// Of so many bytes, or of any number, how many the next system call may send.
+    pub(super) fn at_most(&self, left: Option<u64>) -> usize {
+        left.and_then(|left| usize::try_from(left).ok()).map_or(self.bytes, |left| left.min(self.bytes))
+    }
+
     /// Counts a system call that has sent so many bytes; returns whether there may be another one.
     pub(super) fn spend(&mut self, bytes: usize) -> bool {
         self.calls -= 1;

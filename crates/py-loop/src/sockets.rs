@@ -1,14 +1,16 @@
 //! Socket objects: what they are, what transports set on them, and new ones for accepted connections.
 
-use std::ffi::c_int;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
 use ropewalk_os::net::{self, Family, NON_BLOCKING};
 
+use super::compat::PySys_Audit;
 use super::loop_module::LoopModule;
 use super::number;
+use ropewalk_capi::entry;
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::object::{Object, Raised, text};
 
@@ -21,8 +23,17 @@ pub(super) struct Kind {
 }
 
 impl Kind {
+    pub(super) fn is_tcp(self) -> bool {
+        net::is_tcp(self.family, self.kind, self.protocol)
+    }
+
     pub(super) fn is_unix(self) -> bool {
         Family::of(self.family) == Some(Family::Unix)
+    }
+
+    /// Whether it is a connection of bytes, without messages.
+    pub(super) fn is_stream(self) -> bool {
+        net::is_stream(self.kind)
     }
 }
 
@@ -88,12 +99,10 @@ pub(super) unsafe fn send_without_delay(
         }
         let kind = kind(state, socket)?;
         match number::of(state, socket) {
-            Some(fd) if net::is_tcp(kind.family, kind.kind, kind.protocol) => {
-                match net::set_nodelay(BorrowedFd::borrow_raw(fd), true) {
-                    Ok(()) => Ok(Some(true)),
-                    Err(error) => Err(raise_os(&error)),
-                }
-            }
+            Some(fd) if kind.is_tcp() => match net::set_nodelay(BorrowedFd::borrow_raw(fd), true) {
+                Ok(()) => Ok(Some(true)),
+                Err(error) => Err(raise_os(&error)),
+            },
             _ if kind.is_unix() => Ok(Some(false)),
             _ => Ok(None),
         }
@@ -131,6 +140,17 @@ pub(super) fn are_attributes_known(class: &Object) -> Result<bool, Raised> {
     }
 }
 
+/// Whether the class of sockets closes as it did when the module was made: a program may have patched its methods.
+pub(super) fn closes_plainly(state: &LoopModule) -> Result<bool, Raised> {
+    // SAFETY: a live class and names.
+    unsafe {
+        let class = state.socket_class;
+        let close = Object::own(ffi::PyObject_GetAttr(class, state.names.close))?;
+        let real_close = Object::own(ffi::PyObject_GetAttr(class, state.names.real_close))?;
+        Ok(close.as_ptr() == state.socket_close && real_close.as_ptr() == state.socket_real_close)
+    }
+}
+
 /// Closes a file object; a plain socket as its class does, without its Python frames.
 ///
 /// # Safety
@@ -140,27 +160,24 @@ pub(super) unsafe fn close(state: &LoopModule, file: *mut ffi::PyObject) -> Resu
     let names = &state.names;
     // SAFETY: the caller's; live objects.
     unsafe {
-        if ffi::Py_TYPE(file).cast() == state.socket_class && state.socket_attributes_known {
-            // A program may have patched the methods.
-            let class = state.socket_class;
-            let close = Object::own(ffi::PyObject_GetAttr(class, names.close))?;
-            let real_close = Object::own(ffi::PyObject_GetAttr(class, names.real_close))?;
-            if close.as_ptr() == state.socket_close && real_close.as_ptr() == state.socket_real_close {
-                if ffi::PyObject_SetAttr(file, names.closed, ffi::Py_True()) != 0 {
-                    return Err(Raised);
-                }
-                let files = Object::own(ffi::PyObject_GetAttr(file, names.io_refs))?;
-                let files = ffi::PyLong_AsLong(files.as_ptr());
-                if files == -1 && !ffi::PyErr_Occurred().is_null() {
-                    return Err(Raised);
-                }
-                if files > 0 {
-                    return Ok(());
-                }
-                let arguments = [file];
-                let done = ffi::PyObject_Vectorcall(state.raw_close, arguments.as_ptr(), 1, null_mut());
-                return Object::own(done).map(drop);
+        if ffi::Py_TYPE(file).cast() == state.socket_class
+            && state.socket_attributes_known
+            && closes_plainly(state)?
+        {
+            if ffi::PyObject_SetAttr(file, names.closed, ffi::Py_True()) != 0 {
+                return Err(Raised);
             }
+            let files = Object::own(ffi::PyObject_GetAttr(file, names.io_refs))?;
+            let files = ffi::PyLong_AsLong(files.as_ptr());
+            if files == -1 && !ffi::PyErr_Occurred().is_null() {
+                return Err(Raised);
+            }
+            if files > 0 {
+                return Ok(());
+            }
+            let arguments = [file];
+            let done = ffi::PyObject_Vectorcall(state.raw_close, arguments.as_ptr(), 1, null_mut());
+            return Object::own(done).map(drop);
         }
         Object::own(ffi::PyObject_CallMethodNoArgs(file, names.close)).map(drop)
     }
@@ -170,15 +187,36 @@ pub(super) unsafe fn close(state: &LoopModule, file: *mut ffi::PyObject) -> Resu
 ///
 /// # Safety
 ///
-/// The thread is attached, and holds no lock: making a socket calls the hooks of `sys.addaudithook`.
+/// As of [`make_of`].
 pub(super) unsafe fn make(state: &LoopModule, connection: OwnedFd, kind: Kind) -> Result<Object, Raised> {
-    // SAFETY: fresh objects and a live class. The object owns the descriptor once it was made.
+    let number = connection.as_raw_fd();
+    let give = || {
+        let _ = connection.into_raw_fd();
+        true
+    };
+    // SAFETY: the caller's.
+    unsafe { make_of(state, number, kind, give) }
+}
+
+/// A socket object of a number. `give` is called when the object is there, and gives the descriptor up to it; if it
+/// returns false, the object is a closed one. What is called meanwhile may have closed the descriptor.
+///
+/// # Safety
+///
+/// The thread is attached, and holds no lock: making a socket calls the hooks of `sys.addaudithook`.
+pub(super) unsafe fn make_of(
+    state: &LoopModule,
+    raw: RawFd,
+    kind: Kind,
+    give: impl FnOnce() -> bool,
+) -> Result<Object, Raised> {
+    // SAFETY: fresh objects and a live class. The object owns the descriptor once that was given up.
     unsafe {
         let number = |number: c_int| Object::own(ffi::PyLong_FromLong(number.into()));
         let family = number(kind.family)?;
         let type_ = number(kind.kind | NON_BLOCKING)?;
         let protocol = number(kind.protocol)?;
-        let fd = number(connection.as_raw_fd())?;
+        let fd = number(raw)?;
         let (class, raw) =
             (state.socket_class.cast::<ffi::PyTypeObject>(), state.raw_socket.cast::<ffi::PyTypeObject>());
         let made = match ((*class).tp_new, (*raw).tp_init) {
@@ -196,9 +234,10 @@ pub(super) unsafe fn make(state: &LoopModule, connection: OwnedFd, kind: Kind) -
                 if initialize(made.as_ptr(), arguments.as_ptr(), null_mut()) != 0 {
                     return Err(Raised);
                 }
-                let _ = connection.into_raw_fd();
+                let given = give_to(state, &made, give)?;
+                let closed = if given { ffi::Py_False() } else { ffi::Py_True() };
                 if ffi::PyObject_SetAttr(made.as_ptr(), state.names.io_refs, zero.as_ptr()) != 0
-                    || ffi::PyObject_SetAttr(made.as_ptr(), state.names.closed, ffi::Py_False()) != 0
+                    || ffi::PyObject_SetAttr(made.as_ptr(), state.names.closed, closed) != 0
                 {
                     return Err(Raised);
                 }
@@ -207,10 +246,90 @@ pub(super) unsafe fn make(state: &LoopModule, connection: OwnedFd, kind: Kind) -
             _ => {
                 let arguments = [family.as_ptr(), type_.as_ptr(), protocol.as_ptr(), fd.as_ptr()];
                 let made = Object::share(state.socket_class)?.call(&arguments)?;
-                let _ = connection.into_raw_fd();
+                if !give_to(state, &made, give)? {
+                    Object::own(ffi::PyObject_CallMethodNoArgs(made.as_ptr(), state.names.close))?;
+                }
                 made
             }
         };
         Ok(made)
     }
+}
+
+/// Gives a descriptor up to the object, or takes the number from the object.
+///
+/// # Safety
+///
+/// A live socket; the thread is attached.
+unsafe fn give_to(state: &LoopModule, socket: &Object, give: impl FnOnce() -> bool) -> Result<bool, Raised> {
+    let given = give();
+    if !given {
+        // SAFETY: a live class. Its method in C runs no other code.
+        unsafe { Object::share(state.raw_socket)? }.attribute(c"detach")?.call(&[socket.as_ptr()])?;
+    }
+    Ok(given)
+}
+
+/// Keeps a closed socket object of this kind, for connections whose object is asked for after their end: there may be
+/// no descriptor to make one with then. `fd` is the number of a socket, which stays open.
+///
+/// # Safety
+///
+/// As of [`make_of`].
+pub(super) unsafe fn keep_closed(state: &LoopModule, fd: RawFd, kind: Kind) -> Result<(), Raised> {
+    // SAFETY: live objects.
+    unsafe {
+        let key = key(kind)?;
+        match ffi::PyDict_Contains(state.closed_sockets, key.as_ptr()) {
+            0 => {}
+            1 => return Ok(()),
+            _ => return Err(Raised),
+        }
+        let made = make_of(state, fd, kind, || false)?;
+        match ffi::PyDict_SetItem(state.closed_sockets, key.as_ptr(), made.as_ptr()) {
+            0 => Ok(()),
+            _ => Err(Raised),
+        }
+    }
+}
+
+/// The closed socket object of a kind for which [`keep_closed`] was called. It is shared, because nothing of a closed
+/// socket differs from another one.
+///
+/// # Safety
+///
+/// The thread is attached.
+pub(super) unsafe fn closed(state: &LoopModule, kind: Kind) -> Result<Object, Raised> {
+    // SAFETY: live objects.
+    unsafe { Object::own(ffi::PyObject_GetItem(state.closed_sockets, key(kind)?.as_ptr())) }
+}
+
+fn key(kind: Kind) -> Result<Object, Raised> {
+    let key = (i64::from(kind.family) << 40) | (i64::from(kind.kind) << 20) | i64::from(kind.protocol);
+    // SAFETY: the thread is attached.
+    unsafe { Object::own(ffi::PyLong_FromLongLong(key)) }
+}
+
+/// Whether the program has hooks of `sys.addaudithook`, which hear of every socket object.
+pub(super) fn is_audited() -> Result<bool, Raised> {
+    /// Called for the argument of an event, which is made if there is a hook.
+    #[entry]
+    unsafe extern "C" fn note(audited: *mut c_void) -> *mut ffi::PyObject {
+        // SAFETY: the address of a live `bool`; `None` is immortal.
+        unsafe {
+            *audited.cast::<bool>() = true;
+            ffi::Py_NewRef(ffi::Py_None())
+        }
+    }
+    let mut audited = false;
+    // SAFETY: C strings, and what the format says: a function, and what it is called with.
+    let told = unsafe {
+        PySys_Audit(
+            c"ropewalk.loop.accept".as_ptr(),
+            c"O&".as_ptr(),
+            note as unsafe extern "C" fn(*mut c_void) -> *mut ffi::PyObject,
+            (&raw mut audited).cast::<c_void>(),
+        )
+    };
+    if told < 0 { Err(Raised) } else { Ok(audited) }
 }

@@ -3,6 +3,8 @@
 //! `sending` is about writes, `opening` about what runs once for each connection. `StreamTransport` in `ropewalk.loop`
 //! adds what is rare.
 
+pub(super) mod bare;
+mod files;
 mod gather;
 pub(super) mod kind;
 mod methods;
@@ -26,6 +28,7 @@ use super::outgoing::Outgoing;
 use super::reading::{self, Fed};
 use super::received::new_bytes;
 use super::transport::{self, Behaviour, Transport, method_or_none};
+use bare::Bare;
 use gather::Gather;
 use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::guarded::Guarded;
@@ -64,6 +67,8 @@ pub(super) struct Stream {
     received: Field,
     get_buffer: Field,
     server: Field,
+    /// The connection of a server until a program asks for its socket.
+    bare: Cell<Option<Bare>>,
     /// A future of `sendfile`, which waits until all data are sent.
     emptied: Field,
     outgoing: Guarded<Outgoing>,
@@ -86,8 +91,13 @@ impl AsRef<Transport> for Stream {
     }
 }
 
-unsafe fn stream<'a>(object: *mut ffi::PyObject) -> &'a Stream {
-    // SAFETY: the caller has a live transport of this kind.
+/// The content of a socket's transport.
+///
+/// # Safety
+///
+/// A live transport of this kind, which stays so while the reference is used.
+pub(super) unsafe fn stream<'a>(object: *mut ffi::PyObject) -> &'a Stream {
+    // SAFETY: the caller's.
     unsafe { transport::content(object) }
 }
 
@@ -140,6 +150,14 @@ unsafe impl Behaviour for Stream {
 
     fn leave(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
         self.leave_all(object)
+    }
+
+    fn make_file(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        self.make_socket(object)
+    }
+
+    fn close_bare(&self, object: *mut ffi::PyObject) {
+        self.close_connection(object);
     }
 
     fn adopt(&self, state: &LoopModule, protocol: &Object) -> Result<(), Raised> {

@@ -57,6 +57,8 @@ pub(super) mod bit {
     /// Urgent data have come, and the transport has not read to the end of what has arrived: a short read may have
     /// stopped before them.
     pub(crate) const URGENT: u32 = 2048;
+    /// There is no object of the file: the transport owns the descriptor itself.
+    pub(crate) const BARE: u32 = 4096;
     /// The first bit that a kind of transport may use for itself.
     pub(crate) const OWN: u32 = 1 << 16;
 }
@@ -93,6 +95,14 @@ pub(super) unsafe trait Behaviour: AsRef<Transport> + 'static {
         Ok(())
     }
 
+    /// Makes the object of the file if there is none yet.
+    fn make_file(&self, _: *mut ffi::PyObject) -> Result<(), Raised> {
+        Ok(())
+    }
+
+    /// Closes a file of which there is no object.
+    fn close_bare(&self, _: *mut ffi::PyObject) {}
+
     /// Looks up the methods of a new protocol.
     fn adopt(&self, state: &LoopModule, protocol: &Object) -> Result<(), Raised>;
 }
@@ -105,7 +115,7 @@ type Finder = unsafe fn(*mut ffi::PyObject) -> &'static dyn Behaviour;
 pub(super) struct Transport {
     behaviour: Finder,
     pub(super) owner: Field,
-    /// The socket or pipe object, which the transport closes.
+    /// The socket or pipe object, which the transport closes; null if it is `BARE`.
     pub(super) socket: Field,
     pub(super) fd: Cell<RawFd>,
     /// Its place among those who wait for the descriptor.
@@ -166,6 +176,19 @@ pub(super) unsafe fn set_extra(object: *mut ffi::PyObject, extra: Object) {
     }
 }
 
+/// What its `get_extra_info` looks up, if that is known.
+///
+/// # Safety
+///
+/// As of [`transport`].
+pub(super) unsafe fn extra(object: *mut ffi::PyObject) -> Option<Object> {
+    // SAFETY: the caller's; asyncio's slot holds a reference, or null.
+    unsafe {
+        let extra = (*object.cast::<Layout<Transport>>()).extra;
+        if extra.is_null() { None } else { Object::share(extra).ok() }
+    }
+}
+
 unsafe fn behaviour<'a>(object: *mut ffi::PyObject) -> &'a dyn Behaviour {
     // SAFETY: the caller has a live transport, for which the finder was made.
     unsafe { (transport(object).behaviour)(object) }
@@ -219,9 +242,27 @@ impl Transport {
             if fd < 0 {
                 return Err(Raised);
             }
+            self.socket.set(Object::share(file)?);
+            self.attach_to(object, owner, fd, protocol)
+        }
+    }
+
+    /// Gives a fresh transport its loop, the number of its file, and its protocol.
+    ///
+    /// # Safety
+    ///
+    /// As of [`attach`](Self::attach).
+    pub(super) unsafe fn attach_to(
+        &self,
+        object: *mut ffi::PyObject,
+        owner: *mut ffi::PyObject,
+        fd: RawFd,
+        protocol: *mut ffi::PyObject,
+    ) -> Result<(), Raised> {
+        // SAFETY: the caller's.
+        unsafe {
             self.fd.set(fd);
             self.context.set(Object::own(ffi::PyContext_CopyCurrent())?);
-            self.socket.set(Object::share(file)?);
             self.owner.set(Object::share(owner)?);
             self.adopt(object, Object::share(protocol)?)
         }
@@ -296,8 +337,11 @@ impl Transport {
         // SAFETY: an attached transport holds its file; the thread holds no lock of its own here, and the kernel
         // checks the number.
         unsafe {
-            if number::of(state, self.socket.get()) != Some(self.fd.get()) {
-                return Err(number::lost());
+            if !self.has(bit::BARE) {
+                let socket = self.socket.get();
+                if socket.is_null() || number::of(state, socket) != Some(self.fd.get()) {
+                    return Err(number::lost());
+                }
             }
             Ok(BorrowedFd::borrow_raw(self.fd.get()))
         }
@@ -418,6 +462,19 @@ impl Transport {
         self.core()?.watch(self.fd.get(), self.place, &unsafe { Object::share(object)? })?;
         self.set(bit::STARTED);
         Ok(())
+    }
+
+    /// Reads again, on behalf of the code that runs now, as asyncio's transports do.
+    pub(super) fn resume_reading(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
+        if self.has(bit::CLOSING) || !self.has(bit::PAUSED) {
+            return Ok(());
+        }
+        self.unset(bit::PAUSED);
+        self.check_thread()?;
+        // SAFETY: the thread is attached.
+        self.context.set(unsafe { Object::own(ffi::PyContext_CopyCurrent())? });
+        // SAFETY: a live transport.
+        if unsafe { behaviour(object) }.is_ready() { self.enqueue(object) } else { Ok(()) }
     }
 
     /// Ends it after what was written.

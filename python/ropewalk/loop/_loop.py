@@ -10,7 +10,7 @@ import threading
 import warnings
 from asyncio import base_events, constants, events, format_helpers
 from socket import socket
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple, Unpack, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVarTuple, Unpack, cast
 
 from ropewalk._load import loop as _core
 from ropewalk.loop._children import ChildWatching
@@ -72,6 +72,24 @@ if TYPE_CHECKING:
         def sock_connect(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, sock: socket, address: Any
         ) -> Coroutine[Any, Any, None]: ...
+        def sock_sendfile(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self,
+            sock: socket,
+            file: IO[bytes],
+            offset: int = 0,
+            count: int | None = None,
+            *,
+            fallback: bool | None = True,
+        ) -> Coroutine[Any, Any, int]: ...
+        def sendfile(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self,
+            transport: asyncio.WriteTransport,
+            file: IO[bytes],
+            offset: int = 0,
+            count: int | None = None,
+            *,
+            fallback: bool = True,
+        ) -> Coroutine[Any, Any, int]: ...
 
 else:
     _Base = asyncio.SelectorEventLoop

@@ -59,7 +59,7 @@ class StreamTransport(WritingTransport, _core.Stream):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return the connection's `socket`, `sockname` or `peername`, or what TLS adds."""
-        found = self._extra.get(name, default)
+        found = self._info(name, default)
         if name == "socket" and not isinstance(found, trsock.TransportSocket):
             found = self._extra[name] = _Socket(found, ref(self))
         return found

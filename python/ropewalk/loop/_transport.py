@@ -63,7 +63,7 @@ class BaseTransport:
         return f"<{' '.join([type(self).__name__, self._state(), f'fd={self._sock_fd}', *self._details()])}>"
 
     def _state(self) -> str:
-        if self._sock is None:
+        if self._loop is None:
             return "closed"
         return "closing" if self.is_closing() else "open"
 

@@ -90,6 +90,13 @@ class Tests(unittest.TestCase):
 
     def test_6_skips(self):
         self.skipTest("for a reason")
+
+    @unittest.skip("for a reason")
+    def test_7_never_begins(self):
+        pass
+
+    def test_8_comes_last(self):
+        pass
 """
 
 
@@ -107,6 +114,8 @@ def test_each_fault_is_put_to_the_test_that_has_it(tmp_path: Path, monkeypatch: 
         ("hangs", "hung", 0),
         ("part", "error", 0),
         ("skips", "skipped", 0),
+        ("begins", "skipped", 0),
+        ("last", "passed", 0),
     ]
     assert not report.trouble
     assert "in test_4_hangs" in report.results[3].detail

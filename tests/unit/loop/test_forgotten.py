@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import sys
 import warnings
 from collections.abc import Callable
@@ -43,6 +44,7 @@ OPERATIONS: dict[str, Callable[[Loop, Any], Any]] = {
     "sock_recv": lambda loop, sock: loop.sock_recv(sock, 10),
     "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(10)),
     "sock_sendall": lambda loop, sock: loop.sock_sendall(sock, b"x"),
+    "sock_sendfile": lambda loop, sock: loop.sock_sendfile(sock, io.BytesIO(b"x")),
 }
 ALL = [(name, _read, READS[name]) for name in READS] + [
     (name, _socket, OPERATIONS[name]) for name in OPERATIONS

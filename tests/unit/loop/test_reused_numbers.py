@@ -8,6 +8,7 @@ import fcntl
 import os
 import socket
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,6 +118,52 @@ async def test_bytes_of_a_closed_sender_do_not_reach_the_next_connection(
         await until(lambda: new.fileno() == -1)
     elif second == "callback":
         loop.remove_reader(new)
+
+
+@duplicated
+async def test_a_file_for_a_closed_socket_does_not_reach_the_next_connection(
+    loop: Loop, stack: ExitStack, tmp_path: Path, keep: bool
+) -> None:
+    loop.set_debug(False)
+    old, old_peer = _pair(stack)
+    file = stack.enter_context((tmp_path / "file").open("w+b"))
+    file.truncate(32 << 20)
+    sending = loop.create_task(loop.sock_sendfile(old, file))
+    await turns()
+    new, new_peer = _with_number(stack, _close(stack, old, keep=keep))
+    _fill(new)
+    # It waits for room on the same number.
+    second = loop.create_task(loop.sock_sendall(new, b"new"))
+    await turns()
+    await _bad_descriptor(sending)
+    received = bytearray()
+    while not second.done():
+        received += _received(new_peer)
+        await asyncio.sleep(0)
+    received += _received(new_peer)
+    assert received.strip(b"f") == b"new"
+    assert file.tell() == len(_received(old_peer)) > 0
+
+
+async def test_the_next_file_with_the_number_of_a_closed_one_is_not_sent(
+    loop: Loop, stack: ExitStack, tmp_path: Path
+) -> None:
+    loop.set_debug(False)
+    sock, peer = _pair(stack)
+    old, new = (stack.enter_context((tmp_path / name).open("w+b")) for name in ("old", "new"))
+    old.truncate(32 << 20)
+    new.write(b"new" * 12_000_000)
+    sending = loop.create_task(loop.sock_sendfile(sock, old))
+    await turns()
+    number = old.fileno()
+    old.close()
+    again = stack.enter_context(os.fdopen(fcntl.fcntl(new, fcntl.F_DUPFD_CLOEXEC, number), "rb"))
+    assert again.fileno() == number
+    again.seek(7)
+    received = _received(peer)
+    await _bad_descriptor(sending)
+    assert set(received + _received(peer)) == {0}
+    assert again.tell() == 7
 
 
 @duplicated

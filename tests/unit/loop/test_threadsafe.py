@@ -139,6 +139,28 @@ def test_a_busy_loop_lets_its_callers_have_the_lock(loop: Loop) -> None:
     assert answered == 20
 
 
+def test_a_busy_loop_lets_threads_that_do_not_call_it_have_the_lock(loop: Loop) -> None:
+    # Each step of the thread needs the lock anew. A loop that releases it briefly and often may wake the thread each
+    # time, and have the lock again before the thread can take it.
+    steps = 0
+    end = time.monotonic() + 30
+
+    def work() -> None:
+        nonlocal steps
+        while steps < 100 and time.monotonic() < end:
+            time.sleep(0.0001)
+            steps += 1
+
+    async def turn() -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        while thread.is_alive() and time.monotonic() < end:
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(turn())
+    assert steps == 100
+
+
 def test_a_loop_that_waits_is_woken_each_time(loop: Loop) -> None:
     # Each call finds a loop with nothing to do: the thread goes on only when its callback has run.
     rounds = 300

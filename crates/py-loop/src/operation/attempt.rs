@@ -17,6 +17,7 @@ use super::super::outgoing::Share;
 use super::super::received::bytes_of;
 use super::super::{number, sockets};
 use super::Operation;
+use super::files::Sending;
 use ropewalk_capi::errors::raise_os;
 use ropewalk_capi::object::{Object, Raised, text};
 
@@ -33,6 +34,7 @@ pub(super) enum Goal {
     SendTo(Address),
     Accept,
     Connect(Address),
+    SendFile(Box<Sending>),
 }
 
 impl Goal {
@@ -47,6 +49,7 @@ impl Goal {
             Self::SendTo(_) => c"Loop.sock_sendto",
             Self::Accept => c"Loop.sock_accept",
             Self::Connect(_) => c"Loop.sock_connect",
+            Self::SendFile(sending) => sending.name,
         }
     }
 
@@ -58,7 +61,7 @@ impl Goal {
             | Self::ReceiveFrom(_)
             | Self::ReceiveFromInto(_)
             | Self::Accept => Waiter::Receiving,
-            Self::SendAll | Self::SendTo(_) | Self::Connect(_) => Waiter::Sending,
+            Self::SendAll | Self::SendTo(_) | Self::Connect(_) | Self::SendFile(_) => Waiter::Sending,
         }
     }
 }
@@ -71,6 +74,8 @@ pub(super) enum Attempt {
     WouldBlock,
     /// The socket may take more, but the other callbacks of the loop come first.
     Later,
+    /// The kernel cannot send this file to this socket, and has sent nothing of it.
+    Refused,
 }
 
 /// The received bytes, of a number that was asked for.
@@ -101,7 +106,7 @@ fn pair(first: &Object, second: &Object) -> Result<Object, Raised> {
     unsafe { Object::own(ffi::PyTuple_Pack(2, first.as_ptr(), second.as_ptr())) }
 }
 
-fn count(number: usize) -> Result<Object, Raised> {
+pub(super) fn count(number: usize) -> Result<Object, Raised> {
     // SAFETY: the thread is attached.
     unsafe { Object::own(ffi::PyLong_FromSize_t(number)) }
 }
@@ -136,7 +141,7 @@ impl Operation {
         Ok(memory)
     }
 
-    fn state(&self) -> &LoopModule {
+    pub(super) fn state(&self) -> &LoopModule {
         // SAFETY: a live loop, whose module lives as long.
         unsafe { &*LoopCore::of(self.owner.get()).module }
     }
@@ -240,6 +245,7 @@ impl Operation {
             }
             Goal::Accept => self.accept(),
             Goal::Connect(to) => self.connect(to),
+            Goal::SendFile(sending) => self.send_file(sending),
         }
     }
 

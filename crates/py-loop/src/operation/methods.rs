@@ -98,10 +98,28 @@ unsafe fn method_of_loop(
                 Err(Raised) => return null_mut(),
             }
         }
+        pass_on(fallback(state), owner, arguments, count, names)
+    }
+}
+
+/// Calls asyncio's method with the arguments of ours.
+///
+/// # Safety
+///
+/// A live method and loop, and what the interpreter passes.
+pub(super) unsafe fn pass_on(
+    method: *mut ffi::PyObject,
+    owner: *mut ffi::PyObject,
+    arguments: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the caller's.
+    unsafe {
         let mut all = vec![owner];
         let named = if names.is_null() { 0 } else { ffi::PyTuple_GET_SIZE(names) };
         all.extend((0..count + named).map(|at| *arguments.offset(at)));
-        ffi::PyObject_Vectorcall(fallback(state), all.as_ptr(), count as usize + 1, names)
+        ffi::PyObject_Vectorcall(method, all.as_ptr(), count as usize + 1, names)
     }
 }
 
@@ -202,7 +220,7 @@ unsafe fn connect(call: &Call<'_>) -> Result<Option<Wish>, Raised> {
     }
 }
 
-pub(in super::super) fn methods() -> Vec<ffi::PyMethodDef> {
+pub(super) fn methods() -> Vec<ffi::PyMethodDef> {
     vec![
         keyword_method(c"sock_recv", sock_recv, c"sock_recv($self, /, sock, n)\n--\n\n\
         Returns an awaitable of at most `n` bytes."),

@@ -11,6 +11,7 @@ use super::super::outgoing::Outgoing;
 use super::super::transport::Transport;
 use super::super::transport::kind;
 use super::Stream;
+use super::bare::{get_extra, info, set_extra};
 use super::gather::Gather;
 use super::methods::{
     get_emptied, get_server, set_emptied, set_server, show_descriptor, write, write_eof, writelines,
@@ -31,6 +32,7 @@ unsafe extern "C" fn new(
         received: Field::empty(),
         get_buffer: Field::empty(),
         server: Field::empty(),
+        bare: Cell::new(None),
         emptied: Field::empty(),
         outgoing: Guarded::new(Outgoing::default()),
         gather: Gather::new(),
@@ -68,6 +70,7 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
             c"_show_descriptor(): the program uses the socket itself from here on.",
         ),
     ];
+    methods.push(heap::fast_method(c"_info", info, c"_info(name, default): what `get_extra_info` looks up."));
     methods.extend(kind::common_methods());
     methods.extend(kind::reading_methods());
     methods.extend(kind::writing_methods());
@@ -77,6 +80,10 @@ pub(crate) fn add(module: &Object, state: &mut LoopModule) -> Result<(), Raised>
         flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_BASETYPE,
         methods,
         getters: vec![
+            ffi::PyGetSetDef {
+                set: Some(set_extra),
+                ..getter(c"_extra", get_extra, c"The connection's socket and addresses, by their names.")
+            },
             ffi::PyGetSetDef {
                 set: Some(set_server),
                 ..getter(c"_server", get_server, c"The server that accepted it, or None.")

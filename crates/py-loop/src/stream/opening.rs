@@ -2,7 +2,7 @@
 //! of its server.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
@@ -10,12 +10,13 @@ use ropewalk_os::net::{self, Address};
 
 use super::super::core::{LoopCore, none, raise_type};
 use super::super::loop_module::{LoopModule, MODULE};
-use super::super::{address, number, sockets, transport};
+use super::super::sockets::{self, Kind};
+use super::super::{address, number, transport};
 use super::{Stream, bit, stream};
 use ropewalk_capi::entry;
-use ropewalk_capi::errors::fail;
+use ropewalk_capi::errors::{fail, raise_os};
 use ropewalk_capi::heap::{fast_method, keyword_method};
-use ropewalk_capi::object::{Object, Raised, text};
+use ropewalk_capi::object::{Object, Raised};
 
 /// What a transport is made of, in the order of `_make_socket_transport`.
 #[repr(C)]
@@ -155,19 +156,26 @@ unsafe fn tell_server(
         .map(drop)
 }
 
-/// Makes the transport of a socket, which calls its protocol in the next turn.
-unsafe fn open(owner: *mut ffi::PyObject, parts: &Parts) -> Result<Object, Raised> {
-    // SAFETY: the caller's: a live loop and live objects.
+/// A fresh transport without content.
+unsafe fn allocate(state: &LoopModule) -> Result<Object, Raised> {
+    // SAFETY: the caller's: the class is one of ours, if it is known.
     unsafe {
-        let core = LoopCore::of(owner);
-        let state = &*core.module;
-        let names = &state.names;
         let class = state.transport_class.cast::<ffi::PyTypeObject>();
         let Some(new) = class.as_ref().and_then(|class| class.tp_new) else {
             return Err(fail(c"the class of transports is not known"));
         };
         let nothing = Object::own(ffi::PyTuple_New(0))?;
-        let made = Object::own(new(class, nothing.as_ptr(), null_mut()))?;
+        Object::own(new(class, nothing.as_ptr(), null_mut()))
+    }
+}
+
+/// Makes the transport of a socket, which calls its protocol in the next turn.
+unsafe fn open(owner: *mut ffi::PyObject, parts: &Parts) -> Result<Object, Raised> {
+    // SAFETY: the caller's: a live loop and live objects.
+    unsafe {
+        let state = &*LoopCore::of(owner).module;
+        let names = &state.names;
+        let made = allocate(state)?;
         let (object, this) = (made.as_ptr(), stream(made.as_ptr()));
         let extra = if parts.extra == ffi::Py_None() {
             Object::own(ffi::PyDict_New())?
@@ -177,33 +185,98 @@ unsafe fn open(owner: *mut ffi::PyObject, parts: &Parts) -> Result<Object, Raise
         if ffi::PyDict_SetItem(extra.as_ptr(), names.socket, parts.socket) != 0 {
             return Err(Raised);
         }
-        // Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer, and
-        // Unix ones the name of their listener.
+        // Now, because the kernel forgets the peer of a connection that was reset. Accepted ones bring their peer.
         note(state, parts.socket, &extra, names.sockname, net::local_address, names.get_own_name)?;
         note(state, parts.socket, &extra, names.peername, net::peer_address, names.get_peer_name)?;
         transport::set_extra(object, extra);
         this.attach(object, owner, parts.socket, parts.protocol)?;
-        if !core.is_debug() {
-            speed_up(state, parts.protocol)?;
-        }
         match sockets::send_without_delay(state, parts.socket)? {
             Some(true) => this.set(bit::KIND_KNOWN),
             Some(false) => this.set(bit::KIND_KNOWN | bit::NOT_TCP),
             None => {}
         }
-        if parts.server != ffi::Py_None() {
+        start(owner, &made, parts.protocol, parts.server, parts.waiter)?;
+        Ok(made)
+    }
+}
+
+/// Makes the transport of a connection that a server has accepted, for which there is no socket object.
+///
+/// # Safety
+///
+/// A live loop and live objects. The number of the connection belongs to no other transport of the loop.
+pub(in super::super) unsafe fn open_accepted(
+    owner: *mut ffi::PyObject,
+    accepted: net::Accepted,
+    kind: Kind,
+    protocol: *mut ffi::PyObject,
+    server: *mut ffi::PyObject,
+) -> Result<Object, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let state = &*LoopCore::of(owner).module;
+        let made = allocate(state)?;
+        let (object, this) = (made.as_ptr(), stream(made.as_ptr()));
+        let connection = accepted.connection;
+        let fd = connection.as_raw_fd();
+        sockets::keep_closed(state, fd, kind)?;
+        if kind.is_tcp() {
+            net::set_nodelay(connection.as_fd(), true).map_err(|error| raise_os(&error))?;
+            this.set(bit::KIND_KNOWN);
+        } else if kind.is_unix() {
+            this.set(bit::KIND_KNOWN | bit::NOT_TCP);
+        }
+        this.own_connection(connection, kind, accepted.peer);
+        this.attach_to(object, owner, fd, protocol)?;
+        start(owner, &made, protocol, server, ffi::Py_None())?;
+        Ok(made)
+    }
+}
+
+/// Whether a transport of the loop has this number, which may be out of date.
+///
+/// # Safety
+///
+/// A live loop.
+pub(in super::super) unsafe fn is_known(owner: *mut ffi::PyObject, fd: RawFd) -> Result<bool, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let known = known(&*LoopCore::of(owner).module, owner)?;
+        match ffi::PyDict_Contains(known.as_ptr(), number_object(fd)?.as_ptr()) {
+            -1 => Err(Raised),
+            known => Ok(known != 0),
+        }
+    }
+}
+
+/// Takes a transport among those of its loop and its server, and calls its protocol in the next turn.
+unsafe fn start(
+    owner: *mut ffi::PyObject,
+    made: &Object,
+    protocol: *mut ffi::PyObject,
+    server: *mut ffi::PyObject,
+    waiter: *mut ffi::PyObject,
+) -> Result<(), Raised> {
+    // SAFETY: the caller's: a live loop and live objects.
+    unsafe {
+        let core = LoopCore::of(owner);
+        let state = &*core.module;
+        let (object, this) = (made.as_ptr(), stream(made.as_ptr()));
+        if !core.is_debug() {
+            speed_up(state, protocol)?;
+        }
+        if server != ffi::Py_None() {
             this.set(bit::MAY_GATHER);
             // A closed server refuses; then nothing reports the end to it either.
-            tell_server(state, parts.server, names.attach, object)?;
-            this.server.set(Object::share(parts.server)?);
+            tell_server(state, server, state.names.attach, object)?;
+            this.server.set(Object::share(server)?);
         }
         let weak = Object::own(ffi::PyWeakref_NewRef(object, null_mut()))?;
         let number = number_object(this.fd.get())?;
         if ffi::PyDict_SetItem(known(state, owner)?.as_ptr(), number.as_ptr(), weak.as_ptr()) != 0 {
             return Err(Raised);
         }
-        this.begin(object, parts.waiter)?;
-        Ok(made)
+        this.begin(object, waiter)
     }
 }
 
@@ -232,13 +305,8 @@ impl Stream {
             if let Some(server) = self.server.share() {
                 tell_server(state, server.as_ptr(), state.names.detach, object)?;
             }
-            if let Some(waiter) = self.emptied.share() {
-                let words = text("Connection is closed by peer")?;
-                let error = Object::share(ffi::PyExc_ConnectionError)?.call(&[words.as_ptr()])?;
-                self.set_future(&waiter, Some(&error))?;
-            }
         }
-        Ok(())
+        self.abandon_file()
     }
 }
 
@@ -256,13 +324,9 @@ unsafe extern "C" fn make_socket_transport(
             let state = &*LoopCore::of(owner).module;
             if ffi::Py_TYPE(parts.socket).cast() == state.socket_class
                 && let Some(fd) = number::of(state, parts.socket)
+                && !is_known(owner, fd)?
             {
-                let known = known(state, owner)?;
-                match ffi::PyDict_Contains(known.as_ptr(), number_object(fd)?.as_ptr()) {
-                    0 => return open(owner, &parts),
-                    1 => {}
-                    _ => return Err(Raised),
-                }
+                return open(owner, &parts);
             }
             let Parts { socket, protocol, waiter, extra, server } = parts;
             let all = [owner, socket, protocol, waiter, extra, server];

@@ -8,6 +8,7 @@ use super::super::core::{none, raise_type};
 use super::super::sockets;
 use super::{Transport, behaviour, bit, transport};
 use ropewalk_capi::entry;
+use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::{Kept, Object, Raised};
 
 impl Transport {
@@ -68,22 +69,32 @@ impl Transport {
 
     /// Drops every reference but that of the context, and closes the file.
     fn leave(&self, object: *mut ffi::PyObject) -> Result<(), Raised> {
-        let Some(file) = self.socket.share() else { return Ok(()) };
         let Some(owner) = self.owner.share() else { return Ok(()) };
         let state = self.state()?;
         // SAFETY: a live transport.
         let behaviour = unsafe { behaviour(object) };
+        if self.has(bit::BARE) && !sockets::closes_plainly(state)? && behaviour.make_file(object).is_err() {
+            // SAFETY: an exception is set; a live transport.
+            unsafe { ffi::PyErr_WriteUnraisable(object) };
+        }
         let left = behaviour.leave(object);
         let kept = left.is_err().then(Kept::take);
         self.core()?.leave(self.fd.get(), self.place, object);
         self.set(bit::LOST | bit::CLOSING);
-        for field in behaviour.own_fields() {
-            drop(field.take());
-        }
-        drop((self.protocol.take(), self.socket.take(), self.owner.take()));
-        // SAFETY: a live object; the loop, which keeps the module's state, is held until here.
-        let closed = unsafe { sockets::close(state, file.as_ptr()) };
-        drop(owner);
+        // What the fields held is dropped once the file is closed: a protocol's finalizer may use the transport, and
+        // ask for its socket. asyncio has this order, too.
+        let fields: Vec<_> = behaviour.own_fields().into_iter().map(Field::take).collect();
+        let (protocol, file) = (self.protocol.take(), self.socket.take());
+        drop(self.owner.take());
+        let closed = match file {
+            // SAFETY: a live object; the loop, which keeps the module's state, is held until here.
+            Some(file) => unsafe { sockets::close(state, file.as_ptr()) },
+            None => {
+                behaviour.close_bare(object);
+                Ok(())
+            }
+        };
+        drop((fields, protocol, owner));
         match kept {
             Some(kept) if closed.is_err() => kept.discard(),
             Some(kept) => kept.put_back(),

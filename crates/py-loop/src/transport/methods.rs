@@ -105,20 +105,7 @@ pub(super) unsafe extern "C" fn resume_reading(
     _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
     // SAFETY: a live transport.
-    let this = unsafe { transport(object) };
-    if this.has(bit::CLOSING) || !this.has(bit::PAUSED) {
-        return none();
-    }
-    this.unset(bit::PAUSED);
-    // SAFETY: as above.
-    let behaviour = unsafe { behaviour(object) };
-    let ready = this.check_thread().and_then(|()| {
-        // From here on it reads on behalf of the code that has resumed it, as asyncio's transports do.
-        // SAFETY: the thread is attached.
-        this.context.set(unsafe { Object::own(ffi::PyContext_CopyCurrent())? });
-        if behaviour.is_ready() { this.enqueue(object) } else { Ok(()) }
-    });
-    if ready.is_ok() { none() } else { null_mut() }
+    if unsafe { transport(object) }.resume_reading(object).is_ok() { none() } else { null_mut() }
 }
 
 #[entry]
@@ -207,8 +194,19 @@ macro_rules! field {
 }
 
 field!(get_loop, owner);
-field!(get_socket, socket);
 field!(get_protocol_field, protocol);
+
+#[entry]
+pub(super) unsafe extern "C" fn get_socket(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: a live transport.
+    unsafe {
+        let this = transport(object);
+        if this.has(bit::BARE) && behaviour(object).make_file(object).is_err() {
+            return null_mut();
+        }
+        this.socket.share().unwrap_or_else(Object::none).into_ptr()
+    }
+}
 
 /// Programs put an object of theirs in the place of the socket, as they do with asyncio's transports. The transport
 /// asks it for its number, and closes it.
@@ -222,7 +220,12 @@ pub(super) unsafe extern "C" fn set_socket(
     match unsafe { Object::share(value) } {
         Ok(value) => {
             // SAFETY: as above.
-            unsafe { transport(object) }.socket.set(value);
+            let this = unsafe { transport(object) };
+            // SAFETY: as above.
+            if this.has(bit::BARE) && unsafe { behaviour(object) }.make_file(object).is_err() {
+                return -1;
+            }
+            this.socket.set(value);
             0
         }
         Err(Raised) => {
