@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use ropewalk_base::ResultExt as _;
 use ropewalk_os::process;
 use ropewalk_sync::Event;
 use ropewalk_sync::atomic::Ordering;
@@ -84,14 +85,8 @@ impl WorkerPool {
             config,
         });
         for _ in 0..size.min {
-            if let Err(error) = core.roster.add(&core) {
-                core.shutdown();
-                return Err(ropewalk_base::Error::caused(
-                    ropewalk_base::Code::SystemCallFailed,
-                    "could not start a worker thread",
-                    error,
-                ));
-            }
+            let added = core.roster.add(&core).context("could not start a worker thread");
+            added.inspect_err(|_| core.shutdown())?;
         }
         Ok(core)
     }

@@ -204,6 +204,7 @@ fn a_pool_that_gets_no_thread_says_so() {
     let config = || Config { stack_size: Some(1 << 60), ..Config::named("too large") };
     let error = FixedExecutor::new(1, config()).expect_err("no machine has such a stack");
     assert!(error.to_string().contains("could not start a worker thread"), "{error}");
+    assert_eq!(error.code(), ropewalk_base::Code::OutOfProcesses, "the limit is named");
     let bounds = Bounds { min: 1, max: 1, keep_alive: waiting::LONG };
     assert!(DynamicExecutor::new(bounds, config()).is_err());
 }

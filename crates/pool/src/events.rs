@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use ropewalk_bus::reports::{Field, Report, Reporter};
 
+use crate::cause::Cause;
+
 /// Something happened in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -25,11 +27,34 @@ pub enum What {
         /// Its process id.
         pid: i32,
     },
-    /// The pool has ended a worker that was not to go on, and puts another in its place: its task was cancelled or out
-    /// of time.
+    /// A worker is gone that the pool has sent away or ended. Unless the pool was to have fewer, another has its place.
     WorkerRecycled {
         /// Its process id.
         pid: i32,
+        /// Its number in the pool.
+        number: u64,
+        /// Why.
+        cause: Cause,
+        /// Its private memory when it was sent away, if that is known.
+        memory: Option<u64>,
+        /// Tasks that it had answered.
+        tasks: u64,
+    },
+    /// Workers are replaced for their memory after each task: the limit is below what one task needs. Told once.
+    LimitTooLow {
+        /// The last one's process id.
+        pid: i32,
+        /// Its number in the pool.
+        number: u64,
+        /// The memory that it had.
+        memory: Option<u64>,
+        /// The limit, and what it had.
+        reason: Arc<str>,
+    },
+    /// The pool is meant to have another number of workers.
+    Resized {
+        /// How many.
+        workers: usize,
     },
     /// A worker has ended by itself, or was killed from outside.
     WorkerCrashed {
@@ -54,6 +79,63 @@ pub enum What {
         /// How it failed.
         how: How,
     },
+    /// A task gave no sign of life for too long; its worker, if that is a process, is ended.
+    Hung {
+        /// The task's number.
+        task: u64,
+        /// The process that runs it.
+        pid: i32,
+    },
+    /// A task has cost too many workers their life, and is not run again.
+    Poisoned {
+        /// The task's number.
+        task: u64,
+        /// The last worker's process id.
+        pid: i32,
+        /// The function's name.
+        function: Option<Arc<str>>,
+    },
+    /// Workers die one after the other: the next ones are started later.
+    Delayed {
+        /// How many have died, and how long the pool waits.
+        reason: Arc<str>,
+    },
+    /// Too many workers have died: the pool breaks.
+    Unhealthy {
+        /// How many, and how the last one died.
+        reason: Arc<str>,
+    },
+    /// A task is to be run once more: at once, or after a delay.
+    TaskRetried {
+        /// Its number.
+        task: u64,
+        /// The process that ran it; 0 if none did, or if that was a thread.
+        pid: i32,
+        /// How its last run has ended.
+        why: &'static str,
+    },
+    /// A stream was accepted.
+    StreamOpened {
+        /// The number of its task.
+        task: u64,
+    },
+    /// A stream has ended: read to its end, left, or failed.
+    StreamClosed {
+        /// The number of its task.
+        task: u64,
+        /// How it has ended.
+        why: &'static str,
+    },
+    /// A worker was asked to make the state of a session, or the object of an actor; or a thread of this process has
+    /// made it.
+    SessionMade {
+        /// The worker's number in the pool; its process may be yet to start. 0 for a thread of this process.
+        worker: u64,
+        /// The session's name.
+        session: Arc<str>,
+        /// The number of the state.
+        generation: u32,
+    },
     /// The pool runs nothing any more, for something went wrong.
     Broken {
         /// What.
@@ -61,6 +143,15 @@ pub enum What {
     },
     /// The pool has ended on request.
     Ended,
+    /// A session's state, or an actor's object, is gone with its worker.
+    SessionLost {
+        /// The session's name.
+        session: Arc<str>,
+        /// The worker's process id.
+        pid: i32,
+        /// Whether it is not made again: an actor without restarts, or anything in a pool that has come to its end.
+        for_good: bool,
+    },
 }
 
 /// How a task failed.
@@ -72,8 +163,14 @@ pub enum How {
     TimedOut,
     /// Its worker died.
     Crashed,
+    /// It gave no sign of life.
+    Hung,
+    /// It had cost too many workers their life.
+    Poisoned,
     /// The pool broke.
     Broken,
+    /// A full queue dropped it: so many waited.
+    Dropped(usize),
 }
 
 impl What {
@@ -91,12 +188,23 @@ impl What {
             Self::TaskFailed { .. } => 4,
             Self::Broken { .. } => 5,
             Self::Ended => 6,
+            Self::Resized { .. } => 7,
+            Self::Hung { .. } => 8,
+            Self::Poisoned { .. } => 9,
+            Self::Delayed { .. } => 10,
+            Self::Unhealthy { .. } => 11,
+            Self::TaskRetried { .. } => 12,
+            Self::StreamOpened { .. } => 13,
+            Self::StreamClosed { .. } => 14,
+            Self::SessionMade { .. } => 15,
+            Self::SessionLost { .. } => 16,
+            Self::LimitTooLow { .. } => 17,
         }
     }
 }
 
 /// The topics, in the order of `What::index`.
-pub const TOPICS: [&str; 7] = [
+pub const TOPICS: [&str; 18] = [
     "pool.worker.started",
     "pool.worker.recycled",
     "pool.worker.crashed",
@@ -104,6 +212,17 @@ pub const TOPICS: [&str; 7] = [
     "pool.task.failed",
     "pool.broken",
     "pool.ended",
+    "pool.resized",
+    "pool.task.hung",
+    "pool.task.poisoned",
+    "pool.restarts.delayed",
+    "pool.unhealthy",
+    "pool.task.retried",
+    "pool.stream.opened",
+    "pool.stream.closed",
+    "pool.session.made",
+    "pool.session.lost",
+    "pool.limit.low",
 ];
 
 static REPORTER: Reporter<{ TOPICS.len() }> = Reporter::new(TOPICS);
@@ -113,15 +232,29 @@ impl Report for Event {
         self.what.topic()
     }
 
-    /// The pool, the worker's process id, the task, the wait status, how many are queued, and why.
+    /// The pool, the worker's process id, the task, the wait status, how many are queued, why, the worker's number, its
+    /// memory, its tasks, the number of workers, the session, and the number of its state.
     fn fields(&self) -> Vec<Field<'_>> {
         let number = |number: Option<u64>| {
             number.and_then(|number| i64::try_from(number).ok()).map_or(Field::Nothing, Field::Number)
         };
         let (mut process, mut task, mut status) = (0, Field::Nothing, Field::Nothing);
         let (mut waiting, mut why) = (Field::Number(0), Field::Nothing);
+        let (mut session, mut state) = (Field::Nothing, Field::Nothing);
+        let mut recycled = [Field::Nothing, Field::Nothing, Field::Nothing, Field::Nothing];
         match &self.what {
-            What::WorkerStarted { pid } | What::WorkerRecycled { pid } => process = *pid,
+            What::WorkerStarted { pid } => process = *pid,
+            What::WorkerRecycled { pid, number: worker, cause, memory, tasks } => {
+                process = *pid;
+                why = Field::Text(cause.name());
+                recycled = [number(Some(*worker)), number(*memory), number(Some(*tasks)), Field::Nothing];
+            }
+            What::LimitTooLow { pid, number: worker, memory, reason } => {
+                process = *pid;
+                why = Field::Text(reason);
+                recycled = [number(Some(*worker)), number(*memory), Field::Nothing, Field::Nothing];
+            }
+            What::Resized { workers } => recycled[3] = number(u64::try_from(*workers).ok()),
             What::WorkerCrashed { pid, status: left, reason } => {
                 process = *pid;
                 status = left.map_or(Field::Nothing, |left| Field::Number(left.into()));
@@ -131,12 +264,49 @@ impl Report for Event {
             What::TaskFailed { task: id, pid, how } => {
                 process = *pid;
                 task = number(Some(*id));
+                if let How::Dropped(queued) = how {
+                    waiting = number(u64::try_from(*queued).ok());
+                }
                 why = Field::Text(how.text());
             }
-            What::Broken { reason } => why = Field::Text(reason),
+            What::Hung { task: id, pid } => {
+                process = *pid;
+                task = number(Some(*id));
+            }
+            What::Poisoned { task: id, pid, function } => {
+                process = *pid;
+                task = number(Some(*id));
+                why = function.as_deref().map_or(Field::Nothing, Field::Text);
+            }
+            What::Broken { reason } | What::Delayed { reason } | What::Unhealthy { reason } => {
+                why = Field::Text(reason);
+            }
+            What::TaskRetried { task: id, pid, why: how } => {
+                process = *pid;
+                task = number(Some(*id));
+                why = Field::Text(how);
+            }
+            What::StreamOpened { task: id } => task = number(Some(*id)),
+            What::StreamClosed { task: id, why: how } => {
+                task = number(Some(*id));
+                why = Field::Text(how);
+            }
+            What::SessionMade { worker, session: name, generation } => {
+                recycled[0] = number((*worker > 0).then_some(*worker));
+                (session, state) = (Field::Text(name), number(Some((*generation).into())));
+            }
             What::Ended => {}
+            What::SessionLost { session: name, pid, for_good } => {
+                process = *pid;
+                session = Field::Text(name);
+                why = Field::Text(if *for_good { "gone for good" } else { "made again" });
+            }
         }
-        vec![Field::Text(&self.pool), Field::Number(process.into()), task, status, waiting, why]
+        let mut all =
+            vec![Field::Text(&self.pool), Field::Number(process.into()), task, status, waiting, why];
+        all.extend(recycled);
+        all.extend([session, state]);
+        all
     }
 }
 
@@ -146,7 +316,10 @@ impl How {
             Self::Raised => "raised",
             Self::TimedOut => "timed out",
             Self::Crashed => "crashed",
+            Self::Hung => "hung",
+            Self::Poisoned => "poisoned",
             Self::Broken => "broken",
+            Self::Dropped(_) => "dropped",
         }
     }
 }
@@ -167,12 +340,23 @@ mod tests {
         let reason: Arc<str> = "it".into();
         let all = [
             What::WorkerStarted { pid: 1 },
-            What::WorkerRecycled { pid: 1 },
+            What::WorkerRecycled { pid: 1, number: 2, cause: Cause::Asked, memory: Some(3), tasks: 4 },
             What::WorkerCrashed { pid: 1, status: None, reason: None },
             What::Saturated { queued: 1 },
             What::TaskFailed { task: 1, pid: 1, how: How::Raised },
-            What::Broken { reason },
+            What::Broken { reason: Arc::clone(&reason) },
             What::Ended,
+            What::Resized { workers: 1 },
+            What::Hung { task: 1, pid: 1 },
+            What::Poisoned { task: 1, pid: 1, function: None },
+            What::Delayed { reason: Arc::clone(&reason) },
+            What::Unhealthy { reason: Arc::clone(&reason) },
+            What::TaskRetried { task: 1, pid: 1, why: "raised" },
+            What::StreamOpened { task: 1 },
+            What::StreamClosed { task: 1, why: "returned" },
+            What::SessionMade { worker: 1, session: Arc::clone(&reason), generation: 1 },
+            What::SessionLost { session: Arc::clone(&reason), pid: 1, for_good: true },
+            What::LimitTooLow { pid: 1, number: 1, memory: Some(1), reason },
         ];
         assert_eq!(all.each_ref().map(What::topic), TOPICS);
     }

@@ -13,7 +13,7 @@ use crate::payload::Payload;
 pub struct Function {
     pub(crate) id: u32,
     /// The function's name in errors.
-    pub(crate) name: Box<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) payload: Payload,
     pub(crate) dropped: Arc<DroppedFunctions>,
 }
@@ -61,9 +61,14 @@ impl Function {
         self.id
     }
 
+    /// Its pickle.
+    pub fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
     /// Bytes that it takes in the record and in shared memory.
     pub fn size(&self) -> usize {
-        let leased = self.payload.lease.as_ref().map_or(0, |lease| lease.size());
+        let leased = self.payload.lease().map_or(0, |lease| lease.size());
         self.payload.bytes.len().saturating_add(usize::try_from(leased).unwrap_or(usize::MAX))
     }
 }
@@ -110,13 +115,18 @@ pub(crate) mod tests {
     #[test]
     fn a_function_s_size_has_what_lies_in_shared_memory() {
         use ropewalk_shm::memory::{Arena, ArenaConfig};
+
+        use crate::payload::Beside;
         let arena = Arena::new(ArenaConfig { keep: 0 });
         let mut lease = arena.put_parts(&[&[1; 100], &[2; 23]]).expect("room");
         // What is large lies by itself, and other leases may share it.
         let large = vec![3; 2 << 20];
         lease.keep_with_it(vec![arena.put_once(&large).expect("room")]);
         let (control, _fd) = Control::create(1).expect("a control page");
-        let payload = Payload { bytes: vec![0; 10], lease: Some(Arc::new(lease)), ..Payload::default() };
+        let payload = Payload {
+            bytes: vec![0; 10],
+            ..Beside { lease: Some(Arc::new(lease)), ..Beside::default() }.into()
+        };
         let made =
             Function { id: 3, name: "f".into(), payload, dropped: Arc::new(DroppedFunctions::new(control)) };
         assert_eq!(made.size(), 133 + large.len());

@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_os::{memfd, socket};
 use ropewalk_shm::memory::{Arena, Words};
-use ropewalk_sync::Mutex;
 
 use crate::backend::processes::ProcessPool;
-use crate::backend::processes::spawn::Spawn;
+use crate::backend::processes::spawn::{Source, Spawn};
 use crate::clock;
 use crate::codec::table::{self, Entry, Part};
 use crate::config::{Config, OnCrash, Overflow};
 use crate::control::{self, Control};
 use crate::function::Function;
 use crate::lane::LaneLayout;
+use crate::pace::Credit;
 use crate::passing;
-use crate::payload::Payload;
+use crate::payload::{Beside, Payload};
+use crate::stream::Items;
 use crate::task::{Call, Options, Task};
 use crate::wire::{flags, kind};
 use crate::worker::WorkerEnd;
@@ -60,7 +61,11 @@ pub fn lane(program: &[u8]) {
     clock::set(now);
     let (near, zygote) = Zygote::simulated().expect("a socket");
     let spawn = Spawn {
-        zygote: ZygoteCommand { program: "simulated".into(), args: Vec::new(), env: Vec::new() },
+        source: Source::Zygote(ZygoteCommand {
+            program: "simulated".into(),
+            args: Vec::new(),
+            env: Vec::new(),
+        }),
         spec: Arc::from(&b""[..]),
         segments: Vec::new(),
         blocks: Vec::new(),
@@ -74,17 +79,18 @@ pub fn lane(program: &[u8]) {
         overflow: Overflow::Error,
         on_crash: OnCrash::Replace,
         grace: Duration::from_millis(20),
-        lazy: false,
+        ..Config::default()
     };
     let engine = ProcessPool::simulated(config, spawn, near).expect("started");
     let function = engine.function("f", Payload::default());
+    engine.serve_calls();
     let mut worker = None;
     let mut tasks: Vec<Arc<Task>> = Vec::new();
     for step in program.chunks_exact(3).take(200) {
         if worker.is_none() {
             worker = fork(&engine, &zygote);
         }
-        let (what, a, b) = (step[0] % 12, step[1], step[2]);
+        let (what, a, b) = (step[0] % 14, step[1], step[2]);
         match (what, worker.as_mut()) {
             (0 | 1, _) => tasks.extend(submit(&engine, &function, what == 1, a)),
             (2, _) => {
@@ -97,7 +103,24 @@ pub fn lane(program: &[u8]) {
                 clock::set(now);
                 let _ = engine.look_after(now);
             }
-            (4, _) => engine.catch_up(),
+            (4, _) => {
+                engine.catch_up();
+                if let Some(call) = engine.next_call(now) {
+                    let _ = engine.answer_call(&call, &Payload::refusal());
+                }
+            }
+            (12, _) => {
+                if let Some(task) = tasks.get(usize::from(a) % tasks.len().max(1)) {
+                    read(task);
+                }
+            }
+            (13, _) => {
+                if let Some(task) = tasks.get(usize::from(a) % tasks.len().max(1)) {
+                    drop(if b % 2 == 0 { engine.leave_stream(task) } else { Items::default() });
+                    engine.ask_to_stop(task);
+                    let _ = engine.progress(task);
+                }
+            }
             (5, Some(_)) => end(&engine, &mut worker, i32::from(a)),
             (_, Some(worker)) => worker.step(what, a, b),
             (_, None) => {}
@@ -158,17 +181,28 @@ fn submit(
                 &[Part::Placed(Entry { segment, generation, offset, length })],
                 &[],
             ),
-            segments: vec![Arc::clone(lease.segment())],
-            lease: Some(lease),
-            ..Payload::default()
+            ..Beside { segments: vec![Arc::clone(lease.segment())], lease: Some(lease), ..Beside::default() }
+                .into()
         }
     } else {
         Payload { bytes, ..Payload::default() }
     };
-    let call =
-        Call::Remote { function: Mutex::new(Some(Arc::clone(function))), payload: Mutex::new(payload) };
-    let options = Options { retries: u32::from(length % 3), ..Options::default() };
+    let call = Call::remote(Arc::clone(function), payload);
+    let stream = u32::from(length / 64);
+    let options = Options { retries: u32::from(length % 3), stream, ..Options::default() };
     engine.submit(call, 0, options, true).ok()
+}
+
+/// Reads what has come of a task's stream, and says so.
+fn read(task: &Task) {
+    let (mut items, mut read) = (Items::default(), Credit::default());
+    let Some(stream) = task.stream() else { return };
+    if stream.take(&mut items) {
+        while let Some((_, cost)) = items.take_next() {
+            (read.items, read.bytes) = (read.items + 1, read.bytes.saturating_add(cost));
+        }
+    }
+    stream.say_read(task.id, read);
 }
 
 fn store(map: &Arc<Mapping>, word: usize, value: u64) {
@@ -189,10 +223,14 @@ impl Hostile {
             // The words of both rings stand at the start of each, a cache line for one.
             6 => store(
                 &self.lane,
-                usize::from(a % 4) * 8 + usize::from(a / 128) * (self.lane.len() / 16),
+                usize::from(a % 4) * 8 + usize::from(a / 128) * (LaneLayout::DEFAULT.results_at() / 8),
                 value,
             ),
-            7 => store(&self.lane, usize::from(a) + usize::from(b / 128) * (self.lane.len() / 16), value),
+            7 => store(
+                &self.lane,
+                usize::from(a) + usize::from(b / 128) * (LaneLayout::DEFAULT.results_at() / 8),
+                value,
+            ),
             8 => store(&self.page, usize::from(a) % 64, value),
             9 => {
                 let mut packet = [0; 32];
@@ -207,7 +245,16 @@ impl Hostile {
 
     fn say(&mut self, a: u8, b: u8) {
         let Some(end) = self.end.as_mut() else { return };
-        match a % 6 {
+        match a % 9 {
+            8 => {
+                let _ = end.try_call(self.started, u16::from(b) & 2, &[b; 20]);
+            }
+            6 => {
+                let _ = end.try_item(self.started, b % 9, u16::from(b) & 2, &[b; 20]);
+            }
+            7 => {
+                let _ = end.try_reply(kind::PROGRESS, 0, self.started, u64::from(b) << 54, &[&[b; 20]]);
+            }
             0 => {
                 let _ = end.try_reply(kind::READY, flags::EMPTY, 0, u64::from(b), &[]);
             }

@@ -1,19 +1,21 @@
 //! A lane: one pair of single-producer single-consumer rings in one unlinked memfd, and the parent's end of it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
 
 use ropewalk_base::{Result, ResultExt};
-use ropewalk_os::clock::monotonic_nanos;
 use ropewalk_os::memfd;
 use ropewalk_os::mmap::{Mapping, Protection};
 use ropewalk_shm::channel::ring::{Consumer, Header, Position, Producer, RingMemory};
 use ropewalk_shm::memory::Words;
 
-use crate::clock;
+use crate::clock::{self, Anchor};
+use crate::pace::Pace;
+use crate::pulse::Pulse;
+use crate::session::Session;
 use crate::task::Task;
 use crate::wire::{flags, kind};
 
@@ -21,11 +23,13 @@ use crate::wire::{flags, kind};
 #[derive(Clone, Copy, Debug)]
 pub struct LaneLayout {
     capacity: usize,
+    answers: usize,
 }
 
 impl LaneLayout {
-    /// 128 KiB each way: pages are touched only as the rings advance, so an idle lane costs a few KiB.
-    pub const DEFAULT: Self = Self { capacity: 128 * 1024 };
+    /// 128 KiB each way: pages are touched only as the rings advance, so an idle lane costs a few KiB. The answers to
+    /// calls need little, because large ones go in a lease.
+    pub const DEFAULT: Self = Self { capacity: 128 * 1024, answers: 8 * 1024 };
 
     fn stride(self) -> usize {
         RingMemory::required(self.capacity).next_multiple_of(4096)
@@ -41,9 +45,34 @@ impl LaneLayout {
         self.begun() - size_of::<[AtomicU64; 2]>()
     }
 
+    /// Where it reports for the task that it runs: a cache line of its own and more, before that.
+    pub(crate) fn pulse(self) -> usize {
+        self.pace() - Pulse::SIZE.next_multiple_of(64)
+    }
+
+    /// Where the parent says what it asks of that task: before what the worker writes.
+    pub(crate) fn pace(self) -> usize {
+        self.stride() - 64 - Pace::SIZE
+    }
+
     /// Bytes of the memfd.
     pub fn size(self) -> usize {
-        2 * self.stride()
+        2 * self.stride() + RingMemory::required(self.answers).next_multiple_of(4096)
+    }
+
+    /// The ring from parent to worker for answers to the calls of a task that runs.
+    ///
+    /// # Errors
+    ///
+    /// When the mapping is too small.
+    pub fn answers(self, map: &Arc<Mapping>) -> Result<RingMemory> {
+        RingMemory::new(Arc::clone(map), 2 * self.stride(), self.answers)
+    }
+
+    /// Where the ring from worker to parent begins.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn results_at(self) -> usize {
+        self.stride()
     }
 
     /// The ring from parent to worker.
@@ -65,7 +94,8 @@ impl LaneLayout {
     }
 }
 
-/// Which task a worker has begun to run in a lane, and when: for tasks with a timeout, which counts from there.
+/// Which task a worker has begun to run in a lane, and when: for tasks with a timeout, which counts from there, and for
+/// the record of one whose worker dies.
 ///
 /// Written by the worker, when everything is ready for the call, and read by the parent when it has a reason to
 /// look. It is a hint: the parent bounds what it says, and keeps the first word that it saw.
@@ -83,10 +113,15 @@ impl Begun {
 
     /// Worker: the call of a task begins now.
     pub(crate) fn write(&self, task: u64) {
+        self.write_at(task, clock::nanos());
+    }
+
+    /// Worker: the call of a task began then.
+    pub(crate) fn write_at(&self, task: u64, nanos: u64) {
         let [id, at] = &*self.0;
         id.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        at.store(monotonic_nanos(), Ordering::Relaxed);
+        at.store(nanos, Ordering::Relaxed);
         id.store(task, Ordering::Release);
     }
 
@@ -152,11 +187,43 @@ pub(crate) struct Sent {
     pub(crate) taken: Option<Instant>,
     /// When its call began, as the parent first saw it.
     pub(crate) begun: Option<Instant>,
+    /// Its last sign of life: the worker's word, and the time that the parent made of it.
+    pub(crate) pulse: Option<(u64, Instant)>,
+    /// What a stream's pace of life was when the parent looked last.
+    pub(crate) pace: u64,
+}
+
+/// A session whose state is in a lane, or is to be made there.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) session: Arc<Session>,
+    /// The number of the state; 0 before the worker is asked to make it.
+    pub(crate) generation: u32,
+    /// Whether a task of it has been answered.
+    pub(crate) answered: bool,
+    /// When its last task was sent or answered.
+    pub(crate) used: Instant,
+    /// Whether there is a timer for its end.
+    pub(crate) timed: bool,
 }
 
 impl Sent {
+    /// Whether no other lane may run it.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.task.session().is_some_and(|session| session.is_pinned())
+    }
+
+    /// From its submission to the beginning of its call, in nanoseconds, as the worker says in its lane; `monotonic`
+    /// relates the worker's clock to ours.
+    pub(crate) fn begun_ns(&self, begun: &Begun, monotonic: &Anchor) -> Option<u64> {
+        let begun = begun.read(self.task.id)?;
+        let [submitted, sent, now] =
+            [self.task.submitted, self.at, clock::now()].map(|at| monotonic.nanos_of(at));
+        (sent..=now).contains(&begun).then(|| begun - submitted)
+    }
+
     pub(crate) fn new(task: Arc<Task>, position: Position, function: Option<Position>, at: Instant) -> Self {
-        Self { task, position, function, at, taken: None, begun: None }
+        Self { task, position, function, at, taken: None, begun: None, pulse: None, pace: 0 }
     }
 }
 
@@ -169,18 +236,31 @@ pub(crate) struct Lane {
     pub(crate) outstanding: VecDeque<Sent>,
     /// Since when the first of them has been the first.
     pub(crate) front_since: Instant,
-    /// Functions that the far side has been given.
-    pub(crate) functions: HashSet<u32>,
+    /// Functions that the far side has been given: mostly few, which are found without a hash.
+    pub(crate) functions: BTreeSet<u32>,
     /// Those that it must forget; the message to do so waits for room in its ring.
     pub(crate) forgotten: Vec<u32>,
+    /// Sessions whose state is here, or is to be made here, by their numbers.
+    pub(crate) sessions: BTreeMap<u32, Kept>,
+    /// The session that was named last in the ring; 0 for none.
+    pub(crate) named: u32,
+    /// Sessions whose state is to be dropped; the message waits for room in the ring.
+    pub(crate) dropped: Vec<u32>,
     /// Index of the worker that this lane belongs to.
     pub(crate) worker: usize,
     /// Whether READY has been seen.
     pub(crate) ready: bool,
     /// It gets no more tasks: its worker is being ended.
     pub(crate) closed: bool,
+    /// The message to leave waits for room in its ring.
+    pub(crate) owes_exit: bool,
     pub(crate) begun: Begun,
     pub(crate) reached: Reached,
+    pub(crate) pulse: Pulse,
+    pub(crate) pace: Pace,
+    pub(crate) answers: Producer,
+    /// The call whose answer the lane's task waits for: the last that its worker made.
+    pub(crate) call: Option<u64>,
 }
 
 impl Lane {
@@ -195,18 +275,28 @@ impl Lane {
         let (tasks, results) = (layout.tasks(&map)?, layout.results(&map)?);
         tasks.initialise();
         results.initialise();
+        let answers = layout.answers(&map)?;
+        answers.initialise();
         let lane = Self {
             tasks: tasks.producer(),
             results: results.consumer(),
             outstanding: VecDeque::new(),
             front_since: clock::now(),
-            functions: HashSet::new(),
+            functions: BTreeSet::new(),
             forgotten: Vec::new(),
+            sessions: BTreeMap::new(),
+            named: 0,
+            dropped: Vec::new(),
             worker,
             ready: false,
             closed: false,
+            owes_exit: false,
             begun: Begun::new(&map, layout)?,
             reached: Reached::new(&map, layout)?,
+            pulse: Pulse::new(&map, layout.pulse())?,
+            pace: Pace::new(&map, layout.pace())?,
+            answers: answers.producer(),
+            call: None,
         };
         Ok((lane, fd))
     }
@@ -217,6 +307,47 @@ impl Lane {
             && send_plain(&mut self.tasks, kind::FORGET_FUNCTION, u64::from(*id))
         {
             self.forgotten.pop();
+        }
+        while let Some(id) = self.dropped.last()
+            && send_plain(&mut self.tasks, kind::DROP_SESSION, u64::from(*id))
+        {
+            self.dropped.pop();
+        }
+    }
+
+    /// The last of the tasks that wait here and that another lane may run as well.
+    pub(crate) fn last_movable(&self) -> Option<usize> {
+        let last = self.outstanding.len().checked_sub(1).filter(|last| *last > 0)?;
+        if self.sessions.is_empty() {
+            return Some(last);
+        }
+        (1..=last).rev().find(|at| !self.outstanding[*at].is_pinned())
+    }
+
+    /// How many tasks wait here that another lane may run as well.
+    pub(crate) fn movable(&self) -> usize {
+        if self.sessions.is_empty() {
+            return self.outstanding.len().saturating_sub(1);
+        }
+        self.outstanding.iter().skip(1).filter(|sent| !sent.is_pinned()).count()
+    }
+
+    /// Whether a task of this session is here.
+    pub(crate) fn has_task_of(&self, session: u32) -> bool {
+        self.outstanding.iter().any(|sent| sent.task.session().is_some_and(|known| known.id == session))
+    }
+
+    /// Gives the lane no more tasks, and tells the far side to leave after those that it has.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.owes_exit = true;
+        self.send_exit();
+    }
+
+    /// Sends the message to leave if that waits, and there is room.
+    pub(crate) fn send_exit(&mut self) {
+        if self.owes_exit && send_plain(&mut self.tasks, kind::EXIT, 0) {
+            self.owes_exit = false;
         }
     }
 }

@@ -33,6 +33,11 @@ impl Opaque {
         Self(Some(Box::new(value)))
     }
 
+    /// Takes the value out of its place, which holds none from then on.
+    pub(crate) fn take(&mut self) -> Self {
+        Self(self.0.take())
+    }
+
     /// The value, if it is of this type.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         self.0.as_ref()?.downcast_ref()

@@ -17,6 +17,7 @@ const SHOWN: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Notes {
     memory: OwnedFd,
+    parts: usize,
 }
 
 impl Notes {
@@ -25,7 +26,12 @@ impl Notes {
         let size = PART.saturating_mul(workers as u64);
         let memory =
             memfd::create_sparse(c"ropewalk-notes", size).context("could not make a pool's notes")?;
-        Ok(Self { memory })
+        Ok(Self { memory, parts: workers })
+    }
+
+    /// Whether there is a part of this number.
+    pub(crate) fn has(&self, slot: usize) -> bool {
+        slot < self.parts
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -34,17 +40,31 @@ impl Notes {
 
     /// Empties a part.
     pub(crate) fn clear(&self, slot: usize) {
-        if self.read(slot).is_some() {
-            let _ = memfd::write_at(self.fd(), &vec![0; SHOWN], PART.saturating_mul(slot as u64));
+        if self.written(slot) > 0 {
+            let _ = memfd::write_at(self.fd(), &vec![0; PART as usize], PART.saturating_mul(slot as u64));
         }
+    }
+
+    /// How many bytes a worker has written into a part.
+    pub(crate) fn written(&self, slot: usize) -> usize {
+        let bytes =
+            memfd::read_at(self.fd(), PART as usize, PART.saturating_mul(slot as u64)).unwrap_or_default();
+        bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())
+    }
+
+    /// The text in a part after so many bytes, if there is any.
+    pub(crate) fn read_after(&self, slot: usize, from: usize) -> Option<String> {
+        let at = PART.saturating_mul(slot as u64).saturating_add(from as u64);
+        let most = SHOWN.min((PART as usize).saturating_sub(from));
+        let bytes = memfd::read_at(self.fd(), most, at).ok()?;
+        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let text = String::from_utf8_lossy(bytes.get(..length)?).trim().to_owned();
+        (!text.is_empty()).then_some(text)
     }
 
     /// The text in a part, if there is any.
     pub(crate) fn read(&self, slot: usize) -> Option<String> {
-        let bytes = memfd::read_at(self.fd(), SHOWN, PART.saturating_mul(slot as u64)).ok()?;
-        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        let text = String::from_utf8_lossy(bytes.get(..length)?).trim().to_owned();
-        (!text.is_empty()).then_some(text)
+        self.read_after(slot, 0)
     }
 }
 
@@ -59,8 +79,10 @@ mod tests {
         memfd::write_at(notes.fd(), b"here\n", PART).unwrap();
         assert_eq!(notes.read(1).as_deref(), Some("here"));
         assert_eq!(notes.read(0), None);
+        assert_eq!((notes.written(1), notes.read_after(1, 2).as_deref()), (5, Some("re")));
+        assert_eq!(notes.read_after(1, 5), None);
         notes.clear(1);
-        assert_eq!(notes.read(1), None);
+        assert_eq!((notes.read(1), notes.written(1)), (None, 0));
         assert_eq!(notes.read(7), None, "beyond the last part");
     }
 }

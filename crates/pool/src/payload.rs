@@ -17,6 +17,13 @@ pub struct Payload {
     pub flags: u16,
     /// The record's payload.
     pub bytes: Vec<u8>,
+    /// What the bytes refer to. Apart, because most refer to nothing, and each task has a payload.
+    pub beside: Option<Box<Beside>>,
+}
+
+/// What encoded bytes refer to.
+#[derive(Debug, Default)]
+pub struct Beside {
     /// Where large parts lie. The payload keeps it until the task has ended, so that every attempt finds its own
     /// arguments; each worker whose views use it keeps it too, until the views are gone.
     pub lease: Option<Arc<Lease>>,
@@ -28,14 +35,41 @@ pub struct Payload {
     pub kept: Option<Opaque>,
 }
 
+/// A payload without bytes of its own.
+impl From<Beside> for Payload {
+    fn from(beside: Beside) -> Self {
+        let Beside { lease, segments, blocks, kept } = &beside;
+        let is_empty = lease.is_none() && segments.is_empty() && blocks.is_empty() && kept.is_none();
+        Self { beside: (!is_empty).then(|| Box::new(beside)), ..Self::default() }
+    }
+}
+
 impl Payload {
+    /// An answer without content: to a call that could not be served.
+    pub fn refusal() -> Self {
+        Self { flags: flags::EMPTY | flags::ERROR, ..Self::default() }
+    }
+
+    /// See [`Beside::lease`].
+    #[inline]
+    pub fn lease(&self) -> Option<&Arc<Lease>> {
+        self.beside.as_ref()?.lease.as_ref()
+    }
+
+    /// See [`Beside::segments`].
+    #[inline]
+    pub fn segments(&self) -> &[Arc<Segment>] {
+        self.beside.as_ref().map_or(&[], |beside| &beside.segments)
+    }
+
     /// A worker keeps the shared arrays that the payload names, or has given them to others, for as long as they like.
     pub(crate) fn lend_for_good(&self) {
-        let leased = |id| self.lease.as_ref().is_some_and(|lease| lease.lies_in(id));
-        for segment in self.segments.iter().filter(|segment| !leased(segment.id())) {
+        let Some(Beside { lease, segments, blocks, .. }) = self.beside.as_deref() else { return };
+        let leased = |id| lease.as_ref().is_some_and(|lease| lease.lies_in(id));
+        for segment in segments.iter().filter(|segment| !leased(segment.id())) {
             segment.lend_for_good();
         }
-        for block in &self.blocks {
+        for block in blocks {
             block.lend_for_good();
         }
     }
@@ -44,6 +78,12 @@ impl Payload {
     pub(crate) fn described(&self) -> Option<&[u8]> {
         let plain = self.flags & flags::DESCRIBED == 0 && self.bytes.len() <= SHORT;
         plain.then_some(self.bytes.as_slice())
+    }
+
+    /// A copy of what [`for_description`](Self::for_description) keeps.
+    pub(crate) fn description(&self) -> Self {
+        let bytes = self.described().map(<[u8]>::to_vec).unwrap_or_default();
+        Self { flags: self.flags, bytes, ..Self::default() }
     }
 
     /// The part of the arguments that is kept for a task whose worker died: nothing that holds memory or descriptors.
@@ -63,7 +103,7 @@ mod tests {
         let arena = Arena::new(ArenaConfig { keep: 64 << 20 });
         let segment = arena.whole(&[1; 2 << 20]).expect("room");
         let id = segment.id();
-        Payload { segments: vec![segment], ..Payload::default() }.lend_for_good();
+        Payload::from(Beside { segments: vec![segment], ..Beside::default() }).lend_for_good();
         assert_ne!(arena.whole(&[1; 2 << 20]).expect("room").id(), id);
     }
 }

@@ -6,12 +6,19 @@
 //! is a backlog wakes the supervisor's thread. See the crate's `README.md`.
 
 mod backend;
+mod calling;
 mod closing;
+mod deaths;
+mod delays;
+mod dropping;
 mod ending;
 mod room;
+mod sessions;
+mod streaming;
 mod timers;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,9 +29,15 @@ use ropewalk_sync::Mutex;
 use ropewalk_sync::futex::Futex;
 use ropewalk_sync::spin::AdaptiveSpin;
 
+pub use self::backend::{
+    Answer, Attempt, Attended, Capabilities, Errand, Finished, Hung, News, Order, Taken, Which,
+};
 pub(crate) use self::backend::{Backend, Interrupted};
-pub use self::backend::{Capabilities, Finished, Taken};
+pub(crate) use self::deaths::Deaths;
+use self::delays::Delays;
 use self::timers::Timers;
+use crate::calls::Calls;
+use crate::clock;
 use crate::config::{Config, OnCrash, Overflow};
 use crate::control::{Control, WATCH};
 use crate::events::{self, What};
@@ -32,8 +45,11 @@ use crate::function::{DroppedFunctions, Function};
 use crate::locked::{Guard, Locked};
 use crate::outcome::Failure;
 use crate::payload::Payload;
+use crate::quarantine::{Quarantine, Quarantined};
 use crate::queue::Queue;
-use crate::statistics::{Counters, Statistics};
+use crate::records::{Ended, MOST_TEXT as MOST_NAME, Records, shortened};
+use crate::session::Session;
+use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
 use crate::supervisor::{Supervised, Supervisor};
 use crate::task::{Call, Options, Task};
 
@@ -66,6 +82,8 @@ pub(crate) struct PoolState<B: Backend> {
     followers: Vec<(u64, WaitFor)>,
     next_follower: u64,
     pub(crate) timers: Timers,
+    /// Tasks that have failed and are run again later.
+    pub(crate) delays: Delays,
     /// When the supervisor will look by itself.
     pub(crate) supervisor_wakes: Option<Instant>,
     /// Looks of the supervisor in a row that found the pool without work.
@@ -81,6 +99,20 @@ pub(crate) struct PoolState<B: Backend> {
     pub(crate) change_waiters: usize,
     /// Tasks that no worker runs: they end when there is room. See [`Pool::room`].
     rooms: Vec<Arc<Task>>,
+    /// Workers that the pool is meant to have now.
+    pub(crate) size: usize,
+    /// Whether the program has set that number: it does not follow the load any more.
+    pub(crate) is_sized: bool,
+    /// The streams that have not ended, each with the task that ends when something of it comes, if a reader waits for
+    /// one. See [`Pool::stream_signal`].
+    streams: Vec<(Arc<Task>, Option<Arc<Task>>)>,
+    /// Sessions that have not been closed, or have tasks left, by their numbers.
+    sessions: BTreeMap<u32, Arc<Session>>,
+    /// Tasks that have cost too many workers their life.
+    pub(crate) quarantine: Quarantine,
+    pub(crate) records: Records,
+    /// Calls of tasks that no thread of the program has taken.
+    pub(crate) calls: Calls,
 }
 
 /// What a thread waits for.
@@ -96,6 +128,8 @@ pub enum WaitFor {
     Any(Arc<[Arc<Task>]>),
     /// That one of these tasks ends, or the queue has room.
     AnyOrSpace(Arc<[Arc<Task>]>),
+    /// That an item of a stream is there, or the stream ends.
+    Stream(Arc<Task>),
 }
 
 /// How a wait ended.
@@ -118,14 +152,20 @@ pub enum Refused {
     Closed,
     /// The pool is broken.
     Broken(Failure),
-    /// The queue is full and the pool is set to reject.
-    Full,
-    /// The queue is full: wait for [`WaitFor::Space`], then try again.
-    MustWait,
+    /// The queue is full and the pool is set to reject: so many wait, of so many that may.
+    Full(usize, usize),
+    /// The queue is full in the same way: wait for [`WaitFor::Space`], then try again.
+    MustWait(usize, usize),
     /// The process has forked since the pool was made.
     Forked,
     /// Another thread has the lock at the moment: submit again, and wait for it.
     Busy,
+    /// The session was closed.
+    SessionClosed,
+    /// The session's worker is busy, and the session is set to fail then.
+    SessionBusy,
+    /// The actor is gone for good.
+    Lost(Failure),
 }
 
 /// One pool, whose workers are `B`. Dropping the last handle does not end it: call [`close`](Self::close).
@@ -140,8 +180,11 @@ pub(crate) struct Pool<B: Backend> {
     completed: Locked<Vec<Arc<Task>>>,
     completed_word: Futex,
     pub(crate) change_word: Futex,
+    /// Changes when a task has called; threads that serve calls sleep on it.
+    pub(crate) calls_word: Futex,
     next_id: AtomicU64,
     next_function: AtomicU32,
+    next_session: AtomicU32,
     pub(crate) dropped_functions: Arc<DroppedFunctions>,
     /// Counts the pool's ends; threads that join sleep on it.
     ended_word: Futex,
@@ -195,13 +238,14 @@ impl<B: Backend> Pool<B> {
         let (control, page) = Control::create(cores)?;
         let state = PoolState {
             lifecycle: Lifecycle::Open,
-            queue: Queue::default(),
+            queue: Queue::new(config.aging),
             members: B::Members::default(),
             leader: false,
             spin: AdaptiveSpin::new(),
             followers: Vec::new(),
             next_follower: 0,
             timers: Timers::default(),
+            delays: Delays::default(),
             supervisor_wakes: None,
             quiet_looks: 0,
             watched_until: 0,
@@ -210,6 +254,16 @@ impl<B: Backend> Pool<B> {
             ending: false,
             change_waiters: 0,
             rooms: Vec::new(),
+            size: match config.scale() {
+                Some(scale) if B::CAPABILITIES.starts_workers => scale.least,
+                _ => config.workers,
+            },
+            is_sized: false,
+            streams: Vec::new(),
+            sessions: BTreeMap::new(),
+            quarantine: Quarantine::default(),
+            records: Records::new(config.records),
+            calls: Calls::default(),
         };
         let dropped_functions = Arc::new(DroppedFunctions::new(Arc::clone(&control)));
         let pool = Arc::new_cyclic(|me| Self {
@@ -220,8 +274,10 @@ impl<B: Backend> Pool<B> {
             completed: Locked::default(),
             completed_word: Futex::new(0),
             change_word: Futex::new(0),
+            calls_word: Futex::new(0),
             next_id: AtomicU64::new(1),
             next_function: AtomicU32::new(1),
+            next_session: AtomicU32::new(1),
             dropped_functions,
             ended_word: Futex::new(0),
             collecting: AtomicBool::new(false),
@@ -250,7 +306,8 @@ impl<B: Backend> Pool<B> {
     /// See [`Engine::function`](crate::Engine::function).
     pub(crate) fn function(&self, name: &str, payload: Payload) -> Arc<Function> {
         let id = self.next_function.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Function { id, name: name.into(), payload, dropped: Arc::clone(&self.dropped_functions) })
+        let name = if name.len() > MOST_NAME { shortened(name) } else { name.into() };
+        Arc::new(Function { id, name, payload, dropped: Arc::clone(&self.dropped_functions) })
     }
 
     // --- submission ---------------------------------------------------------------------------------
@@ -263,7 +320,19 @@ impl<B: Backend> Pool<B> {
         options: Options,
         wait: bool,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
-        self.take_in(call, task_flags, options, wait, self.config.capacity)
+        let drops = self.config.overflow == Overflow::DropOldest;
+        self.take_in(call, task_flags, options, wait, self.config.capacity, drops)
+    }
+
+    /// See [`Engine::submit_in_room`](crate::Engine::submit_in_room).
+    pub(crate) fn submit_in_room(
+        &self,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+        wait: bool,
+    ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
+        self.take_in(call, task_flags, options, wait, self.config.capacity, false)
     }
 
     /// See [`Engine::submit_again`](crate::Engine::submit_again).
@@ -273,7 +342,7 @@ impl<B: Backend> Pool<B> {
         task_flags: u16,
         options: Options,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
-        self.take_in(call, task_flags, options, true, None)
+        self.take_in(call, task_flags, options, true, None, false)
     }
 
     fn take_in(
@@ -283,6 +352,7 @@ impl<B: Backend> Pool<B> {
         options: Options,
         wait: bool,
         capacity: Option<usize>,
+        drops: bool,
     ) -> Result<Arc<Task>, Box<(Call, Refused)>> {
         if self.is_forked() {
             return Err(Box::new((call, Refused::Forked)));
@@ -297,20 +367,45 @@ impl<B: Backend> Pool<B> {
             }
             Lifecycle::Closing | Lifecycle::Ended => return Err(Box::new((call, Refused::Closed))),
         }
-        if let Some(max) = capacity
-            && state.queued() >= max
-        {
-            events::tell(&self.config.name, What::Saturated { queued: state.queued() });
-            let refused =
-                if self.config.overflow == Overflow::Error { Refused::Full } else { Refused::MustWait };
-            return Err(Box::new((call, refused)));
+        let full = capacity.filter(|max| state.queued() >= *max);
+        if let Some(max) = full {
+            let depth = state.queued();
+            events::tell(&self.config.name, What::Saturated { queued: depth });
+            if !drops {
+                let refused = match self.config.overflow {
+                    Overflow::Error => Refused::Full(depth, max),
+                    Overflow::Block | Overflow::DropOldest => Refused::MustWait(depth, max),
+                };
+                return Err(Box::new((call, refused)));
+            }
         }
+        let session = match options.session {
+            None => None,
+            Some(number) => match self.enter_session(&mut state, number) {
+                Ok(session) => Some(session),
+                Err(refused) => return Err(Box::new((call, refused))),
+            },
+        };
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let task = Arc::new(Task::new(id, call, task_flags, options, 0));
+        let task = Arc::new(Task::new(id, call, task_flags, options, 0).of_session(session));
         state.counters.submitted += 1;
+        if let Some(session) = task.session() {
+            B::bind(self, &mut state, session, &task);
+        }
         self.add_deadline(&mut state, &task);
+        if let Some(max) = full
+            && !self.drop_for(&mut state, &task, max)
+        {
+            self.drop_task(&mut state, &task, max, max);
+            self.after_outside_change(&mut state);
+            return Ok(task);
+        }
+        if task.stream().is_some() {
+            state.streams.push((Arc::clone(&task), None));
+            events::tell(&self.config.name, What::StreamOpened { task: task.id });
+        }
         state.queue.push(Arc::clone(&task));
-        B::submitted(self, &mut state, options.priority);
+        B::submitted(self, &mut state, &task);
         Ok(task)
     }
 
@@ -336,6 +431,36 @@ impl<B: Backend> Pool<B> {
         B::finish_local(self, finished);
     }
 
+    /// See [`Engine::attend`](crate::Engine::attend).
+    pub(crate) fn attend(&self, worker: usize, news: News, timeout: Duration) -> Attended {
+        B::attend(self, worker, news, timeout)
+    }
+
+    /// See [`Engine::orders`](crate::Engine::orders).
+    pub(crate) fn orders(&self, timeout: Duration) -> Option<Vec<Order>> {
+        B::orders(self, timeout)
+    }
+
+    /// See [`Engine::take_dropped`](crate::Engine::take_dropped).
+    pub(crate) fn take_dropped(&self) -> Vec<u32> {
+        if self.dropped_functions.any() { self.dropped_functions.take() } else { Vec::new() }
+    }
+
+    /// See [`Engine::take_hung`](crate::Engine::take_hung).
+    pub(crate) fn take_hung(&self, timeout: Duration) -> Vec<Hung> {
+        B::take_hung(self, timeout)
+    }
+
+    /// See [`Engine::given_up`](crate::Engine::given_up).
+    pub(crate) fn given_up(&self) -> Vec<u64> {
+        self.enter().map_or_else(Vec::new, |state| B::given_up(&state.members))
+    }
+
+    /// See [`Engine::fail_hung`](crate::Engine::fail_hung).
+    pub(crate) fn fail_hung(&self, hung: &Hung, stack: Option<Arc<str>>) {
+        B::fail_hung(self, hung, stack);
+    }
+
     /// Makes sure that the supervisor checks the rings at its own pace while there are tasks.
     pub(crate) fn set_watch(&self, state: &mut PoolState<B>) {
         if state.supervisor_wakes.is_none() {
@@ -353,6 +478,20 @@ impl<B: Backend> Pool<B> {
         }
     }
 
+    /// See [`Engine::recycle`](crate::Engine::recycle).
+    pub(crate) fn recycle(&self, which: Which) -> usize {
+        self.enter().map_or(0, |mut state| B::recycle(self, &mut state, which))
+    }
+
+    /// See [`Engine::resize`](crate::Engine::resize).
+    pub(crate) fn resize(&self, workers: usize) -> usize {
+        let Some(mut state) = self.enter() else { return 0 };
+        state.size = workers;
+        state.is_sized = true;
+        events::tell(&self.config.name, What::Resized { workers });
+        B::resized(self, &mut state)
+    }
+
     // --- numbers ------------------------------------------------------------------------------------
 
     /// See [`Engine::statistics`](crate::Engine::statistics).
@@ -360,7 +499,55 @@ impl<B: Backend> Pool<B> {
         let mut state = self.enter()?;
         self.look(&mut state);
         let (running, waiting, workers) = B::statistics(&state);
-        Some(Statistics { counters: state.counters, queued: state.queue.len() + waiting, running, workers })
+        let now = clock::now();
+        let oldest = state.oldest_waiting().map(|since| now.saturating_duration_since(since));
+        let mut clients = state.queue.depths();
+        B::each_waiting(&state.members, &mut |task| {
+            if let Some(client) = task.options.client() {
+                *clients.entry(Arc::clone(&client.name)).or_default() += 1;
+            }
+        });
+        let queued = state.queue.len() + waiting;
+        let clients = clients.into_iter().collect();
+        let in_service =
+            |worker: &&WorkerStatistics| matches!(worker.state, WorkerState::Idle | WorkerState::Busy);
+        let ready = match B::CAPABILITIES.starts_workers || B::CAPABILITIES.isolates {
+            true => workers.iter().filter(in_service).count(),
+            false => state.size,
+        };
+        let (counters, size, sessions) = (state.counters, state.size, state.sessions());
+        let delayed = state.delays.len();
+        let histograms = state.records.histograms.clone();
+        Some(Statistics {
+            counters,
+            queued,
+            running,
+            delayed,
+            oldest,
+            clients,
+            size,
+            ready,
+            sessions,
+            workers,
+            histograms,
+        })
+    }
+
+    /// See [`Engine::records`](crate::Engine::records).
+    pub(crate) fn records(&self) -> Option<Vec<Ended>> {
+        let mut state = self.enter()?;
+        self.look(&mut state);
+        Some(state.records.last())
+    }
+
+    /// See [`Engine::measures_cpu`](crate::Engine::measures_cpu).
+    pub(crate) fn measures_cpu(&self) -> bool {
+        self.config.cpu_time
+    }
+
+    /// See [`Engine::quarantine`](crate::Engine::quarantine).
+    pub(crate) fn quarantine(&self) -> Vec<Quarantined> {
+        self.enter().map_or_else(Vec::new, |state| state.quarantine.all())
     }
 
     /// Whether a crash takes the whole pool with it.
@@ -389,6 +576,15 @@ impl<B: Backend> PoolState<B> {
         self.queue.len() + B::waiting(&self.members)
     }
 
+    /// Since when the task waits that has waited longest, in the queue or in a lane.
+    pub(crate) fn oldest_waiting(&self) -> Option<Instant> {
+        let mut oldest = self.queue.oldest();
+        B::each_waiting(&self.members, &mut |task| {
+            oldest = oldest.into_iter().chain([task.waits_since()]).min();
+        });
+        oldest
+    }
+
     /// Whether anything may come from a worker.
     pub(crate) fn has_work(&self) -> bool {
         B::has_work(&self.members) || !self.queue.is_empty()
@@ -404,7 +600,7 @@ impl<B: Backend> PoolState<B> {
     }
 
     /// Whether no worker is left and none will come.
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Ended => true,
             Lifecycle::Broken(_) => B::is_gone(&self.members),

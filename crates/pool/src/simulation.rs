@@ -16,9 +16,12 @@
 //! Source: the method is that of FoundationDB (Zhou et al., "FoundationDB: A distributed unbundled transactional key
 //! value store", SIGMOD 2021, section 4).
 
+mod calls;
 mod dice;
 mod far;
+mod running;
 pub(crate) mod scene;
+mod streams;
 mod world;
 
 use world::World;

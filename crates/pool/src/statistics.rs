@@ -1,5 +1,11 @@
 //! The statistics of a pool.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cause::Cause;
+use crate::records::Histograms;
+
 /// Running totals since the pool's start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
@@ -13,6 +19,8 @@ pub struct Counters {
     pub cancelled: u64,
     /// Of the failed, those out of time.
     pub timed_out: u64,
+    /// Of the failed, those that a full queue dropped.
+    pub dropped: u64,
     /// Runs of tasks beyond their first.
     pub retried: u64,
     /// Workers that died without being asked to.
@@ -21,6 +29,12 @@ pub struct Counters {
     pub restarted: u64,
     /// Nanoseconds spent inside tasks, as the workers measured them.
     pub busy_ns: u64,
+    /// Workers that the pool has sent away or ended, and that are gone, by [`Cause`].
+    pub recycled: [u64; Cause::ALL.len()],
+    /// Runs of tasks that gave no sign of life for too long.
+    pub hung: u64,
+    /// Of the failed, those that had cost too many workers their life.
+    pub poisoned: u64,
 }
 
 /// What a worker is doing.
@@ -32,6 +46,8 @@ pub enum WorkerState {
     Idle,
     /// It runs one.
     Busy,
+    /// It is ready, and waits to take the place of a worker that is due to be replaced.
+    Standby,
     /// The parent has told it to leave, or is killing it.
     Leaving,
 }
@@ -39,6 +55,8 @@ pub enum WorkerState {
 /// One worker process.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerStatistics {
+    /// Its number in the pool, from 1 on; no other worker of the pool gets it.
+    pub number: u64,
     /// Process id; 0 while it is being forked.
     pub pid: i32,
     /// What it is doing.
@@ -47,6 +65,8 @@ pub struct WorkerStatistics {
     pub completed: u64,
     /// Nanoseconds inside tasks.
     pub busy_ns: u64,
+    /// Since when it has been ready, if it has.
+    pub age: Option<Duration>,
 }
 
 /// A snapshot of a pool.
@@ -58,6 +78,20 @@ pub struct Statistics {
     pub queued: usize,
     /// Tasks that run.
     pub running: usize,
+    /// Tasks that have failed and are run again later.
+    pub delayed: usize,
+    /// How long the task has waited that has waited longest.
+    pub oldest: Option<Duration>,
+    /// The clients that have tasks waiting, by name, and how many.
+    pub clients: Vec<(Arc<str>, usize)>,
+    /// Workers that the pool is meant to have now.
+    pub size: usize,
+    /// Workers in service that are ready; for local threads as many as there are meant to be.
+    pub ready: usize,
+    /// Sessions that are open.
+    pub sessions: usize,
     /// Worker processes; empty for a pool of local threads.
     pub workers: Vec<WorkerStatistics>,
+    /// How long tasks took.
+    pub histograms: Histograms,
 }

@@ -54,6 +54,8 @@ pub(crate) trait Employer: Debug + Send + Sync {
 pub(crate) enum WorkerEvent {
     /// It was forked: its process id and, unless this process is out of descriptors, its pidfd.
     Spawned(i32, Option<Arc<OwnedFd>>),
+    /// A thread of this process has taken its seat.
+    Seated,
     /// It could not be forked: why.
     Failed(String),
     /// Its process has ended, with this status if that is known.

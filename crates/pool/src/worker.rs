@@ -16,7 +16,11 @@ use ropewalk_sync::spin::AdaptiveSpin;
 
 use crate::control::Control;
 use crate::lane::{Begun, LaneLayout, Reached};
+use crate::leave::Leave;
+use crate::pace::Credit;
 use crate::passing::{self, Passed};
+use crate::pulse::Progress;
+use crate::running::{Running, Terms};
 use crate::wire::kind;
 
 /// A record for this worker, copied out of the ring; its payload is read by [`WorkerEnd::payload`].
@@ -28,8 +32,19 @@ pub struct Incoming {
     pub flags: u16,
     /// The task's id, for a task.
     pub id: u64,
-    /// What the kind says.
+    /// What the kind says; for a task its function.
     pub aux: u64,
+    /// Which attempt of its task this is, for a task.
+    pub attempt: u32,
+    /// A task's limits.
+    pub terms: Terms,
+}
+
+impl Incoming {
+    /// The message to leave.
+    fn leave() -> Self {
+        Self { kind: kind::EXIT, flags: 0, id: 0, aux: 0, attempt: 0, terms: Terms::default() }
+    }
 }
 
 /// One lane, seen from the worker.
@@ -39,8 +54,16 @@ pub struct WorkerEnd {
     results: Producer,
     begun: Begun,
     reached: Reached,
+    running: Arc<Running>,
+    answers: Consumer,
+    /// The number of the last call that a task of this lane has made.
+    calls: u64,
+    /// The terms of the task with this id, which is yet to come.
+    terms: (u64, Terms),
     control: Arc<Control>,
     spin: AdaptiveSpin,
+    /// In the parent's own process: what the parent asks of this worker.
+    leave: Option<Arc<Leave>>,
 }
 
 impl WorkerEnd {
@@ -50,16 +73,31 @@ impl WorkerEnd {
     ///
     /// When the descriptor is not that of a lane.
     pub fn attach(lane: OwnedFd, control: Arc<Control>) -> Result<Self> {
+        Self::over(lane, control, None)
+    }
+
+    /// The same in the parent's own process.
+    pub(crate) fn attach_here(lane: OwnedFd, control: Arc<Control>, leave: Arc<Leave>) -> Result<Self> {
+        Self::over(lane, control, Some(leave))
+    }
+
+    fn over(lane: OwnedFd, control: Arc<Control>, leave: Option<Arc<Leave>>) -> Result<Self> {
         let layout = LaneLayout::DEFAULT;
         let map = Arc::new(
             Mapping::map(lane.as_fd(), layout.size(), Protection::ReadWrite)
                 .context("could not map a lane")?,
         );
+        if let Some(leave) = &leave {
+            leave.wake_by(layout.tasks(&map)?);
+        }
         let tasks = layout.tasks(&map)?.consumer();
         let results = layout.results(&map)?.producer();
         let begun = Begun::new(&map, layout)?;
         let reached = Reached::new(&map, layout)?;
-        Ok(Self { tasks, results, begun, reached, control, spin: AdaptiveSpin::new() })
+        let running = Arc::new(Running::new(&map, layout)?);
+        let answers = layout.answers(&map)?.consumer();
+        let (terms, spin) = (Default::default(), AdaptiveSpin::new());
+        Ok(Self { tasks, results, begun, reached, running, answers, calls: 0, terms, control, spin, leave })
     }
 
     /// The next record, without blocking. A task is marked as started before it is returned.
@@ -68,17 +106,42 @@ impl WorkerEnd {
     ///
     /// `Code::SharedMemoryCorrupt` when the ring's numbers make no sense; the worker had better leave then.
     pub fn try_next(&mut self) -> Result<Option<Incoming>> {
+        if self.must_leave() {
+            return Ok(Some(Incoming::leave()));
+        }
         loop {
             let Some(header) = self.tasks.peek().map_err(Error::from)? else { return Ok(None) };
-            if self.tasks.start() {
-                return Ok(Some(Incoming {
-                    kind: header.kind,
-                    flags: header.flags,
-                    id: header.id,
-                    aux: header.aux,
-                }));
+            if !self.tasks.start() {
+                continue;
             }
+            let Header { kind, flags, id, mut aux, .. } = header;
+            let (mut attempt, mut terms) = (0, Terms::default());
+            match kind {
+                kind::TERMS => {
+                    self.terms = (id, Terms::from_bytes(self.tasks.payload()));
+                    self.tasks.finish();
+                    continue;
+                }
+                kind::TASK => {
+                    (aux, attempt) = (aux & u64::from(u32::MAX), (aux >> 32) as u32);
+                    if self.terms.0 == id {
+                        terms = self.terms.1;
+                    }
+                }
+                _ => {}
+            }
+            return Ok(Some(Incoming { kind, flags, id, aux, attempt, terms }));
         }
+    }
+
+    /// Whether the parent waits for no answer any more; never in a process of its own, which is killed instead.
+    pub fn must_leave(&self) -> bool {
+        self.leave.as_ref().is_some_and(|leave| leave.is_asked())
+    }
+
+    /// In the parent's own process: what the parent asks of this worker.
+    pub fn leave(&self) -> Option<&Arc<Leave>> {
+        self.leave.as_ref()
     }
 
     /// Bytes of the record that [`try_next`](Self::try_next) returned last; valid until [`finish`](Self::finish).
@@ -86,9 +149,31 @@ impl WorkerEnd {
         self.tasks.payload()
     }
 
-    /// Says that everything is ready for the call of a `TIMED` task, and that it begins.
+    /// Says that everything is ready for the call of a task, and that it begins.
     pub fn begin(&self, task: u64) {
         self.begun.write(task);
+    }
+
+    /// The same, by a reading of the monotonic clock.
+    pub fn begin_at(&self, task: u64, nanos: u64) {
+        self.begun.write_at(task, nanos);
+    }
+
+    /// The task that this lane runs, for the task's own code.
+    pub fn running(&self) -> &Arc<Running> {
+        &self.running
+    }
+
+    /// Sends the last progress of a task that has ended, before its answer; false when there is no room at the moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_reply`](Self::try_reply).
+    pub fn try_progress(&mut self, task: u64, progress: &Progress) -> Result<bool> {
+        let total = progress.total.unwrap_or(f64::NAN).to_bits().to_le_bytes();
+        let note = progress.note.as_deref().unwrap_or_default();
+        let parts = [&total[..], note.as_bytes()];
+        self.try_reply(kind::PROGRESS, 0, task, progress.done.to_bits(), &parts)
     }
 
     /// Says that the inputs of a batch will be begun, one after the other; none has been.
@@ -109,6 +194,9 @@ impl WorkerEnd {
     /// Blocks until a record is there: a short spin while cores are free, then a futex. May return early.
     pub fn wait(&mut self, timeout: Option<Duration>) {
         let control = &self.control;
+        // A request to leave may come right before the sleep.
+        let timeout =
+            if self.leave.is_some() { timeout.map(|most| most.min(LEAVES_WITHIN)) } else { timeout };
         self.tasks.wait(&mut self.spin, || control.may_spin(), timeout);
     }
 
@@ -123,13 +211,28 @@ impl WorkerEnd {
     ///
     /// `Code::TooLarge` for a payload beyond [`max_inline`](Self::max_inline).
     pub fn try_reply(&mut self, kind: u16, flags: u16, id: u64, aux: u64, parts: &[&[u8]]) -> Result<bool> {
+        self.push(kind, flags, id, aux, parts, true)
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        id: u64,
+        aux: u64,
+        parts: &[&[u8]],
+        may_be_dry: bool,
+    ) -> Result<bool> {
         match self.results.try_push(Header { kind, flags, len: 0, id, aux }, parts) {
             Ok(_) => {
                 let tasks = &self.tasks;
                 let crowded = self.results.used() * 2 > self.results.capacity();
-                self.control.after_push(|| !tasks.is_ready(), crowded);
+                self.control.after_push(|| may_be_dry && !tasks.is_ready(), crowded);
                 Ok(true)
             }
+            // Nobody will read the ring.
+            Err(PushError::Full) if self.must_leave() => Ok(true),
             Err(PushError::Full) => {
                 self.control.wake_parent();
                 Ok(false)
@@ -139,6 +242,73 @@ impl WorkerEnd {
                 Err(error!(Code::SharedMemoryCorrupt, "a result ring's head is out of range"))
             }
         }
+    }
+
+    /// Sends an item of a stream, or returns false when the ring has no room at the moment. It is there to be read at
+    /// once; this lane has not run dry by it.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_reply`](Self::try_reply).
+    pub fn try_item(&mut self, task: u64, form: u8, flags: u16, bytes: &[u8]) -> Result<bool> {
+        self.push(kind::ITEM, flags, task, form.into(), &[bytes], false)
+    }
+
+    /// Waits until the reader of a stream has read more than it had when this credit was given, or the task is to stop:
+    /// a short spin while cores are free, then a futex. May return early; call it with the interpreter released.
+    pub fn wait_for_credit(&mut self, task: u64, known: Credit, timeout: Duration) {
+        let (running, control) = (&self.running, &self.control);
+        let ready = || running.stopped(task) || running.granted(task).is_some_and(|granted| granted != known);
+        if !self.spin.spin(|| control.may_spin(), ready) {
+            running.wait_for_parent(ready, timeout);
+        }
+    }
+
+    /// Sends the call of a task, and gives its number; or nothing when the ring has no room at the moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_reply`](Self::try_reply).
+    pub fn try_call(&mut self, task: u64, flags: u16, bytes: &[u8]) -> Result<Option<u64>> {
+        let number = self.calls + 1;
+        if !self.push(kind::CALL, flags, task, number, &[bytes], false)? {
+            return Ok(None);
+        }
+        self.calls = number;
+        // The program may not be waiting for anything.
+        self.control.wake_parent();
+        Ok(Some(number))
+    }
+
+    /// The answer to a call, if it has come: its flags and its payload. Answers to calls that were given up are
+    /// skipped; `dropped` is called with each.
+    ///
+    /// # Errors
+    ///
+    /// `Code::SharedMemoryCorrupt` when the ring's numbers make no sense.
+    pub fn take_answer(
+        &mut self,
+        number: u64,
+        mut dropped: impl FnMut(u16, &[u8]),
+    ) -> Result<Option<(u16, Vec<u8>)>> {
+        while let Some(header) = self.answers.peek().map_err(Error::from)? {
+            if !self.answers.start() {
+                continue;
+            }
+            let answer = (header.flags, self.answers.payload().to_vec());
+            self.answers.finish();
+            if header.aux == number {
+                return Ok(Some(answer));
+            }
+            dropped(answer.0, &answer.1);
+        }
+        Ok(None)
+    }
+
+    /// Waits for an answer; may return early. Call it with the interpreter released.
+    pub fn wait_answer(&mut self, timeout: Duration) {
+        let control = &self.control;
+        self.answers.wait(&mut self.spin, || control.may_spin(), Some(timeout));
     }
 
     /// Waits for room for `need` bytes of payload; call it with the interpreter released, then try again.
@@ -171,6 +341,8 @@ impl WorkerEnd {
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How late a worker of the parent's process may see that it is to leave.
+const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The socket that segments' descriptors come and go by, and the segments that this worker keeps mapped.
 #[derive(Debug)]

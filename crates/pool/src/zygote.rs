@@ -36,8 +36,8 @@ pub struct ZygoteCommand {
 const SPAWN: u32 = 1;
 /// Bytes of a message's head: `{op: u32, extra: u32, worker: u64, number: i64}`.
 const HEAD: usize = 24;
-/// Bytes of a request: a head, then `{slot: u32, handed: u32}`.
-const REQUEST: usize = HEAD + 8;
+/// Bytes of a request: a head, then `{slot: u32, handed: u32, number: u64}`.
+const REQUEST: usize = HEAD + 16;
 const LARGEST: usize = 16 * 1024;
 
 /// A message of the zygote.
@@ -106,6 +106,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) notes: Arc<Notes>,
     /// Its part of the notes.
     pub(crate) slot: u32,
+    /// Its number in the pool.
+    pub(crate) number: u64,
     /// Descriptors that the layer above hands down.
     pub(crate) handed: Vec<Arc<OwnedFd>>,
     pub(crate) lanes: Vec<OwnedFd>,
@@ -126,7 +128,8 @@ impl SpawnRequest {
         let lanes = i64::try_from(self.lanes.len()).unwrap_or(0);
         let slot = self.slot.to_le_bytes();
         let handed = u32::try_from(self.handed.len()).unwrap_or(0).to_le_bytes();
-        socket::send(socket, &[&head(SPAWN, self.worker, lanes), &slot, &handed], &fds, false)
+        let number = self.number.to_le_bytes();
+        socket::send(socket, &[&head(SPAWN, self.worker, lanes), &slot, &handed, &number], &fds, false)
     }
 }
 
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn a_request_has_its_length() {
         let (near, far) = Zygote::simulated().expect("a socket");
-        let request = [&head(SPAWN, 3, 0)[..], &[0; 8], b"more"].concat();
+        let request = [&head(SPAWN, 3, 0)[..], &[0; 16], b"more"].concat();
         for length in [1, HEAD, REQUEST - 1, REQUEST, REQUEST + 1, request.len()] {
             socket::send(near.socket.as_fd(), &[&request[..length]], &[], true).expect("sent");
             let read = server::read_request(&far).expect("read");

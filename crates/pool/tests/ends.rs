@@ -200,7 +200,7 @@ fn whoever_waits_hears_of_it() {
     let first = running(&pool);
     let second = pool.submit("echo 2");
     assert!(second.watch());
-    assert!(matches!(pool.try_submit("echo 3", Options::default()), Err(Refused::MustWait)));
+    assert!(matches!(pool.try_submit("echo 3", Options::default()), Err(Refused::MustWait(..))));
     let all = [
         WaitFor::Task(Arc::clone(&second)),
         WaitFor::Completed,

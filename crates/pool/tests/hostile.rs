@@ -57,7 +57,7 @@ fn survives(pool: &Pool, deed: &str) {
     // The worker that is killed for it loses its tasks; the pool goes on and gives correct answers.
     let retried = Options { retries: 5, ..Options::default() };
     for i in 0..4 {
-        let task = pool.try_submit(&format!("echo {i}"), retried).expect("the pool is whole");
+        let task = pool.try_submit(&format!("echo {i}"), retried.clone()).expect("the pool is whole");
         ended(pool, &task, Some(&i.to_string()), deed);
         assert!(matches!(task.outcome(), Some(Outcome::Replied(_))), "after {deed}");
     }
@@ -114,7 +114,7 @@ fn a_lane_that_is_full_and_corrupt_is_given_up() {
             ended(&pool, task, Some(&filler), "a corrupt head");
         }
         let retried = Options { retries: 5, ..Options::default() };
-        let task = pool.try_submit("echo on", retried).expect("the pool is whole");
+        let task = pool.try_submit("echo on", retried.clone()).expect("the pool is whole");
         assert_eq!(pool.text(&task), "on");
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_pool::{
-    Call, Config, Engine, Failure, Finished, Limit, OnCrash, Opaque, Options, Outcome, Overflow, Phase,
-    Refused, Stage, Taken, Task, WaitFor, Waited,
+    Call, Config, Engine, Failure, Finished, Limit, OnCrash, Opaque, Options, Outcome, Overflow, Phase, Rare,
+    Refused, Stage, Taken, Task, Times, WaitFor, Waited,
 };
 use ropewalk_sync::Mutex;
 use ropewalk_sync::spin::AdaptiveSpin;
@@ -18,8 +18,8 @@ fn config() -> Config {
         capacity: None,
         overflow: Overflow::Block,
         on_crash: OnCrash::Replace,
-        lazy: false,
         grace: Duration::from_secs(1),
+        ..Config::default()
     }
 }
 
@@ -50,12 +50,28 @@ fn is_over(engine: &Engine) -> bool {
 
 fn raise(engine: &Engine, task: &Arc<Task>, again: Option<u64>) {
     let (value, again) = (Opaque::new(7_u64), again.map(Opaque::new));
-    engine.finish_local(Finished { task: Arc::clone(task), value, raised: true, busy_ns: 0, again });
+    engine.finish_local(Finished {
+        task: Arc::clone(task),
+        value,
+        raised: true,
+        times: Times { busy_ns: 0, ..Times::default() },
+        function: None,
+        stopped: false,
+        again,
+    });
 }
 
 fn answer(engine: &Engine, task: &Arc<Task>, number: u64) {
     let value = Opaque::new(number);
-    engine.finish_local(Finished { task: Arc::clone(task), value, raised: false, busy_ns: 5, again: None });
+    engine.finish_local(Finished {
+        task: Arc::clone(task),
+        value,
+        raised: false,
+        times: Times { busy_ns: 5, ..Times::default() },
+        function: None,
+        stopped: false,
+        again: None,
+    });
 }
 
 fn value(task: &Task) -> Option<(u64, bool)> {
@@ -149,8 +165,8 @@ fn a_task_is_cancelled_until_it_runs() {
 fn times_that_are_up_end_tasks_that_wait_and_tasks_that_run() {
     let engine = engine(config());
     let short = Duration::from_millis(20);
-    let deadline = || Options { deadline: Some(short), ..Options::default() };
-    let timeout = || Options { timeout: Some(short), ..Options::default() };
+    let deadline = || Rare { deadline: Some(short), ..Rare::default() }.into();
+    let timeout = || Rare { timeout: Some(short), ..Rare::default() }.into();
     let waits = try_submit(&engine, 1, deadline()).expect("taken");
     assert_eq!(engine.wait(&WaitFor::Task(Arc::clone(&waits)), soon()), Waited::Ready);
     let ended = |task: &Task| match task.outcome() {
@@ -171,7 +187,7 @@ fn times_that_are_up_end_tasks_that_wait_and_tasks_that_run() {
     assert_eq!(ended(&runs), (Limit::Timeout, Phase::Running), "it came too late");
     assert_eq!(counters(&engine), (2, 0, 2, 0, 2, 0));
     // The time of the earliest is kept, whichever came first.
-    let hour = Options { deadline: Some(Duration::from_secs(3600)), ..Options::default() };
+    let hour = Rare { deadline: Some(Duration::from_secs(3600)), ..Rare::default() }.into();
     let long = try_submit(&engine, 3, hour).expect("taken");
     let soon_over = try_submit(&engine, 4, deadline()).expect("taken");
     assert_eq!(engine.wait(&WaitFor::Any([long, soon_over].into()), soon()), Waited::Ready);
@@ -210,7 +226,7 @@ fn who_cannot_block_is_told_of_room() {
 fn what_comes_back_needs_no_room() {
     let engine = engine(Config { capacity: Some(1), ..config() });
     submit(&engine, 1);
-    assert!(matches!(try_submit(&engine, 2, Options::default()), Err(Refused::MustWait)));
+    assert!(matches!(try_submit(&engine, 2, Options::default()), Err(Refused::MustWait(..))));
     let call = Call::Local(Mutex::new(Some(Opaque::new(2_u64))));
     assert!(engine.submit_again(call, 0, Options::default()).is_ok());
     engine.close(true);
@@ -253,8 +269,8 @@ fn a_full_queue_has_room_when_a_task_is_taken() {
         assert_eq!(engine.wait(&WaitFor::Space, None), Waited::Ready);
         let (first, _second) = (submit(&engine, 1), submit(&engine, 2));
         let refused = try_submit(&engine, 3, Options::default()).expect_err("full");
-        assert_eq!(matches!(refused, Refused::Full), overflow == Overflow::Error);
-        assert_eq!(matches!(refused, Refused::MustWait), overflow == Overflow::Block);
+        assert_eq!(matches!(refused, Refused::Full(..)), overflow == Overflow::Error);
+        assert_eq!(matches!(refused, Refused::MustWait(..)), overflow == Overflow::Block);
         assert_eq!(engine.wait(&WaitFor::Space, Some(Instant::now())), Waited::TimedOut);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| engine.wait(&WaitFor::Space, soon()));
@@ -371,9 +387,9 @@ fn a_terminated_pool_ends_its_tasks_at_once() {
         }
         assert!(matches!(first.outcome(), Some(Outcome::Failed(Failure::Terminated))));
         assert!(matches!(second.outcome(), Some(Outcome::Cancelled)));
-        assert!(!engine.has_ended(), "the call goes on");
+        assert_eq!(engine.join(soon()), Waited::Ready, "it does not wait for the call, which goes on");
         answer(&engine, &taken, 1);
-        assert_eq!(engine.join(soon()), Waited::Ready);
+        assert!(matches!(first.outcome(), Some(Outcome::Failed(Failure::Terminated))));
     }
 }
 

@@ -29,6 +29,7 @@ impl Backend for Inline {
         starts_workers: true,
         ends_running: false,
         isolates: false,
+        keeps_states: false,
     };
     const POLLED: bool = true;
 
@@ -44,7 +45,7 @@ impl Backend for Inline {
         Ok(())
     }
 
-    fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, _priority: i32) {
+    fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, _task: &Arc<Task>) {
         pool.set_watch(state);
     }
 

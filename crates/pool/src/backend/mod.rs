@@ -6,7 +6,9 @@
 
 #[cfg(test)]
 mod inline;
+pub(crate) mod interpreters;
 pub(crate) mod processes;
+pub(crate) mod ray;
 #[cfg(test)]
 mod tests;
 pub(crate) mod threads;

@@ -1,33 +1,52 @@
-//! Worker processes: forked by a zygote, fed by rings, watched by pidfd.
+//! Worker processes: forked by a zygote, fed by rings, watched by pidfd; and workers in this process, which take
+//! [seats] instead.
 //!
 //! The protocol is in the crate's `README.md`.
 
+mod answers;
 pub(crate) mod asking;
+mod calling;
 pub(crate) mod dispatch;
 mod eviction;
+pub(crate) mod hangs;
+mod items;
+mod recycling;
+mod sampling;
+mod scaling;
+pub(crate) mod seats;
 mod segments;
+mod sessions;
 pub(crate) mod spawn;
+mod storms;
 pub(crate) mod workers;
 
+use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
-use ropewalk_os::clock::monotonic_nanos;
 use ropewalk_shm::channel::attention;
 use ropewalk_shm::channel::ring::Retract;
 use ropewalk_sync::Mutex;
 
 use self::asking::Spawning;
 use self::dispatch::{STEAL_AFTER, TaskLengths};
-use self::spawn::Spawn;
+use self::recycling::StartTimes;
+use self::scaling::Growth;
+use self::sessions::Expiry;
+use self::spawn::{Source, Spawn};
+use self::storms::Storms;
 use self::workers::Worker;
-use crate::clock;
+use crate::calls::{Answered, Calling};
+use crate::clock::{self, Anchor};
 use crate::control::WATCH;
-use crate::lane::Lane;
-use crate::outcome::Failure;
-use crate::pool::{Backend, Capabilities, Interrupted, Lifecycle, Pool, PoolState};
+use crate::lane::{Lane, Sent};
+use crate::outcome::{Failure, Record};
+use crate::payload::Payload;
+use crate::pool::{Backend, Capabilities, Interrupted, Lifecycle, Pool, PoolState, Which};
+use crate::pulse::Progress;
+use crate::session::Session;
 use crate::statistics::{WorkerState, WorkerStatistics};
 use crate::supervisor::{Employer, Supervisor, WorkerEvent};
 use crate::task::{Stage, Task};
@@ -41,8 +60,10 @@ const LEAST_LOOK: Duration = Duration::from_millis(10);
 pub(crate) const MOST_LATE: Duration = Duration::from_millis(250);
 /// The number of tasks in lanes from which on a submitting thread reads answers that no thread waits for.
 const MANY_OUTSTANDING: usize = 8;
+/// How often the pool looks, a millisecond apart, whether what its zygote wrote has been read.
+const MOST_LOOKS: usize = 1000;
 
-/// Workers that are processes.
+/// Workers behind lanes.
 #[derive(Debug)]
 pub(crate) struct Processes {
     pub(crate) spawn: Spawn,
@@ -72,29 +93,54 @@ pub(crate) struct Crew {
     pub(crate) failed_starts: u32,
     /// No worker more is asked for until then: the last one was refused.
     pub(crate) refused_until: Option<Instant>,
+    /// Since when it has had no worker and been refused some.
+    pub(crate) without_since: Option<Instant>,
     /// Why the pool has fewer workers than it should, while that is so.
     pub(crate) shortage: Option<Arc<str>>,
+    /// Workers in a row that were replaced for their memory with no more than a task for each of their threads.
+    pub(crate) short_lived: u32,
+    /// That the limit of memory is below what a task needs, once that was seen.
+    pub(crate) advice: Option<Arc<str>>,
     /// Zygotes lost since a worker was last ready.
     pub(crate) lost_zygotes: u32,
     pub(crate) task_lengths: TaskLengths,
     /// Whether a task of another than the usual priority was ever seen.
     pub(crate) mixed_priorities: bool,
+    /// Whether a task of a named client was ever seen.
+    pub(crate) has_clients: bool,
     /// Workers that are being ended for one of their tasks.
     pub(crate) evictions: usize,
+    /// Workers that the pool has asked for so far.
+    pub(crate) born: u64,
+    /// How long workers take to start.
+    pub(crate) starts: StartTimes,
+    /// No stand-in is asked for until then: the last one did not start.
+    pub(crate) no_stand_in_until: Option<Instant>,
+    pub(crate) growth: Growth,
+    /// Sessions that have a worker of their own.
+    pub(crate) bound: usize,
+    /// When states that no task uses are dropped.
+    pub(crate) expiries: BinaryHeap<Expiry>,
+    /// Deaths of workers, one after the other.
+    storms: Storms,
 }
+
+/// The capabilities of the kind.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kind: "process",
+    encodes: true,
+    shares_memory: true,
+    starts_workers: true,
+    ends_running: true,
+    isolates: true,
+    keeps_states: true,
+};
 
 impl Backend for Processes {
     type Settings = Spawn;
     type Members = Crew;
 
-    const CAPABILITIES: Capabilities = Capabilities {
-        kind: "process",
-        encodes: true,
-        shares_memory: true,
-        starts_workers: true,
-        ends_running: true,
-        isolates: true,
-    };
+    const CAPABILITIES: Capabilities = CAPABILITIES;
     const POLLED: bool = true;
 
     fn new(spawn: Spawn) -> Self {
@@ -103,8 +149,9 @@ impl Backend for Processes {
 
     fn prepare(pool: &Pool<Self>, page: OwnedFd) -> Result<()> {
         pool.check_limits()?;
+        let Source::Zygote(command) = &pool.backend.spawn.source else { return Ok(()) };
         let supervisor = Supervisor::get()?;
-        let zygote = supervisor.zygote(&pool.backend.spawn.zygote)?;
+        let zygote = supervisor.zygote(command)?;
         supervisor.add_employer(pool.me.clone());
         pool.prepare_spawning(zygote, page)
     }
@@ -121,19 +168,23 @@ impl Backend for Processes {
     }
 
     #[inline]
-    fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, priority: i32) {
-        if pool.config.lazy {
-            pool.fill_or_fall_short(state);
-        }
+    fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, task: &Arc<Task>) {
         pool.set_watch(state);
         if !state.leader && state.members.outstanding > MANY_OUTSTANDING {
             Self::poll(pool, state);
         }
-        if priority != 0 || state.members.mixed_priorities {
+        if task.options.priority != 0 || state.members.mixed_priorities {
             state.members.mixed_priorities = true;
-            pool.take_back_lower(state, priority);
+            pool.take_back_lower(state, task);
+        }
+        if task.options.client().is_some() || state.members.has_clients {
+            state.members.has_clients = true;
+            pool.take_back_of_others(state, task);
         }
         pool.dispatch(state);
+        if pool.config.lazy || pool.config.life.scale.is_some() {
+            pool.may_have_to_grow(state, clock::now());
+        }
         if !state.leader {
             Self::rest(pool, state);
         }
@@ -205,12 +256,39 @@ impl Backend for Processes {
         }
     }
 
+    fn bind(pool: &Pool<Self>, state: &mut PoolState<Self>, session: &Arc<Session>, _task: &Arc<Task>) {
+        pool.bind_session(state, session);
+    }
+
+    fn is_busy(state: &PoolState<Self>, session: &Session) -> bool {
+        session.pending() > 0
+            || state.members.lane_of(session).is_some_and(|lane| !lane.outstanding.is_empty())
+    }
+
+    fn drop_session(pool: &Pool<Self>, state: &mut PoolState<Self>, session: &Session) {
+        pool.drop_states(state, session);
+    }
+
     fn busy(members: &Crew) -> usize {
         members.busy.len()
     }
 
     fn waiting(members: &Crew) -> usize {
         members.outstanding.saturating_sub(members.busy.len())
+    }
+
+    fn each_waiting(members: &Crew, see: &mut dyn FnMut(&Arc<Task>)) {
+        if members.outstanding == 0 {
+            return;
+        }
+        for lane in members.busy.iter().filter_map(|index| members.lanes.get(*index)?.as_ref()) {
+            let waiting = |sent: &&Sent| !sent.task.is_done() && !lane.tasks.started(sent.position);
+            lane.outstanding.iter().filter(waiting).for_each(|sent| see(&sent.task));
+        }
+    }
+
+    fn take_one_back(members: &mut Crew, task: &Arc<Task>) -> bool {
+        matches!(members.retract(task), Some(Retract::Taken))
     }
 
     fn has_work(members: &Crew) -> bool {
@@ -232,11 +310,15 @@ impl Backend for Processes {
             let started = members.started_in(worker);
             running += started;
             WorkerStatistics {
+                number: worker.tenure.number,
+                age: worker.tenure.ready.map(|at| clock::now().saturating_duration_since(at)),
                 pid: worker.known_pid(),
                 state: if worker.is_dying() {
                     WorkerState::Leaving
                 } else if worker.ready < worker.lanes.len() {
                     WorkerState::Starting
+                } else if worker.tenure.stands_in {
+                    WorkerState::Standby
                 } else if started > 0 {
                     WorkerState::Busy
                 } else {
@@ -250,12 +332,27 @@ impl Backend for Processes {
         (running, members.outstanding.saturating_sub(running), workers)
     }
 
+    fn advice(members: &Crew) -> Option<Arc<str>> {
+        members.advice.clone()
+    }
+
     fn shortage(members: &Crew) -> Option<Arc<str>> {
-        members.shortage.clone()
+        members.shortage.clone().or_else(|| members.storms.reason()).or_else(|| members.slow_start())
     }
 
     fn complaints(pool: &Pool<Self>) -> Vec<String> {
-        pool.backend.spawning.lock().as_ref().map_or_else(Vec::new, |spawning| spawning.zygote.complaints())
+        let zygote = pool.backend.spawning.lock().as_ref().map(|spawning| Arc::clone(&spawning.zygote));
+        let Some(zygote) = zygote else { return Vec::new() };
+        // The zygote complains before it forks a worker. But that one may have done a task, whose result comes another
+        // way, before a thread has come to read the zygote.
+        let is_unread = |worker: &Worker| worker.own_pid != 0 && worker.pid == 0;
+        for _ in 0..MOST_LOOKS {
+            if !pool.lock().members.workers.iter().flatten().any(is_unread) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        zygote.complaints()
     }
 
     fn is_running(state: &mut PoolState<Self>, task: &Arc<Task>) -> bool {
@@ -277,12 +374,53 @@ impl Backend for Processes {
         }
         match state.members.retract(task) {
             Some(Retract::Taken) => Interrupted::TakenBack,
+            Some(Retract::Started) if force && pool.backend.spawn.is_here() => {
+                task.count_attempt();
+                // Its call ends soon, or when it comes back from C: what it reads must not be used for other tasks.
+                state.members.leave_arguments(task);
+                state.members.ask_to_stop(task);
+                state.members.end_call(task);
+                Interrupted::Killed(0)
+            }
             Some(Retract::Started) if force => {
                 task.count_attempt();
                 Interrupted::Killed(pool.end_worker_of(state, task, cancelled))
             }
             Some(Retract::Started) | None => Interrupted::Left,
         }
+    }
+
+    fn ask_to_stop(_pool: &Pool<Self>, state: &mut ProcessPoolState, task: &Arc<Task>) {
+        state.members.ask_to_stop(task);
+    }
+
+    fn progress(members: &Crew, task: &Arc<Task>) -> Option<Progress> {
+        members.lanes.get(task.lane()?)?.as_ref()?.pulse.read(task.id)?.progress
+    }
+
+    fn describe_run(members: &Crew, task: &Arc<Task>, record: &mut Record, monotonic: &Anchor) {
+        let lane = task.lane().and_then(|lane| members.lanes.get(lane)?.as_ref());
+        let Some(lane) = lane else { return };
+        let Some(sent) = lane.outstanding.iter().find(|sent| Arc::ptr_eq(&sent.task, task)) else { return };
+        if lane.tasks.started(sent.position) {
+            record.begun_ns = sent.begun_ns(&lane.begun, monotonic);
+            let worker = members.workers.get(lane.worker).and_then(Option::as_ref);
+            record.worker = worker.map_or(0, |worker| worker.tenure.number);
+        }
+    }
+
+    fn answer(
+        _pool: &Pool<Self>,
+        state: &mut ProcessPoolState,
+        call: &Calling,
+        answer: &Payload,
+    ) -> Answered {
+        Pool::<Self>::push_answer(&mut state.members, call.lane, call.task.id, call.number, answer)
+    }
+
+    fn all_call(members: &Crew) -> Option<usize> {
+        let lanes = || members.lanes.iter().flatten().filter(|lane| !lane.closed);
+        (members.starting == 0 && lanes().all(|lane| lane.call.is_some())).then(|| lanes().count())
     }
 
     fn run_ends(members: &mut Crew, task: &Arc<Task>, timeout: Duration, now: Instant) -> Option<Instant> {
@@ -293,7 +431,7 @@ impl Backend for Processes {
             // earlier than the record is another's, or an earlier attempt's.
             sent.begun = lane.begun.read(task.id).and_then(|begun| {
                 // In this order: the time comes out rather too late than before the record was sent.
-                let ago = Duration::from_nanos(monotonic_nanos().saturating_sub(begun));
+                let ago = Duration::from_nanos(clock::nanos().saturating_sub(begun));
                 clock::now().checked_sub(ago).filter(|at| *at >= sent.at)
             });
         }
@@ -312,6 +450,14 @@ impl Backend for Processes {
         }
     }
 
+    fn hangs_at(members: &mut Crew, task: &Arc<Task>, limit: Duration, now: Instant) -> Option<Instant> {
+        members.hangs_at(task, limit, now)
+    }
+
+    fn hung(pool: &Pool<Self>, state: &mut PoolState<Self>, task: &Arc<Task>, now: Instant) {
+        pool.end_hung(state, task, now);
+    }
+
     fn take_back(members: &mut Crew, spare: bool) -> Vec<Arc<Task>> {
         members.take_back_waiting(spare)
     }
@@ -325,6 +471,9 @@ impl Backend for Processes {
         }
         for (task, _) in &left {
             members.leave_arguments(task);
+            // A worker that is killed does not read it.
+            members.ask_to_stop(task);
+            members.end_call(task);
         }
         left
     }
@@ -354,22 +503,48 @@ impl Backend for Processes {
         let gone = state.members.dismiss_all();
         if gone {
             pool.backend.spawn.handed.close();
+            if let Source::Seats(seats) = &pool.backend.spawn.source {
+                seats.close();
+            }
         }
         gone
     }
 
     fn look_after(pool: &Pool<Self>, state: &mut PoolState<Self>, now: Instant) -> Option<Instant> {
+        pool.read_stacks(state, now);
         state.members.end_evicted(now);
         pool.expire_deaths(state, now);
+        pool.end_delay(state, now);
         pool.ask_again(state, now);
-        pool.sweep_segments(state, now)
+        pool.expire_states(state, now);
+        pool.recycle_due(state, now);
+        let sized = pool.follow_load(state, now);
+        let sampled = pool.next_sample(state, now);
+        [pool.sweep_segments(state, now), sized, sampled].into_iter().flatten().min()
+    }
+
+    fn before_look(pool: &Pool<Self>, now: Instant) {
+        pool.sample(now);
+    }
+
+    fn recycle(pool: &Pool<Self>, state: &mut PoolState<Self>, which: Which) -> usize {
+        pool.recycle_workers(state, which)
+    }
+
+    fn resized(pool: &Pool<Self>, state: &mut PoolState<Self>) -> usize {
+        pool.resized(state);
+        0
     }
 
     fn next_look(state: &PoolState<Self>, now: Instant) -> Option<Instant> {
         let members = &state.members;
         let steal = state.steal_pending().then(|| now + STEAL_AFTER);
-        let all = [members.next_death(), members.next_eviction(), members.refused_until, steal];
-        all.into_iter().flatten().min()
+        let recycling = ProcessPool::next_recycling(members);
+        let expiry = members.expiries.peek().map(Expiry::at);
+        let waits = [members.next_death(), members.next_eviction(), members.refused_until];
+        let health = [members.next_stack(), members.storms.delayed_until()].into_iter().flatten().min();
+        let all = waits.into_iter().chain([steal, recycling, expiry, health]);
+        all.flatten().min()
     }
 }
 
@@ -377,6 +552,7 @@ impl Employer for ProcessPool {
     fn learn(&self, worker: u64, event: WorkerEvent) {
         match event {
             WorkerEvent::Spawned(pid, pidfd) => self.worker_spawned(worker, pid, pidfd.as_ref()),
+            WorkerEvent::Seated => self.worker_seated(worker),
             WorkerEvent::Failed(reason) => self.worker_failed(worker, &reason),
             WorkerEvent::Gone(status) => self.worker_gone(worker, status),
             WorkerEvent::HungUp => self.worker_hung_up(worker),
@@ -403,7 +579,9 @@ impl ProcessPool {
         zygote: Arc<Zygote>,
     ) -> Result<Arc<Self>> {
         let (pool, page) = Self::assemble(config, spawn)?;
-        pool.prepare_spawning(zygote, page)?;
+        if !pool.backend.spawn.is_here() {
+            pool.prepare_spawning(zygote, page)?;
+        }
         Processes::start(&pool)?;
         Ok(pool)
     }
@@ -450,7 +628,9 @@ impl Crew {
             self.lanes.get(index).and_then(Option::as_ref).is_some_and(|lane| lane.outstanding.is_empty());
         if empty && let Some(at) = self.busy.iter().position(|lane| *lane == index) {
             self.busy.swap_remove(at);
-            self.idle.push(index);
+            if !self.lanes.get(index).and_then(Option::as_ref).is_some_and(|lane| lane.closed) {
+                self.idle.push(index);
+            }
         }
     }
 
@@ -459,20 +639,26 @@ impl Crew {
     fn take_back_waiting(&mut self, spare: bool) -> Vec<Arc<Task>> {
         let mut taken = Vec::new();
         for index in self.busy.clone() {
-            let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { continue };
-            let mut kept = usize::from(spare);
-            let before = lane.outstanding.len();
-            while kept < lane.outstanding.len() {
-                let sent = &lane.outstanding[kept];
-                if matches!(lane.tasks.retract(sent.position), Retract::Taken) {
-                    taken.extend(lane.outstanding.remove(kept).map(|sent| sent.task));
-                } else {
-                    kept += 1;
-                }
-            }
-            let removed = before - lane.outstanding.len();
-            self.lane_shrank(index, removed);
+            taken.extend(self.take_back_behind(index, usize::from(spare)));
         }
+        taken
+    }
+
+    /// The same in one lane, which keeps so many of the first.
+    fn take_back_behind(&mut self, index: usize, mut kept: usize) -> Vec<Arc<Task>> {
+        let mut taken = Vec::new();
+        let Some(lane) = self.lanes.get_mut(index).and_then(Option::as_mut) else { return taken };
+        let before = lane.outstanding.len();
+        while kept < lane.outstanding.len() {
+            let sent = &lane.outstanding[kept];
+            if matches!(lane.tasks.retract(sent.position), Retract::Taken) {
+                taken.extend(lane.outstanding.remove(kept).map(|sent| sent.task));
+            } else {
+                kept += 1;
+            }
+        }
+        let removed = before - lane.outstanding.len();
+        self.lane_shrank(index, removed);
         taken
     }
 }
@@ -482,6 +668,17 @@ impl ProcessPoolState {
     /// idle lane's ring is full of records that were taken back, which its worker skips without a word.
     pub(crate) fn steal_pending(&self) -> bool {
         let members = &self.members;
-        !members.idle.is_empty() && (members.outstanding > members.busy.len() || !self.queue.is_empty())
+        if members.idle.is_empty() {
+            return false;
+        }
+        let waiting = members.outstanding > members.busy.len();
+        if waiting && members.bound > 0 {
+            // Tasks that only their own lane may run wait there, whatever the others do.
+            let movable = |lane: &usize| {
+                members.lanes.get(*lane).and_then(Option::as_ref).is_some_and(|lane| lane.movable() > 0)
+            };
+            return self.queue.has_common() || members.busy.iter().any(movable);
+        }
+        waiting || self.queue.has_common()
     }
 }

@@ -9,12 +9,14 @@ use ropewalk_sync::Mutex;
 use ropewalk_sync::spin::AdaptiveSpin;
 
 use super::inline::Inline;
+use super::ray::Ray;
 use super::threads::Threads;
 use crate::config::{Config, OnCrash, Overflow};
 use crate::locked::Opaque;
 use crate::outcome::{Failure, Limit, Outcome, Phase};
-use crate::pool::{Backend, Finished, Pool, Refused, Taken, WaitFor, Waited};
-use crate::task::{Call, Options, Task};
+use crate::pool::{Answer, Attended, Backend, Finished, News, Pool, Refused, Taken, WaitFor, Waited};
+use crate::task::{Call, Options, Rare, Task};
+use crate::times::Times;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -51,7 +53,15 @@ impl Tried for Threads {
                     Taken::Task(task, value) => {
                         let raised = value.downcast_ref::<&str>().is_some_and(|text| *text == "raise");
                         let again = raised.then(|| Opaque::new("raise"));
-                        pool.finish_local(Finished { task, value, raised, busy_ns: 1, again });
+                        pool.finish_local(Finished {
+                            task,
+                            value,
+                            raised,
+                            times: Times { busy_ns: 1, ..Times::default() },
+                            function: None,
+                            stopped: false,
+                            again,
+                        });
                     }
                     Taken::Nothing => {}
                     Taken::Closed => return,
@@ -71,6 +81,50 @@ impl Tried for Threads {
     }
 }
 
+impl Tried for Ray {
+    fn run(pool: &Arc<Pool<Self>>) -> Vec<thread::JoinHandle<()>> {
+        let serve = |pool: &Pool<Self>, lane: usize| {
+            let mut news = News::Ready(7);
+            loop {
+                while HELD.load(Ordering::Acquire) && !pool.is_closed() {
+                    thread::yield_now();
+                }
+                news = match pool.attend(lane, news, Duration::from_millis(1)) {
+                    Attended::Task(task) | Attended::First(task) => {
+                        let Call::Local(call) = &task.call else { unreachable!("all are local here") };
+                        let text = call.lock().as_ref().and_then(|call| call.downcast_ref::<&str>().copied());
+                        let text = text.unwrap_or("cancelled");
+                        let value = Opaque::new(text);
+                        News::Answered(Answer {
+                            value,
+                            raised: text == "raise",
+                            again: true,
+                            stopped: false,
+                            busy_ns: 1,
+                            progress: None,
+                        })
+                    }
+                    Attended::Nothing | Attended::Drop(_) | Attended::Last(_) => News::Nothing,
+                    Attended::Doomed => News::Gone("ended".into()),
+                    Attended::Closed => return,
+                };
+            }
+        };
+        (0..2)
+            .map(|lane| {
+                let pool = Arc::clone(pool);
+                thread::spawn(move || serve(&pool, lane))
+            })
+            .collect()
+    }
+
+    fn stall(_pool: &Pool<Self>, stalled: bool) {
+        HELD.store(stalled, Ordering::Release);
+    }
+}
+
+static HELD: AtomicBool = AtomicBool::new(false);
+
 struct Tries<B: Tried> {
     pool: Arc<Pool<B>>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -86,7 +140,7 @@ impl<B: Tried> Tries<B> {
             overflow: Overflow::Error,
             on_crash: OnCrash::Replace,
             grace: Duration::ZERO,
-            lazy: false,
+            ..Config::default()
         };
         let pool = Pool::<B>::start(config, ()).expect("started");
         B::stall(&pool, stalled);
@@ -155,10 +209,10 @@ fn retries<B: Tried>() {
 fn waiting_tasks_can_be_ended<B: Tried>() {
     let tries = Tries::<B>::new(Some(3), true);
     let (cancelled, runs) = (tries.task("cancelled"), tries.task("runs"));
-    let options = Options { deadline: Some(Duration::from_millis(1)), ..Options::default() };
+    let options = Rare { deadline: Some(Duration::from_millis(1)), ..Rare::default() }.into();
     let late = tries.submit("late", options).expect("taken");
     if tries.pool.statistics().expect("this process").queued == 3 {
-        assert!(matches!(tries.submit("more", Options::default()), Err(Refused::Full)));
+        assert!(matches!(tries.submit("more", Options::default()), Err(Refused::Full(..))));
     }
     assert!(tries.pool.cancel(&cancelled, false) && !tries.pool.cancel(&cancelled, false));
     tries.wait(&late);
@@ -211,4 +265,9 @@ fn threads_keep_the_contract() {
 #[test]
 fn a_kind_that_is_one_file_keeps_the_contract() {
     whole_contract::<Inline>();
+}
+
+#[test]
+fn lanes_of_a_cluster_keep_the_contract() {
+    whole_contract::<Ray>();
 }

@@ -3,19 +3,23 @@
 //! A call and its result are values that only the layer above understands; nothing is encoded. Such a pool needs no
 //! supervision: the thread that ends a task takes the next one with the same hold of the lock.
 
+mod hangs;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ropewalk_base::Result;
+use ropewalk_os::process::thread_ident;
 use ropewalk_sync::Condvar;
 use ropewalk_sync::spin::AdaptiveSpin;
 
-use crate::clock;
+use crate::clock::{self, Anchor};
 use crate::locked::Guard;
 use crate::outcome::{Outcome, Record};
-use crate::pool::{Backend, Capabilities, Finished, Interrupted, Lifecycle, Pool, PoolState, Taken};
+use crate::pool::{Backend, Capabilities, Finished, Hung, Interrupted, Pool, PoolState, Taken};
+use crate::session::Session;
 use crate::statistics::WorkerStatistics;
 use crate::task::{Call, Stage, Task};
 
@@ -24,7 +28,11 @@ use crate::task::{Call, Stage, Task};
 pub(crate) struct Threads {
     /// Where a thread without a task sleeps.
     ready: Condvar,
+    /// Where a thread waits for runs that hang.
+    hung: Condvar,
     announced: Announcements,
+    /// This process's: a forked child has none of the threads.
+    pid: i32,
 }
 
 /// Changes when a task is announced to the spinning thread; written under the lock. It has its cache lines for
@@ -43,6 +51,12 @@ pub(crate) struct Crew {
     idle: usize,
     /// A thread without a task spins, and no task has been announced to it.
     spins: bool,
+    /// By how many threads the program has changed the number with which the pool began.
+    added: isize,
+    /// Threads that are to leave when they come for a task.
+    surplus: usize,
+    /// Runs that hang, and that no thread has looked at.
+    hung: Vec<Hung>,
 }
 
 /// A task that is being run.
@@ -50,24 +64,33 @@ pub(crate) struct Crew {
 struct Run {
     task: Arc<Task>,
     since: Instant,
+    /// The thread, by the system's library's name for it.
+    thread: u64,
+    /// What a stream's pace of life was when the supervisor looked last, and when it was last seen to get on.
+    pace: (u64, Instant),
 }
+
+/// The capabilities of the kind.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    kind: "thread",
+    encodes: false,
+    shares_memory: false,
+    starts_workers: false,
+    ends_running: false,
+    isolates: false,
+    keeps_states: true,
+};
 
 impl Backend for Threads {
     type Settings = ();
     type Members = Crew;
 
-    const CAPABILITIES: Capabilities = Capabilities {
-        kind: "thread",
-        encodes: false,
-        shares_memory: false,
-        starts_workers: false,
-        ends_running: false,
-        isolates: false,
-    };
+    const CAPABILITIES: Capabilities = CAPABILITIES;
     const POLLED: bool = false;
 
     fn new((): ()) -> Self {
-        Self { ready: Condvar::new(), announced: Announcements::default() }
+        let pid = ropewalk_os::process::current_pid();
+        Self { ready: Condvar::new(), hung: Condvar::new(), announced: Announcements::default(), pid }
     }
 
     fn prepare(_pool: &Pool<Self>, _page: OwnedFd) -> Result<()> {
@@ -79,12 +102,32 @@ impl Backend for Threads {
     }
 
     #[inline]
-    fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, _priority: i32) {
+    fn submitted(pool: &Pool<Self>, state: &mut PoolState<Self>, _task: &Arc<Task>) {
         pool.tell_a_thread(state);
     }
 
     fn requeued(pool: &Pool<Self>, state: &mut PoolState<Self>) {
         pool.tell_a_thread(state);
+    }
+
+    fn bind(_pool: &Pool<Self>, _state: &mut PoolState<Self>, session: &Arc<Session>, task: &Arc<Task>) {
+        // Threads share its state, so a session has no thread of its own: its tasks take turns.
+        if session.is_pinned() {
+            session.take_turn(task.id, place_of(session));
+        }
+    }
+
+    fn left(pool: &Pool<Self>, state: &mut PoolState<Self>, session: &Arc<Session>, task: &Arc<Task>) {
+        if matches!(task.stage(), Stage::Running) {
+            task.set_generation(session.generation());
+        }
+        if session.end_turn(task.id)
+            && let Some(next) = state.queue.pinned.pop(place_of(session))
+        {
+            session.take_turn(next.id, place_of(session));
+            state.queue.push_front(next);
+            pool.tell_a_thread(state);
+        }
     }
 
     fn busy(members: &Crew) -> usize {
@@ -100,11 +143,11 @@ impl Backend for Threads {
     }
 
     fn is_drained(members: &Crew) -> bool {
-        members.running.is_empty()
+        members.runs_nothing()
     }
 
     fn is_gone(members: &Crew) -> bool {
-        members.running.is_empty()
+        members.runs_nothing()
     }
 
     fn statistics(state: &PoolState<Self>) -> (usize, usize, Vec<WorkerStatistics>) {
@@ -125,17 +168,52 @@ impl Backend for Threads {
         Interrupted::Unstoppable
     }
 
+    fn describe_run(members: &Crew, task: &Arc<Task>, record: &mut Record, _monotonic: &Anchor) {
+        let run = members.running.iter().find(|run| Arc::ptr_eq(&run.task, task));
+        record.begun_ns = run.map(|run| clock::in_nanos(run.since.saturating_duration_since(task.submitted)));
+    }
+
     fn run_ends(members: &mut Crew, task: &Arc<Task>, timeout: Duration, _now: Instant) -> Option<Instant> {
         let run = members.running.iter().find(|run| Arc::ptr_eq(&run.task, task))?;
         run.since.checked_add(timeout)
+    }
+
+    fn hangs_at(members: &mut Crew, task: &Arc<Task>, limit: Duration, now: Instant) -> Option<Instant> {
+        members.hangs_at(task, limit, now)
+    }
+
+    fn hung(pool: &Pool<Self>, state: &mut PoolState<Self>, task: &Arc<Task>, _now: Instant) {
+        pool.report_hung(state, task);
+    }
+
+    fn take_hung(pool: &Pool<Self>, timeout: Duration) -> Vec<Hung> {
+        pool.wait_for_hung(timeout)
+    }
+
+    fn fail_hung(pool: &Pool<Self>, hung: &Hung, stack: Option<Arc<str>>) {
+        pool.end_hung(hung, stack);
     }
 
     fn abandon(members: &mut Crew) -> Vec<(Arc<Task>, i32)> {
         members.running.iter().map(|run| (Arc::clone(&run.task), 0)).collect()
     }
 
+    fn resized(pool: &Pool<Self>, state: &mut PoolState<Self>) -> usize {
+        let staying = pool.config.workers.saturating_add_signed(state.members.added);
+        let (size, members) = (state.size, &mut state.members);
+        members.added = size as isize - pool.config.workers as isize;
+        // Those that were to leave and have not yet may stay.
+        let kept = members.surplus.min(size.saturating_sub(staying));
+        members.surplus = members.surplus - kept + staying.saturating_sub(size);
+        if members.surplus > 0 {
+            Self::wake_all(pool);
+        }
+        size.saturating_sub(staying) - kept
+    }
+
     fn wake_all(pool: &Pool<Self>) {
         pool.backend.ready.notify_all();
+        pool.backend.hung.notify_all();
     }
 
     fn take_local(pool: &Pool<Self>, spin: &mut AdaptiveSpin, timeout: Duration) -> Taken {
@@ -168,23 +246,48 @@ impl Backend for Threads {
 
     fn dismiss(_pool: &Pool<Self>, state: &mut PoolState<Self>) -> bool {
         // They see that the pool is closed, and leave; what they run goes on.
-        state.members.running.is_empty()
+        state.members.runs_nothing()
     }
+
+    fn given_up(members: &Crew) -> Vec<u64> {
+        members.running.iter().filter(|run| run.task.is_done()).map(|run| run.thread).collect()
+    }
+}
+
+impl Crew {
+    /// Whether no thread runs a task. A task that was given up has an outcome though its call goes on, and nobody waits
+    /// for that.
+    fn runs_nothing(&self) -> bool {
+        self.running.iter().all(|run| run.task.is_done())
+    }
+}
+
+/// The place where tasks of a session wait for their turn.
+fn place_of(session: &Session) -> usize {
+    usize::try_from(session.id).unwrap_or(0)
 }
 
 impl Pool<Threads> {
     fn end_run(&self, state: &mut PoolState<Threads>, finished: Finished) {
-        let Finished { task, value, raised, busy_ns, again } = finished;
-        state.members.running.retain(|run| !Arc::ptr_eq(&run.task, &task));
-        let pid = ropewalk_os::process::current_pid();
-        let record = Record { pid, busy_ns, ..Record::default() };
-        let outcome = Outcome::Local { value, raised };
+        let Finished { task, value, raised, times, function, stopped, again } = finished;
+        let run = state.members.running.iter().position(|run| Arc::ptr_eq(&run.task, &task));
+        let since = run.map(|at| state.members.running.swap_remove(at).since);
+        let record = Record {
+            pid: self.backend.pid,
+            busy_ns: times.busy_ns,
+            cpu_ns: times.cpu_ns,
+            begun_ns: since.map(|at| clock::in_nanos(at.saturating_duration_since(task.submitted))),
+            ..Record::default()
+        };
+        let stopped = stopped && task.is_asked_to_stop();
+        let outcome = if stopped { Outcome::Cancelled } else { Outcome::Local { value, raised } };
         match (raised, again, &task.call) {
             (true, Some(work), Call::Local(slot)) => {
                 *slot.lock() = Some(work);
+                function.into_iter().for_each(|name| task.set_name(name));
                 self.retry_or_finish(state, &task, outcome, record);
             }
-            _ => self.finish(state, &task, outcome, record),
+            _ => self.finish_named(state, &task, outcome, record, function),
         }
         self.check_end(state);
     }
@@ -197,12 +300,22 @@ impl Pool<Threads> {
     ) -> Taken {
         let mut patient = true;
         loop {
+            if state.members.surplus > 0 {
+                // Whoever sleeps was woken when there became too many, and so no task is left to a thread that leaves.
+                state.members.surplus -= 1;
+                return Taken::Closed;
+            }
             while let Some(task) = state.queue.pop() {
+                if self.end_if_late(&mut state, &task) {
+                    continue;
+                }
                 let Call::Local(call) = &task.call else { continue };
                 let Some(work) = call.lock().take() else { continue };
                 task.count_attempt();
                 task.set_stage(Stage::Running);
-                state.members.running.push(Run { task: Arc::clone(&task), since: clock::now() });
+                let since = clock::now();
+                let (thread, pace) = (thread_ident(), (0, since));
+                state.members.running.push(Run { task: Arc::clone(&task), since, thread, pace });
                 self.may_begin(&mut state, &task);
                 if state.change_waiters > 0 {
                     Self::bump(&self.change_word);
@@ -210,7 +323,7 @@ impl Pool<Threads> {
                 self.tell_room(&mut state);
                 return Taken::Task(task, work);
             }
-            if !matches!(state.lifecycle, Lifecycle::Open) {
+            if !state.may_get_tasks() {
                 return Taken::Closed;
             }
             self.publish_load(&state);
@@ -223,7 +336,7 @@ impl Pool<Threads> {
             let (again, late) = state.wait(&self.state, &self.backend.ready, timeout);
             state = again;
             state.members.idle -= 1;
-            if late && state.queue.is_empty() {
+            if late && !state.queue.has_common() {
                 return Taken::Nothing;
             }
         }
@@ -278,10 +391,11 @@ mod tests {
     use crate::locked::Opaque;
     use crate::pool::{WaitFor, Waited};
     use crate::task::Options;
+    use crate::times::Times;
 
     const SOON: Duration = Duration::from_secs(60);
 
-    fn pool(workers: usize) -> Arc<Pool<Threads>> {
+    pub(super) fn pool(workers: usize) -> Arc<Pool<Threads>> {
         let config = Config {
             name: "local".into(),
             workers,
@@ -290,7 +404,7 @@ mod tests {
             overflow: Overflow::Error,
             on_crash: OnCrash::Replace,
             grace: Duration::ZERO,
-            lazy: false,
+            ..Config::default()
         };
         Pool::start(config, ()).expect("started")
     }
@@ -312,7 +426,15 @@ mod tests {
             match taken {
                 Ok(Taken::Task(task, call)) => {
                     let value = Opaque::new(call.downcast_ref::<u64>().expect("a number") + 1);
-                    finished = Some(Finished { task, value, raised: false, busy_ns: 0, again: None });
+                    finished = Some(Finished {
+                        task,
+                        value,
+                        raised: false,
+                        times: Times::default(),
+                        function: None,
+                        stopped: false,
+                        again: None,
+                    });
                 }
                 Ok(Taken::Nothing) => {}
                 Ok(Taken::Closed) => return last,
@@ -396,7 +518,15 @@ mod tests {
             let Taken::Task(task, value) = pool.take_local(&mut spin, Duration::ZERO) else {
                 panic!("each is there");
             };
-            pool.finish_local(Finished { task, value, raised: false, busy_ns: 0, again: None });
+            pool.finish_local(Finished {
+                task,
+                value,
+                raised: false,
+                times: Times::default(),
+                function: None,
+                stopped: false,
+                again: None,
+            });
         }
         assert!(matches!(pool.take_local(&mut spin, Duration::ZERO), Taken::Nothing));
         assert!(may_spin());

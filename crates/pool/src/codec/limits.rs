@@ -7,6 +7,8 @@
 pub const INLINE: usize = 16 * 1024;
 /// The largest payload that a pool puts into a record: a task ring takes half of its 128 KiB.
 pub const LARGEST_TASK: usize = 48 * 1024;
+/// The largest payload of an answer to a task's call that goes into a record: that ring takes half of its 8 KiB.
+pub const LARGEST_ANSWER: usize = 3 * 1024;
 /// A copy of more bytes than this takes so long that the sender's other threads should go on meanwhile.
 pub const LONG_COPY: usize = 256 * 1024;
 

@@ -18,10 +18,22 @@ impl<B: Backend> Pool<B> {
         if cancel {
             // A worker that is free would have taken one, had it been looked at a moment later: those count as started.
             let taken = B::busy(&state.members);
-            let free = (self.config.workers * self.config.threads).saturating_sub(taken);
+            let free = (state.size * self.config.threads).saturating_sub(taken);
             self.cancel_waiting(&mut state, Some(free));
         }
         self.closed(&mut state);
+    }
+
+    /// See [`Engine::close_within`](crate::Engine::close_within).
+    pub(crate) fn close_within(&self, cancel: bool, time: Duration) {
+        self.close(cancel);
+        let Some(mut state) = self.enter() else { return };
+        if matches!(state.lifecycle, Lifecycle::Closing)
+            && let Some(at) = clock::now().checked_add(time)
+        {
+            state.end_at = Some(state.end_at.map_or(at, |before| before.min(at)));
+            self.control.kick();
+        }
     }
 
     /// See [`Engine::end`](crate::Engine::end).
@@ -76,6 +88,7 @@ impl<B: Backend> Pool<B> {
             state.queue.push_front(task);
         }
         waiting.extend(B::take_back(&mut state.members, spare.is_some()));
+        waiting.extend(state.delays.drain());
         B::feed(self, state);
         for task in waiting {
             self.finish(state, &task, Outcome::Cancelled, Record::default());
@@ -99,6 +112,7 @@ impl<B: Backend> Pool<B> {
         if matches!(state.lifecycle, Lifecycle::Open) {
             state.lifecycle = Lifecycle::Closing;
         }
+        self.stop_streams(state);
         B::wake_all(self);
         Self::bump(&self.change_word);
         self.tell_room(state);
@@ -130,12 +144,16 @@ impl<B: Backend> Pool<B> {
             Failure::Crashed { pid, .. } => format!("worker {pid} died").into(),
             Failure::Initializer(_) => "an initializer failed".into(),
             Failure::TimedOut(..) | Failure::Neighbour { .. } => "its time was up".into(),
-            Failure::Terminated => "it was terminated".into(),
+            Failure::Terminated | Failure::Dropped { .. } => "it was terminated".into(),
             Failure::Limit { reason, .. } => Arc::clone(reason),
+            Failure::ActorDied { .. } => "an actor died".into(),
+            Failure::Unhealthy { .. } => "too many of its workers have died".into(),
+            Failure::Hung { .. } | Failure::Poisoned { .. } => "a task took its workers".into(),
         };
         events::tell(&self.config.name, What::Broken { reason });
         let mut waiting = state.queue.drain();
         waiting.extend(B::give_up(&mut state.members));
+        waiting.extend(state.delays.drain());
         for task in waiting {
             self.finish(state, &task, Outcome::Failed(failure.clone()), Record::default());
         }
@@ -151,7 +169,7 @@ impl<B: Backend> Pool<B> {
             Lifecycle::Closing => false,
             Lifecycle::Broken(_) => true,
         };
-        let drained = state.queue.is_empty() && B::is_drained(&state.members);
+        let drained = state.queue.is_empty() && state.delays.is_empty() && B::is_drained(&state.members);
         if (!drained && !broken) || !B::dismiss(self, state) {
             return;
         }
@@ -161,6 +179,7 @@ impl<B: Backend> Pool<B> {
         }
         B::wake_all(self);
         Self::bump(&self.ended_word);
+        Self::bump(&self.calls_word);
         self.nudge_all(state);
     }
 
@@ -206,6 +225,11 @@ impl<B: Backend> Pool<B> {
     /// See [`Engine::shortage`](crate::Engine::shortage).
     pub(crate) fn shortage(&self) -> Option<String> {
         B::shortage(&self.enter()?.members).map(|why| why.to_string())
+    }
+
+    /// See [`Engine::advice`](crate::Engine::advice).
+    pub(crate) fn advice(&self) -> Option<String> {
+        B::advice(&self.enter()?.members).map(|advice| advice.to_string())
     }
 
     /// See [`Engine::complaints`](crate::Engine::complaints).

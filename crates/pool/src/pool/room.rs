@@ -27,10 +27,15 @@ impl<B: Backend> Pool<B> {
         self.config.capacity.is_some() && self.config.overflow == Overflow::Block
     }
 
+    /// See [`Engine::refuses_when_full`](crate::Engine::refuses_when_full).
+    pub(crate) fn refuses_when_full(&self) -> bool {
+        self.config.overflow == Overflow::Error
+    }
+
     /// See [`Engine::room`](crate::Engine::room).
     pub(crate) fn room(&self) -> Option<Arc<Task>> {
         let mut state = self.enter()?;
-        if !self.waits_for_room() || self.has_space(&state) {
+        if self.refuses_when_full() || self.has_space(&state) {
             return None;
         }
         events::tell(&self.config.name, What::Saturated { queued: state.queued() });
@@ -62,7 +67,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    fn end_rooms(&self, rooms: Vec<Arc<Task>>) {
+    pub(super) fn end_rooms(&self, rooms: Vec<Arc<Task>>) {
         let mut told = false;
         for room in rooms {
             if room.finish(Outcome::Cancelled, Record::default()) {
@@ -76,7 +81,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// The collector may be the leader, and asleep for what the rings bring.
-    fn wake_collector(&self, state: &PoolState<B>) {
+    pub(super) fn wake_collector(&self, state: &PoolState<B>) {
         if state.leader {
             self.control.wake_sleeper();
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::ending::Why;
 use super::{Backend, Pool, PoolState};
 use crate::clock;
-use crate::outcome::Limit;
+use crate::outcome::{Failure, Limit, Outcome, Phase, Record};
 use crate::task::{Stage, Task};
 
 /// Below this many entries it does not pay to look for those of tasks that have ended.
@@ -78,19 +78,28 @@ impl Timers {
 impl<B: Backend> Pool<B> {
     /// A task was accepted: its deadline counts from now.
     pub(crate) fn add_deadline(&self, state: &mut PoolState<B>, task: &Arc<Task>) {
-        let at = task.options.deadline.and_then(|deadline| task.submitted.checked_add(deadline));
+        let at = task.options.deadline().and_then(|deadline| task.submitted.checked_add(deadline));
         if let Some(at) = at {
             self.add_timer(state, task, Limit::Deadline, at);
         }
     }
 
     /// A task may begin from now on.
+    #[inline]
     pub(crate) fn may_begin(&self, state: &mut PoolState<B>, task: &Arc<Task>) {
-        let Some(timeout) = task.options.timeout else { return };
-        if task.arm()
-            && let Some(at) = clock::now().checked_add(timeout)
-        {
-            self.add_timer(state, task, Limit::Timeout, at);
+        if task.options.limits_runs() {
+            self.time_run(state, task);
+        }
+    }
+
+    fn time_run(&self, state: &mut PoolState<B>, task: &Arc<Task>) {
+        for limit in [Limit::Timeout, Limit::Hang] {
+            if let Some(length) = task.options.of_run(limit)
+                && task.arm(limit)
+                && let Some(at) = clock::now().checked_add(length)
+            {
+                self.add_timer(state, task, limit, at);
+            }
         }
     }
 
@@ -103,29 +112,49 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn expire(&self, state: &mut PoolState<B>, now: Instant) {
         while let Some(due) = state.timers.pop_due(now) {
             let Some(task) = due.task.upgrade() else { continue };
-            if due.limit == Limit::Timeout {
-                match Self::run_ends(state, &task, now) {
+            if due.limit != Limit::Deadline {
+                match Self::run_ends(state, &task, due.limit, now) {
                     Some(at) if at > now => {
                         state.timers.heap.push(Due { at, ..due });
                         continue;
                     }
                     Some(_) => {}
                     None => {
-                        task.disarm();
+                        task.disarm(due.limit);
                         continue;
                     }
                 }
             }
-            self.end_early(state, &task, true, Why::Late(due.limit));
+            if due.limit == Limit::Hang {
+                task.disarm(due.limit);
+                B::hung(self, state, &task, now);
+            } else {
+                self.end_early(state, &task, true, Why::Late(due.limit));
+            }
         }
     }
 
-    /// When a task's run is over, or when to look again; `None` if no worker has it.
-    fn run_ends(state: &mut PoolState<B>, task: &Arc<Task>, now: Instant) -> Option<Instant> {
-        let timeout = task.options.timeout?;
+    /// Ends a task that was taken out of the queue and is not to begin, because its deadline has passed: the supervisor
+    /// may be late.
+    #[inline]
+    pub(crate) fn end_if_late(&self, state: &mut PoolState<B>, task: &Arc<Task>) -> bool {
+        let late = task.options.deadline().is_some() && task.is_late();
+        if late {
+            let outcome = Outcome::Failed(Failure::TimedOut(Limit::Deadline, Phase::Queued));
+            self.finish(state, task, outcome, Record::default());
+        }
+        late
+    }
+
+    /// When a task's run is over by this limit, or when to look again; `None` if no worker has it.
+    fn run_ends(state: &mut PoolState<B>, task: &Arc<Task>, limit: Limit, now: Instant) -> Option<Instant> {
+        let length = task.options.of_run(limit)?;
         match task.stage() {
-            Stage::Done | Stage::Queued => None,
-            Stage::Sent | Stage::Running => B::run_ends(&mut state.members, task, timeout, now),
+            Stage::Done | Stage::Queued | Stage::Delayed => None,
+            Stage::Sent | Stage::Running if limit == Limit::Hang => {
+                B::hangs_at(&mut state.members, task, length, now)
+            }
+            Stage::Sent | Stage::Running => B::run_ends(&mut state.members, task, length, now),
         }
     }
 }
@@ -138,10 +167,8 @@ mod tests {
 
     use super::*;
     use crate::backend::processes::{MOST_LATE, PREPARATION};
-    use crate::outcome::{Failure, Outcome};
-    use crate::outcome::{Phase, Record};
     use crate::simulation::scene::{Actor, Scene};
-    use crate::task::{Call, Options};
+    use crate::task::{Call, Options, Rare};
 
     const MS: Duration = Duration::from_millis(1);
     const LIMIT: Duration = Duration::from_millis(100);
@@ -155,7 +182,7 @@ mod tests {
 
     fn with_timeout() -> (Scene, Actor, Arc<Task>) {
         let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
-        let task = scene.submit(Options { timeout: Some(LIMIT), ..Options::default() });
+        let task = scene.submit(Rare { timeout: Some(LIMIT), ..Rare::default() }.into());
         (scene, workers.pop().expect("one"), task)
     }
 
@@ -170,11 +197,9 @@ mod tests {
         scene.pass(LIMIT * 3);
         assert!(!task.is_done());
         worker.begin(0, task.id);
-        scene.pass(LIMIT);
-        assert!(!task.is_done(), "this look was the first to see it");
-        scene.pass(LIMIT / 2);
+        scene.pass(LIMIT - MS);
         assert!(!task.is_done());
-        scene.pass(LIMIT / 2);
+        scene.pass(LIMIT);
         assert_eq!(out_of_time(&task), Some((Limit::Timeout, Phase::Running)));
         assert!(scene.has_killed(&worker) && task.attempt() == 1 && task.record().pid == worker.pid());
         let counters = scene.engine.statistics().expect("this process").counters;
@@ -202,8 +227,8 @@ mod tests {
     #[test]
     fn what_waits_has_no_run_that_could_be_over() {
         let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
-        let limited = Options { timeout: Some(LIMIT), ..Options::default() };
-        let (first, second, third) = (scene.task(), scene.submit(limited), scene.submit(limited));
+        let limited: Options = Rare { timeout: Some(LIMIT), ..Rare::default() }.into();
+        let (first, second, third) = (scene.task(), scene.submit(limited.clone()), scene.submit(limited));
         assert_eq!(workers[0].start(0), Some(first.id));
         scene.pass(LIMIT * 10);
         assert!(!second.is_done() && !third.is_done());
@@ -223,7 +248,8 @@ mod tests {
     fn each_attempt_has_the_whole_timeout() {
         let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
         let worker = &mut workers[0];
-        let task = scene.submit(Options { timeout: Some(LIMIT), retries: 5, ..Options::default() });
+        let task =
+            scene.submit(Options { retries: 5, ..Rare { timeout: Some(LIMIT), ..Rare::default() }.into() });
         for _ in 0..3 {
             assert_eq!(worker.start(0), Some(task.id));
             scene.pass(MS);
@@ -246,7 +272,7 @@ mod tests {
     #[test]
     fn a_deadline_is_kept_to_the_moment_wherever_the_task_is() {
         let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
-        let limited = |times| Options { deadline: Some(LIMIT * times), ..Options::default() };
+        let limited = |times| Rare { deadline: Some(LIMIT * times), ..Rare::default() }.into();
         let (queued, running) = (scene.submit(limited(4)), scene.submit(limited(2)));
         let id = workers[0].start(0).expect("one of them");
         let (running, queued) = if id == running.id { (running, queued) } else { (queued, running) };
@@ -270,7 +296,7 @@ mod tests {
         let mut timers = Timers::default();
         let hour = Duration::from_secs(3600);
         let make = |id| {
-            let options = Options { deadline: Some(hour), ..Options::default() };
+            let options = Rare { deadline: Some(hour), ..Rare::default() }.into();
             Arc::new(Task::new(id, Call::Local(Mutex::new(None)), 0, options, 0))
         };
         let held: Vec<_> = (0..100).map(make).collect();

@@ -12,6 +12,7 @@ use ropewalk_sync::spin::AdaptiveSpin;
 use super::{Backend, Lifecycle, Pool, PoolState, WaitFor, Waited};
 use crate::clock;
 use crate::locked::Guard;
+use crate::stream::Stream;
 use crate::task::Task;
 
 thread_local! {
@@ -25,6 +26,7 @@ impl<B: Backend> Pool<B> {
             WaitFor::Task(task) => task.is_done(),
             WaitFor::Completed => !self.completed.lock().is_empty(),
             WaitFor::Space => false,
+            WaitFor::Stream(task) => task.is_done() || task.stream().is_none_or(|stream| stream.has_unread()),
             WaitFor::Any(tasks) | WaitFor::AnyOrSpace(tasks) => tasks.iter().any(|task| task.is_done()),
         }
     }
@@ -38,6 +40,9 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn wait(&self, what: &WaitFor, deadline: Option<Instant>) -> Waited {
         if let (false, WaitFor::Task(task)) = (B::POLLED, what) {
             return self.wait_alone(task, deadline);
+        }
+        if let (false, WaitFor::Stream(task)) = (B::POLLED, what) {
+            return self.read_alone(task, what, deadline);
         }
         loop {
             if self.is_ready(what) {
@@ -118,6 +123,11 @@ impl<B: Backend> Pool<B> {
                 task.sleep(observed, timeout)
             }
             WaitFor::Completed => self.sleep_on(state, &self.completed_word, what, timeout),
+            WaitFor::Stream(task) => {
+                drop(state);
+                let ready = || self.is_ready(what);
+                task.stream().is_some_and(|stream| stream.sleep_unless(ready, timeout))
+            }
             WaitFor::Space | WaitFor::Any(_) | WaitFor::AnyOrSpace(_) => {
                 self.sleep_on(state, &self.change_word, what, timeout)
             }
@@ -212,6 +222,7 @@ impl<B: Backend> Pool<B> {
             None => {}
             Some((_, WaitFor::Task(task))) => task.nudge(),
             Some((_, WaitFor::Completed)) => Self::bump(&self.completed_word),
+            Some((_, WaitFor::Stream(task))) => task.stream().into_iter().for_each(Stream::wake),
             Some((_, WaitFor::Space | WaitFor::Any(_) | WaitFor::AnyOrSpace(_))) => {
                 Self::bump(&self.change_word);
             }

@@ -10,14 +10,20 @@ use ropewalk_os::{eventfd::EventFd, poll, socket};
 use ropewalk_shm::memory::{Arena, Lease, Segment};
 
 use crate::backend::processes::ProcessPool;
-use crate::backend::processes::spawn::Spawn;
+use crate::backend::processes::spawn::{Source, Spawn};
 use crate::clock;
 use crate::config::{Config, OnCrash, Overflow};
 use crate::control::Control;
 use crate::function::Function;
+use crate::outcome::{Failure, Outcome};
+use crate::pace::Credit;
 use crate::passing::{self, Passed};
-use crate::payload::Payload;
+use crate::payload::{Beside, Payload};
+use crate::pool::Refused;
+use crate::pulse::Progress;
+use crate::session::{Session, SessionSettings};
 use crate::task::{Call, Options, Task};
+use crate::times::Times;
 use crate::wire::{flags, kind};
 use crate::worker::{Incoming, WorkerEnd};
 use crate::zygote::server::{Request, read_request};
@@ -86,10 +92,71 @@ impl Actor {
         self.lanes[lane].begin(task);
     }
 
+    /// Says that a task is alive.
+    pub(crate) fn beat(&self, lane: usize, task: u64) {
+        let running = self.lanes[lane].running();
+        running.start(task, 1, 0);
+        running.report(task, None);
+    }
+
+    /// Says that the call of a task begins now.
+    pub(crate) fn begin_now(&self, lane: usize, task: u64) {
+        self.begin_at(lane, task, clock::nanos());
+    }
+
+    /// Says that it began then, in nanoseconds of the monotonic clock.
+    pub(crate) fn begin_at(&self, lane: usize, task: u64, nanos: u64) {
+        self.lanes[lane].begin_at(task, nanos);
+    }
+
+    /// Answers a task whose call took so long and has just ended.
+    pub(crate) fn answer_after(&mut self, lane: usize, task: u64, busy: Duration, cpu: Option<Duration>) {
+        let cpu_ns = cpu.map(clock::in_nanos);
+        let times = Times { busy_ns: clock::in_nanos(busy), ended: clock::nanos(), cpu_ns };
+        let tail = times.tail();
+        let bits = if tail.is_some() { flags::TIMED } else { 0 };
+        let parts = [&b"value"[..], tail.as_ref().map_or(&[], |tail| &tail[..])];
+        assert!(
+            self.lanes[lane].try_reply(kind::DONE, bits, task, times.aux(), &parts).expect("a sound ring")
+        );
+    }
+
     /// Reports that this many inputs of a batch were begun.
     pub(crate) fn reach(&self, lane: usize, task: u64, inputs: u64) {
         self.lanes[lane].start_batch(task);
         self.lanes[lane].reach(inputs);
+    }
+
+    /// The running task reports how far it is.
+    pub(crate) fn report(&self, lane: usize, task: u64, progress: Progress) {
+        let running = self.lanes[lane].running();
+        running.start(task, 1, 0);
+        running.report(task, Some(progress));
+    }
+
+    /// Sends the last progress of a task; false if there is no room.
+    pub(crate) fn say_progress(&mut self, lane: usize, task: u64, progress: &Progress) -> bool {
+        self.lanes[lane].try_progress(task, progress).expect("a sound ring")
+    }
+
+    /// Whether a task of this lane is asked to stop.
+    pub(crate) fn is_asked_to_stop(&self, lane: usize, task: u64) -> bool {
+        self.lanes[lane].running().stopped(task)
+    }
+
+    /// What a task of this lane has been granted since it was sent.
+    pub(crate) fn granted(&self, lane: usize, task: u64) -> Option<Credit> {
+        self.lanes[lane].running().granted(task)
+    }
+
+    /// A task calls the program; the call's number, if there was room.
+    pub(crate) fn call(&mut self, lane: usize, task: u64) -> Option<u64> {
+        self.lanes[lane].try_call(task, 0, b"call").expect("a sound ring")
+    }
+
+    /// The answer to a call of this lane, if it has come.
+    pub(crate) fn answer_to(&mut self, lane: usize, number: u64) -> Option<(u16, Vec<u8>)> {
+        self.lanes[lane].take_answer(number, |_, _| {}).expect("a sound ring")
     }
 
     /// Answers a task.
@@ -124,15 +191,19 @@ impl Scene {
             capacity: None,
             overflow: Overflow::Error,
             on_crash: OnCrash::Replace,
-            lazy: false,
             grace: Duration::from_secs(1),
+            ..Config::default()
         }
     }
 
     pub(crate) fn spawn() -> Spawn {
         Spawn {
             handed: Arc::default(),
-            zygote: ZygoteCommand { program: "scene".into(), args: Vec::new(), env: Vec::new() },
+            source: Source::Zygote(ZygoteCommand {
+                program: "scene".into(),
+                args: Vec::new(),
+                env: Vec::new(),
+            }),
             spec: Arc::from(&b""[..]),
             segments: Vec::new(),
             blocks: Vec::new(),
@@ -213,11 +284,29 @@ impl Scene {
         self.engine.submit(call, flags, options, true).expect("taken")
     }
 
+    /// A session of this mode.
+    pub(crate) fn session(&self, settings: SessionSettings) -> Arc<Session> {
+        self.engine.open_session(settings).expect("this process")
+    }
+
+    /// A task of a session.
+    pub(crate) fn task_of(&self, session: &Session) -> Arc<Task> {
+        self.submit(Options { session: Some(session.id), ..Options::default() })
+    }
+
+    /// Why a task of a session is refused.
+    pub(crate) fn refusal(&self, session: &Session) -> Refused {
+        let call = Call::remote(Arc::clone(&self.function), Payload::default());
+        let options = Options { session: Some(session.id), ..Options::default() };
+        self.engine.submit(call, 0, options, true).expect_err("refused").1
+    }
+
     /// A task that names a segment of its own.
     pub(crate) fn with_segment(&self) -> (Arc<Task>, Arc<Segment>) {
         let segment = Segment::create(64, true).expect("a segment").publish(None);
         let segments = vec![Arc::clone(&segment)];
-        let payload = Payload { bytes: b"arguments".to_vec(), segments, ..Payload::default() };
+        let payload =
+            Payload { bytes: b"arguments".to_vec(), ..Beside { segments, ..Beside::default() }.into() };
         (self.call(payload, Options::default()), segment)
     }
 
@@ -234,7 +323,10 @@ impl Scene {
     pub(crate) fn leased(&self) -> (Arc<Task>, Weak<Lease>) {
         let lease = Arc::new(Arena::global().put_parts(&[&[7; 4096]]).expect("room"));
         let weak = Arc::downgrade(&lease);
-        let payload = Payload { bytes: b"arguments".to_vec(), lease: Some(lease), ..Payload::default() };
+        let payload = Payload {
+            bytes: b"arguments".to_vec(),
+            ..Beside { lease: Some(lease), ..Beside::default() }.into()
+        };
         (self.call(payload, Options::default()), weak)
     }
 
@@ -273,6 +365,14 @@ impl Scene {
         self.engine.lock().members.workers.iter().flatten().count()
     }
 
+    /// A worker writes into its notes.
+    pub(crate) fn note(&self, actor: &Actor, text: &str) {
+        let guard = self.engine.backend.spawning.lock();
+        let notes = &guard.as_ref().expect("prepared").notes;
+        let at = crate::notes::PART * u64::from(actor.slot) + notes.written(actor.slot as usize) as u64;
+        ropewalk_os::memfd::write_at(notes.fd(), text.as_bytes(), at).expect("room");
+    }
+
     /// Whether the pool has killed this worker.
     pub(crate) fn has_killed(&self, actor: &Actor) -> bool {
         self.engine.killed_workers().contains(&actor.id)
@@ -283,5 +383,13 @@ impl Drop for Scene {
     fn drop(&mut self) {
         clock::unset();
         let _ = socket::send(self.far.as_fd(), &[b"end"], &[], false);
+    }
+}
+
+/// Why its worker was given up.
+pub(crate) fn condemned(task: &Task) -> Option<String> {
+    match task.outcome() {
+        Some(Outcome::Failed(Failure::Crashed { reason, .. })) => reason.as_deref().map(Into::into),
+        _ => None,
     }
 }

@@ -35,6 +35,8 @@ pub struct Spawned {
     pub notes: OwnedFd,
     /// Its part of the notes.
     pub slot: u32,
+    /// Its number in the pool.
+    pub number: u64,
     /// The descriptors of the layer above.
     pub handed: Vec<OwnedFd>,
     /// One lane for each thread.
@@ -95,7 +97,8 @@ pub(crate) fn read_request(fd: &OwnedFd) -> io::Result<Request> {
     let Some((SPAWN, worker, lanes)) = read_head(&buffer) else { return Ok(Request::Unknown) };
     let word =
         |at: usize| buffer.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
-    let (slot, handed) = (word(REQUEST - 8), word(REQUEST - 4) as usize);
+    let (slot, handed) = (word(HEAD), word(HEAD + 4) as usize);
+    let number = u64::from(word(HEAD + 8)) | u64::from(word(HEAD + 12)) << 32;
     if fds.len() != 5 + handed + usize::try_from(lanes).unwrap_or(0) {
         let why = limits::explain_fork(&io::Error::from_raw_os_error(EMFILE));
         let why = format!("the process that forks workers was sent too many descriptors: {why}");
@@ -106,7 +109,10 @@ pub(crate) fn read_request(fd: &OwnedFd) -> io::Result<Request> {
     let (socket, control, event, spec, notes) = (next()?, next()?, next()?, next()?, next()?);
     let handed = rest.by_ref().take(handed).collect();
     let lanes = rest.collect();
-    Ok(Request::Spawn(worker, Spawned { worker, socket, control, event, spec, notes, slot, handed, lanes }))
+    Ok(Request::Spawn(
+        worker,
+        Spawned { worker, socket, control, event, spec, notes, slot, number, handed, lanes },
+    ))
 }
 
 /// Serves requests until the parent is gone (`Ok(None)`), or, in each forked child, until it is born.

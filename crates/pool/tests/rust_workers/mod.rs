@@ -17,7 +17,7 @@ use ropewalk_pool::worker::WorkerEnd;
 use ropewalk_pool::zygote::server;
 use ropewalk_pool::{
     Call, Config, Control, Engine, Function, LaneLayout, OnCrash, Options, Outcome, Overflow, Payload,
-    Refused, Spawn, Task, WaitFor, Waited, ZygoteCommand, control,
+    Refused, Source, Spawn, Task, WaitFor, Waited, ZygoteCommand, control,
 };
 use ropewalk_shm::memory::Words;
 
@@ -163,8 +163,8 @@ pub(crate) fn config(workers: usize) -> Config {
         capacity: None,
         overflow: Overflow::Block,
         on_crash: OnCrash::Replace,
-        lazy: false,
         grace: Duration::from_secs(1),
+        ..Config::default()
     }
 }
 
@@ -174,11 +174,11 @@ fn spawn(forks: usize) -> Spawn {
     let args = ["--exact", "zygote_main", "--nocapture", "--test-threads=1"];
     Spawn {
         handed: Arc::default(),
-        zygote: ZygoteCommand {
+        source: Source::Zygote(ZygoteCommand {
             program: program.into(),
             args: args.iter().map(Into::into).collect(),
             env: vec![(ZYGOTE.into(), Some(forks.to_string().into()))],
-        },
+        }),
         spec: Arc::from(&b""[..]),
         segments: Vec::new(),
         blocks: Vec::new(),

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 use ropewalk_base::{Code, Result, ResultExt, error};
 use ropewalk_os::{limits, memfd, pidfd, socket};
 
+use super::recycling::Tenure;
+use super::seats::Seat;
+use super::spawn::Source;
 use super::workers::{SIGKILL, Worker};
 use super::{Crew, ProcessPool, ProcessPoolState};
 use crate::clock;
 use crate::lane::Lane;
+use crate::leave::Leave;
 use crate::notes::Notes;
 use crate::outcome::Failure;
 use crate::pool::Lifecycle;
@@ -22,6 +26,10 @@ const EMFILE: i32 = 24;
 const MOST_REQUESTED: usize = 16;
 /// How long a pool that was refused a worker does with those that it has.
 const REFUSED: Duration = Duration::from_secs(1);
+/// How long a pool that has had workers does without any, before it is broken.
+const WITHOUT: Duration = Duration::from_secs(30);
+/// The pool reports a worker that starts for so long.
+const SLOW_START: Duration = Duration::from_secs(5);
 /// The least number of workers that is checked against the limits first.
 const WORTH_CHECKING: u64 = 64;
 /// Descriptors that are to be left when all workers are there.
@@ -42,23 +50,44 @@ impl ProcessPool {
         let spawn = &self.backend.spawn;
         let spec =
             memfd::with_contents(c"ropewalk-spec", &spawn.spec).context("could not store a worker's spec")?;
-        let notes = Arc::new(Notes::create(self.config.workers)?);
+        let notes = Arc::new(Notes::create(self.config.workers + 1)?);
         *self.backend.spawning.lock() =
             Some(Spawning { zygote, page: Arc::new(page), spec: Arc::new(spec), notes });
         Ok(())
     }
 
-    /// Asks the zygote for one more worker. Nothing has changed when it fails.
-    fn add_worker(&self, state: &mut ProcessPoolState) -> Result<()> {
+    /// Asks the zygote for one more worker, or for a stand-in. Nothing has changed when it fails.
+    pub(super) fn add_worker(&self, state: &mut ProcessPoolState, stands_in: bool) -> Result<()> {
         let slot =
             state.members.workers.iter().position(Option::is_none).unwrap_or(state.members.workers.len());
         let (ours, theirs) = socket::seqpacket_pair().context("could not make a worker's socket")?;
         let made = (0..self.config.threads).map(|_| Lane::create(slot)).collect::<Result<(Vec<_>, Vec<_>)>>();
-        let (lanes, fds) = made?;
+        let (lanes, mut fds) = made?;
         let id = Supervisor::get()?.new_worker_id(self.me.clone());
-        {
-            let guard = self.backend.spawning.lock();
-            let Some(spawning) = guard.as_ref() else { return Ok(()) };
+        let number = state.members.born + 1;
+        let (mut notes, mut leave) = (None, None);
+        if let Source::Seats(seats) = &self.backend.spawn.source {
+            let asked = Arc::new(Leave::default());
+            leave = Some(Arc::clone(&asked));
+            seats.offer(Seat {
+                id,
+                number,
+                pool: self.me.clone(),
+                control: Arc::clone(&self.control),
+                leave: asked,
+                spec: Arc::clone(&self.backend.spawn.spec),
+                ends: fds.pop().map(|lane| (theirs, lane)),
+                told: false,
+            });
+        } else {
+            let mut guard = self.backend.spawning.lock();
+            let Some(spawning) = guard.as_mut() else { return Ok(()) };
+            if !spawning.notes.has(slot)
+                && let Ok(more) = Notes::create(2 * (slot + 1))
+            {
+                // Those that run keep theirs. If no more can be had, this worker dies without last words.
+                spawning.notes = Arc::new(more);
+            }
             spawning.notes.clear(slot);
             spawning.zygote.spawn(SpawnRequest {
                 worker: id,
@@ -69,9 +98,12 @@ impl ProcessPool {
                 notes: Arc::clone(&spawning.notes),
                 slot: u32::try_from(slot).unwrap_or(u32::MAX),
                 handed: self.backend.spawn.handed.all(),
+                number,
                 lanes: fds,
             });
+            notes = Some(Arc::clone(&spawning.notes));
         }
+        state.members.born = number;
         let mut indices = Vec::new();
         for lane in lanes {
             let free =
@@ -80,12 +112,16 @@ impl ProcessPool {
                 state.members.lanes.push(None);
             }
             state.members.lanes[free] = Some(lane);
-            // The warmest lane is taken from the end, so the first worker's lanes go last.
-            state.members.idle.insert(0, free);
+            if !stands_in {
+                // The warmest lane is taken from the end, so the first worker's lanes go last.
+                state.members.idle.insert(0, free);
+            }
             indices.push(free);
         }
         state.members.starting += 1;
-        let mut worker = Worker::new(id, ours, indices);
+        let tenure = Tenure::new(number, stands_in, &self.config.life);
+        let mut worker = Worker::new(id, ours, indices, notes, tenure);
+        worker.leave = leave;
         // What the arguments of the initializer refer to, before the worker reads them.
         for segment in &self.backend.spawn.segments {
             worker.give_segment(segment);
@@ -120,9 +156,24 @@ impl ProcessPool {
         }
         if fd.is_none() {
             // It could be neither ended nor watched, so it runs its tasks and leaves; the zygote reports its end.
+            let stands_in = worker.tenure.stands_in;
             let index = state.members.find(id);
             state.members.dismiss(index);
-            self.fall_short(&mut state, &no_descriptors());
+            if stands_in {
+                self.lack_stand_in(&mut state, &no_descriptors());
+            } else {
+                self.fall_short(&mut state, &no_descriptors());
+            }
+        }
+        self.fill_or_fall_short(&mut state);
+    }
+
+    /// A thread of this process has taken a worker's seat.
+    pub(crate) fn worker_seated(&self, id: u64) {
+        let mut state = self.lock();
+        let worker = state.members.find(id).and_then(|index| state.members.workers.get_mut(index)?.as_mut());
+        if let Some(worker) = worker {
+            worker.pid = ropewalk_os::process::current_pid();
         }
         self.fill_or_fall_short(&mut state);
     }
@@ -133,6 +184,11 @@ impl ProcessPool {
         if let Some(index) = state.members.find(id) {
             if let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut) {
                 worker.killed = true;
+                if worker.tenure.stands_in {
+                    self.remove_worker(&mut state, index);
+                    self.lack_stand_in(&mut state, reason);
+                    return;
+                }
             }
             state.members.refused_until = Some(clock::now() + REFUSED);
             self.remove_worker(&mut state, index);
@@ -143,14 +199,20 @@ impl ProcessPool {
     /// Asks for the workers that are wanting, a few at a time: each that is there makes room for the next. What is
     /// asked for and not there yet costs descriptors here, and a zygote forks one after the other anyway.
     pub(crate) fn fill(&self, state: &mut ProcessPoolState) -> Result<()> {
-        if matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_))
-            || state.members.refused_until.is_some()
-        {
+        if matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
             return Ok(());
         }
-        while state.members.alive() < self.wanted(state) && state.members.requested() < MOST_REQUESTED {
-            self.add_worker(state)?;
+        self.bring_in(state);
+        if state.members.refused_until.is_some() || state.members.storms.delayed_until().is_some() {
+            return Ok(());
         }
+        while state.members.alive() < self.wanted(state)
+            && state.members.requested() < MOST_REQUESTED
+            && self.has_place(state)
+        {
+            self.add_worker(state, false)?;
+        }
+        self.ask_for_stand_in(state);
         Ok(())
     }
 
@@ -160,16 +222,20 @@ impl ProcessPool {
         }
     }
 
-    /// No worker more can be had now. The pool goes on with those that it has and asks again after a while; without any
-    /// it is broken.
+    /// No worker more can be had now. The pool goes on with those that it has and asks again after a while. Without any
+    /// it is broken: at once if it never had one, else after [`WITHOUT`], because a shortage may pass.
     fn fall_short(&self, state: &mut ProcessPoolState, reason: &str) {
+        self.bring_in(state);
         state.members.refused_until = Some(clock::now() + REFUSED);
-        let told =
-            format!("the pool has {} of {} workers: {reason}", state.members.alive(), self.config.workers);
+        let told = format!("the pool has {} of {} workers: {reason}", state.members.alive(), state.size);
         state.members.shortage = Some(told.into());
         if state.members.alive() == 0 {
-            self.break_now(state, &Failure::Broken(reason.into()));
-            self.check_end(state);
+            let now = clock::now();
+            let since = *state.members.without_since.get_or_insert(now);
+            if !state.members.starts.has_seen_any() || now.saturating_duration_since(since) >= WITHOUT {
+                self.break_now(state, &Failure::Broken(reason.into()));
+                self.check_end(state);
+            }
         }
         self.control.kick();
     }
@@ -243,6 +309,22 @@ fn no_descriptors() -> String {
 }
 
 impl Crew {
+    /// A worker that has been starting for long, in words.
+    pub(super) fn slow_start(&self) -> Option<Arc<str>> {
+        let now = clock::now();
+        let (worker, seconds) = self.workers.iter().flatten().find_map(|worker| {
+            let age = now.saturating_duration_since(worker.tenure.asked());
+            let slow = worker.tenure.ready.is_none() && !worker.is_dying() && age >= SLOW_START;
+            slow.then_some((worker, age.as_secs()))
+        })?;
+        let (number, pid) = (worker.tenure.number, worker.known_pid());
+        let told = format!(
+            "worker {number} (process {pid}) has been starting for {seconds} s; look at what its initializer, warmup \
+             and probe do"
+        );
+        Some(told.into())
+    }
+
     /// Workers that were requested and that the zygote has not reported yet.
     fn requested(&self) -> usize {
         self.workers.iter().flatten().filter(|worker| worker.pid == 0).count()
@@ -254,7 +336,6 @@ mod tests {
     use std::process::{Child, Command};
 
     use super::*;
-    use crate::config::Config;
     use crate::outcome::Outcome;
     use crate::simulation::scene::{Actor, Scene};
 
@@ -293,6 +374,53 @@ mod tests {
             assert_eq!((asked.len(), scene.workers()), (1, 2));
         }
         assert_eq!(scene.engine.statistics().expect("this process").counters.crashed, 0);
+    }
+
+    #[test]
+    fn a_pool_that_has_had_workers_outlasts_a_shortage() {
+        for lasts in [WITHOUT / 2, WITHOUT + REFUSED] {
+            let (mut scene, mut workers) = Scene::ready(Scene::config(1, 1));
+            scene.die(workers.remove(0), 9);
+            let mut task = None;
+            let mut gone = Duration::ZERO;
+            while gone < lasts {
+                for asked in scene.asked() {
+                    scene.engine.worker_failed(asked.id, "there are too many");
+                }
+                task.get_or_insert_with(|| scene.task());
+                scene.pass(REFUSED);
+                gone += REFUSED;
+            }
+            let task = task.expect("one was submitted");
+            if lasts > WITHOUT {
+                assert!(is_broken(&scene, "there are too many") && task.is_done());
+                continue;
+            }
+            assert!(scene.engine.broken().is_none());
+            let mut worker = scene.asked().pop_front().expect("it goes on asking");
+            scene.fork(&worker);
+            worker.ready();
+            scene.tick();
+            let started = worker.start(0).expect("the task has waited");
+            worker.answer(0, started);
+            scene.tick();
+            assert!(task.is_done() && scene.engine.shortage().is_none());
+        }
+    }
+
+    #[test]
+    fn a_worker_that_starts_for_long_is_told_of() {
+        let mut scene = Scene::new(Scene::config(1, 1));
+        let mut worker = scene.asked().pop_front().expect("one");
+        scene.fork(&worker);
+        scene.pass(SLOW_START - MOMENT);
+        assert_eq!(scene.engine.shortage(), None);
+        scene.pass(MOMENT);
+        let told = scene.engine.shortage().expect("it is slow");
+        assert!(told.starts_with("worker 1 ") && told.contains("starting for 5 s"), "{told}");
+        worker.ready();
+        scene.tick();
+        assert_eq!(scene.engine.shortage(), None);
     }
 
     #[test]
@@ -375,19 +503,6 @@ mod tests {
             let task = worker.start(0).expect("each has one");
             worker.answer(0, task);
             assert_eq!(worker.is_dismissed(0), leaves);
-        }
-    }
-
-    #[test]
-    fn a_lazy_pool_asks_for_as_many_workers_as_it_has_tasks() {
-        let mut scene = Scene::new(Config { lazy: true, ..Scene::config(3, 1) });
-        let mut workers: Vec<Actor> = scene.asked().into();
-        assert_eq!(workers.len(), 1, "the first task needs one");
-        for (tasks, more) in [(1, 0), (2, 1), (3, 1), (4, 0)] {
-            let _ = scene.task();
-            let asked = scene.asked();
-            assert_eq!(asked.len(), more, "with {tasks} tasks");
-            workers.extend(asked);
         }
     }
 

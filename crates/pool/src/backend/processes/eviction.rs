@@ -10,8 +10,10 @@ use std::time::Instant;
 
 use ropewalk_shm::channel::ring::Retract;
 
+use super::workers::Worker;
 use super::{Crew, ProcessPool, ProcessPoolState};
 use crate::clock;
+use crate::events::{self, What};
 use crate::outcome::{Failure, Outcome, Record};
 use crate::task::{Stage, Task};
 
@@ -26,6 +28,10 @@ pub(crate) struct Eviction {
 }
 
 impl Eviction {
+    pub(super) fn reason(&self) -> String {
+        format!("task {} {}", self.task, if self.cancelled { "was cancelled" } else { "overran its time" })
+    }
+
     pub(crate) fn failure(&self, pid: i32) -> Failure {
         Failure::Neighbour { pid, task: self.task, cancelled: self.cancelled }
     }
@@ -39,27 +45,10 @@ impl ProcessPool {
         task: &Arc<Task>,
         cancelled: bool,
     ) -> i32 {
-        let lane = task.lane().and_then(|lane| state.members.lanes.get(lane)?.as_ref());
-        let Some(index) = lane.map(|lane| lane.worker) else { return 0 };
-        let Some(worker) = state.members.workers.get(index).and_then(Option::as_ref) else { return 0 };
-        let (pid, lanes) = (worker.known_pid(), worker.lanes.clone());
-        self.take_back_from(state, &lanes);
+        let Some((index, first)) = self.evict(state, task, cancelled) else { return 0 };
+        let worker = state.members.workers.get(index).and_then(Option::as_ref);
+        let pid = worker.map_or(0, Worker::known_pid);
         state.members.leave_arguments(task);
-        let first = {
-            let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut) else {
-                return pid;
-            };
-            let first = worker.eviction.is_none();
-            worker.eviction.get_or_insert(Eviction {
-                at: clock::now() + self.config.grace,
-                task: task.id,
-                cancelled,
-            });
-            first
-        };
-        if first {
-            state.members.evictions += 1;
-        }
         if self.end_if_alone(state, index, Some(task)) || !first {
             return pid;
         }
@@ -69,8 +58,27 @@ impl ProcessPool {
         pid
     }
 
+    /// Begins to end the worker that runs `task`: takes back what it has not started, and gives it nothing more.
+    /// Returns which it is, and whether it was not being ended before.
+    pub(super) fn evict(
+        &self,
+        state: &mut ProcessPoolState,
+        task: &Arc<Task>,
+        cancelled: bool,
+    ) -> Option<(usize, bool)> {
+        let index = task.lane().and_then(|lane| state.members.lanes.get(lane)?.as_ref())?.worker;
+        let lanes = state.members.workers.get(index)?.as_ref()?.lanes.clone();
+        self.take_back_from(state, &lanes);
+        let worker = state.members.workers.get_mut(index)?.as_mut()?;
+        let first = worker.eviction.is_none();
+        let at = clock::now() + self.config.grace;
+        worker.eviction.get_or_insert(Eviction { at, task: task.id, cancelled });
+        state.members.evictions += usize::from(first);
+        Some((index, first))
+    }
+
     /// Takes what has not started out of these lanes, and gives them nothing more.
-    fn take_back_from(&self, state: &mut ProcessPoolState, lanes: &[usize]) {
+    pub(super) fn take_back_from(&self, state: &mut ProcessPoolState, lanes: &[usize]) {
         let mut back = Vec::new();
         for index in lanes {
             let Some(lane) = state.members.lanes.get_mut(*index).and_then(Option::as_mut) else { continue };
@@ -86,6 +94,9 @@ impl ProcessPool {
             }
             let removed = before - lane.outstanding.len();
             state.members.lane_shrank(*index, removed);
+        }
+        for index in lanes {
+            self.leave_closed(state, *index);
         }
         back.retain(|task| !task.is_done());
         back.sort_by_key(|task| std::cmp::Reverse(task.id));
@@ -103,12 +114,13 @@ impl ProcessPool {
         except: Option<&Arc<Task>>,
     ) -> bool {
         let Some(worker) = state.members.workers.get(index).and_then(Option::as_ref) else { return false };
-        if worker.eviction.is_none() {
+        if worker.eviction.is_none() || worker.is_asked_for_stacks() {
             return false;
         }
         let lanes = worker.lanes.iter().filter_map(|lane| state.members.lanes.get(*lane)?.as_ref());
         let mut running = lanes.flat_map(|lane| &lane.outstanding).filter(|sent| {
-            !sent.task.is_done() && !except.is_some_and(|except| Arc::ptr_eq(except, &sent.task))
+            let is_left = except.is_some_and(|except| Arc::ptr_eq(except, &sent.task));
+            !sent.task.is_done() && !is_left && !worker.has_hung(&sent.task)
         });
         let alone = running.next().is_none() || self.config.grace.is_zero();
         if alone && let Some(worker) = state.members.workers.get_mut(index).and_then(Option::as_mut) {
@@ -127,11 +139,14 @@ impl ProcessPool {
     ) {
         let record = Record { pid, ..Record::default() };
         // It has run in part: only one that may be run twice is run again. Its own attempts are not counted.
-        if task.options.retries > 0 && self.may_retry(state) {
+        if task.options.retries > 0 && self.may_retry(state) && self.is_repeatable(task) {
+            events::tell(&self.config.name, What::TaskRetried { task: task.id, pid, why: failure.name() });
             self.run_again(state, task);
         } else {
             task.count_attempt();
-            self.finish(state, task, Outcome::Failed(failure), record);
+            let stops = task.is_asked_to_stop();
+            let outcome = if stops { Outcome::Cancelled } else { Outcome::Failed(failure) };
+            self.finish(state, task, outcome, record);
         }
     }
 }
@@ -139,7 +154,7 @@ impl ProcessPool {
 impl Crew {
     /// Kills the workers whose grace is over.
     pub(super) fn end_evicted(&mut self, now: Instant) {
-        for worker in self.workers.iter_mut().flatten() {
+        for worker in self.workers.iter_mut().flatten().filter(|worker| !worker.is_asked_for_stacks()) {
             if worker.eviction.as_ref().is_some_and(|eviction| eviction.at <= now) {
                 worker.kill();
             }
@@ -151,15 +166,17 @@ impl Crew {
         let lane = task.lane().and_then(|lane| self.lanes.get(lane)?.as_ref());
         let Some(worker) = lane.map(|lane| lane.worker) else { return };
         if let Some(worker) = self.workers.get_mut(worker).and_then(Option::as_mut)
-            && let Some(mut payload) = task.payload()
+            && let Some(mut call) = task.remote()
         {
-            worker.outlived.push(std::mem::take(&mut *payload));
+            let description = call.payload.description();
+            worker.outlived.push((task.id, std::mem::replace(&mut call.payload, description)));
         }
     }
 
     /// When the next grace is over.
     pub(crate) fn next_eviction(&self) -> Option<Instant> {
-        let evictions = self.workers.iter().flatten().filter(|worker| !worker.is_killed());
+        let is_due = |worker: &&Worker| !worker.is_killed() && !worker.is_asked_for_stacks();
+        let evictions = self.workers.iter().flatten().filter(is_due);
         evictions.filter_map(|worker| worker.eviction.as_ref().map(|eviction| eviction.at)).min()
     }
 }
@@ -179,7 +196,7 @@ mod tests {
     /// A worker of this many threads, each of which runs a task, in the order of its lanes.
     fn running(threads: usize, grace: Duration, options: Options) -> (Scene, Actor, Vec<Arc<Task>>) {
         let (scene, mut workers) = Scene::ready(Config { grace, ..Scene::config(1, threads) });
-        let mut tasks: Vec<_> = (0..threads).map(|_| scene.submit(options)).collect();
+        let mut tasks: Vec<_> = (0..threads).map(|_| scene.submit(options.clone())).collect();
         let mut worker = workers.pop().expect("one");
         let started: Vec<_> = (0..threads).map(|lane| worker.start(lane).expect("each has one")).collect();
         tasks.sort_by_key(|task| started.iter().position(|id| *id == task.id));

@@ -14,7 +14,6 @@ use super::Crew;
 use super::workers::Worker;
 use crate::lane::send_plain;
 use crate::passing::{self, Sent};
-use crate::task::Call;
 use crate::wire::kind;
 
 /// Segments that a worker may hold before the oldest are taken from it, and how many are left then.
@@ -111,14 +110,9 @@ impl Crew {
         let mut named = HashSet::new();
         let lanes = worker.lanes.iter().filter_map(|lane| self.lanes.get(*lane)?.as_ref());
         for sent in lanes.flat_map(|lane| &lane.outstanding) {
-            if let Some(payload) = sent.task.payload() {
-                named.extend(payload.segments.iter().map(|segment| segment.id()));
-            }
-            if let Call::Remote { function, .. } = &sent.task.call
-                && let Some(function) = &*function.lock()
-            {
-                named.extend(function.payload.segments.iter().map(|segment| segment.id()));
-            }
+            let Some(call) = sent.task.remote() else { continue };
+            let of_function = call.function.iter().flat_map(|function| function.payload.segments());
+            named.extend(call.payload.segments().iter().chain(of_function).map(|segment| segment.id()));
         }
         let Some(worker) = self.workers.get_mut(index).and_then(Option::as_mut) else { return };
         if !worker.forget_oldest(&named) {

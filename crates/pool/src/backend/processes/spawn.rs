@@ -1,4 +1,4 @@
-//! What worker processes are made of.
+//! What workers are made of.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -6,13 +6,23 @@ use std::sync::Arc;
 use ropewalk_shm::memory::{Block, Segment};
 use ropewalk_sync::Mutex;
 
+pub use super::seats::{Seat, Seats};
 use crate::zygote::ZygoteCommand;
 
-/// How worker processes are made.
+/// Where workers come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A zygote forks them; pools with an equal command share one.
+    Zygote(ZygoteCommand),
+    /// Threads of this process take these seats.
+    Seats(Arc<Seats>),
+}
+
+/// How workers are made.
 #[derive(Clone, Debug)]
 pub struct Spawn {
-    /// The zygote to fork from; pools with an equal command share one.
-    pub zygote: ZygoteCommand,
+    /// Where they come from.
+    pub source: Source,
     /// What each worker reads first: opaque to this crate.
     pub spec: Arc<[u8]>,
     /// Segments that the spec refers to: each worker gets their descriptors first.
@@ -21,6 +31,13 @@ pub struct Spawn {
     pub blocks: Vec<Arc<Block>>,
     /// Descriptors that each worker gets a copy of: opaque to this crate.
     pub handed: Arc<Handed>,
+}
+
+impl Spawn {
+    /// Whether workers are threads of this process.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self.source, Source::Seats(_))
+    }
 }
 
 /// Descriptors that each worker gets a copy of. They are closed when the pool has ended: the reader of a pipe

@@ -6,16 +6,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ropewalk_base::Result;
+use ropewalk_base::{Code, Result, error};
 use ropewalk_os::pidfd;
 use ropewalk_shm::memory::{Lease, Segment};
 
 use super::eviction::Eviction;
+use super::hangs::Hang;
+use super::recycling::Tenure;
 use super::segments::PassedSegments;
+use super::spawn::Source;
 use super::{Crew, ProcessPool, ProcessPoolState};
 use crate::clock;
 use crate::events::{self, What};
 use crate::lane::{Lane, send_plain};
+use crate::leave::Leave;
+use crate::notes::Notes;
 use crate::outcome::{Failure, Outcome, Record};
 use crate::payload::Payload;
 use crate::pool::Lifecycle;
@@ -39,7 +44,7 @@ const LEAST_FAILED_STARTS: u32 = 8;
 /// How long a process may take to end after it has closed its descriptors.
 const END_PATIENCE: Duration = Duration::from_millis(500);
 const HUNG_UP: &str = "it has closed the descriptors by which it hears from the pool";
-const SWEEP: Duration = Duration::from_millis(500);
+pub(super) const SWEEP: Duration = Duration::from_millis(500);
 
 /// One worker process.
 #[derive(Debug)]
@@ -70,10 +75,13 @@ pub(crate) struct Worker {
     pub(super) dismissed: bool,
     /// It has been killed on purpose: a timeout, a cancellation.
     pub(super) killed: bool,
-    /// Arguments of tasks that have ended though it runs them still: their memory is not used again before it is gone.
-    pub(crate) outlived: Vec<Payload>,
+    /// Arguments of tasks that have ended though it runs them still, by the tasks' numbers: their memory is not used
+    /// again before it has answered, or is gone.
+    pub(crate) outlived: Vec<(u64, Payload)>,
     /// It is being ended for one of its tasks.
     pub(crate) eviction: Option<Eviction>,
+    /// Tasks of its that gave no sign of life for too long.
+    pub(super) hang: Option<Hang>,
     /// It was sent this signal as the pool was ended.
     pub(super) signalled: Option<i32>,
     /// Why it was killed, if it misbehaved.
@@ -83,11 +91,23 @@ pub(crate) struct Worker {
     /// Its end of the socket is closed. A process that ends closes it too, and is given until then to be gone.
     pub(super) hang_up_due: Option<Instant>,
     pub(super) status: Option<i32>,
+    /// Where it leaves its last words, in a process of its own.
+    pub(super) notes: Option<Arc<Notes>>,
+    /// What decides how long it lives.
+    pub(super) tenure: Tenure,
+    /// It is a thread of this process, which leaves when it is asked to.
+    pub(super) leave: Option<Arc<Leave>>,
 }
 
 impl Worker {
     /// One that has been asked for.
-    pub(super) fn new(id: u64, socket: OwnedFd, lanes: Vec<usize>) -> Self {
+    pub(super) fn new(
+        id: u64,
+        socket: OwnedFd,
+        lanes: Vec<usize>,
+        notes: Option<Arc<Notes>>,
+        tenure: Tenure,
+    ) -> Self {
         Self {
             id,
             pid: 0,
@@ -106,11 +126,15 @@ impl Worker {
             killed: false,
             outlived: Vec::new(),
             eviction: None,
+            hang: None,
             signalled: None,
             condemned: None,
             status_due: None,
             hang_up_due: None,
             status: None,
+            notes,
+            tenure,
+            leave: None,
         }
     }
 
@@ -151,12 +175,27 @@ impl Worker {
         }
     }
 
+    /// A thread of this process leaves after the task that it runs, whatever waits in its lane.
+    pub(super) fn ask_to_leave(&self) {
+        if let Some(leave) = &self.leave {
+            leave.ask();
+        }
+    }
+
+    /// A thread of this process ends the call of this task, unless that sits in C.
+    fn end_call(&self, task: u64) {
+        if let Some(leave) = &self.leave {
+            leave.end(task);
+        }
+    }
+
     pub(crate) fn kill(&mut self) {
         if !self.killed {
             self.killed = true;
             if let Some(fd) = &self.pidfd {
                 let _ = pidfd::send_signal(fd.as_fd(), SIGKILL);
             }
+            self.ask_to_leave();
         }
     }
 }
@@ -229,14 +268,23 @@ impl ProcessPool {
             .lock()
             .as_ref()
             .is_some_and(|spawning| Arc::ptr_eq(&spawning.zygote, zygote));
-        if !ours || matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
+        if !ours {
+            return;
+        }
+        // The kernel kills its workers; what their tasks have started would live on, as it cannot kill that any more.
+        for worker in state.members.workers.iter().flatten() {
+            if let Some(fd) = worker.pidfd.as_ref().filter(|_| worker.pid > 0) {
+                pidfd::kill_group(fd.as_fd(), worker.pid);
+            }
+        }
+        if matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
             return;
         }
         state.members.lost_zygotes += 1;
         let fresh = if state.members.lost_zygotes > MOST_LOST_ZYGOTES {
             Err(reason.to_owned())
         } else {
-            restart(&self.backend.spawn.zygote).map_err(|error| format!("{reason}, and {error}"))
+            self.restart_by(restart).map_err(|error| format!("{reason}, and {error}"))
         };
         match fresh {
             Ok(fresh) => {
@@ -250,6 +298,13 @@ impl ProcessPool {
         }
         self.remove_those(&mut state, |worker| worker.pid == 0);
         self.control.kick();
+    }
+
+    fn restart_by(&self, restart: &dyn Fn(&ZygoteCommand) -> Result<Arc<Zygote>>) -> Result<Arc<Zygote>> {
+        match &self.backend.spawn.source {
+            Source::Zygote(command) => restart(command),
+            Source::Seats(_) => Err(error!(Code::ZygoteFailed, "the pool has no zygote")),
+        }
     }
 
     /// Waits no longer for workers that have been asked for: a zygote may be importing for minutes. One that is forked
@@ -305,6 +360,10 @@ impl ProcessPool {
         }
         let Some(worker) = state.members.workers.get_mut(index).and_then(Option::take) else { return };
         Supervisor::forget_worker(worker.id, worker.socket.as_fd());
+        if let Source::Seats(seats) = &self.backend.spawn.source {
+            seats.withdraw(worker.id);
+            worker.ask_to_leave();
+        }
         let was_ready = worker.ready == worker.lanes.len();
         if !was_ready {
             state.members.starting = state.members.starting.saturating_sub(1);
@@ -312,10 +371,14 @@ impl ProcessPool {
         state.members.evictions -= usize::from(worker.eviction.is_some());
         // Those that ran beside the task that it was ended for.
         let eviction = worker.eviction.as_ref().filter(|_| worker.killed && worker.condemned.is_none());
-        let asked = worker.dismissed || worker.killed || worker.signalled.is_some();
+        // One that has been sent away has still to run what it has.
+        let owes = |lane: &Lane| lane.outstanding.iter().any(|sent| !sent.task.is_done());
+        let owes = lanes.iter().filter_map(|lane| state.members.lanes.get(*lane)?.as_ref()).any(owes);
+        let asked = (worker.dismissed && !owes) || worker.killed || worker.signalled.is_some();
         let unasked = !asked || worker.condemned.is_some();
         let mut victims = Vec::new();
         let mut waiting = Vec::new();
+        let mut lost = Vec::new();
         for lane_index in lanes {
             state.members.idle.retain(|idle| *idle != lane_index);
             state.members.busy.retain(|busy| *busy != lane_index);
@@ -323,23 +386,28 @@ impl ProcessPool {
                 continue;
             };
             state.members.outstanding -= lane.outstanding.len();
+            lost.extend(self.leave_lane(state, lane_index, &mut lane));
             for (at, sent) in lane.outstanding.drain(..).enumerate() {
                 if sent.task.is_done() {
                     continue;
                 }
                 if lane.tasks.started(sent.position) {
-                    if eviction.is_none() {
+                    if eviction.is_none() || worker.has_hung(&sent.task) {
                         sent.task.count_attempt();
                     }
-                    let reached = lane.reached.read(sent.task.id);
-                    victims.push((sent.task, reached));
+                    let record = Record {
+                        reached: lane.reached.read(sent.task.id),
+                        begun_ns: sent.begun_ns(&lane.begun, &state.records.monotonic),
+                        ..Record::default()
+                    };
+                    victims.push((sent.task, record));
                 } else if at == 0
                     && unasked
                     && (sent.function.is_some_and(|at| lane.tasks.started(at)) || sent.task.lose_worker())
                 {
                     // Loading its function is part of the attempt.
                     sent.task.count_attempt();
-                    victims.push((sent.task, 0));
+                    victims.push((sent.task, Record::default()));
                 } else {
                     waiting.push(sent.task);
                 }
@@ -350,13 +418,15 @@ impl ProcessPool {
             task.set_stage(Stage::Queued);
             state.queue.push_front(task);
         }
+        // Without a stand-in that did not start, the pool is what it was.
+        let needed = was_ready || !worker.tenure.stands_in;
         if unasked {
             state.counters.crashed += 1;
-            if !was_ready {
+            if !was_ready && needed {
                 state.members.failed_starts = state.members.failed_starts.saturating_add(1);
             }
         }
-        let stack = self.backend.spawning.lock().as_ref().and_then(|spawning| spawning.notes.read(index));
+        let stack = worker.notes.as_ref().and_then(|notes| notes.read(index));
         let failure = if worker.signalled.is_some() && !unasked {
             Failure::Terminated
         } else {
@@ -368,30 +438,55 @@ impl ProcessPool {
                 starting: worker.ready == 0,
             }
         };
-        let breaks =
-            unasked && (self.breaks_on_crash() || state.members.failed_starts >= self.most_failed_starts());
-        for (task, reached) in victims {
-            let record = Record { pid: worker.known_pid(), reached, ..Record::default() };
+        // One that was sent away was to end, though perhaps not so soon.
+        let counts = unasked && needed && (!worker.dismissed || worker.condemned.is_some());
+        let unhealthy = if counts { self.count_death(state, &failure) } else { None };
+        let breaks = unhealthy.is_some()
+            || counts && (self.breaks_on_crash() || state.members.failed_starts >= self.most_failed_starts());
+        // The end of the pool takes the states with it, and loses none.
+        let is_over = state.ending || matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_));
+        let is_sent_home = worker.tenure.retired.is_none() && !matches!(state.lifecycle, Lifecycle::Open);
+        let is_loss = unasked || eviction.is_some() || !(is_over || is_sent_home);
+        if is_loss && (is_over || breaks) {
+            lost.iter().for_each(|session| self.tell_lost(session, worker.known_pid(), true));
+        } else if is_loss && !lost.is_empty() {
+            let why = worker.end_on_purpose().filter(|_| !unasked).unwrap_or_else(|| failure.clone());
+            lost.iter().for_each(|session| self.lose_state(session, worker.known_pid(), &why));
+        }
+        for (task, record) in victims {
+            let record = Record { pid: worker.known_pid(), worker: worker.tenure.number, ..record };
             if breaks {
                 self.finish(state, &task, Outcome::Failed(failure.clone()), record);
+            } else if let Some(hung) = worker.failure_of_hung(&task) {
+                self.blame(state, &task, hung, record);
             } else if let Some(eviction) = eviction {
                 self.lose_neighbour(state, &task, eviction.failure(record.pid), record.pid);
             } else {
-                self.retry_or_finish(state, &task, Outcome::Failed(failure.clone()), record);
+                self.blame(state, &task, failure.clone(), record);
             }
         }
         let (pid, status, reason) = (worker.known_pid(), worker.status, worker.condemned.clone());
         if unasked {
             events::tell(&self.config.name, What::WorkerCrashed { pid, status, reason });
-        } else if worker.killed
+        }
+        let ended = worker.killed
+            && worker.tenure.ready.is_some()
+            && !unasked
             && !state.ending
-            && matches!(state.lifecycle, Lifecycle::Open | Lifecycle::Closing)
-        {
-            events::tell(&self.config.name, What::WorkerRecycled { pid });
+            && matches!(state.lifecycle, Lifecycle::Open | Lifecycle::Closing);
+        if ended || worker.tenure.retired.is_some() {
+            self.tell_recycled(state, &worker);
+        }
+        let retired = worker.tenure.retired.is_some();
+        if unasked && !needed {
+            self.lack_stand_in(state, worker.condemned.as_deref().unwrap_or("it died"));
         }
         drop(worker);
         if breaks {
-            self.break_now(state, &failure);
+            self.break_now(state, unhealthy.as_ref().unwrap_or(&failure));
+        } else if retired {
+            // Its place was taken when it was sent away.
+            self.fill_or_fall_short(state);
         } else if !matches!(state.lifecycle, Lifecycle::Ended | Lifecycle::Broken(_)) {
             self.replace(state);
         }
@@ -411,21 +506,16 @@ impl ProcessPool {
     pub(crate) fn replace(&self, state: &mut ProcessPoolState) {
         if state.members.alive() < self.wanted(state) {
             state.counters.restarted += 1;
-            self.fill_or_fall_short(state);
         }
+        self.fill_or_fall_short(state);
     }
 
     /// How many workers the pool should have now.
     pub(super) fn wanted(&self, state: &ProcessPoolState) -> usize {
         let closing = !matches!(state.lifecycle, Lifecycle::Open);
-        let done = closing && state.queue.is_empty() && state.members.outstanding == 0;
-        if done || state.ending {
-            0
-        } else if self.config.lazy {
-            (state.queue.len() + state.members.outstanding).clamp(1, self.config.workers)
-        } else {
-            self.config.workers
-        }
+        let done =
+            closing && state.queue.is_empty() && state.delays.is_empty() && state.members.outstanding == 0;
+        if done || state.ending { 0 } else { state.size }
     }
 
     /// Ends a worker whose memory makes no sense. It is given nothing more and nothing is read from it before its
@@ -473,7 +563,7 @@ impl ProcessPool {
                 }
             }
             lane.forget();
-            pending |= !lane.forgotten.is_empty();
+            pending |= !lane.forgotten.is_empty() || !lane.dropped.is_empty();
         }
         pending
     }
@@ -489,19 +579,38 @@ impl Crew {
         for worker in self.workers.iter_mut().flatten() {
             worker.kill();
         }
-        let mut tasks = Vec::new();
+        let (mut tasks, mut started) = (Vec::new(), Vec::new());
         for lane in self.lanes.iter_mut().flatten() {
             for sent in lane.outstanding.drain(..) {
                 if lane.tasks.started(sent.position) {
                     sent.task.count_attempt();
+                    lane.pace.stop(sent.task.id);
+                    if let Some(worker) = self.workers.get(lane.worker).and_then(Option::as_ref) {
+                        worker.end_call(sent.task.id);
+                    }
+                    started.push(Arc::clone(&sent.task));
                 }
                 tasks.push(sent.task);
             }
+        }
+        for task in started.iter().filter(|task| !task.is_done()) {
+            self.leave_arguments(task);
         }
         self.outstanding = 0;
         self.busy.clear();
         tasks.retain(|task| !task.is_done());
         tasks
+    }
+
+    /// The thread of this process that has started this task ends its call.
+    pub(super) fn end_call(&self, task: &Arc<Task>) {
+        let Some(lane) = task.lane().and_then(|lane| self.lanes.get(lane)?.as_ref()) else { return };
+        let mut started = lane.outstanding.iter().filter(|sent| lane.tasks.started(sent.position));
+        if started.any(|sent| Arc::ptr_eq(&sent.task, task))
+            && let Some(worker) = self.workers.get(lane.worker).and_then(Option::as_ref)
+        {
+            worker.end_call(task.id);
+        }
     }
 
     /// Tells idle workers to leave; true when none is left.
@@ -516,9 +625,11 @@ impl Crew {
         self.workers.iter().flatten().next().is_none()
     }
 
-    /// Workers that are not on their way out.
+    /// Workers that are not on their way out, and stand in for no other.
     pub(super) fn alive(&self) -> usize {
-        self.workers.iter().flatten().filter(|worker| !worker.dismissed && worker.eviction.is_none()).count()
+        let alive =
+            |worker: &&Worker| !worker.dismissed && worker.eviction.is_none() && !worker.tenure.stands_in;
+        self.workers.iter().flatten().filter(alive).count()
     }
 
     /// Tells a worker to leave when it has run what it has been given.
@@ -527,7 +638,7 @@ impl Crew {
         worker.dismissed = true;
         for lane in &worker.lanes {
             if let Some(lane) = self.lanes.get_mut(*lane).and_then(Option::as_mut) {
-                send_plain(&mut lane.tasks, kind::EXIT, 0);
+                lane.close();
             }
         }
     }

@@ -7,13 +7,17 @@ use ropewalk_os::socket;
 use ropewalk_shm::memory::{Arena, ArenaConfig};
 
 use super::*;
+use crate::backend::processes::storms::LONGEST_DELAY;
+use crate::config::Life;
 use crate::simulation::scene::{Actor, Scene};
 use crate::task::Options;
 use crate::worker::FdChannel;
 
 fn pair() -> (Worker, FdChannel) {
     let (ours, theirs) = socket::seqpacket_pair().expect("a pair");
-    (Worker::new(1, ours, vec![0]), FdChannel::new(theirs))
+    let notes = Arc::new(Notes::create(1).expect("a memfd"));
+    let tenure = Tenure::new(1, false, &Life::default());
+    (Worker::new(1, ours, vec![0], Some(notes), tenure), FdChannel::new(theirs))
 }
 
 /// A segment of its own, for one lease.
@@ -262,6 +266,7 @@ fn starts_that_fail_in_a_row_break_the_pool_and_a_few_do_not() {
             let worker = asked.pop_front().expect("it is replaced");
             scene.fork(&worker);
             scene.die(worker, 9);
+            scene.pass(LONGEST_DELAY);
             asked.extend(scene.asked());
         }
     }
