@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import cast
+from collections.abc import Mapping
+from typing import Never, cast
 
 
 def checked_count(name: str, value: object, least: int, most: int = 2**63 - 1) -> int:
@@ -12,6 +13,8 @@ def checked_count(name: str, value: object, least: int, most: int = 2**63 - 1) -
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
     if number < least:
         raise ValueError(f"{name} must be {least} or more, not {number}")
     if number > most:
@@ -24,7 +27,10 @@ def checked_seconds(name: str, value: object, also: str = "") -> float:
         raise TypeError(f"{name} must be a number of seconds{also}, not {value!r}")
     if not value >= 0:
         raise ValueError(f"{name} must be 0 or more seconds, not {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number of seconds that a float can hold") from None
 
 
 def checked_wait(name: str, value: object) -> float | None:
@@ -52,6 +58,13 @@ def checked_limit(name: str, value: object) -> float | None:
     return None if value is None else checked_seconds(name, value, " or None")
 
 
+def checked_span(name: str, value: object) -> float | None:
+    """Checks seconds that must be some: with none the thing that they limit could not begin."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= 0:
+        raise ValueError(f"{name} must be more than 0 seconds, or None for no limit, not {value!r}")
+    return checked_limit(name, value)
+
+
 def checked_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         *first, last = map(repr, choices)
@@ -67,3 +80,15 @@ def unknown_argument(call: str, name: str, known: tuple[str, ...], ours: str | N
     close = get_close_matches(name, known, 1)
     meant = f": did you mean {close[0]}=?" if close else f". It has {', '.join(known)}"
     return TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant}")
+
+
+def refuse_unknown_argument(
+    call: str, unknown: Mapping[str, object], known: tuple[str, ...], spellings: Mapping[str, str]
+) -> Never:
+    """Raises for the first of the arguments that a call does not have; `spellings` has those of other libraries.
+
+    Raises:
+        TypeError: always.
+    """
+    name = next(iter(unknown))
+    raise unknown_argument(call, name, known, spellings.get(name))

@@ -37,6 +37,7 @@ def _open(name: str) -> ModuleType:
 if TYPE_CHECKING:
     from ropewalk import (
         _bus as bus,
+        _journal as journal,
         _loop as loop,
         _results as results,
         _worker as worker,
@@ -47,10 +48,10 @@ else:
 
     def __getattr__(name: str) -> ModuleType:
         # Opened at first use: a worker does not pay for modules that it does not use, the loop's module needs asyncio,
-        # and messaging's needs the main interpreter.
-        if name in ("bus", "loop", "results", "zmq"):
+        # and the journal's and messaging's need the main interpreter.
+        if name in ("bus", "journal", "loop", "results", "zmq"):
             return _open(f"ropewalk._{name}")
         raise AttributeError(name)
 
 
-__all__ = ["bus", "loop", "results", "worker", "zmq"]
+__all__ = ["bus", "journal", "loop", "results", "worker", "zmq"]

@@ -5,6 +5,8 @@
 //! `pool::codec`'s, and `pickle` has the pickler as both ends use it.
 
 mod constants;
+mod current;
 pub mod parent;
 mod pickle;
+mod seats;
 pub mod worker;

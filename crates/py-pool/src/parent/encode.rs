@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_pool::codec::limits::LARGEST_TASK;
 use ropewalk_pool::codec::{Frame, Item, Loans, chunk, loans as lending};
 use ropewalk_pool::wire::flags;
-use ropewalk_pool::{Engine, Payload};
+use ropewalk_pool::{Beside, Engine, Payload};
 
 use super::decode::serialize;
 use super::{errors, local};
@@ -76,6 +76,20 @@ pub(crate) fn lend_during<'py>(call: &Bound<'py, PyAny>) -> PyResult<(Bound<'py,
     let (made, loans) = lending::during(|| call.call0());
     loans.lend_for_good();
     Ok((made?, Lent { loans }))
+}
+
+/// What a task is sent of its call: arguments by position and by name, and what decides after which exceptions it is
+/// run again, if that was said.
+pub(crate) fn arguments<'py>(
+    py: Python<'py>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+    on: Option<&Py<PyAny>>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    match on {
+        None => PyTuple::new(py, [args.as_any(), kwargs.as_any()]),
+        Some(on) => PyTuple::new(py, [args.as_any(), kwargs.as_any(), on.bind(py)]),
+    }
 }
 
 /// Encodes an object as a payload for a worker.
@@ -215,7 +229,7 @@ fn placed(
     if mentions(stream, b"multiprocessing.managers") {
         // A manager forgets an object when its last proxy goes, and the pickle of one does not count. Not shown to the
         // collector: the task is pending, and releases it when it ends.
-        payload.kept = Some(local::opaque(object.clone().unbind()));
+        payload.beside.get_or_insert_default().kept = Some(local::opaque(object.clone().unbind()));
     }
     Ok(payload)
 }
@@ -228,20 +242,43 @@ pub(crate) fn place(
     buffers: &[Object],
     loans: Loans,
 ) -> PyResult<Payload> {
-    if buffers.is_empty() && stream.len() <= LARGEST_TASK {
+    place_within(py, engine, stream, buffers, loans, LARGEST_TASK)
+}
+
+/// The same, with at most so many bytes in the record.
+pub(crate) fn place_within(
+    py: Python<'_>,
+    engine: &Engine,
+    stream: &[u8],
+    buffers: &[Object],
+    loans: Loans,
+    most: usize,
+) -> PyResult<Payload> {
+    let lends = !loans.segments.is_empty() || !loans.blocks.is_empty();
+    if lends && !engine.capabilities().shares_memory {
+        return Err(errors::unsendable(
+            py,
+            "a shared array or buffer of Ropewalk lies in the memory of this machine, and the workers of this pool may \
+             be on others. Send the data itself: a plain array, or bytes.",
+        ));
+    }
+    if buffers.is_empty() && stream.len() <= most {
         let Loans { segments, blocks } = loans;
-        return Ok(Payload { bytes: stream.to_vec(), segments, blocks, ..Payload::default() });
+        let beside = Beside { segments, blocks, ..Beside::default() };
+        return Ok(Payload { bytes: stream.to_vec(), ..beside.into() });
     }
     let views: Vec<RawView> = fetched(py, buffers.iter().map(RawView::of).collect())?;
     let frame = Frame::new(stream, views.iter().map(RawView::bytes), &loans);
     let Loans { mut segments, blocks } = loans;
-    if let Some(bytes) = frame.inline(&[], LARGEST_TASK) {
-        return Ok(Payload { flags: flags::DESCRIBED, bytes, segments, blocks, ..Payload::default() });
+    if let Some(bytes) = frame.inline(&[], most) {
+        let beside = Beside { segments, blocks, ..Beside::default() };
+        return Ok(Payload { flags: flags::DESCRIBED, bytes, ..beside.into() });
     }
     let put = || frame.lease(engine.arena());
     let leased = if frame.is_long() { py.detach(put) } else { put() };
     let leased = leased.map_err(|error| errors::from_base(py, &error))?;
     segments.extend(leased.segments);
     let (bytes, lease) = (leased.bytes, Some(Arc::new(leased.lease)));
-    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, lease, segments, blocks, kept: None })
+    let beside = Beside { lease, segments, blocks, kept: None };
+    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes, ..beside.into() })
 }

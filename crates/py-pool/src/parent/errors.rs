@@ -1,13 +1,15 @@
 //! The texts of a pool's failures. `ropewalk_capi::errors` makes the exceptions.
 
+use std::time::Duration;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyString, PyTuple};
 use ropewalk_base::Code;
 use ropewalk_capi::errors;
 use ropewalk_capi::object::{Object, Raised};
-use ropewalk_pool::{Call, Called, Failure, Limit, Phase, Refused, Task};
+use ropewalk_pool::{Call, Called, Death, Failure, Limit, Phase, Refused, Task};
 
 use super::decode;
 
@@ -64,15 +66,34 @@ pub(crate) fn refused(py: Python<'_>, refused: &Refused) -> PyErr {
             make(py, Code::PoolClosed, "cannot schedule new futures after shutdown: the pool was shut down")
         }
         Refused::Broken(failure) => broken(py, failure),
-        Refused::Full | Refused::MustWait | Refused::Busy => {
-            make(py, Code::QueueFull, "the pool's queue is full")
+        Refused::Full(depth, capacity) | Refused::MustWait(depth, capacity) => {
+            full(py, *depth, *capacity).unwrap_or_else(|error| error)
         }
+        Refused::Busy => make(py, Code::QueueFull, "the pool's queue is full"),
+        Refused::SessionClosed => {
+            make(py, Code::SessionClosed, "the session or actor of this task was closed")
+        }
+        Refused::SessionBusy => make(py, Code::SessionBusy, "the worker of the session is busy"),
+        Refused::Lost(failure) => failed(py, failure, None),
         Refused::Forked => make(
             py,
             Code::PoolError,
             "the pool was made before this process was forked, and its workers belong to the parent",
         ),
     }
+}
+
+fn full(py: Python<'_>, depth: usize, capacity: usize) -> PyResult<PyErr> {
+    let what = format!("the pool's queue is full: {depth} tasks wait, and its capacity is {capacity}");
+    of_depth(py, Code::QueueFull, &what, depth, capacity)
+}
+
+/// An error of a full queue, with its numbers.
+fn of_depth(py: Python<'_>, code: Code, what: &str, depth: usize, capacity: usize) -> PyResult<PyErr> {
+    let error = exactly(py, code, &format!("{what}. {}", code.remedy()))?;
+    error.setattr("depth", depth)?;
+    error.setattr("capacity", capacity)?;
+    Ok(PyErr::from_value(error))
 }
 
 /// The exception for a task that a broken pool did not take. A crash was another task's: it is the cause.
@@ -106,6 +127,9 @@ fn signal_name(py: Python<'_>, signal: i32) -> String {
     name.unwrap_or_else(|_| format!("signal {signal}"))
 }
 
+/// The signal that cannot be handled, and with which the kernel ends a process for want of memory.
+const SIGKILL: i32 = 9;
+
 fn crashed(
     py: Python<'_>,
     pid: i32,
@@ -115,19 +139,20 @@ fn crashed(
     starting: bool,
     task: Option<&Task>,
 ) -> PyResult<PyErr> {
-    let (signal, exit) = match status {
-        Some(status) if status & 0x7f != 0 => (Some(status & 0x7f), None),
-        Some(status) => (None, Some((status >> 8) & 0xff)),
-        None => (None, None),
-    };
+    let (signal, exit) = parts_of(status);
     let how = match (signal, exit, reason) {
         (_, _, Some(reason)) => format!("was ended: {reason}"),
+        (Some(SIGKILL), _, _) => {
+            String::from("was killed by SIGKILL (which the kernel sends when memory runs out)")
+        }
         (Some(signal), _, _) => format!("was killed by {}", signal_name(py, signal)),
         (_, Some(code), _) => format!("left with exit status {code}"),
         _ => String::from("has ended"),
     };
     let mut message = format!("A process in the process pool was terminated abruptly: worker {pid} {how}");
-    if starting {
+    if starting && reason.is_some() {
+        message.push_str(". It was not ready for tasks, and this task had not started");
+    } else if starting {
         message.push_str(
             " before it was ready for tasks: in the pool's initializer, if it has one. This task had not started. \
              Look at what the initializer calls and imports; if workers are killed for memory, run fewer",
@@ -168,14 +193,29 @@ fn blame(error: &Bound<'_, PyAny>, pid: i32, task: Option<&Task>) -> PyResult<()
     Ok(())
 }
 
+/// The exception for the value of a stream that has none.
+pub(crate) fn unfinished(py: Python<'_>, left: bool, failed: bool) -> PyErr {
+    let why = match (left, failed) {
+        (true, _) => "the stream was left before its end, so it has no value",
+        (_, true) => "the task of the stream has failed, so the stream has no value",
+        _ => "the stream has not been read to its end, so it has no value yet",
+    };
+    make(py, Code::StreamUnfinished, why)
+}
+
 /// A short text of a task's call; `None` if that is too expensive.
 fn called(py: Python<'_>, task: &Task) -> Option<String> {
-    let Called { function, arguments } = task.called()?;
+    describe(py, task.called()?, task.flags)
+}
+
+/// A short text of a call.
+pub(crate) fn describe(py: Python<'_>, call: Called, flags: u16) -> Option<String> {
+    let Called { function, arguments, of_actor } = call;
     let describe =
         py.import("ropewalk.pool.wire._serialize").and_then(|module| module.getattr("describe_call")).ok()?;
-    let batch = task.flags & ropewalk_pool::wire::flags::BATCH != 0;
+    let batch = flags & ropewalk_pool::wire::flags::BATCH != 0;
     let arguments = arguments.map(|arguments| PyBytes::new(py, &arguments));
-    describe.call1((function.as_deref(), arguments, batch)).ok()?.extract().ok()
+    describe.call1((function.as_deref(), arguments, batch, of_actor)).ok()?.extract().ok()
 }
 
 /// The exception for a task that has no result though it raised nothing.
@@ -184,6 +224,25 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         Failure::Crashed { pid, status, reason, stack, starting } => {
             let (reason, stack) = (reason.as_deref(), stack.as_deref());
             crashed(py, *pid, *status, reason, stack, *starting, task).unwrap_or_else(|error| error)
+        }
+        Failure::ActorDied { actor, cause } => {
+            let why = match &**cause {
+                Failure::Initializer(reply) => decode::decode_error(py, reply).map(PyErr::from_value),
+                cause => Ok(failed(py, cause, None)),
+            };
+            let how = if matches!(&**cause, Failure::Initializer(_)) {
+                "could not be made"
+            } else {
+                "is gone with its worker"
+            };
+            let Ok(why) = why else {
+                return make(py, Code::ActorDied, &format!("the object of the actor {actor} {how}"));
+            };
+            let what =
+                format!("the object of the actor {actor} {how}: {}", said(py, &why).trim_end_matches('.'));
+            let error = make(py, Code::ActorDied, &what);
+            error.set_cause(py, Some(why));
+            error
         }
         Failure::Terminated => make(
             py,
@@ -197,7 +256,23 @@ pub(crate) fn failed(py: Python<'_>, failure: &Failure, task: Option<&Task>) -> 
         Failure::Broken(reason) => {
             make(py, Code::PoolBroken, &format!("the pool is broken: {}", reason.trim_end_matches('.')))
         }
+        Failure::Dropped { depth, capacity } => {
+            let what = format!(
+                "the task was dropped: the queue was full with {depth} tasks, its capacity is {capacity}, and this \
+                 was the oldest of the lowest priority"
+            );
+            of_depth(py, Code::TaskDropped, &what, *depth, *capacity).unwrap_or_else(|error| error)
+        }
         Failure::Limit { code, reason } => raised(exactly(py, *code, reason)),
+        Failure::Hung { pid, stack, silent } => {
+            hung(py, *pid, stack.as_deref(), *silent, task).unwrap_or_else(|error| error)
+        }
+        Failure::Poisoned { deaths, stack } => {
+            poisoned(py, deaths, stack.as_deref(), task).unwrap_or_else(|error| error)
+        }
+        Failure::Unhealthy { most, within, last } => {
+            unhealthy(py, *most, *within, last).unwrap_or_else(|error| error)
+        }
         Failure::Initializer(reply) => {
             let message = "A process in the process pool was terminated abruptly: an initializer failed, \
                            so the pool cannot run anything";
@@ -224,10 +299,11 @@ fn said(py: Python<'_>, error: &PyErr) -> String {
 }
 
 fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) -> PyResult<PyErr> {
-    let options = task.map(|task| task.options).unwrap_or_default();
+    let options = task.map(|task| task.options.clone()).unwrap_or_default();
     let (name, seconds) = match limit {
-        Limit::Timeout => ("task_timeout", options.timeout),
-        Limit::Deadline => ("deadline", options.deadline),
+        Limit::Timeout => ("task_timeout", options.timeout()),
+        Limit::Deadline => ("deadline", options.deadline()),
+        Limit::Hang => ("hang_timeout", options.hang()),
     };
     let seconds = seconds.map(|limit| limit.as_secs_f64());
     let phase = if phase == Phase::Queued { "queued" } else { "running" };
@@ -238,6 +314,7 @@ fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) ->
             "the task ran for longer than its task_timeout of {after} s, which counts the run alone: raise it if \
              the task may take that long."
         ),
+        Limit::Hang => format!("the task gave no sign of life for {after} s, its hang_timeout."),
         Limit::Deadline => format!(
             "the task was not done by its deadline, {after} s after it was submitted: it was still {phase}. The \
              deadline counts waiting too: raise it, submit less at once, or use task_timeout to limit the run alone."
@@ -251,6 +328,112 @@ fn timed_out(py: Python<'_>, limit: Limit, phase: Phase, task: Option<&Task>) ->
     error.setattr("phase", phase)?;
     error.setattr("limit", name)?;
     Ok(PyErr::from_value(error))
+}
+
+fn hung(
+    py: Python<'_>,
+    pid: i32,
+    stack: Option<&str>,
+    silent: Option<&str>,
+    task: Option<&Task>,
+) -> PyResult<PyErr> {
+    let seconds = task.and_then(|task| task.options.hang()).map(|limit| limit.as_secs_f64());
+    let after = seconds.unwrap_or_default();
+    let mut message = format!("the task gave no sign of life for {after} s, its hang_timeout");
+    let mut call = None;
+    if let Some(task) = task {
+        message.push_str(&format!(": task {} (attempt {}) in process {pid}", task.id, task.attempt()));
+        call = called(py, task);
+        if let Some(call) = &call {
+            message.push_str(&format!(", {call}"));
+        }
+        if matches!(task.call, Call::Local(_)) {
+            message.push_str(". The call goes on: a thread cannot be ended from outside");
+        }
+    }
+    message.push_str(&format!(". {}", Code::TaskHung.remedy()));
+    match (stack, silent) {
+        (Some(stack), _) => message.push_str(&format!("\nIts stack:\n{stack}")),
+        (None, Some(silent)) => message.push_str(&format!("\nThere is no stack: {silent}.")),
+        (None, None) => {}
+    }
+    let error = exactly(py, Code::TaskHung, &message)?;
+    error.setattr("limit", "hang_timeout")?;
+    error.setattr("seconds", seconds)?;
+    error.setattr("call", call)?;
+    error.setattr("stack", stack)?;
+    blame(&error, pid, task)?;
+    Ok(PyErr::from_value(error))
+}
+
+/// `(signal, exit status)` of a wait status.
+fn parts_of(status: Option<i32>) -> (Option<i32>, Option<i32>) {
+    match status {
+        Some(status) if status & 0x7f != 0 => (Some(status & 0x7f), None),
+        Some(status) => (None, Some((status >> 8) & 0xff)),
+        None => (None, None),
+    }
+}
+
+/// The deaths as a tuple of `WorkerDeath`.
+pub(crate) fn deaths<'py>(py: Python<'py>, deaths: &[Death]) -> PyResult<Bound<'py, PyTuple>> {
+    let class = py.import("ropewalk")?.getattr("WorkerDeath")?;
+    let made = deaths.iter().map(|death| {
+        let (signal, exit) = parts_of(death.status);
+        class.call1((death.pid, signal, exit, death.hung))
+    });
+    PyTuple::new(py, made.collect::<PyResult<Vec<_>>>()?)
+}
+
+fn poisoned(py: Python<'_>, died: &[Death], stack: Option<&str>, task: Option<&Task>) -> PyResult<PyErr> {
+    let how = |death: &Death| match parts_of(death.status) {
+        _ if death.hung => format!("{} (it hung)", death.pid),
+        (Some(signal), _) => format!("{} ({})", death.pid, signal_name(py, signal)),
+        (None, Some(exit)) => format!("{} (exit status {exit})", death.pid),
+        (None, None) => death.pid.to_string(),
+    };
+    let (call, function) = match task {
+        Some(task) => (called(py, task), task.called().and_then(|called| called.function)),
+        None => (None, None),
+    };
+    let what = call.as_deref().unwrap_or("a task");
+    let all: Vec<_> = died.iter().map(how).collect();
+    let message = format!(
+        "{what} has cost {} worker{} their life and is not run again: {}. {}{}",
+        died.len(),
+        if died.len() == 1 { "" } else { "s" },
+        all.join(", "),
+        Code::PoisonTask.remedy(),
+        stack.map(|stack| format!("\nThe last worker's last words:\n{stack}")).unwrap_or_default()
+    );
+    let error = exactly(py, Code::PoisonTask, &message)?;
+    let last = died.last();
+    let (signal, exit) = parts_of(last.and_then(|death| death.status));
+    error.setattr("signal", signal)?;
+    error.setattr("exit_code", exit)?;
+    error.setattr("call", call)?;
+    error.setattr("function", function.as_deref())?;
+    error.setattr("stack", stack)?;
+    error.setattr("crashes", deaths(py, died)?)?;
+    blame(&error, last.map_or(0, |death| death.pid), task)?;
+    Ok(PyErr::from_value(error))
+}
+
+fn unhealthy(py: Python<'_>, most: u32, within: Duration, last: &Failure) -> PyResult<PyErr> {
+    let seconds = within.as_secs_f64();
+    let cause = failed(py, last, None);
+    let message = format!(
+        "the pool is broken: more than {most} of its workers died within {seconds} s, which max_restarts does not \
+         allow. The last one {}. {}",
+        last.of_worker(),
+        Code::PoolUnhealthy.remedy()
+    );
+    let error = exactly(py, Code::PoolUnhealthy, &message)?;
+    error.setattr("limit", most)?;
+    error.setattr("seconds", seconds)?;
+    let error = PyErr::from_value(error);
+    error.set_cause(py, Some(cause));
+    Ok(error)
 }
 
 fn neighbour(py: Python<'_>, pid: i32, other: u64, cancelled: bool, task: Option<&Task>) -> PyResult<PyErr> {
@@ -278,9 +461,22 @@ pub(crate) fn cancelled(py: Python<'_>) -> PyErr {
     }
 }
 
+/// A function that a task has called waits for a task that cannot start.
+pub(crate) fn stuck(py: Python<'_>) -> PyErr {
+    let text = "every worker of this pool waits for the answer of a function like this one, so the task that this \
+                function waits for cannot start. Let the function return without waiting, or use another pool or more \
+                workers.";
+    raised(exactly(py, Code::PoolError, text))
+}
+
 /// Pools in the workers of pools, without end.
 pub(crate) fn nested(py: Python<'_>, message: &str) -> PyErr {
     raised(exactly(py, Code::PoolNested, message))
+}
+
+/// Something that cannot be sent, and what to send instead.
+pub(crate) fn unsendable(py: Python<'_>, text: &str) -> PyErr {
+    raised(exactly(py, Code::EncodeError, text))
 }
 
 /// A bad argument.

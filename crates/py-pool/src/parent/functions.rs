@@ -3,7 +3,7 @@
 //! Nothing here keeps a function alive. With its last reference in the program its entry is dropped, and with the last
 //! task that names it the workers forget it too.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use pyo3::prelude::*;
@@ -46,7 +46,8 @@ enum Kept {
 
 #[derive(Default)]
 struct Table {
-    entries: HashMap<usize, Arc<Known>>,
+    /// By address. Mostly few, which are found without a hash.
+    entries: BTreeMap<usize, Arc<Known>>,
     bytes: usize,
     age: u64,
 }

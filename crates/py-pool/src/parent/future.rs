@@ -13,17 +13,20 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyFunction, PyList, PyString};
 use ropewalk_pool::wire::flags;
-use ropewalk_pool::{Outcome, Refused, Stage, Task, WaitFor, Waited};
+use ropewalk_pool::{Ended, Outcome, Refused, Stage, Task, WaitFor, Waited};
 
 use super::local::LocalValue;
 use super::pool::PoolInner;
 use super::slot::{Share, Slot};
-use super::{decode, errors};
+use super::{calls, decode, errors, records};
 
 struct Cell {
     task: Arc<Task>,
     pool: Arc<PoolInner>,
 }
+
+/// What a task has reported: `(done, total, note)`.
+type Reported = (f64, Option<f64>, Option<String>);
 
 enum Decoded {
     Value(Py<PyAny>),
@@ -72,6 +75,7 @@ pub(crate) fn wait(
     what: &WaitFor,
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
+    let mut stuck = calls::Stuck::default();
     loop {
         let look = Instant::now() + LOOK;
         let until = deadline.map_or(look, |deadline| deadline.min(look));
@@ -80,6 +84,7 @@ pub(crate) fn wait(
             Waited::TimedOut if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
                 return Ok(false);
             }
+            Waited::TimedOut if stuck.is_so(py, pool, what) => return Err(errors::stuck(py)),
             Waited::TimedOut if pool.engine.is_forked() => return Err(errors::refused(py, &Refused::Forked)),
             Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
         }
@@ -264,7 +269,7 @@ impl FutureBase {
         let cell = self.cell()?;
         Ok(match cell.task.stage() {
             Stage::Sent | Stage::Running => cell.pool.engine.call(py, |engine| engine.is_running(&cell.task)),
-            Stage::Queued | Stage::Done => false,
+            Stage::Queued | Stage::Delayed | Stage::Done => false,
         })
     }
 
@@ -272,6 +277,19 @@ impl FutureBase {
     fn _cancel(&self, py: Python<'_>, running: bool) -> PyResult<bool> {
         let cell = self.cell()?;
         Ok(cell.pool.engine.call(py, |engine| engine.cancel(&cell.task, running)))
+    }
+
+    /// Asks the task to stop; see the Python class.
+    fn _ask_to_stop(&self, py: Python<'_>) -> PyResult<bool> {
+        let cell = self.cell()?;
+        Ok(cell.pool.engine.call(py, |engine| engine.ask_to_stop(&cell.task)))
+    }
+
+    /// `(done, total, note)` as the task has last reported them, if it has.
+    fn _progress(&self, py: Python<'_>) -> PyResult<Option<Reported>> {
+        let cell = self.cell()?;
+        let progress = cell.pool.engine.call(py, |engine| engine.progress(&cell.task));
+        Ok(progress.map(|progress| (progress.done, progress.total, progress.note.map(String::from))))
     }
 
     /// Waits for the end; false when the time is up.
@@ -318,11 +336,16 @@ impl FutureBase {
         Ok(())
     }
 
-    /// `(id, worker pid, attempt, total ns, busy ns)` of a finished task.
-    fn _record(&self) -> PyResult<(u64, i32, u32, u64, u64)> {
+    /// What `TaskRecord` is made of, once the task has ended.
+    fn _record(&self) -> PyResult<Option<records::Fields>> {
         let task = &self.cell()?.task;
-        let record = task.record();
-        Ok((task.id, record.pid, task.attempt(), record.total_ns, record.busy_ns))
+        Ok(task.outcome().map(|outcome| records::fields(&Ended::of(task, outcome, task.record()))))
+    }
+
+    /// The task's number in its pool.
+    #[getter]
+    fn _id(&self) -> PyResult<u64> {
+        Ok(self.cell()?.task.id)
     }
 
     #[getter]

@@ -1,17 +1,22 @@
 //! Calls that threads of this process run: nothing is encoded.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyTuple};
-use ropewalk_pool::{Finished, Opaque, Outcome, Taken, Task};
+use ropewalk_base::Code;
+use ropewalk_pool::{Finished, Meter, Opaque, Outcome, Taken, Task};
 use ropewalk_sync::spin::AdaptiveSpin;
 
 use super::engine::EngineHandle;
+use super::errors;
+use super::pump;
+use super::records::LastName;
 use super::slot::Slot;
+use crate::current;
 
 /// A call of a local task.
 pub(crate) struct LocalCall {
@@ -20,6 +25,8 @@ pub(crate) struct LocalCall {
     pub(crate) kwargs: Option<Py<PyDict>>,
     /// The context variables of the submitting thread, if any has a value.
     pub(crate) context: Option<Py<PyAny>>,
+    /// The classes of exceptions after which it is run again, or a predicate; `None` for all.
+    pub(crate) on: Option<Py<PyAny>>,
 }
 
 /// A copy of the current context, or `None` if no variable has a value in it: then entering it would change nothing.
@@ -58,7 +65,8 @@ impl LocalCall {
         visit.call(&call.callable)?;
         visit.call(&call.args)?;
         visit.call(&call.kwargs)?;
-        visit.call(&call.context)
+        visit.call(&call.context)?;
+        visit.call(&call.on)
     }
 }
 
@@ -69,6 +77,12 @@ impl LocalValue {
     /// The object inside an opaque value.
     pub(crate) fn get(py: Python<'_>, value: &Opaque) -> Py<PyAny> {
         value.downcast_ref::<Self>().and_then(|value| value.0.shared(py)).unwrap_or_else(|| py.None())
+    }
+
+    /// Shows the object inside an opaque value to the collector.
+    pub(crate) fn show(value: &Opaque, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let value: Option<&Self> = value.downcast_ref();
+        value.map_or(Ok(()), |value| value.0.visit(|object| visit.call(object)))
     }
 
     fn of(task: &Arc<Task>) -> Option<&Self> {
@@ -100,13 +114,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn serve(py: Python<'_>, pool: &EngineHandle) {
     let mut spin = AdaptiveSpin::new();
     let mut finished: Option<Finished> = None;
+    let mut measures =
+        Measures { meter: Meter::default(), always: pool.measures_cpu(), name: LastName::default() };
     loop {
         let taken = pool.call(py, |engine| match finished.take() {
             Some(finished) => engine.finish_and_take_local(finished, &mut spin, PATIENCE),
             None => Ok(engine.take_local(&mut spin, PATIENCE)),
         });
         match taken {
-            Ok(Taken::Task(task, call)) => finished = run(py, task, call),
+            Ok(Taken::Task(task, call)) => finished = run(py, pool, task, call, &mut measures),
             Ok(Taken::Nothing) => {}
             Ok(Taken::Closed) => return,
             // Its result ends here, with the interpreter at hand.
@@ -115,26 +131,63 @@ pub(crate) fn serve(py: Python<'_>, pool: &EngineHandle) {
     }
 }
 
-fn run(py: Python<'_>, task: Arc<Task>, work: Opaque) -> Option<Finished> {
-    let started = Instant::now();
+/// What a thread knows of the calls that it makes.
+struct Measures {
+    meter: Meter,
+    /// Whether the CPU time of short calls is measured, too.
+    always: bool,
+    name: LastName,
+}
+
+fn run(
+    py: Python<'_>,
+    pool: &EngineHandle,
+    task: Arc<Task>,
+    work: Opaque,
+    measures: &mut Measures,
+) -> Option<Finished> {
+    let begin = measures.meter.begin(measures.always);
     let call = work.downcast_ref::<LocalCall>()?;
     let context = call.context.as_ref().map(|context| context.bind(py));
-    let outcome = context.map(Entered::enter).transpose().and_then(|_entered| {
-        call.callable.bind(py).call(call.args.bind(py), call.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
+    let stream = task.stream().map(|_| Arc::clone(&task));
+    let (task, outcome) = current::during(task, begin.at, || {
+        context.map(Entered::enter).transpose().and_then(|_entered| {
+            let kwargs = call.kwargs.as_ref().map(|kwargs| kwargs.bind(py));
+            let returned = call.callable.bind(py).call(call.args.bind(py), kwargs)?;
+            match &stream {
+                Some(stream) => pump::pump(pool, stream, returned),
+                None => Ok(returned),
+            }
+        })
     });
-    let busy = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    drop(stream);
+    let stopped = task.is_asked_to_stop() && outcome.as_ref().is_err_and(|error| is_cancellation(py, error));
+    let times = measures.meter.end(begin);
+    let function = measures.name.of(call.callable.bind(py));
     let (value, raised) = match outcome {
         Ok(value) => (value.unbind(), false),
         Err(error) => (error.into_value(py).into_any(), true),
     };
-    let again = if raised && task.attempt() <= task.options.retries {
+    let again = if raised && task.attempt() <= task.options.retries && is_retried(py, call, &value) {
         Some(work)
     } else {
         // The arguments die here, before the result is seen: a caller may count on it.
         drop(work);
         None
     };
-    Some(Finished { task, value: opaque(value), raised, busy_ns: busy, again })
+    Some(Finished { task, value: opaque(value), raised, times, function, stopped, again })
+}
+
+/// Whether a call is run again after this exception, if it has runs left.
+fn is_retried(py: Python<'_>, call: &LocalCall, error: &Py<PyAny>) -> bool {
+    let Some(on) = &call.on else { return true };
+    let asked = py.import("ropewalk._retried").and_then(|module| module.getattr("is_retried"));
+    asked.and_then(|ask| ask.call1((on, error))?.extract()).unwrap_or(false)
+}
+
+/// Whether a task raised this to say that it stops because it was asked to.
+fn is_cancellation(py: Python<'_>, error: &PyErr) -> bool {
+    errors::class(py, Code::TaskCancelled).is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 
 /// Wraps an object as a local task's value.

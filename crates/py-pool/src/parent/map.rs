@@ -22,8 +22,9 @@ use self::laid::Laid;
 use super::functions::Functions;
 use super::local::{LocalCall, LocalValue};
 use super::pool::{PoolBase, PoolInner};
+use super::settings::{Chosen, Retries, TaskSettings};
 use super::slot::{Slot, Turn};
-use super::{future, interrupts, pool};
+use super::{future, interrupts, placing, settings};
 
 /// The target time of a chunk in a worker: long against the cost of handing it over, short against the whole.
 const CHUNK_NS: u64 = 3_000_000;
@@ -94,6 +95,8 @@ pub(crate) struct MapIterator {
     star: bool,
     ordered: bool,
     options: Options,
+    /// After which exceptions inputs are run again, if that was said.
+    on: Slot<Option<Py<PyAny>>>,
     deadline: Option<Instant>,
     /// Chosen by the caller; else it is learned.
     fixed_chunk: bool,
@@ -137,10 +140,14 @@ struct MapSettings {
     unread: Py<PyList>,
     lanes: usize,
     task_timeout: Option<f64>,
-    retries: u32,
+    retries: Retries,
     priority: i32,
     writable: bool,
     deadline: Option<f64>,
+    client: Option<String>,
+    share: u32,
+    session: Option<u32>,
+    hang_timeout: Option<f64>,
     results: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
@@ -154,14 +161,21 @@ impl MapIterator {
         source: Bound<'_, PyIterator>,
         settings: MapSettings,
     ) -> PyResult<Self> {
-        let inner = Arc::clone(pool.get().inner()?);
-        let options = pool::options((
+        let inner = pool.get().inner()?;
+        let Chosen { options, on } = settings::options(TaskSettings(
             settings.task_timeout,
             settings.retries,
             settings.priority,
             settings.writable,
             settings.deadline,
+            settings.client,
+            settings.share,
+            0,
+            settings.session,
+            settings.hang_timeout,
         ))?;
+        let (placed, source) = placing::place_map(inner, callable, source, settings.star, &options)?;
+        let inner = placed.unwrap_or_else(|| Arc::clone(inner));
         let encodes = inner.engine.capabilities().encodes;
         let mut failure = None;
         let function = if encodes {
@@ -178,8 +192,8 @@ impl MapIterator {
         };
         // A budget, a retry and a place in a bounded buffer are each input's own: no batches unless asked for.
         let single = !encodes
-            || options.timeout.is_some()
-            || options.deadline.is_some()
+            || options.timeout().is_some()
+            || options.deadline().is_some()
             || options.retries > 0
             || settings.buffersize.is_some();
         let failed = failure.is_some();
@@ -190,6 +204,7 @@ impl MapIterator {
             star: settings.star,
             ordered: settings.ordered,
             options,
+            on: Slot::new(on),
             deadline: future::deadline(settings.timeout),
             fixed_chunk: settings.chunksize.is_some() || single,
             lanes: settings.lanes.max(1),
@@ -276,6 +291,19 @@ impl MapIterator {
         })
     }
 
+    /// What the tasks in flight have reported as done, each as a part of one input; for a progress bar.
+    fn _under_way(&self, py: Python<'_>) -> f64 {
+        let tasks: Vec<_> =
+            self.state.with(|state| state.flight.iter().map(|flight| Arc::clone(&flight.task)).collect());
+        self.pool.engine.call(py, |engine| {
+            let told = tasks.iter().filter_map(|task| engine.progress(task));
+            told.filter_map(|progress| progress.total.map(|total| progress.done / total))
+                .filter(|part| part.is_finite())
+                .map(|part| part.clamp(0.0, 1.0))
+                .sum()
+        })
+    }
+
     /// For an event loop: `None` if the next result can be had without waiting, else the futures whose end is news,
     /// each of them once, and the seconds for which to wait at most.
     fn _pending<'py>(&self, py: Python<'py>) -> PyResult<Option<Pending<'py>>> {
@@ -335,6 +363,7 @@ impl MapIterator {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.callable.visit(|callable| visit.call(callable))?;
+        self.on.visit(|on| visit.call(on))?;
         self.unread.visit(|unread| visit.call(unread))?;
         self.results.visit(|results| match results {
             Some((ok, err)) => visit.call(ok).and_then(|()| visit.call(err)),
@@ -353,7 +382,7 @@ impl MapIterator {
                         let Some(call) = call.try_lock() else { continue };
                         call.as_ref().map_or(Ok(()), |call| LocalCall::visit(call, &visit))?;
                     }
-                    Ok(Call::Remote { .. }) => {}
+                    Ok(Call::Remote(_)) => {}
                     Err(task) => LocalValue::visit(task, &visit)?,
                 }
             }
@@ -365,7 +394,7 @@ impl MapIterator {
     }
 
     fn __clear__(&self, py: Python<'_>) {
-        drop(self.laid.put(py, Vec::new(), false));
+        drop((self.laid.put(py, Vec::new(), false), self.on.take()));
         let (callable, results, unread) = (self.callable.take(), self.results.take(), self.unread.take());
         let rest = self.state.with(|state| {
             // What still runs stays, to be cancelled when this is dropped.

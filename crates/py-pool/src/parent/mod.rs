@@ -1,5 +1,6 @@
 //! `ropewalk._core`: pools and futures, as the parent sees them.
 
+mod calls;
 mod checks;
 mod decode;
 mod encode;
@@ -9,11 +10,19 @@ mod functions;
 mod future;
 mod handle;
 mod interrupts;
+mod lanes;
+mod life;
 mod local;
 mod map;
+mod placing;
 mod pool;
+mod pump;
+mod records;
+mod session;
+mod settings;
 mod slot;
 mod snapshot;
+mod stream;
 
 use pyo3::prelude::*;
 use ropewalk_base::Code;
@@ -58,6 +67,10 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<handle::PoolHandle>()?;
     m.add_class::<future::FutureBase>()?;
     m.add_class::<map::MapIterator>()?;
+    m.add_class::<stream::StreamBase>()?;
+    m.add_class::<session::SessionBase>()?;
+    m.add_class::<calls::TaskCall>()?;
+    m.add_class::<lanes::StreamFeed>()?;
     m.add_class::<checks::Checks>()?;
     m.add_class::<snapshot::Snapshot>()?;
     m.add_class::<encode::Lent>()?;

@@ -12,17 +12,22 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use ropewalk_base::ResultExt;
 use ropewalk_pool::{
-    Call, Config, Engine, Handed, OnCrash, Opaque, Options, Outcome, Overflow, Payload, Refused, Spawn, Task,
-    WaitFor, ZygoteCommand,
+    Call, Config, Engine, Handed, Health, OnCrash, Opaque, Options, Outcome, Overflow, Payload, Refused,
+    Seats, Source, Spawn, Task, WaitFor, ZygoteCommand,
 };
 use ropewalk_sync::Mutex;
 
+use super::calls::Waits;
 use super::encode::Lent;
 use super::engine::EngineHandle;
 use super::functions::Functions;
 use super::future::{self, FutureBase};
 use super::handle::PoolHandle;
+use super::life::{LifeSettings, life};
 use super::local::{self, LocalCall};
+use super::placing::{self, Placing};
+use super::session::{SessionBase, SessionSettings};
+use super::settings::{Chosen, Retries, TaskSettings, limit, options};
 use super::slot::Slot;
 use super::{encode, errors};
 use crate::worker::serve;
@@ -30,10 +35,17 @@ use crate::worker::serve;
 /// How deep pools may stand in the workers of others.
 const MOST_NESTED: u32 = 4;
 
+/// A task, or a call that a full queue gave back.
+pub(crate) type Offered = Result<Arc<Task>, Box<(Call, Refused)>>;
+
 /// The state that a pool and its futures share.
 pub(crate) struct PoolInner {
     pub(crate) engine: EngineHandle,
     pub(crate) functions: Functions,
+    /// Where threads of this process take their places as workers, if it has such workers.
+    pub(crate) seats: Option<Arc<Seats>>,
+    /// Which calls another pool runs.
+    pub(crate) placing: Option<Placing>,
     future_type: Py<PyType>,
     /// In how many workers, one inside the other, this pool was made; 0 in the program itself.
     depth: u32,
@@ -43,6 +55,8 @@ pub(crate) struct PoolInner {
     pub(super) watched: Slot<HashMap<u64, Py<FutureBase>>>,
     /// Starts the collector's thread; called with a handle, for one that it kept would keep this alive.
     start_collector: Slot<Option<Py<PyAny>>>,
+    /// What threads that serve calls of tasks wait for in this pool.
+    pub(super) waits: Waits,
 }
 
 impl PoolInner {
@@ -121,11 +135,14 @@ impl PoolInner {
     ) -> PyResult<Arc<Task>> {
         let mut call = call;
         loop {
-            call = match self.offer(py, call, task_flags, options)? {
+            let refused = match self.offer(py, call, task_flags, options.clone())? {
                 Ok(task) => return Ok(task),
-                Err(_) if !self.engine.waits_for_room() => return Err(errors::refused(py, &Refused::Full)),
-                Err(back) => back,
+                Err(refused) => refused,
             };
+            if !self.engine.waits_for_room() {
+                return Err(errors::refused(py, &refused.1));
+            }
+            call = refused.0;
             future::wait(py, self, &WaitFor::Space, None)?;
         }
     }
@@ -137,14 +154,40 @@ impl PoolInner {
         call: Call,
         task_flags: u16,
         options: Options,
-    ) -> PyResult<Result<Arc<Task>, Call>> {
+    ) -> PyResult<Offered> {
+        self.offered(py, |engine| engine.submit(py, call, task_flags, options))
+    }
+
+    /// The same, and no other task is dropped for it.
+    pub(crate) fn offer_in_room(
+        &self,
+        py: Python<'_>,
+        call: Call,
+        task_flags: u16,
+        options: Options,
+    ) -> PyResult<Offered> {
+        self.offered(py, |engine| engine.submit_in_room(py, call, task_flags, options))
+    }
+
+    fn offered(
+        &self,
+        py: Python<'_>,
+        submit: impl FnOnce(&EngineHandle) -> Result<Arc<Task>, Box<(Call, Refused)>>,
+    ) -> PyResult<Offered> {
         if self.engine.is_asleep() {
             self.awaken(py)?;
         }
-        match self.engine.submit(py, call, task_flags, options).map_err(|refused| *refused) {
+        match submit(&self.engine) {
             Ok(task) => Ok(Ok(task)),
-            Err((back, Refused::Full | Refused::MustWait)) => Ok(Err(back)),
-            Err((_, other)) => Err(errors::refused(py, &other)),
+            // Its calls that wait fail in the same way.
+            Err(refused) if matches!(refused.1, Refused::Lost(_)) => {
+                let Refused::Lost(failure) = refused.1 else { unreachable!("it was looked at") };
+                Ok(Ok(Task::ended(Outcome::Failed(failure))))
+            }
+            Err(refused) if matches!(refused.1, Refused::Full(..) | Refused::MustWait(..)) => {
+                Ok(Err(refused))
+            }
+            Err(refused) => Err(errors::refused(py, &refused.1)),
         }
     }
 
@@ -168,12 +211,13 @@ impl PoolInner {
         self.engine.call(py, Engine::awaken).map_err(|error| errors::from_base(py, &error))
     }
 
-    /// Encodes a call for where this pool runs it.
+    /// Encodes a call for where this pool runs it, with what decides after which exceptions it is run again.
     pub(crate) fn call(
         &self,
         callable: &Bound<'_, PyAny>,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
+        on: Option<&Py<PyAny>>,
     ) -> PyResult<Call> {
         let py = callable.py();
         let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
@@ -183,19 +227,20 @@ impl PoolInner {
                 args: args.clone().unbind(),
                 kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
                 context: local::context(py)?,
+                on: on.map(|on| on.clone_ref(py)),
             };
             return Ok(Call::Local(Mutex::new(Some(Opaque::new(call)))));
         }
         let function = self.functions.get(self.engine.for_encoding(), callable)?;
-        let payload = if args.is_empty() && kwargs.is_none() {
+        let payload = if args.is_empty() && kwargs.is_none() && on.is_none() {
             Payload { flags: ropewalk_pool::wire::flags::EMPTY, ..Payload::default() }
         } else {
             let keywords = match kwargs {
                 Some(kwargs) => kwargs.clone(),
                 None => PyDict::new(py),
             };
-            let pair = PyTuple::new(py, [args.as_any(), keywords.as_any()])?;
-            encode::payload(py, self.engine.for_encoding(), &pair)?
+            let parts = encode::arguments(py, args, &keywords, on)?;
+            encode::payload(py, self.engine.for_encoding(), &parts)?
         };
         Ok(Call::remote(function, payload))
     }
@@ -213,6 +258,8 @@ pub(crate) struct PoolBase {
 struct Started {
     inner: Arc<PoolInner>,
     defaults: Options,
+    /// After which exceptions tasks are run again, if that was said.
+    on: Slot<Option<Py<PyAny>>>,
 }
 
 /// The settings of a pool, as the Python class has checked them.
@@ -226,16 +273,32 @@ struct Settings<'py> {
     overflow: String,
     break_on_crash: bool,
     task_timeout: Option<f64>,
-    retries: u32,
+    retries: Retries,
     priority: i32,
     writable: bool,
     deadline: Option<f64>,
+    client: Option<String>,
+    share: u32,
+    aging: Option<f64>,
+    buffersize: u32,
+    hang_timeout: Option<f64>,
+    poison_after: Option<u32>,
+    max_restarts: Option<(u32, f64)>,
+    records: usize,
+    cpu_time: bool,
     grace: f64,
+    life: LifeSettings,
     depth: u32,
     future: Bound<'py, PyType>,
     start_collector: Py<PyAny>,
     /// `(program, args, env, spec, lent, descriptors)` of a process pool.
     spawn: Option<SpawnSettings>,
+    /// Whether threads of Python's side serve its workers, which are actors of a Ray cluster.
+    actors: bool,
+    /// `(spec, lent)` of a pool of interpreters.
+    interpreters: Option<(Vec<u8>, Py<Lent>)>,
+    /// Chooses the pool for calls that its workers cannot run.
+    fallback: Option<Py<PyAny>>,
 }
 
 type SpawnSettings = (String, Vec<String>, Vec<(String, Option<String>)>, Vec<u8>, Py<Lent>, Vec<i32>);
@@ -251,24 +314,6 @@ fn duplicate(py: Python<'_>, fd: i32) -> PyResult<OwnedFd> {
     let copy = borrowed.try_clone_to_owned();
     copy.context("could not duplicate a descriptor for the pool's workers")
         .map_err(|error| errors::from_base(py, &error))
-}
-
-/// A limit in seconds; one beyond all times is none.
-pub(super) fn limit(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(limit) => Ok(Some(limit)),
-        Err(_) if seconds > 0.0 => Ok(None),
-        Err(_) => Err(errors::value_error(&format!("{name} must be a number of seconds, 0 or more"))),
-    }
-}
-
-/// `(task_timeout, retries, priority, writable, deadline)` of tasks, as Python's side has them.
-pub(crate) type TaskSettings = (Option<f64>, u32, i32, bool, Option<f64>);
-
-pub(crate) fn options((timeout, retries, priority, writable, deadline): TaskSettings) -> PyResult<Options> {
-    let (timeout, deadline) = (limit("task_timeout", timeout)?, limit("deadline", deadline)?);
-    Ok(Options { timeout, deadline, retries, priority, writable })
 }
 
 #[pymethods]
@@ -294,11 +339,11 @@ impl PoolBase {
         let spawn = settings.spawn.map(|(program, args, env, spec, lent, handed)| -> PyResult<Spawn> {
             let env = env.into_iter().map(|(name, value)| (name.into(), value.map(Into::into)));
             Ok(Spawn {
-                zygote: ZygoteCommand {
+                source: Source::Zygote(ZygoteCommand {
                     program: program.into(),
                     args: args.into_iter().map(Into::into).collect(),
                     env: env.collect(),
-                },
+                }),
                 spec: spec.into(),
                 segments: lent.get().loans.segments.clone(),
                 blocks: lent.get().loans.blocks.clone(),
@@ -306,37 +351,72 @@ impl PoolBase {
             })
         });
         let spawn = spawn.transpose()?;
+        let seats = settings.interpreters.is_some().then(|| Arc::new(Seats::default()));
+        let here = settings.interpreters.zip(seats.clone()).map(|((spec, lent), seats)| Spawn {
+            source: Source::Seats(seats),
+            spec: spec.into(),
+            segments: lent.get().loans.segments.clone(),
+            blocks: lent.get().loans.blocks.clone(),
+            handed: Arc::default(),
+        });
         let config = Config {
             name: settings.name.into(),
             workers: settings.workers,
             threads: settings.threads,
             capacity: settings.capacity,
-            overflow: if settings.overflow == "error" { Overflow::Error } else { Overflow::Block },
+            overflow: match settings.overflow.as_str() {
+                "error" => Overflow::Error,
+                "drop_oldest" => Overflow::DropOldest,
+                _ => Overflow::Block,
+            },
             grace: limit("grace", Some(settings.grace))?.unwrap_or(FOREVER),
             on_crash: if settings.break_on_crash { OnCrash::Break } else { OnCrash::Replace },
             lazy: settings.depth > 0,
+            aging: limit("aging", settings.aging)?,
+            life: life(settings.life)?,
+            health: Health {
+                poison_after: settings.poison_after,
+                max_restarts: match settings.max_restarts {
+                    Some((most, seconds)) => {
+                        limit("max_restarts", Some(seconds))?.map(|within| (most, within))
+                    }
+                    None => None,
+                },
+            },
+            records: settings.records,
+            cpu_time: settings.cpu_time,
         };
-        let defaults = options((
+        let Chosen { options: defaults, on } = options(TaskSettings(
             settings.task_timeout,
             settings.retries,
             settings.priority,
             settings.writable,
             settings.deadline,
+            settings.client,
+            settings.share,
+            settings.buffersize,
+            None,
+            settings.hang_timeout,
         ))?;
-        let start = || match spawn {
-            Some(spawn) => Engine::of_processes(config, spawn),
-            None => Engine::of_threads(config),
+        let start = || match (spawn, here) {
+            (Some(spawn), _) => Engine::of_processes(config, spawn),
+            (None, Some(here)) => Engine::of_interpreters(config, here),
+            (None, None) if settings.actors => Engine::of_ray(config),
+            (None, None) => Engine::of_threads(config),
         };
         let engine = py.detach(start).map_err(|error| errors::from_base(py, &error))?;
         let inner = Arc::new(PoolInner {
             engine: EngineHandle::new(engine),
+            seats,
+            placing: settings.fallback.map(Placing::new),
             functions: Functions::default(),
             future_type: settings.future.unbind(),
             depth: settings.depth,
             watched: Slot::default(),
             start_collector: Slot::new(Some(settings.start_collector)),
+            waits: Waits::default(),
         });
-        let started = self.started.set(Started { inner, defaults });
+        let started = self.started.set(Started { inner, defaults, on: Slot::new(on) });
         started.map_err(|_| PyRuntimeError::new_err("Pool.__init__() was called twice"))
     }
 
@@ -370,7 +450,9 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let started = self.started()?;
-        submit_with(&started.inner, r#fn, args, kwargs, started.defaults)
+        let options = started.defaults.clone();
+        let on = if options.backoff().is_some() { started.on.shared(r#fn.py()) } else { None };
+        submit_with(&started.inner, r#fn, args, kwargs, Chosen { options, on })
     }
 
     /// Submits a call with options other than the pool's.
@@ -392,8 +474,7 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         settings: TaskSettings,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (inner, options) = (self.inner()?, options(settings)?);
-        submit_by(inner, r#fn, args, kwargs, |py, call| Ok(inner.offer(py, call, 0, options)?.ok()))
+        Ok(try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?)?.ok())
     }
 
     /// As `_try_submit`, but a full queue is an error.
@@ -404,8 +485,8 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         settings: TaskSettings,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let made = self._try_submit(r#fn, args, kwargs, settings)?;
-        made.ok_or_else(|| errors::refused(r#fn.py(), &Refused::Full))
+        let made = try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?)?;
+        made.map_err(|refused| errors::refused(r#fn.py(), &refused))
     }
 
     /// Whether a submission waits for room in a full queue.
@@ -425,6 +506,19 @@ impl PoolBase {
         let task = room.get().task()?;
         self.inner()?.engine.call(py, |engine| engine.forget_room(task));
         Ok(())
+    }
+
+    /// Opens a session; `given` has the arguments of `init`, and the session's key; `tasks` are the settings of its
+    /// tasks.
+    fn _open_session(
+        &self,
+        py: Python<'_>,
+        settings: SessionSettings<'_>,
+        init: Option<&Bound<'_, PyAny>>,
+        given: &Bound<'_, PyTuple>,
+        tasks: TaskSettings,
+    ) -> PyResult<SessionBase> {
+        SessionBase::open(py, self.inner()?, settings, init, given, tasks)
     }
 
     /// The part of the pool that outlives the Python object, for its threads.
@@ -457,13 +551,18 @@ impl PoolBase {
 
     // Of all that share the inner part, this object alone shows what is in it, for there is one such object.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let Some(Started { inner, .. }) = self.started.get() else { return Ok(()) };
+        let Some(Started { inner, on, .. }) = self.started.get() else { return Ok(()) };
+        on.visit(|on| visit.call(on))?;
         inner.functions.visit(&visit)?;
+        if let Some(placing) = &inner.placing {
+            placing.visit(&visit)?;
+        }
         inner.start_collector.visit(|start| visit.call(start))
     }
 
     fn __clear__(&self) {
         self.forget_functions();
+        drop(self.started.get().map(|started| started.on.take()));
     }
 }
 
@@ -488,35 +587,55 @@ impl PoolBase {
     fn forget_functions(&self) {
         if let Some(started) = self.started.get() {
             started.inner.functions.clear();
+            if let Some(placing) = &started.inner.placing {
+                placing.clear();
+            }
         }
     }
 }
 
-fn submit_with<'py>(
+pub(super) fn submit_with<'py>(
     inner: &Arc<PoolInner>,
     callable: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
-    options: Options,
+    Chosen { options, on }: Chosen,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let submit = |py: Python<'_>, call| inner.submit(py, call, 0, options).map(Some);
-    let made = submit_by(inner, callable, args, kwargs, submit)?;
-    made.ok_or_else(|| errors::refused(callable.py(), &Refused::Full))
+    let placed = placing::place(inner, callable, Some((args, kwargs)), &options)?;
+    let inner = placed.as_ref().unwrap_or(inner);
+    let submit = |py: Python<'_>, call| inner.submit(py, call, 0, options).map(Ok);
+    let made = submit_by(inner, callable, args, kwargs, on.as_ref(), submit)?;
+    made.map_err(|refused| errors::refused(callable.py(), &refused))
 }
 
-/// Encodes a call and submits it, in this way; `None` if that has no task of it.
-fn submit_by<'py>(
+/// The same without waiting for room.
+fn try_submit_with<'py>(
     inner: &Arc<PoolInner>,
     callable: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
-    submit: impl FnOnce(Python<'py>, Call) -> PyResult<Option<Arc<Task>>>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Chosen { options, on }: Chosen,
+) -> PyResult<Result<Bound<'py, PyAny>, Refused>> {
+    let placed = placing::place(inner, callable, Some((args, kwargs)), &options)?;
+    let inner = placed.as_ref().unwrap_or(inner);
+    let submit = |py: Python<'_>, call| Ok(inner.offer(py, call, 0, options)?.map_err(|refused| refused.1));
+    submit_by(inner, callable, args, kwargs, on.as_ref(), submit)
+}
+
+/// Encodes a call and submits it, in this way; or says why that has no task of it.
+pub(super) fn submit_by<'py>(
+    inner: &Arc<PoolInner>,
+    callable: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+    on: Option<&Py<PyAny>>,
+    submit: impl FnOnce(Python<'py>, Call) -> PyResult<Result<Arc<Task>, Refused>>,
+) -> PyResult<Result<Bound<'py, PyAny>, Refused>> {
     let py = callable.py();
     // Made before the task is there. What this thread does after the submission, a thread that takes the task at once
     // has to wait for, as it needs the interpreter; and to wait for the interpreter costs half a round trip.
     let future = inner.empty_future(py)?;
-    let task = match inner.call(callable, args, kwargs) {
+    let task = match inner.call(callable, args, kwargs, on) {
         Ok(call) => submit(py, call)?,
         // An interrupt while the arguments were pickled, say.
         Err(error) if !error.is_instance_of::<pyo3::exceptions::PyException>(py) => return Err(error),
@@ -527,7 +646,7 @@ fn submit_by<'py>(
         // Like the standard library's: what cannot be sent fails its future, not the submission.
         Err(error) => {
             let value = local::opaque(error.into_value(py).into_any());
-            Some(Task::ended(Outcome::Local { value, raised: true }))
+            Ok(Task::ended(Outcome::Local { value, raised: true }))
         }
     };
     Ok(task.map(|task| {

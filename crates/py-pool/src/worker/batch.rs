@@ -13,7 +13,8 @@ use ropewalk_pool::wire::flags;
 use ropewalk_pool::worker::FdChannel;
 
 use super::answer::{self, Answer};
-use super::serve::{Tools, leave_if_forked};
+use super::serve::leave_if_forked;
+use super::tools::Tools;
 use crate::constants;
 use crate::pickle::{OPEN_APART, Pickled};
 use ropewalk_capi::object::{Object, Raised, take_exception};
@@ -38,15 +39,15 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Calls the function on each item of a list, and says before each which it is, counted from 1. A failure is what
-    /// came of its input, and no other's.
+    /// Calls the function on each item of a list, and says before each which it is, counted from 1, until `reach` says
+    /// that the rest is not wanted. A failure is what came of its input, and no other's.
     pub(super) fn run(
         tools: &Tools,
         forks: u64,
         function: &Object,
         items: &Object,
         task: u16,
-        reach: impl Fn(u64),
+        reach: impl Fn(u64) -> bool,
     ) -> Result<Self, Raised> {
         // SAFETY: `items` is a list that the parent pickled and no other code has; every reference is owned or borrowed
         // from it while it lives.
@@ -65,7 +66,9 @@ impl Batch {
                 if (batch.failed && start.elapsed() > LONG_FAILURE) || batch.is_full() {
                     break;
                 }
-                reach(at as u64 + 1);
+                if !reach(at as u64 + 1) {
+                    break;
+                }
                 let item = ffi::PyList_GetItem(items.as_ptr(), at);
                 let result = if task & flags::STAR != 0 {
                     Object::own(ffi::PyObject_Call(function.as_ptr(), item, ptr::null_mut()))
@@ -77,7 +80,7 @@ impl Batch {
                         ptr::null_mut(),
                     ))
                 };
-                leave_if_forked(tools, forks, &result);
+                leave_if_forked(forks, &result);
                 match result {
                     Ok(value) if constants::is_constant(value.as_ptr()) => {
                         batch.came.push(Came::Constant(value))

@@ -27,8 +27,8 @@ use ropewalk_shm::memory::{Block, Segment};
 pub(crate) enum Purpose {
     /// To be read and written in place by every process that has it; the block is there if this process owns it.
     Shared(Option<Arc<Block>>),
-    /// An argument of a task: its lease, and whether the task may write to its own copy.
-    Argument { lease: u64, private: bool },
+    /// An argument of a task: its lease, the worker that runs the task, and whether that may write to its own copy.
+    Argument { lease: u64, worker: u64, private: bool },
     /// A result, which is its receiver's alone; the block is there if this process has copied it.
     Result(#[expect(dead_code, reason = "it keeps the memory")] Option<Arc<Block>>),
 }
@@ -58,7 +58,7 @@ struct Held {
 impl Held {
     fn looked_into(&self) -> Looked {
         match self.purpose {
-            Purpose::Argument { lease, .. } if lease != 0 => Looked::Lease(lease),
+            Purpose::Argument { lease, worker, .. } if lease != 0 => Looked::Lease(worker, lease),
             _ => Looked::Block(self.segment.id(), self.offset),
         }
     }

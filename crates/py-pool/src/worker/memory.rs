@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pyo3_ffi as ffi;
 
 use super::buffer::{self, Purpose};
-use super::{LINK, buffer_type, finish, indexing, own, result_type, segment_of, serve};
+use super::{buffer_type, finish, indexing, link, own, result_type, segment_of, serve};
 use ropewalk_base::{Code, error};
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::{fail, raise, raise_os};
@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn shared_from(
 
 /// The segment behind a handle: known to this process, or on its way from the parent.
 fn resolve(id: u64, generation: u64) -> Result<Arc<Segment>, Raised> {
-    let found = match (Segment::lookup(id, generation), LINK.get()) {
+    let found = match (Segment::lookup(id, generation), link::of_process()) {
         // It may have to be waited for.
         (Ok(None), Some(link)) => detached(|| link.channel.segment(id, generation).map(Some)),
         (found, _) => found,
@@ -200,7 +200,11 @@ pub(super) unsafe extern "C" fn open_frame(
                     let purpose = if result != 0 {
                         Purpose::Result(None)
                     } else {
-                        Purpose::Argument { lease: table.lease(), private: writable != 0 }
+                        Purpose::Argument {
+                            lease: table.lease(),
+                            worker: link::here(),
+                            private: writable != 0,
+                        }
                     };
                     let kind = if narrowed { result_type(module) } else { buffer_type(module) };
                     buffer::make(kind, segment, entry.offset, entry.length, purpose)?

@@ -6,24 +6,33 @@
 mod answer;
 mod batch;
 pub(crate) mod buffer;
+mod calling;
+mod ending;
 mod indexing;
-mod leases;
+pub(crate) mod leases;
+mod link;
+mod running;
 pub(crate) mod serve;
+mod sessions;
+mod stream;
 mod switchboard;
+mod tools;
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_ulonglong};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use pyo3_ffi as ffi;
 use ropewalk_os::{memfd, process};
-use ropewalk_pool::Control;
-use ropewalk_pool::wire::flags;
+use ropewalk_pool::wire::{STACK_SIGNAL, flags};
 use ropewalk_pool::worker::{FdChannel, WorkerEnd};
 use ropewalk_pool::zygote::server;
+use ropewalk_pool::{Control, Meter};
 
 use crate::pickle;
 use ropewalk_capi::entry;
@@ -32,15 +41,6 @@ use ropewalk_capi::heap::method;
 use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised, take_exception};
 use ropewalk_shm::memory::{Block, Segment};
-use ropewalk_sync::Mutex;
-
-/// A worker process's link to its parent; one for each process.
-struct Link {
-    channel: FdChannel,
-    lanes: Mutex<Vec<Option<WorkerEnd>>>,
-}
-
-static LINK: OnceLock<Link> = OnceLock::new();
 
 #[repr(C)]
 struct State {
@@ -48,6 +48,7 @@ struct State {
     result_type: *mut ffi::PyObject,
     hub_type: *mut ffi::PyObject,
     port_type: *mut ffi::PyObject,
+    running_type: *mut ffi::PyObject,
 }
 
 static MODULE: Module<State> =
@@ -65,7 +66,8 @@ unsafe impl module::State for State {
     }
 
     fn references(&mut self) -> impl Iterator<Item = &mut *mut ffi::PyObject> {
-        [&mut self.buffer_type, &mut self.result_type, &mut self.hub_type, &mut self.port_type].into_iter()
+        let [buffers, results] = [&mut self.buffer_type, &mut self.result_type];
+        [buffers, results, &mut self.hub_type, &mut self.port_type, &mut self.running_type].into_iter()
     }
 
     fn fill(&mut self, module: &Object) -> Result<(), Raised> {
@@ -73,21 +75,19 @@ unsafe impl module::State for State {
         (self.hub_type, self.port_type) = (hub.into_ptr(), port.into_ptr());
         self.buffer_type = buffer::make_type(module)?.into_ptr();
         self.result_type = buffer::make_result_type(module)?.into_ptr();
+        self.running_type = running::make_type(module)?.into_ptr();
         // SAFETY: our fresh module, and live types.
         unsafe {
             module::add(module, c"SharedBuffer", self.buffer_type)?;
             module::add(module, c"Switchboard", self.hub_type)?;
-            module::add(module, c"Port", self.port_type)
+            module::add(module, c"Port", self.port_type)?;
+            module::add(module, c"RunningTask", self.running_type)
         }
     }
 }
 
 fn finish(result: Result<Object, Raised>) -> *mut ffi::PyObject {
     result.map_or(ptr::null_mut(), Object::into_ptr)
-}
-
-fn link() -> Result<&'static Link, Raised> {
-    LINK.get().ok_or_else(|| fail(c"this process is not a worker"))
 }
 
 /// Takes over a descriptor that Python code has released.
@@ -201,18 +201,16 @@ unsafe extern "C" fn zygote_serve(_: *mut ffi::PyObject, args: *mut ffi::PyObjec
             spawned.lanes.into_iter().map(|lane| WorkerEnd::attach(lane, Arc::clone(&control)).map(Some));
         let lanes = lanes.collect::<Result<Vec<_>, _>>().map_err(|error| raise(&error))?;
         let count = lanes.len();
-        let link = Link { channel: FdChannel::new(spawned.socket), lanes: Mutex::new(lanes) };
-        if LINK.set(link).is_err() {
-            return Err(fail(c"this process is a worker already"));
-        }
+        link::open(FdChannel::new(spawned.socket), lanes)?;
         let handed = handed_down(spawned.notes, spawned.handed)?;
         // SAFETY: the format's arguments are of the sizes it says; "O" takes its own reference.
         unsafe {
             Object::own(ffi::Py_BuildValue(
-                c"(nOIO)".as_ptr(),
+                c"(nOIKO)".as_ptr(),
                 count as ffi::Py_ssize_t,
                 spec.as_ptr(),
                 spawned.slot,
+                spawned.number,
                 handed.as_ptr(),
             ))
         }
@@ -235,9 +233,25 @@ fn handed_down(notes: OwnedFd, handed: Vec<OwnedFd>) -> Result<Object, Raised> {
 }
 
 fn with_lane<T>(index: c_int, work: impl FnOnce(&mut WorkerEnd) -> Result<T, Raised>) -> Result<T, Raised> {
-    let mut lanes = link()?.lanes.lock();
-    let lane = usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.as_mut());
-    work(lane.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?)
+    link::get()?.with_lane(usize::try_from(index).unwrap_or(usize::MAX), work)
+}
+
+#[entry]
+unsafe extern "C" fn sit(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut seat: c_ulonglong = 0;
+    parse!(args, c"K:sit", seat);
+    finish(link::sit(seat).and_then(|(spec, number)| {
+        let spec = Object::bytes(&spec)?;
+        // SAFETY: the format's arguments are of the kinds it says; "O" takes its own reference.
+        unsafe { Object::own(ffi::Py_BuildValue(c"(OK)".as_ptr(), spec.as_ptr(), c_ulonglong::from(number))) }
+    }))
+}
+
+/// The signal on which a worker is to write the stacks of its threads into its notes.
+#[entry]
+unsafe extern "C" fn stack_signal(_: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: the thread is attached.
+    unsafe { ffi::PyLong_FromLong(STACK_SIGNAL.into()) }
 }
 
 #[entry]
@@ -270,25 +284,61 @@ unsafe extern "C" fn init_failed(_: *mut ffi::PyObject, args: *mut ffi::PyObject
 }
 
 #[entry]
+unsafe extern "C" fn unfit(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let mut why: *mut ffi::PyObject = ptr::null_mut();
+    parse!(args, c"S:unfit", why);
+    // SAFETY: the format has checked that it is bytes.
+    let said = unsafe { Object::share(why) }.and_then(|why| {
+        let bytes = why.as_bytes().ok_or(Raised)?;
+        with_lane(0, |lane| {
+            let kind = ropewalk_pool::wire::kind::UNFIT;
+            lane.reply(kind, 0, 0, 0, &[bytes]).map_err(|error| raise(&error))
+        })
+    });
+    finish(said.map(|()| Object::none()))
+}
+
+#[entry]
+unsafe extern "C" fn set_title(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    let (mut title, mut name): (*mut ffi::PyObject, *mut ffi::PyObject) = (ptr::null_mut(), ptr::null_mut());
+    parse!(args, c"SS:set_title", title, name);
+    let text = |of: *mut ffi::PyObject| {
+        // SAFETY: the format has checked that it is bytes.
+        let of = unsafe { Object::share(of)? };
+        of.as_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).ok_or(Raised)
+    };
+    let set = text(title).and_then(|title| text(name).map(|name| (title, name))).map(|(title, name)| {
+        // Without either the process is as useful, and only harder to find.
+        ropewalk_os::title::set_title(&title);
+        let _ = ropewalk_os::title::set_name(&name);
+    });
+    finish(set.map(|()| Object::none()))
+}
+
+#[entry]
 unsafe extern "C" fn serve_lane(module: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut index: c_int = 0;
     parse!(args, c"i:serve", index);
-    let served = link().and_then(|link| {
-        let end = {
-            let mut lanes = link.lanes.lock();
-            usize::try_from(index).ok().and_then(|index| lanes.get_mut(index)?.take())
-        };
-        let end = end.ok_or_else(|| fail(c"there is no such lane, or it is being served"))?;
+    let served = link::get().and_then(|link| {
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let end = link.take_lane(index)?;
         // SAFETY: the interpreter passes the module that the function belongs to.
         let module = unsafe { Object::share(module)? };
+        let (running, max_inline) = (Arc::clone(end.running()), end.max_inline());
         let mut server = serve::Server {
-            end,
-            lane: usize::try_from(index).unwrap_or(0),
+            ending: ending::Ending::here(end.leave()),
+            end: Rc::new(RefCell::new(end)),
+            running,
+            max_inline,
+            lane: leases::Lane { worker: link.worker, index },
             channel: &link.channel,
-            tools: serve::Tools::load(&module)?,
+            tools: tools::Tools::load(&module)?,
             functions: HashMap::new(),
             lingering: 0,
             forks: process::fork_generation(),
+            sessions: sessions::Sessions::default(),
+            on: None,
+            meter: Meter::default(),
         };
         server.run()
     });
@@ -308,6 +358,11 @@ unsafe extern "C" fn keep_buffer(_: *mut ffi::PyObject, of: *mut ffi::PyObject) 
         })
     };
     finish(stays)
+}
+
+#[entry]
+unsafe extern "C" fn current_session(_: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    finish(sessions::current())
 }
 
 fn buffer_type(module: *mut ffi::PyObject) -> *mut ffi::PyTypeObject {
@@ -364,6 +419,13 @@ unsafe extern "C" fn switchboard_port(
 }
 
 #[entry]
+unsafe extern "C" fn running_task(module: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our module.
+    let kind = unsafe { MODULE.state(module) }.map_or(ptr::null_mut(), |state| state.running_type.cast());
+    finish(running::of_this_thread(kind))
+}
+
+#[entry]
 unsafe extern "C" fn die_with_parent(_: *mut ffi::PyObject, args: *mut ffi::PyObject) -> *mut ffi::PyObject {
     let mut parent: c_long = 0;
     parse!(args, c"l:die_with_parent", parent);
@@ -384,7 +446,14 @@ fn functions() -> Vec<ffi::PyMethodDef> {
             ffi::METH_VARARGS,
             c"zygote_serve(fd, prepare) -> (lanes, spec, slot, descriptors) in a child, else None",
         ),
+        method(
+            c"sit",
+            sit,
+            ffi::METH_VARARGS,
+            c"sit(seat) -> (spec, number): makes this thread the worker of a seat that `_core` has taken",
+        ),
         method(c"ready", ready, ffi::METH_VARARGS, c"ready(lane)"),
+        method(c"stack_signal", stack_signal, ffi::METH_NOARGS, c"stack_signal() -> int"),
         method(
             c"note_changed",
             note_changed,
@@ -392,6 +461,8 @@ fn functions() -> Vec<ffi::PyMethodDef> {
             c"note_changed()\n\nSays that a value of the program's was taken over in place of another.",
         ),
         method(c"init_failed", init_failed, ffi::METH_VARARGS, c"init_failed(stream)"),
+        method(c"unfit", unfit, ffi::METH_VARARGS, c"unfit(why)"),
+        method(c"set_title", set_title, ffi::METH_VARARGS, c"set_title(title, name)"),
         method(
             c"serve",
             serve_lane,
@@ -460,6 +531,18 @@ fn functions() -> Vec<ffi::PyMethodDef> {
             switchboard_port,
             ffi::METH_VARARGS,
             c"switchboard_port(buffer, patience) -> Port of the switchboard in it",
+        ),
+        method(
+            c"running_task",
+            running_task,
+            ffi::METH_NOARGS,
+            c"running_task() -> RunningTask of this thread, or None",
+        ),
+        method(
+            c"current_session",
+            current_session,
+            ffi::METH_NOARGS,
+            c"current_session() -> the session of the task that this thread runs, or None",
         ),
         method(c"die_with_parent", die_with_parent, ffi::METH_VARARGS, c"die_with_parent(parent_pid)"),
     ]

@@ -5,21 +5,30 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ffi::CStr;
 use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3_ffi as ffi;
-use ropewalk_pool::codec::{Table, loans as lending};
+use ropewalk_base::Code;
+use ropewalk_os::clock::monotonic_nanos;
+use ropewalk_pool::codec::Table;
 use ropewalk_pool::wire::{flags, kind};
 use ropewalk_pool::worker::{FdChannel, Incoming, WorkerEnd};
+use ropewalk_pool::{MOST_NOTE, Meter, Running, Tail, Times};
 
 use super::answer::{self, Answer, Body};
 use super::batch::Batch;
+use super::ending::Nudged;
 use super::leases;
-use crate::pickle::{self, Pickled, Pickler, has_connection};
-use ropewalk_capi::errors::raise;
+use super::sessions::Sessions;
+use super::stream::Streamed;
+use super::tools::{Tools, functions, imported, of_sessions, serialize};
+use crate::current;
+use crate::pickle::Pickled;
+use ropewalk_capi::errors::{class, raise};
 use ropewalk_capi::object::{Object, Raised, detached, take_exception};
 
 thread_local! {
@@ -46,19 +55,8 @@ pub(crate) struct Loaded {
     /// The function that restores the values of the program's names that were sent with it, if there are any, and the
     /// count of changes at which they last had the expected values.
     state: Option<(Object, u64)>,
-}
-
-/// A module that the zygote has imported; found without the machinery of imports, which would cost a worker pages.
-fn imported(name: &CStr) -> Result<Object, Raised> {
-    // SAFETY: plain calls of the C API; the second gives null without an exception where there is no such module.
-    unsafe {
-        let text = Object::own(ffi::PyUnicode_FromString(name.as_ptr()))?;
-        let found = ffi::PyImport_GetModule(text.as_ptr());
-        if found.is_null() && ffi::PyErr_Occurred().is_null() {
-            return Object::own(ffi::PyImport_ImportModule(name.as_ptr()));
-        }
-        Object::own(found)
-    }
+    /// Whether it is `_sessions.call_method`, which [`Tools::call_method`] does without a frame.
+    calls_method: bool,
 }
 
 /// Whether a pickle may refer to anything of this package, by which the state of the program's modules travels.
@@ -82,10 +80,10 @@ pub(crate) fn is_loading() -> bool {
 }
 
 /// Until it is dropped, this thread is loading.
-struct Loading;
+pub(super) struct Loading;
 
 impl Loading {
-    fn begin() -> Self {
+    pub(super) fn begin() -> Self {
         LOADING.set(true);
         Self
     }
@@ -102,70 +100,23 @@ pub(crate) fn note_attached(segment: u64, offset: u64) {
     ATTACHED.with_borrow_mut(|attached| attached.push((segment, offset)));
 }
 
-/// The Python objects that the loop needs.
-pub(crate) struct Tools {
-    pickler: Pickler,
-    loads: Object,
-    serialize: Object,
-    functions: Object,
-    leave_fork: Object,
-}
-
-impl Tools {
-    pub(crate) fn load(module: &Object) -> Result<Self, Raised> {
-        let pickle = imported(c"_pickle")?;
-        Ok(Self {
-            pickler: Pickler::new(pickle.attribute(c"dumps")?, module.attribute(c"_keep_buffer")?)?,
-            loads: pickle.attribute(c"loads")?,
-            serialize: imported(c"ropewalk.pool.wire._serialize")?,
-            functions: imported(c"ropewalk.pool.wire._functions")?,
-            leave_fork: imported(c"ropewalk.pool.worker._life")?.attribute(c"leave_fork")?,
-        })
-    }
-
-    /// Adds the cure to an error of a task with these flags that may come of writing to its read-only arguments.
-    pub(super) fn note_read_only(&self, task: u16, error: &Object) {
-        if task & (flags::DESCRIBED | flags::WRITABLE) == flags::DESCRIBED {
-            let noted =
-                self.serialize.attribute(c"note_read_only").and_then(|note| note.call(&[error.as_ptr()]));
-            if noted.is_err() {
-                drop(take_exception());
-            }
-        }
-    }
-
-    /// A pickle with nothing beside it.
-    pub(super) fn dump(&self, object: &Object) -> Result<Object, Raised> {
-        self.pickler.dump(object.as_ptr())
-    }
-
-    /// Pickles a result that goes beside `others` buffers: as an encoding of its own, which lends what it refers to.
-    pub(super) fn pickle(&self, value: &Object, others: usize) -> Result<Pickled, Raised> {
-        let first = self.pickler.pickle(value.as_ptr(), others, |stream| !has_connection(stream))?;
-        match first {
-            Some(pickled) => Ok(pickled),
-            None => pickle::slowly(&self.serialize.attribute(c"encode_result")?, value.as_ptr()),
-        }
-    }
-
-    /// Pickles an exception, with its traceback as text.
-    pub(super) fn pickle_error(&self, error: &Object) -> Result<Pickled, Raised> {
-        let encode = self.serialize.attribute(c"encode_error")?;
-        let (stream, loans) = lending::during(|| encode.call(&[error.as_ptr()]));
-        Ok(Pickled { stream: stream?, buffers: Vec::new(), loans })
-    }
-}
-
 /// The outcome of a task.
 enum Ended {
+    /// A stream was asked to stop, and its generator is closed.
+    Stopped,
     One(Object),
     Batch(Batch),
 }
 
 /// One thread of a worker.
 pub(crate) struct Server<'a> {
-    pub(crate) end: WorkerEnd,
-    pub(crate) lane: usize,
+    /// Shared with the task that runs, which may make calls.
+    pub(crate) end: Rc<RefCell<WorkerEnd>>,
+    pub(crate) running: Arc<Running>,
+    /// Where the parent is in this process, and cannot kill the worker.
+    pub(super) ending: Option<Nudged>,
+    pub(crate) max_inline: usize,
+    pub(crate) lane: leases::Lane,
     pub(crate) channel: &'a FdChannel,
     pub(crate) tools: Tools,
     pub(crate) functions: HashMap<u64, Result<Loaded, Object>>,
@@ -173,15 +124,20 @@ pub(crate) struct Server<'a> {
     /// refers to.
     pub(crate) lingering: u64,
     pub(crate) forks: u64,
+    pub(crate) sessions: Sessions,
+    /// After which exceptions the task that runs is run again, if that was said.
+    pub(crate) on: Option<Object>,
+    pub(crate) meter: Meter,
 }
 
 impl Server<'_> {
     /// Runs until the parent says to leave, or a signal's handler raises `SystemExit` between two tasks.
     pub(crate) fn run(&mut self) -> Result<(), Raised> {
         let mut looks = 0;
+        let _serving = current::serve_lane(&self.end, (self.lane.worker, self.lane.index));
         loop {
             self.tell_released()?;
-            let next = self.end.try_next().map_err(|error| raise(&error))?;
+            let next = self.end.borrow_mut().try_next().map_err(|error| raise(&error))?;
             let Some(record) = next else {
                 run_signal_handlers()?;
                 if looks == 1 {
@@ -189,7 +145,7 @@ impl Server<'_> {
                     let _ = self.channel.drain();
                     self.collect(WORTH_A_REST);
                 }
-                let end = &mut self.end;
+                let mut end = self.end.borrow_mut();
                 let rest = if looks == 0 { FIRST_REST } else { LONG_REST };
                 detached(|| end.wait(Some(rest)));
                 looks = (looks + 1).min(2);
@@ -200,22 +156,32 @@ impl Server<'_> {
                 kind::TASK => self.task(record)?,
                 kind::FUNCTION => self.load_function(record)?,
                 kind::LOOK => {
-                    self.end.finish();
+                    self.end.borrow_mut().finish();
                     // A segment that cannot be read is no loss before a task names it, and then the task reports it.
                     let _ = self.channel.drain();
                 }
                 kind::FORGET_FUNCTION => {
-                    self.end.finish();
+                    self.end.borrow_mut().finish();
                     let forgotten = self.functions.remove(&record.aux);
                     self.lingering = self.lingering.saturating_add(lingering(forgotten.as_ref()));
                     drop(forgotten);
                     self.collect(MOST_LINGERING);
                 }
+                kind::SESSION => self.announce(record)?,
+                kind::ENTER_SESSION => {
+                    self.end.borrow_mut().finish();
+                    self.sessions.named = record.aux;
+                }
+                kind::DROP_SESSION => {
+                    self.end.borrow_mut().finish();
+                    self.drop_session(record.aux);
+                }
                 kind::EXIT => {
-                    self.end.finish();
+                    self.end.borrow_mut().finish();
+                    self.drop_sessions();
                     return Ok(());
                 }
-                _ => self.end.finish(),
+                _ => self.end.borrow_mut().finish(),
             }
         }
     }
@@ -234,13 +200,15 @@ impl Server<'_> {
     fn load_function(&mut self, record: Incoming) -> Result<(), Raised> {
         let described = record.flags & flags::DESCRIBED != 0;
         let leased = record.flags & flags::LEASED != 0;
-        let table = if described { Table::parse(self.end.payload()).ok() } else { None };
+        let end = self.end.borrow();
+        let table = if described { Table::parse(end.payload()).ok() } else { None };
         let lease = table.as_ref().filter(|_| leased).map_or(0, Table::lease);
-        let inline = self.end.payload().len() as u64;
+        let inline = end.payload().len() as u64;
         let beside = table.iter().flat_map(Table::entries).filter(|entry| entry.segment != 0);
         let bytes = beside.fold(inline, |sum, entry| sum.saturating_add(entry.bytes()));
-        let payload = Object::bytes(self.end.payload())?;
-        self.end.finish();
+        let payload = Object::bytes(end.payload())?;
+        drop(end);
+        self.end.borrow_mut().finish();
         let loading = Loading::begin();
         let function = if described || names_us(payload.as_bytes().unwrap_or_default()) {
             self.load_state(&payload, described, bytes)
@@ -260,14 +228,14 @@ impl Server<'_> {
     fn load_plain(&self, payload: &Object, bytes: u64) -> Result<Loaded, Raised> {
         let callable = self.tools.loads.call(&[payload.as_ptr()]).or_else(|Raised| {
             let error = take_exception();
-            self.tools.functions.attribute(c"raise_unloadable")?.call(&[error.as_ptr()])
+            functions(c"raise_unloadable")?.call(&[error.as_ptr()])
         })?;
-        Ok(Loaded { callable, bytes, state: None })
+        Ok(Loaded { callable, bytes, state: None, calls_method: false })
     }
 
     /// A function that may come with values of the program's names.
     fn load_state(&self, payload: &Object, described: bool, bytes: u64) -> Result<Loaded, Raised> {
-        self.tools.functions.attribute(c"load").and_then(|load| {
+        functions(c"load").and_then(|load| {
             let pair = load.call(&[payload.as_ptr(), Self::truth(described)])?;
             let changes = CHANGES.load(Ordering::Relaxed);
             // SAFETY: a live object; PyTuple_GetItem checks that it is a pair, whose items are borrowed from it.
@@ -278,7 +246,9 @@ impl Server<'_> {
                 )
             };
             let state = if state.is_none() { None } else { Some((state.attribute(c"restore")?, changes)) };
-            Ok(Loaded { callable, bytes, state })
+            // It is loaded here because its pickle names this package.
+            let calls_method = of_sessions(c"call_method")?.as_ptr() == callable.as_ptr();
+            Ok(Loaded { callable, bytes, state, calls_method })
         })
     }
 
@@ -289,27 +259,38 @@ impl Server<'_> {
 
     fn task(&mut self, record: Incoming) -> Result<(), Raised> {
         let mut lease = 0;
+        let deadline = record.terms.deadline;
+        if deadline != 0 && monotonic_nanos() >= deadline {
+            // It waited behind another task, and the parent has not taken it back in time.
+            self.end.borrow_mut().finish();
+            let nothing = Answer { flags: flags::EMPTY | flags::FINAL, body: Body::Empty };
+            return self.send(kind::DONE, record.id, 0, nothing);
+        }
         ATTACHED.with_borrow_mut(Vec::clear);
+        self.running.start(record.id, record.attempt, record.terms.deadline);
         let loading = Loading::begin();
         let arguments = self.arguments(record, &mut lease);
         drop(loading);
-        let mut busy = 0;
+        let mut times = Times::default();
         let mut extra = 0;
         let mut answer = match arguments {
             Err(Raised) => self.undecodable(),
             Ok(arguments) => {
-                let outcome = self.call(record, &arguments, &mut busy);
+                self.on = retried_on(record, &arguments);
+                let outcome = self.call_unless_unwanted(record, &arguments, &mut times);
                 drop(arguments);
                 match outcome {
                     Ok(outcome) => self.encode(outcome),
                     Err(Raised) => {
                         let error = take_exception();
                         self.tools.note_read_only(record.flags, &error);
+                        extra |= self.stopped(record.id, &error);
                         self.encode_error(&error)
                     }
                 }
             }
         };
+        self.on = None;
         let attached = ATTACHED.take();
         if lease != 0 && leases::outlives(self.lane, lease) {
             extra |= flags::RETAINED;
@@ -317,19 +298,40 @@ impl Server<'_> {
         if !attached.is_empty() && leases::kept(&attached) {
             extra |= flags::KEPT;
         }
+        if self.sessions.unmade {
+            self.sessions.unmade = false;
+            extra |= flags::ACTOR;
+        }
         answer.flags |= extra;
         if answer.flags & flags::ERROR != 0 {
             self.tell_lost()?;
         }
-        self.send(kind::DONE, record.id, busy, answer)
+        if let Some(progress) = self.running.end() {
+            let mut end = self.end.borrow_mut();
+            while !end.try_progress(record.id, &progress).map_err(|error| raise(&error))? {
+                detached(|| end.wait_room(MOST_NOTE));
+            }
+        }
+        self.send_with(kind::DONE, record.id, times.aux(), answer, times.tail())
+    }
+
+    /// The flag of a task that ended with this exception because it was asked to stop.
+    fn stopped(&self, task: u64, error: &Object) -> u16 {
+        let stopped = self.running.stopped(task)
+            && class(Code::TaskCancelled).is_ok_and(|class| {
+                // SAFETY: live objects, and neither is called.
+                unsafe { ffi::PyErr_GivenExceptionMatches(error.as_ptr(), class.as_ptr()) != 0 }
+            });
+        if stopped { flags::STOPPED } else { 0 }
     }
 
     fn arguments(&mut self, record: Incoming, lease: &mut u64) -> Result<Object, Raised> {
         if record.flags & flags::EMPTY != 0 {
-            self.end.finish();
+            self.end.borrow_mut().finish();
             return Ok(Object::none());
         }
-        let payload = self.end.payload();
+        let end = self.end.borrow();
+        let payload = end.payload();
         let described = record.flags & flags::DESCRIBED != 0;
         if described {
             *lease = Table::parse(payload).map_or(0, |table| table.lease());
@@ -337,28 +339,68 @@ impl Server<'_> {
         // Copied, for the parent can then use the ring while this is unpickled; a view of it costs more than a
         // short copy.
         let bytes = Object::bytes(payload);
-        self.end.finish();
-        let bytes = bytes?;
+        drop(end);
+        self.end.borrow_mut().finish();
+        self.decode(&bytes?, described, record.flags & flags::WRITABLE != 0)
+    }
+
+    /// Unpickles arguments.
+    pub(super) fn decode(&self, bytes: &Object, described: bool, writable: bool) -> Result<Object, Raised> {
         if described {
-            let decode = self.tools.serialize.attribute(c"decode_arguments")?;
-            let writable = Self::truth(record.flags & flags::WRITABLE != 0);
-            return decode.call(&[bytes.as_ptr(), writable]);
+            let decode = serialize(c"decode_arguments")?;
+            return decode.call(&[bytes.as_ptr(), Self::truth(writable)]);
         }
         self.tools.loads.call(&[bytes.as_ptr()]).or_else(|Raised| {
             let error = take_exception();
-            self.tools.serialize.attribute(c"reopen")?.call(&[bytes.as_ptr(), error.as_ptr()])
+            serialize(c"reopen")?.call(&[bytes.as_ptr(), error.as_ptr()])
         })
     }
 
-    fn call(&mut self, record: Incoming, arguments: &Object, busy: &mut u64) -> Result<Ended, Raised> {
+    /// A function that the parent has sent, with the values that it expects.
+    pub(super) fn callable(&mut self, function: u64) -> Result<Object, Raised> {
+        let fail = |error: &Object| functions(c"raise_load_error")?.call(&[error.as_ptr()]);
+        let function = match self.functions.get_mut(&function) {
+            Some(Ok(function)) => function,
+            Some(Err(error)) => return fail(error),
+            None => return fail(&Object::none()),
+        };
+        if let Some((restore, seen)) = &mut function.state
+            && *seen != CHANGES.load(Ordering::Relaxed)
+        {
+            restore.call(&[])?;
+            *seen = CHANGES.load(Ordering::Relaxed);
+        }
+        // SAFETY: a live callable.
+        unsafe { Object::share(function.callable.as_ptr()) }
+    }
+
+    /// Calls the function, and raises what ends the call before its end.
+    fn call_unless_unwanted(
+        &mut self,
+        record: Incoming,
+        arguments: &Object,
+        times: &mut Times,
+    ) -> Result<Ended, Raised> {
+        if let Some(ending) = &self.ending {
+            ending.begin(record.id)?;
+        }
+        let outcome = self.call(record, arguments, times);
+        if let Some(ending) = &self.ending {
+            ending.end(record.id);
+        }
+        outcome
+    }
+
+    fn call(&mut self, record: Incoming, arguments: &Object, times: &mut Times) -> Result<Ended, Raised> {
+        let _within = if record.flags & flags::OF_SESSION == 0 { None } else { Some(self.enter()?) };
         let function = match self.functions.get_mut(&record.aux) {
             Some(Ok(function)) => function,
             Some(Err(error)) => {
-                let fail = self.tools.functions.attribute(c"raise_load_error")?;
+                let fail = functions(c"raise_load_error")?;
                 return fail.call(&[error.as_ptr()]).map(Ended::One);
             }
             None => {
-                let fail = self.tools.functions.attribute(c"raise_load_error")?;
+                let fail = functions(c"raise_load_error")?;
                 return fail.call(&[Object::none().as_ptr()]).map(Ended::One);
             }
         };
@@ -368,20 +410,33 @@ impl Server<'_> {
             restore.call(&[])?;
             *seen = CHANGES.load(Ordering::Relaxed);
         }
+        let calls_method = function.calls_method && record.flags & flags::OF_SESSION != 0;
         let function = &function.callable;
         if record.flags & flags::TIMED != 0 {
-            self.end.begin(record.id);
+            self.running.begin(record.terms.timeout);
         }
-        let start = Instant::now();
+        let begin = self.meter.begin(record.flags & flags::MEASURED != 0);
+        self.end.borrow().begin_at(record.id, begin.at);
         if record.flags & flags::BATCH != 0 {
             let end = &self.end;
-            end.start_batch(record.id);
-            let reach = |inputs| end.reach(inputs);
+            end.borrow().start_batch(record.id);
+            let running = &self.running;
+            let is_watched = record.flags & flags::WATCHED != 0;
+            let ending = &self.ending;
+            let reach = |inputs| {
+                end.borrow().reach(inputs);
+                if is_watched {
+                    running.report(record.id, None);
+                }
+                !ending.as_ref().is_some_and(|ending| ending.is_unwanted(record.id))
+            };
             let batch = Batch::run(&self.tools, self.forks, function, arguments, record.flags, reach);
-            *busy = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            *times = self.meter.end(begin);
             return batch.map(Ended::Batch);
         }
-        let result = if arguments.is_none() {
+        let result = if calls_method && !arguments.is_none() {
+            self.tools.call_method(arguments)
+        } else if arguments.is_none() {
             // SAFETY: a live callable.
             unsafe { Object::own(ffi::PyObject_CallNoArgs(function.as_ptr())) }
         } else {
@@ -400,57 +455,100 @@ impl Server<'_> {
                 Object::own(ffi::PyObject_Call(function.as_ptr(), positional, keywords))
             }
         };
-        *busy = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        leave_if_forked(&self.tools, self.forks, &result);
-        result.map(Ended::One)
+        let result = if record.flags & flags::STREAM == 0 {
+            result.map(Ended::One)
+        } else {
+            result.and_then(|returned| self.stream(&record, returned)).map(|ended| match ended {
+                Streamed::Returned(value) => Ended::One(value),
+                Streamed::Stopped => Ended::Stopped,
+            })
+        };
+        *times = self.meter.end(begin);
+        leave_if_forked(self.forks, &result);
+        if record.flags & flags::WATCHED != 0 {
+            // The result is yet to be pickled.
+            self.running.report(record.id, None);
+        }
+        result
     }
 
     fn encode(&mut self, outcome: Ended) -> Answer {
         let answer = match outcome {
+            Ended::Stopped => {
+                Ok(Answer { flags: flags::EMPTY | flags::ERROR | flags::STOPPED, body: Body::Empty })
+            }
             Ended::One(value) if value.is_none() => Ok(Answer { flags: flags::EMPTY, body: Body::Empty }),
             Ended::One(value) => self.tools.pickle(&value, 0).and_then(|pickled| {
                 let Pickled { stream, buffers, loans } = pickled;
-                answer::place(stream, &buffers, &loans, self.end.max_inline(), self.channel)
+                answer::place(stream, &buffers, &loans, self.max_inline, self.channel)
             }),
-            Ended::Batch(batch) => batch.encode(&self.tools, self.end.max_inline(), self.channel),
+            Ended::Batch(batch) => batch.encode(&self.tools, self.max_inline, self.channel),
         };
         answer.unwrap_or_else(|Raised| self.encode_error(&take_exception()))
     }
 
     fn undecodable(&mut self) -> Answer {
         let error = take_exception();
-        let made = self
-            .tools
-            .serialize
-            .attribute(c"undecodable_arguments")
-            .and_then(|make| make.call(&[error.as_ptr()]));
+        let made = serialize(c"undecodable_arguments").and_then(|make| make.call(&[error.as_ptr()]));
         let error = made.unwrap_or_else(|Raised| take_exception());
         self.encode_error(&error)
     }
 
     fn encode_error(&self, error: &Object) -> Answer {
+        let last = if self.is_retried(error) { 0 } else { flags::FINAL };
         let stream = self.tools.pickle_error(error).and_then(|pickled| {
-            answer::place(pickled.stream, &[], &pickled.loans, self.end.max_inline(), self.channel)
+            answer::place(pickled.stream, &[], &pickled.loans, self.max_inline, self.channel)
         });
         match stream {
-            Ok(answer) => Answer { flags: answer.flags | flags::ERROR, body: answer.body },
+            Ok(answer) => Answer { flags: answer.flags | flags::ERROR | last, body: answer.body },
             Err(Raised) => {
                 drop(take_exception());
                 // Not even the error could be sent: the parent makes one of an empty reply.
-                Answer { flags: flags::ERROR | flags::EMPTY, body: Body::Empty }
+                Answer { flags: flags::ERROR | flags::EMPTY | last, body: Body::Empty }
+            }
+        }
+    }
+
+    /// Whether the task is run again after this exception, if it has runs left.
+    fn is_retried(&self, error: &Object) -> bool {
+        let Some(on) = &self.on else { return true };
+        let asked = imported(c"ropewalk._retried")
+            .and_then(|module| module.attribute(c"is_retried"))
+            .and_then(|ask| ask.call(&[on.as_ptr(), error.as_ptr()]));
+        match asked {
+            // SAFETY: `True` is always there.
+            Ok(answer) => answer.as_ptr() == unsafe { ffi::Py_True() },
+            Err(Raised) => {
+                drop(take_exception());
+                false
             }
         }
     }
 
     fn send(&mut self, kind: u16, id: u64, aux: u64, answer: Answer) -> Result<(), Raised> {
+        self.send_with(kind, id, aux, answer, None)
+    }
+
+    /// The same, with times of the call behind the payload; without them if they do not fit.
+    fn send_with(
+        &mut self,
+        kind: u16,
+        id: u64,
+        aux: u64,
+        answer: Answer,
+        tail: Option<Tail>,
+    ) -> Result<(), Raised> {
         let bytes: &[u8] = match &answer.body {
             Body::Empty => &[],
             Body::Stream(stream) => stream.as_bytes().unwrap_or_default(),
             Body::Frame(bytes) => bytes,
         };
-        let end = &mut self.end;
-        while !end.try_reply(kind, answer.flags, id, aux, &[bytes]).map_err(|error| raise(&error))? {
-            detached(|| end.wait_room(bytes.len()));
+        let mut end = self.end.borrow_mut();
+        let tail = tail.as_ref().filter(|tail| bytes.len() + tail.len() <= end.max_inline());
+        let bits = answer.flags | if tail.is_some() { flags::TIMED } else { 0 };
+        let tail = tail.map_or(&[][..], |tail| &tail[..]);
+        while !end.try_reply(kind, bits, id, aux, &[bytes, tail]).map_err(|error| raise(&error))? {
+            detached(|| end.wait_room(bytes.len() + tail.len()));
         }
         Ok(())
     }
@@ -488,6 +586,21 @@ fn lingering(forgotten: Option<&Result<Loaded, Object>>) -> u64 {
     }
 }
 
+/// What decides after which exceptions a task is run again: the third of its arguments, if the parent has sent three.
+fn retried_on(record: Incoming, arguments: &Object) -> Option<Object> {
+    if arguments.is_none() || record.flags & flags::BATCH != 0 {
+        return None;
+    }
+    // SAFETY: a live object; both functions check that it is a tuple, and the item is borrowed from it.
+    unsafe {
+        if ffi::PyTuple_Size(arguments.as_ptr()) != 3 {
+            ffi::PyErr_Clear();
+            return None;
+        }
+        Object::share(ffi::PyTuple_GetItem(arguments.as_ptr(), 2)).ok()
+    }
+}
+
 /// Runs the handlers of signals that have come. `SystemExit` is raised; anything else ends nothing but this look.
 fn run_signal_handlers() -> Result<(), Raised> {
     // SAFETY: the thread is attached, and an exception is set where it is asked for or reported.
@@ -509,12 +622,13 @@ fn run_signal_handlers() -> Result<(), Raised> {
 }
 
 /// Ends this process if the task forked and this is the child that returned from the task: it is no pool's worker.
-pub(super) fn leave_if_forked(tools: &Tools, forks: u64, result: &Result<Object, Raised>) {
+pub(super) fn leave_if_forked<T>(forks: u64, result: &Result<T, Raised>) {
     if ropewalk_os::process::fork_generation() == forks {
         return;
     }
     let error = if result.is_err() { take_exception() } else { Object::none() };
-    let _ = tools.leave_fork.call(&[error.as_ptr()]);
+    let leave = imported(c"ropewalk.pool.worker._life").and_then(|life| life.attribute(c"leave_fork"));
+    let _ = leave.and_then(|leave| leave.call(&[error.as_ptr()]));
     // It has not returned, unless printing failed.
     ropewalk_os::process::exit_now(1);
 }

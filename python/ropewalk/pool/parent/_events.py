@@ -20,8 +20,8 @@ from ropewalk.bus._bus import Bus
 class PoolEvent:
     """An event of a pool. Fields that do not apply to a topic are `None` or 0."""
 
-    #: ``"pool.worker.started"``, ``"pool.worker.recycled"``, ``"pool.worker.crashed"``, ``"pool.saturated"``,
-    #: ``"pool.task.failed"``, ``"pool.broken"`` or ``"pool.ended"``.
+    #: What happened, ``"pool.worker.started"`` for instance; docs/telemetry.md has a table of the topics and their
+    #: fields.
     topic: str
     #: The pool's name.
     pool: str
@@ -35,8 +35,25 @@ class PoolEvent:
     exit_code: int | None
     #: Tasks in the queue, when it was found full.
     queued: int
-    #: The reason, where there is one. For a failed task: ``"raised"``, ``"timed out"``, ``"crashed"`` or ``"broken"``.
+    #: The reason, where there is one. For a failed task: ``"raised"``, ``"timed out"``, ``"crashed"``, ``"hung"``,
+    #: ``"poisoned"`` or ``"broken"``. For a poisoned one, the function's name.
+    #: For a recycled worker: ``"max_tasks"``, ``"max_age"``, ``"max_rss"``, ``"asked"``, ``"shrunk"``, or ``"task"`` if
+    #: one of its tasks was cancelled, timed out or hung.
     reason: str | None
+    #: The worker's number in its pool, as `WorkerStatistics.id`.
+    worker: int | None = None
+    #: The private memory of a recycled worker in bytes when it was sent away, if that is known; for ``pool.limit.low``,
+    #: that of the last worker which was too large after one task.
+    private_bytes: int | None = None
+    #: Tasks that the recycled worker had finished.
+    tasks: int | None = None
+    #: The number of workers that the pool is meant to have from now on.
+    workers: int | None = None
+    #: The session's key as text, or the actor's name. If it has lost its state, the reason is ``"made again"`` or
+    #: ``"gone for good"``.
+    session: str | None = None
+    #: The number of the session's state.
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +86,32 @@ def _pool_event(
     status: int | None,
     queued: int,
     reason: str | None,
+    worker: int | None,
+    private_bytes: int | None,
+    tasks: int | None,
+    workers: int | None,
+    session: str | None,
+    generation: int | None,
 ) -> PoolEvent:
     code = None if status is None else os.waitstatus_to_exitcode(status)
     signal = -code if code is not None and code < 0 else None
     exit_code = code if code is not None and code >= 0 else None
-    return PoolEvent(topic, pool, pid, task, signal, exit_code, queued, reason)
+    return PoolEvent(
+        topic=topic,
+        pool=pool,
+        pid=pid,
+        task=task,
+        signal=signal,
+        exit_code=exit_code,
+        queued=queued,
+        reason=reason,
+        worker=worker,
+        private_bytes=private_bytes,
+        tasks=tasks,
+        workers=workers,
+        session=session,
+        generation=generation,
+    )
 
 
 _thread: threading.Thread | None = None

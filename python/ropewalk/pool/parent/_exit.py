@@ -6,9 +6,10 @@ import atexit
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ropewalk import _core
 from ropewalk._errors import is_of_shutdown, of_thread
@@ -22,12 +23,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Maker(Protocol):
+    """What makes pools when these are needed, a `Runtime` for instance."""
+
+    def _make_no_more(self) -> None:
+        """Makes no pool from now on. It neither waits nor ends a pool that was made."""
+
+
 class EndLimits(NamedTuple):
     """The limits with which an engine is ended after Ctrl-C."""
 
     #: Seconds that running tasks are given.
     grace: float
-    #: Seconds to wait for the engine's end, `None` for no limit: a call in a thread cannot be ended, a process can.
+    #: Seconds to wait for the engine's end, `None` for no limit: a process can be ended, a call in C in a thread or an
+    #: interpreter cannot.
     wait: float | None
 
 
@@ -41,6 +50,12 @@ _REFERENCES: dict[int, weakref.ref[Pool]] = {}
 #: The ids of engines whose pool has not been shut down: their accepted tasks are finished before the interpreter exits.
 #: A `WeakSet` would do, but a Ctrl-C that comes while it forgets a pool is lost.
 _OPEN: set[int] = set()
+#: References to the objects that make pools when these are needed, by their ids.
+_MAKERS: dict[int, weakref.ref[Maker]] = {}
+#: Called last of all, when the interpreter's exit has finished or ended every pool.
+LAST: list[Callable[[], None]] = []
+#: Signals on which the program's pools are drained: see `_drain`.
+DRAINING: set[int] = set()
 #: Threads of pools, which the interpreter's exit joins.
 THREADS: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
@@ -61,10 +76,26 @@ def start(thread: threading.Thread) -> None:
     THREADS.add(thread)
 
 
+class Runner(threading.Thread):
+    """A thread that runs the tasks of a thread pool."""
+
+    def __init__(self, engine: _core.PoolHandle, target: Callable[..., object], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self._engine = engine
+        #: Whether it has left the initializer, `warmup` and `probe`, which nothing can end.
+        self.serves = False
+
+    def is_lost(self) -> bool:
+        """Whether its call goes on though the call's task has ended, by its `task_timeout` for instance."""
+        return self.ident in self._engine.given_up()
+
+
 def join(threads: Iterable[threading.Thread]) -> None:
+    """Waits for threads, but for none that is lost in a call that the pool has given up."""
     for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join()
+        if thread is threading.current_thread() or (isinstance(thread, Runner) and thread.is_lost()):
+            continue
+        thread.join()
 
 
 def in_a_thread(name: str, call: Callable[[], object]) -> asyncio.Future[None]:
@@ -124,6 +155,22 @@ def closed(engine: _core.PoolHandle) -> None:
     _OPEN.discard(id(engine))
 
 
+def makes_pools(maker: Maker) -> None:
+    """Registers an object that makes pools when these are needed."""
+    number = id(maker)
+
+    def gone(_: object) -> None:
+        _MAKERS.pop(number, None)
+
+    _MAKERS[number] = weakref.ref(maker, _core.Finalizer(gone))
+
+
+def makers() -> list[Maker]:
+    """Returns the registered objects that are still there."""
+    known = [reference() for reference in _snapshot(_MAKERS.values())]
+    return [maker for maker in known if maker is not None]
+
+
 def abandon(engine: _core.PoolHandle, owner: int, kept: list[object], limits: EndLimits) -> None:
     """Closes the engine of a pool whose object is gone: it finishes the accepted tasks, then ends the workers.
 
@@ -154,15 +201,33 @@ def _snapshot(members: Iterable[T]) -> list[T]:
             continue
 
 
+def open_pools() -> list[Pool]:
+    """Returns this process's pools that were not shut down."""
+    references = [_REFERENCES.get(number) for number in _snapshot(_OPEN)]
+    known = [reference() for reference in references if reference is not None]
+    return [pool for pool in known if pool is not None and not pool._is_forked()]
+
+
+def ending_engines() -> list[_core.PoolHandle]:
+    """Returns the engines that were shut down, or abandoned, and may still run tasks."""
+    return _snapshot(ENDING)
+
+
 def _at_exit() -> None:
     """Finishes the accepted tasks before the interpreter exits, as the standard library does.
 
     After Ctrl-C it cancels the tasks that wait, and ends those that run after their pool's grace.
     """
-    references = [_REFERENCES.get(number) for number in _snapshot(_OPEN)]
-    known = [reference() for reference in references if reference is not None]
-    pools = [pool for pool in known if pool is not None and not pool._is_forked()]
-    if _was_interrupted():
+    try:
+        _finish()
+    finally:
+        for call in LAST:
+            call()
+
+
+def _finish() -> None:
+    pools = open_pools()
+    if was_interrupted():
         _end(pools)
         return
     try:
@@ -180,22 +245,23 @@ def _at_exit() -> None:
 def _end(pools: list[Pool]) -> None:
     """Ends every pool after its grace. All graces begin at once, and a second interrupt ends the pools immediately."""
     ending = _snapshot(ENDING.items())
+    begin = time.monotonic()
     try:
         for pool in pools:
             pool._engine.end(pool._grace)
         for engine, limits in ending:
             engine.end(limits.grace)
         for pool in pools:
-            pool._end()
+            pool._end(begin)
         for engine, limits in ending:
-            engine.join(limits.wait)
+            engine.join(None if limits.wait is None else max(0.0, begin + limits.wait - time.monotonic()))
     except BaseException:
         for engine in (*(pool._engine for pool in pools), *(engine for engine, _ in ending)):
             engine.terminate()
         raise
 
 
-def _was_interrupted() -> bool:
+def was_interrupted() -> bool:
     """Whether the program ends because of Ctrl-C; in a REPL the last exception does not tell, so the answer is no."""
     last = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     return isinstance(last, KeyboardInterrupt) and not hasattr(sys, "ps1")
@@ -216,6 +282,7 @@ _register_exit()
 def _forked() -> None:
     THREADS.clear()
     _OPEN.clear()
+    _MAKERS.clear()
     ENDING.clear()
 
 

@@ -6,9 +6,8 @@ import concurrent.futures
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
-from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,30 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ropewalk import _core
 from ropewalk.pool.parent._options import FUTURE_METHODS, no_attribute
 
+if TYPE_CHECKING:
+    from ropewalk.pool.parent._records import Progress, TaskRecord
+
 T = TypeVar("T")
 
 #: The standard library's own logger, so that its handlers get these messages too.
 _LOGGER = logging.getLogger("concurrent.futures")
 #: Guards the making of a future's shared part; held for an instruction or two.
 _MAKING = threading.Lock()
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
-    """The record of a finished task's run."""
-
-    #: The task's number in its pool.
-    id: int
-    #: ``"process"`` or ``"thread"``.
-    kind: str
-    #: The id of the process that ran the task; 0 if none did.
-    worker_pid: int
-    #: How often the task was given to a worker.
-    attempt: int
-    #: Seconds from submission to the end, less `busy_seconds`: the time in the queue and in transfer.
-    queued_seconds: float
-    #: Seconds inside the function, by the worker's clock.
-    busy_seconds: float
 
 
 class _Shared:
@@ -152,6 +136,15 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
 
         def result(self, timeout: float | None = None) -> T: ...
 
+    def __await__(self) -> Generator[Any, None, T]:
+        """Waits for the result without blocking the running event loop.
+
+        Cancel safety: a cancelled await cancels the task if it has not started, as `asyncio.wrap_future` does.
+        """
+        if not self.done():
+            yield from _posted(self).__await__()
+        return self.result()
+
     def running(self) -> bool:
         """Whether the task is running now."""
         return self._is_running()
@@ -159,8 +152,9 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
     def cancel(self, *, running: bool = False) -> bool:
         """Cancels the task if it has not started; returns whether it is cancelled.
 
-        With ``running=True`` it also ends a task that runs in a worker process: the pool kills and replaces the worker.
-        A task that runs in a thread cannot be ended.
+        With ``running=True`` it also ends a task that runs. A worker process is killed and replaced. In an interpreter
+        the task's own code raises `KeyboardInterrupt` at its next step, so a call in C first runs to its end. A task
+        that runs in a thread cannot be ended.
         """
         if self._is_cancelled():
             return True
@@ -169,13 +163,41 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
         self._publish()
         return True
 
+    def request_cancel(self) -> bool:
+        """Asks the task to stop; returns whether it is cancelled, or has been asked.
+
+        A task that has not started is cancelled. One that runs goes on, and sees that `CurrentTask.cancelled` is true;
+        if it lets the `TaskCancelled` of `CurrentTask.check` pass, the future is cancelled then. It is not run again.
+        A task that never looks runs to its end: ``cancel(running=True)`` ends one by force.
+        """
+        if not self._ask_to_stop():
+            return False
+        if self._is_cancelled():
+            self._publish()
+        return True
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the task has last reported with `CurrentTask.progress`; `None` if it has reported nothing.
+
+        The report of a task that runs is read when this is called. That of a task that has ended stays.
+        """
+        told = self._progress()
+        if told is None:
+            return None
+        from ropewalk.pool.parent._records import Progress
+
+        return Progress(*told)
+
     @property
     def task(self) -> TaskRecord | None:
         """The record of the task's run, or `None` while the task is not done."""
-        if not self._is_done():
+        fields = self._record()
+        if fields is None:
             return None
-        id_, pid, attempt, total, busy = self._record()
-        return TaskRecord(id_, self._pool_kind, pid, attempt, max(0, total - busy) / 1e9, busy / 1e9)
+        from ropewalk.pool.parent._records import record_of
+
+        return record_of(self._pool_kind, fields)
 
     def set_running_or_notify_cancel(self) -> bool:
         """Raises `InvalidStateError`: only the pool changes the state of a future."""
@@ -198,6 +220,20 @@ class Future(_core.FutureBase, concurrent.futures.Future[T]):
             f"raised {type(exception).__name__}" if exception else f"returned {type(self.result()).__name__}"
         )
         return f"<{type(self).__name__} at {id(self):#x} state={state} {what}>"
+
+
+async def _posted(future: Future[Any]) -> None:
+    """Returns when a future is done, and cancels it if it is cancelled itself."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    future.add_done_callback(partial(_core.mailbox_of(loop).post, waiter, None))
+    try:
+        await waiter
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
 
 
 def log_callback(future: Future[Any], exception: BaseException) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Generic, Self
 
+    from rich.console import RenderableType
     from rich.progress import Progress
 
 T_co = TypeVar("T_co", covariant=True)
@@ -98,7 +100,7 @@ class MapIterator(_Base[T_co]):
             if waiters is None:
                 waiters = self._waiters = []
             try:
-                await _arrival(waiters, *waiting)
+                await arrival(waiters, *waiting)
             except BaseException:
                 self._desert()
                 # A caller may keep the exception, whose traceback refers to this frame; it must not keep the map.
@@ -120,7 +122,7 @@ class MapIterator(_Base[T_co]):
         return f"<ropewalk.MapIterator{'' if left is None else f' of {left} results to come'}>"
 
 
-async def _arrival(waiters: list[asyncio.Future[None]], futures: list[Any], seconds: float | None) -> None:
+async def arrival(waiters: list[asyncio.Future[None]], futures: list[Any], seconds: float | None) -> None:
     """Waits until a task of the map is done, among those that `_pending` returns or returned for an earlier waiter."""
     import asyncio
 
@@ -151,10 +153,18 @@ class MapWithProgress(MapIterator[T_co]):
 
     _bar: _Bar | None = None
 
-    def __next__(self) -> T_co:
+    def _begun(self) -> _Bar:
         bar = self._bar
         if bar is None:
-            bar = self._bar = _Bar(self._left())
+            bar = self._bar = _Bar(self._left(), weakref.ref(self))
+        return bar
+
+    async def __anext__(self) -> T_co:
+        self._begun()
+        return await super().__anext__()
+
+    def __next__(self) -> T_co:
+        bar = self._begun()
         try:
             value = super().__next__()
         except StopIteration:
@@ -181,11 +191,15 @@ class MapWithProgress(MapIterator[T_co]):
 
 
 class _Bar:
-    """A progress bar in a terminal or a notebook; it draws nothing where standard error is neither."""
+    """A progress bar in a terminal or a notebook; it draws nothing where standard error is neither.
 
-    def __init__(self, total: int | None) -> None:
+    Between two results it moves with what the running tasks report (`CurrentTask.progress`).
+    """
+
+    def __init__(self, total: int | None, results: Callable[[], MapIterator[Any] | None]) -> None:
         from rich.console import Console
 
+        self._results = results
         self._done = 0
         self._drawn = 0.0
         self._paused = False
@@ -202,9 +216,24 @@ class _Bar:
             )
 
             columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Remaining())
-            self._progress = Progress(*columns, console=console)
+            look = self._look
+
+            class Moving(Progress):
+                """Asks before each drawing: rich's own thread draws ten times a second."""
+
+                def get_renderables(self) -> Iterable[RenderableType]:
+                    look()
+                    return super().get_renderables()
+
+            self._progress = Moving(*columns, console=console)
             self._task = self._progress.add_task("", total=total)
             self._progress.start()
+
+    def _look(self) -> None:
+        """Shows the inputs that are done, and the parts that running tasks have reported of theirs."""
+        progress, results = self._progress, self._results()
+        if progress is not None and progress.tasks and results is not None:
+            progress.update(self._task, completed=self._done + results._under_way())
 
     def step(self) -> None:
         """Counts one more input as done."""
@@ -213,7 +242,7 @@ class _Bar:
             now = time.monotonic()
             if now - self._drawn >= _DRAW_EVERY:
                 self._drawn = now
-                self._progress.update(self._task, completed=self._done)
+                self._look()
                 if self._paused:
                     self._paused = False
                     self._progress.start()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import ropewalk
 from ropewalk import _core
+from ropewalk.pool.parent._exit import DRAINING
 from ropewalk.pool.wire import _functions, _handed, _logs, _serialize, _surroundings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def spawn_settings(
     name: str,
     log: bool,
     handing: _handed.Handing,
+    checks: dict[str, Callable[[], object]],
 ) -> tuple[str, list[str], list[tuple[str, str | None]], bytes, _core.Lent, list[int]]:
     """Returns how to start the zygote, what each worker reads first, and the memory and descriptors that this needs.
 
@@ -48,6 +50,8 @@ def spawn_settings(
             with handing:
                 start["function"] = _functions.encode_whole(initializer)
                 start["arguments"] = _serialize.encode_object(initargs, None)
+        with handing:
+            start["checks"] = [(what, _functions.encode_whole(call)) for what, call in checks.items()]
 
     try:
         _, lent = _core.lend_during(encode_start)
@@ -67,11 +71,12 @@ def spawn_settings(
             "tracker": tracker,
             "initializer": start.get("function"),
             "initargs": start.get("arguments"),
+            "checks": start["checks"],
             "threads": threads,
             "blas_threads": blas,
             "preload": bool(preload),
             "name": name,
-            "surroundings": _surroundings.gather(),
+            "surroundings": _surroundings.gather(DRAINING),
             "log": _logs.levels() if log else None,
             "depth": depth() + 1,
         },

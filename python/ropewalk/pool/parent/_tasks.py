@@ -6,7 +6,7 @@ import concurrent.futures
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -25,19 +25,24 @@ from typing import (
 from ropewalk._checked import checked_count, checked_switch, checked_wait
 from ropewalk.pool.parent._map import MapIterator, MapWithProgress
 from ropewalk.pool.parent._options import (
+    OPTIONS,
     POOL_METHODS,
     UNSET,
+    RealKind,
     TaskSettings,
     Unset,
     no_attribute,
     refuse_unknown,
 )
-from ropewalk.result import Err, Ok
 
 if TYPE_CHECKING:
+    from ropewalk._retry import Retry
     from ropewalk.pool.parent._future import Future
     from ropewalk.pool.parent._pool import Pool
+    from ropewalk.pool.parent._records import QuarantinedTask, TaskRecord
     from ropewalk.pool.parent._statistics import PoolStatistics
+    from ropewalk.pool.parent._stream import Stream
+    from ropewalk.result import Err, Ok
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -82,7 +87,10 @@ class TaskMethods(concurrent.futures.Executor):
     _submit_plainly: Callable[..., Future[Any]]
 
     async def __aenter__(self) -> Self:
-        """Returns the pool or view itself."""
+        """Returns the pool or view itself. The coroutine functions that it exposes run on this event loop."""
+        import asyncio
+
+        self._view()[0]._calls.use_loop(asyncio.get_running_loop())
         return self
 
     # The standard library's declaration does not check the function's parameters.
@@ -207,7 +215,7 @@ class TaskMethods(concurrent.futures.Executor):
         """Submits a call as `submit` does, but never waits.
 
         Raises:
-            QueueFull: the queue is full.
+            QueueFull: the queue is full, and the pool drops no task for this one.
             PoolClosed: the pool was shut down.
         """
         pool, settings = self._view()
@@ -240,14 +248,82 @@ class TaskMethods(concurrent.futures.Executor):
             future = self._submit_plainly(fn, *args, **kwargs)
         return await pool._await(future)
 
+    @overload
+    def stream(self, fn: Callable[P, Iterable[T]], /, *args: P.args, **kwargs: P.kwargs) -> Stream[T]: ...
+    @overload
+    def stream(
+        self, fn: Callable[P, AsyncIterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Stream[T]: ...
+    def stream(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Stream[Any]:
+        """Runs a generator function as a task, and returns an iterator over its items, for ``for`` and ``async for``.
+
+        Each item can be read as soon as the task has yielded it. The task is at most ``buffersize`` items (see
+        `options`) or 16 MiB ahead of the reader; then it waits. A reader that leaves, by ``break``, `Stream.close`, or
+        because nothing refers to the stream any more, stops the task: the generator is closed, and runs its
+        ``finally``. So does the end of the pool.
+
+        A stream that has delivered an item is not run again, whatever its ``retries``.
+
+        Args:
+            fn: a generator function, synchronous or asynchronous, or one that returns an iterable.
+            args: its arguments by position.
+            kwargs: its arguments by name.
+
+        Raises:
+            PoolClosed, PoolBroken, QueueFull: as `submit`.
+
+        Examples:
+            >>> import ropewalk
+            >>> with ropewalk.Pool(1, kind="thread") as pool:
+            ...     print([square for square in pool.stream(map, lambda n: n * n, range(4))])
+            [0, 1, 4, 9]
+        """
+        pool, settings = self._view()
+        if not callable(fn):
+            raise TypeError(f"stream needs a callable, not {fn!r}")
+        # Its module is loaded with the first stream.
+        from ropewalk.pool.parent._stream import Stream
+
+        stream: Stream[Any] = Stream()
+        stream._start(pool, fn, args, kwargs, settings, True)
+        return stream
+
+    @overload
+    async def stream_async(
+        self, fn: Callable[P, Iterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Stream[T]: ...
+    @overload
+    async def stream_async(
+        self, fn: Callable[P, AsyncIterable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Stream[T]: ...
+    async def stream_async(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Stream[Any]:
+        """Starts a stream as `stream` does, and awaits room in a full queue without blocking the event loop.
+
+        ``async for item in await pool.stream_async(f)`` reads it.
+
+        Cancel safety: a wait that is cancelled has submitted nothing.
+        """
+        pool, settings = self._view()
+        if not callable(fn) or not pool._waits_for_room:
+            return self.stream(fn, *args, **kwargs)
+        from ropewalk.pool.parent._stream import Stream
+
+        stream: Stream[Any] = Stream()
+        await pool._in_turn(lambda: stream._start(pool, fn, args, kwargs, settings, False) or None)
+        return stream
+
     def options(
         self,
         *,
         task_timeout: float | Unset | None = UNSET,
-        retries: int | Unset = UNSET,
+        retries: int | Retry | Unset = UNSET,
         priority: int | Unset = UNSET,
         writable: bool | Unset = UNSET,
         deadline: float | Unset | None = UNSET,
+        client: str | Unset | None = UNSET,
+        share: int | Unset = UNSET,
+        buffersize: int | Unset = UNSET,
+        hang_timeout: float | Unset | None = UNSET,
         **unknown: Never,
     ) -> PoolOptions:
         """Returns a view of the pool that submits tasks with other settings.
@@ -257,8 +333,9 @@ class TaskMethods(concurrent.futures.Executor):
                 the queue does not count, nor the time in which the worker imports the function's module and unpickles
                 the arguments. A task that overruns it fails with `TaskTimeout`. In a worker process the task is ended
                 together with its worker; in a thread the call goes on. Each retry has the whole time.
-            retries: how often the task may be run again after it raised or its worker died. A task with retries must be
-                idempotent, because an earlier run may have done part of it.
+            retries: how often the task may be run again after it raised or its worker died, or a `Retry`, which says
+                when and after which exceptions, too. A task with retries must be idempotent, because an earlier run may
+                have done part of it.
             priority: tasks of a higher priority run first, those of equal priority in order of submission; 0 is usual.
             writable: whether a task in a worker process may write to the arrays and other buffers in its arguments.
                 They are read-only by default, because other tasks may read the same memory. With ``True`` each task
@@ -267,12 +344,20 @@ class TaskMethods(concurrent.futures.Executor):
             deadline: seconds from the submission by which the task must be done. It includes the time in the queue, all
                 runs, and the transfer of arguments and result. A late task fails with `TaskTimeout`, whether it has
                 started or not.
+            client: the name of the client whose tasks these are. Clients that wait take turns, so that none that
+                submits many tasks holds up the others; tasks without a client are one client's.
+            share: how many tasks of the client go in one turn, 1 unless given.
+            buffersize: items of a `stream` that may wait to be read; 1024 by default.
+            hang_timeout: seconds that the task may run without a sign of life. Signs of life are the beginning of the
+                call, the next input of a batch, and `CurrentTask.heartbeat` and `progress`. A task that hangs fails
+                with `TaskHung`, which has its stack, or is run again if it has `retries`. In a worker process the task
+                is ended together with its worker; in a thread the call goes on, and is not run again.
 
         Raises:
             TypeError, ValueError: a setting is invalid.
         """
         if unknown:
-            refuse_unknown(TaskSettings._fields, unknown, "options")
+            refuse_unknown(OPTIONS, unknown, "options")
         pool, settings = self._view()
         changed = settings.changed(
             task_timeout=task_timeout,
@@ -280,7 +365,13 @@ class TaskMethods(concurrent.futures.Executor):
             priority=priority,
             writable=writable,
             deadline=deadline,
+            client=client,
+            share=share,
+            buffersize=buffersize,
+            hang_timeout=hang_timeout,
         )
+        if changed.hang_timeout is not None:
+            pool._watch.start()
         return PoolOptions(pool, changed)
 
     def _map(
@@ -307,7 +398,11 @@ class TaskMethods(concurrent.futures.Executor):
                 raise ValueError("buffersize must be None or > 0")
             buffersize = min(buffersize, sys.maxsize)
         wait = checked_wait("timeout", timeout)
-        pairs = (Ok, Err) if checked_switch("results", results) else None
+        pairs: tuple[type[Ok[Any]], type[Err[Any]]] | None = None
+        if checked_switch("results", results):
+            from ropewalk.result import Err, Ok
+
+            pairs = Ok, Err
         kind = cast(
             "type[MapIterator[Any]]", MapWithProgress if checked_switch("progress", progress) else MapIterator
         )
@@ -318,6 +413,8 @@ class TaskMethods(concurrent.futures.Executor):
         length = _known_length(iterables)
         source: Iterator[Any] = iter(iterables[0]) if len(iterables) == 1 else zip(*iterables, strict=False)
         settings = {
+            # First, because the map's own `buffersize` is another than that of a stream.
+            **options._asdict(),
             "star": len(iterables) != 1,
             "ordered": ordered,
             "timeout": wait,
@@ -326,11 +423,6 @@ class TaskMethods(concurrent.futures.Executor):
             "length": length,
             "unread": pool._unread,
             "lanes": pool._lanes,
-            "task_timeout": options.task_timeout,
-            "retries": options.retries,
-            "priority": options.priority,
-            "writable": options.writable,
-            "deadline": options.deadline,
             "results": pairs,
         }
         made = kind(pool, fn, source, settings)
@@ -341,7 +433,16 @@ class TaskMethods(concurrent.futures.Executor):
 
 
 # The error for wrong arguments then names the public method.
-for _name in ("map", "map_unordered", "run", "submit_nowait", "submit_async", "options"):
+for _name in (
+    "map",
+    "map_unordered",
+    "run",
+    "submit_nowait",
+    "submit_async",
+    "stream",
+    "stream_async",
+    "options",
+):
     vars(TaskMethods)[_name].__qualname__ = f"Pool.{_name}"
 
 
@@ -383,7 +484,7 @@ class PoolOptions(TaskMethods):
         return self._pool, self._settings
 
     @property
-    def kind(self) -> Literal["process", "thread"]:
+    def kind(self) -> RealKind:
         """The kind that runs the tasks, as in `Pool.kind`."""
         return self._pool.kind
 
@@ -395,9 +496,19 @@ class PoolOptions(TaskMethods):
         """Returns the counters of the whole pool, as `Pool.statistics` does."""
         return self._pool.statistics()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def records(self) -> tuple[TaskRecord, ...]:
+        """Returns the records of the whole pool's last tasks, as `Pool.records` does."""
+        return self._pool.records()
+
+    def quarantine(self) -> tuple[QuarantinedTask, ...]:
+        """Returns the last tasks of the whole pool that failed with `PoisonTask`, as `Pool.quarantine` does."""
+        return self._pool.quarantine()
+
+    def shutdown(
+        self, wait: bool = True, *, cancel_futures: bool = False, timeout: float | None = None
+    ) -> None:
         """Shuts the pool down, as `Pool.shutdown` does."""
-        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+        self._pool.shutdown(wait, cancel_futures=cancel_futures, timeout=timeout)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None

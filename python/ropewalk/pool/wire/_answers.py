@@ -7,6 +7,7 @@ import copyreg
 import io
 import pickle
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,17 @@ def encode_answer(value: object, keep: Callable[[pickle.PickleBuffer], object] |
 
 def reducers() -> dict[type, Callable[[Any], Any]]:
     """Returns pickle's dispatch table as one dictionary; a lookup in cloudpickle's chain of tables takes longer."""
-    return {**copyreg.dispatch_table, **cloudpickle.Pickler._dispatch_table}
+    return {**copyreg.dispatch_table, **cloudpickle.Pickler._dispatch_table, types.CodeType: _reduce_code}
+
+
+#: Where a code object's constructor takes the name of the file.
+_FILE_NAME = 10
+
+
+def _reduce_code(code: types.CodeType) -> Any:
+    """Pickles code with the name of its file, which cloudpickle 3.1.2 and later leave out: a traceback shows it."""
+    make, parts = cloudpickle.cloudpickle._code_reduce(code)
+    return make, (*parts[:_FILE_NAME], code.co_filename, *parts[_FILE_NAME + 1 :])
 
 
 class _AnswerPickler(cloudpickle.Pickler):  # type: ignore[misc]

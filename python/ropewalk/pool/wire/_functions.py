@@ -50,6 +50,30 @@ def name_of(function: object) -> str:
     return name.encode("utf-8", "replace").decode()[:_LONGEST_NAME]
 
 
+class Renamed:
+    """A function of this package under another name, a call of an actor's method for instance.
+
+    Records, events and errors show the name; a worker process gets the function itself.
+    """
+
+    def __init__(self, function: Callable[..., Any], module: str, name: str) -> None:
+        """Names a function that workers can import; the name is that of no other function of its module."""
+        self._function = function
+        self.__module__ = module
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # With the name, because functions of equal pickles are one function of the engine.
+        return _itself, (self._function, name_of(self))
+
+
+def _itself(function: Callable[..., Any], _name: str) -> Callable[..., Any]:
+    return function
+
+
 def encode_whole(function: Callable[..., Any]) -> bytes:
     """Pickles a function into one stream, without out-of-band buffers.
 
@@ -64,7 +88,7 @@ def _encode(
 ) -> tuple[bytes, Watched | None]:
     watched: Watched | None = None
     try:
-        if _watch.is_importable(function):
+        if type(cast("object", function)) is Renamed or _watch.is_importable(function):
             stream = pickle.dumps(function, PROTOCOL)
             watched = ()
         else:

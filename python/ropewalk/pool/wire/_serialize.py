@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import traceback
 from collections.abc import Callable, Iterable
 from types import CoroutineType, TracebackType
 from typing import Any, cast
@@ -69,8 +68,11 @@ def sentence(error: BaseException) -> str:
 _SHORT = 200
 
 
-def describe_call(function: str | None, arguments: bytes | None, batch: bool) -> str:
-    """Describes a task's call briefly, from the function's name and, if it was kept, the pickle of the arguments."""
+def describe_call(function: str | None, arguments: bytes | None, batch: bool, of_actor: bool) -> str:
+    """Describes a task's call briefly, from the function's name and, if it was kept, the pickle of the arguments.
+
+    The first argument of an actor's task is the method's name, which the function's name ends with.
+    """
     name = function or "a function"
     if arguments is None:
         return f"{name}(...)"
@@ -82,6 +84,8 @@ def describe_call(function: str | None, arguments: bytes | None, batch: bool) ->
         return f"{name} on one of {len(given)} inputs, the first of which is {shortened(given[0])}"
     call: tuple[tuple[Any, ...], dict[str, Any]] = given if given is not None else ((), {})
     positional, keywords = call
+    if of_actor:
+        positional = positional[1:]
     parts = [shortened(value) for value in positional]
     parts += [f"{key}={shortened(value)}" for key, value in keywords.items()]
     return f"{name}({', '.join(parts)})"
@@ -258,6 +262,33 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
         ) from cause
 
 
+def encode_call(
+    call: tuple[str, tuple[Any, ...], dict[str, Any]], buffers: list[pickle.PickleBuffer]
+) -> bytes:
+    """Worker: pickles a call of a function of the program's.
+
+    Raises:
+        EncodeError: neither pickle nor cloudpickle can pickle it.
+    """
+    return encode_answer(call, buffers)
+
+
+def decode_answer(payload: bytes, described: bool) -> Any:
+    """Worker: unpickles what a function of the program's returned."""
+    return open_payload(payload, described, writable=True, result=False)
+
+
+def raise_answer(payload: bytes, described: bool) -> None:
+    """Worker: raises what a function of the program's raised.
+
+    Raises:
+        BaseException: that.
+    """
+    if not payload:
+        raise errors().NotExposed(f"the program did not answer this call. {errors().NotExposed.remedy}")
+    raise revive(open_payload(payload, described, writable=True, result=False))
+
+
 def open_payload(payload: bytes, described: bool, *, writable: bool, result: bool) -> Any:
     if not described:
         return pickle.loads(payload)
@@ -383,6 +414,8 @@ def _check(carrier: object, error: BaseException) -> None:
 
 def _traceback(error: BaseException) -> str:
     try:
+        import traceback  # In a worker process it is loaded; an interpreter that raises nothing goes without.
+
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
     except Exception as problem:  # Notes that are not strings, or a `__str__` that raises.
         return f"{type(error).__qualname__}: {_text(error)} (its traceback cannot be formatted: {_text(problem)})\n"

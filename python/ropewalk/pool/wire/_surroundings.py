@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 _LIMITS = tuple(sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}))
@@ -31,8 +32,8 @@ _SIGNALS = (signal.SIGPIPE, signal.SIGHUP, signal.SIGXFSZ, signal.SIGUSR1, signa
 depth = 0
 
 
-def gather() -> dict[str, Any]:
-    """Returns this process's surroundings as plain values."""
+def gather(ignored: Collection[int] = ()) -> dict[str, Any]:
+    """Returns this process's surroundings as plain values; workers are to ignore the signals `ignored`."""
     decimal = sys.modules.get("decimal")
     context = decimal.getcontext() if decimal is not None else None
     return {
@@ -47,7 +48,9 @@ def gather() -> dict[str, Any]:
             number: int(now)
             for number in _SIGNALS
             if isinstance(now := signal.getsignal(number), signal.Handlers)
-        },
+        }
+        | {int(signal.SIGTERM): int(signal.SIG_DFL)}
+        | {number: int(signal.SIG_IGN) for number in ignored},
         "decimal": {name: getattr(context, name) for name in _ARITHMETIC} if context is not None else None,
         "digits": sys.get_int_max_str_digits(),
     }

@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 from ropewalk import _errors as _errors
@@ -21,10 +22,12 @@ from ropewalk._load import worker
 # The modules that a usual task needs are imported here, so that workers share the zygote's copy. A module that each
 # worker imported would cost each time and memory, and Python can import nothing once descriptors run out.
 from ropewalk.pool.wire import (
+    _fitness,
     _functions as _functions,
     _handed,
     _logs,
     _serialize,
+    _sessions as _sessions,
     _surroundings,
     _taken as _taken,
 )
@@ -41,6 +44,8 @@ BLAS_VARIABLES = (
 )
 
 
+#: The longest reason of a worker that is not fit, in bytes.
+_LONGEST_REASON = 1000
 #: The largest record of a failed initializer, in bytes.
 _LARGEST_ERROR = 32 * 1024
 
@@ -80,6 +85,7 @@ def run(
     lanes: int,
     spec: bytes,
     slot: int,
+    number: int,
     descriptors: tuple[int, ...],
     zygote: int,
     generators: list[Any],
@@ -90,7 +96,8 @@ def run(
     Args:
         lanes: the number of threads that run tasks.
         spec: the pickled settings.
-        slot: the worker's number among those that the pool has at a time.
+        slot: the worker's place among those that the pool has at a time.
+        number: the worker's number in its pool, which no other worker of the pool gets.
         descriptors: the file for crash reports, the sending end of the parent's log, and the descriptors to which the
             initializer's arguments refer.
         zygote: the zygote's process id.
@@ -103,7 +110,7 @@ def run(
         _at_fork.restore()
         if generators:
             _random.reseed(generators)
-        status = _serve(lanes, spec, slot, descriptors, complaints)
+        status = _serve(lanes, spec, slot, number, descriptors, complaints)
     except SystemExit as leaving:
         # A signal handler raised it between two tasks.
         status = _status(leaving)
@@ -113,12 +120,15 @@ def run(
         _leave(status)
 
 
-def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], complaints: list[str]) -> int:
+def _serve(
+    lanes: int, spec: bytes, slot: int, number: int, descriptors: tuple[int, ...], complaints: list[str]
+) -> int:
     try:
         prepared = _prepared
         if prepared is None or prepared.spec is not spec:
             prepared = Prepared(spec)
         settings = prepared.settings
+        _set_title(settings["name"], number)
         _surroundings.depth = settings["depth"]
         if prepared.limits:
             _surroundings.set_limits(prepared.limits)
@@ -134,6 +144,10 @@ def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], com
         logging.getLogger("concurrent.futures").critical("Exception in initializer:", exc_info=True)
         worker.init_failed(_serialize.encode_error(error, most=_LARGEST_ERROR))
         return 1
+    unfit = _unfit(settings)
+    if unfit is not None:
+        worker.unfit(unfit.encode(errors="replace")[:_LONGEST_REASON])
+        return 1
     if lanes == 1:
         _lane(0)
         return 0
@@ -147,6 +161,28 @@ def _serve(lanes: int, spec: bytes, slot: int, descriptors: tuple[int, ...], com
     for thread in threads:
         thread.join()
     return 0
+
+
+def _set_title(pool: str, number: int) -> None:
+    """Names the process in `ps` and `top`: 15 bytes for its name, which end with its number, and the command line."""
+    end = f" w{number}".encode()
+    worker.set_title(
+        f"ropewalk: {pool} worker {number}".encode(errors="replace"),
+        pool.encode(errors="replace")[: 15 - len(end)].decode(errors="ignore").encode() + end,
+    )
+
+
+def _unfit(settings: dict[str, Any]) -> str | None:
+    """Calls the pool's `warmup` and `probe`; returns why the worker is not fit for tasks, or None if it is."""
+    for what, function in settings["checks"]:
+        unfit = _fitness.reason(what, partial(_call, function))
+        if unfit is not None:
+            return unfit
+    return None
+
+
+def _call(function: bytes) -> object:
+    return pickle.loads(function)()
 
 
 def _lane(lane: int) -> None:
@@ -223,6 +259,8 @@ def write_whole_lines(name: str) -> None:
 
 #: Bytes for each slot in the file of crash reports.
 _NOTES = 64 * 1024
+#: The signal on which a worker writes its stacks there.
+_STACK_SIGNAL: int = worker.stack_signal()
 
 
 def _open_reports(
@@ -254,6 +292,8 @@ def _open_notes(notes: int, slot: int) -> int:
     mine = os.open(f"/proc/self/fd/{notes}", os.O_WRONLY | os.O_CLOEXEC)
     os.lseek(mine, slot * _NOTES, os.SEEK_SET)
     faulthandler.enable(mine, all_threads=False)
+    # The parent sends it to a worker whose task hangs. The handler is C code, and runs while a task has the GIL.
+    faulthandler.register(_STACK_SIGNAL, mine, all_threads=True, chain=False)
     return mine
 
 
@@ -278,6 +318,7 @@ def warm_up() -> None:
             except OSError:
                 continue
             finally:
+                faulthandler.unregister(_STACK_SIGNAL)
                 faulthandler.disable()
                 os.close(null)
 

@@ -77,6 +77,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     settings = json.loads(sys.argv[1])
     worker.die_with_parent(settings["parent"])
+    worker.set_title(b"ropewalk: zygote", b"ropewalk-zygote")
     os.setpgid(0, 0)
     _close_inherited()
     socket = os.dup(0)

@@ -160,9 +160,10 @@ impl MapIterator {
             };
             let batch = held.flags;
             held.what = Err(Task::ended(Outcome::Cancelled));
-            match self.pool.offer(py, call, batch, self.options)? {
+            match self.pool.offer_in_room(py, call, batch, self.options.clone())? {
                 Ok(task) => self.fly(py, held, task),
-                Err(call) => {
+                Err(refused) => {
+                    let (call, refused) = *refused;
                     held.what = Ok(call);
                     let alone = self.state.with(move |state| {
                         state.held.push_front(held);
@@ -170,9 +171,9 @@ impl MapIterator {
                     });
                     if all {
                         future::wait(py, &self.pool, &WaitFor::Space, None)?;
-                    } else if alone && !self.pool.engine.waits_for_room() {
+                    } else if alone && self.pool.engine.refuses_when_full() {
                         // Other tasks have taken the room, and the pool is set to refuse more.
-                        return Err(errors::refused(py, &ropewalk_pool::Refused::Full));
+                        return Err(errors::refused(py, &refused));
                     } else {
                         return Ok(false);
                     }
@@ -247,12 +248,13 @@ impl MapIterator {
     }
 
     fn single(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<Call> {
+        let on = if self.options.backoff().is_some() { self.on.shared(py) } else { None };
         let Some(function) = &self.function else {
             let callable = self.callable.shared(py).unwrap_or_else(|| py.None());
-            return self.pool.call(callable.bind(py), args, None);
+            return self.pool.call(callable.bind(py), args, None, on.as_ref());
         };
-        let pair = PyTuple::new(py, [args.as_any(), PyDict::new(py).as_any()])?;
-        let payload = encode::payload_like(py, self.pool.engine.for_encoding(), &pair, &self.careful)?;
+        let parts = encode::arguments(py, args, &PyDict::new(py), on.as_ref())?;
+        let payload = encode::payload_like(py, self.pool.engine.for_encoding(), &parts, &self.careful)?;
         Ok(Call::remote(Arc::clone(function), payload))
     }
 
@@ -269,7 +271,7 @@ impl MapIterator {
             let task = match std::mem::replace(&mut held.what, Err(Task::ended(Outcome::Cancelled))) {
                 Err(task) => task,
                 // No wait for room: these inputs had their place in the queue, and an event loop may be asking.
-                Ok(call) => match self.pool.engine.submit_again(py, call, held.flags, self.options) {
+                Ok(call) => match self.pool.engine.submit_again(py, call, held.flags, self.options.clone()) {
                     Ok(task) => task,
                     // The pool was shut down meanwhile, say: these inputs were taken, and each gets an answer.
                     Err(refused) => failed_task(py, errors::refused(py, &refused.1)),
@@ -300,7 +302,8 @@ impl MapIterator {
             function: self.function.take(),
             star: self.star,
             ordered: self.ordered,
-            options: self.options,
+            options: self.options.clone(),
+            on: Slot::new(self.on.take()),
             deadline: self.deadline,
             fixed_chunk: self.fixed_chunk,
             lanes: self.lanes,

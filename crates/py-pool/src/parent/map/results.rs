@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use ropewalk_base::Code;
 use ropewalk_pool::wire::flags;
-use ropewalk_pool::{Engine, Failure, Outcome, Task, WaitFor};
+use ropewalk_pool::{Engine, Outcome, Task, WaitFor};
 
 use super::feed::Fed;
 use super::{CHUNK_NS, Came, Flight, GROWTH, ITEM_NS, LARGEST_CHUNK, MapIterator, State};
@@ -27,8 +27,12 @@ fn mixed_item(item: &Bound<'_, PyAny>) -> PyResult<Came> {
 
 /// Whether a batch failed before its function was called: its inputs arrived, and one of them did not unpickle.
 fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
-    let Some(Outcome::Replied(reply)) = done.task.outcome() else { return Ok(false) };
-    if reply.flags & flags::ERROR == 0 {
+    let raised = match done.task.outcome() {
+        Some(Outcome::Replied(reply)) => reply.flags & flags::ERROR != 0,
+        Some(Outcome::Local { raised, .. }) => *raised,
+        _ => false,
+    };
+    if !raised {
         return Ok(false); // It was the answer that did not unpickle.
     }
     let class = errors::class(py, Code::DecodeError)?;
@@ -38,7 +42,7 @@ fn never_ran(py: Python<'_>, done: &Flight, error: &PyErr) -> PyResult<bool> {
 /// How many inputs of a batch its worker had begun when it died, if the others can go on: at least one, which may be
 /// what killed it.
 fn died_within(done: &Flight) -> Option<usize> {
-    if !matches!(done.task.outcome(), Some(Outcome::Failed(Failure::Crashed { .. }))) {
+    if !matches!(done.task.outcome(), Some(Outcome::Failed(failure)) if failure.took_worker()) {
         return None;
     }
     usize::try_from(done.task.record().reached).ok().filter(|begun| (1..done.items).contains(begun))
@@ -109,7 +113,7 @@ impl MapIterator {
     }
 
     pub(super) fn wants_room(&self, fed: Fed) -> bool {
-        fed == Fed::NoRoom && self.pool.engine.waits_for_room()
+        fed == Fed::NoRoom && !self.pool.engine.refuses_when_full()
     }
 
     /// `None` if the pool has room by now; else a task that ends when it has, unless it has been given before.
@@ -197,7 +201,8 @@ impl MapIterator {
 
     fn learn(&self, done: &Flight) {
         // One that failed as a whole says nothing about the time that an input takes.
-        if self.fixed_chunk || !matches!(done.task.outcome(), Some(Outcome::Replied(_))) {
+        let answered = matches!(done.task.outcome(), Some(Outcome::Replied(_) | Outcome::Local { .. }));
+        if self.fixed_chunk || !answered {
             return;
         }
         let each = done.task.record().busy_ns / done.items.max(1) as u64 + ITEM_NS;
@@ -227,7 +232,15 @@ impl MapIterator {
                     came => came,
                 }
             }
-            Some(Outcome::Local { value, raised: false }) => Came::Value(LocalValue::get(py, value)),
+            Some(Outcome::Local { value, raised: false }) => {
+                let value = LocalValue::get(py, value);
+                if done.batch {
+                    // The thread that has decoded it gives pairs.
+                    self.lay_out(done, value.bind(py).cast::<PyList>()?, true)?;
+                    return Ok(None);
+                }
+                Came::Value(value)
+            }
             Some(Outcome::Local { value, raised: true }) => {
                 Came::Failed(PyErr::from_value(LocalValue::get(py, value).into_bound(py)))
             }
