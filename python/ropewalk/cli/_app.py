@@ -13,11 +13,13 @@ Run Python functions on every core, and lose no result.
 
 usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
        ropewalk doctor [--json]
+       ropewalk check FILE.toml
        ropewalk --version
 
 commands
   map      run a function on many inputs, with progress, results as JSON lines, and --resume
   doctor   report what this machine offers, what the pool would choose, and what needs attention
+  check    try the configuration of a ropewalk.Runtime, and start nothing
 
 `ropewalk COMMAND --help` describes a command."""
 
@@ -75,8 +77,16 @@ def _dispatch(given: list[str]) -> int:
         from ropewalk.cli._doctor import run_doctor
 
         return run_doctor(as_json)
+    if command == "check":
+        from ropewalk.cli._flags import parse_check
+
+        path = parse_check(rest)
+        from ropewalk.cli._check import run_check
+
+        return run_check(path)
     raise CommandError(
-        f"there is no command {command!r}", "ropewalk map, ropewalk doctor, or ropewalk --help"
+        f"there is no command {command!r}",
+        "ropewalk map, ropewalk doctor, ropewalk check, or ropewalk --help",
     )
 
 

@@ -9,9 +9,10 @@ import platform
 import resource
 import sys
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-from ropewalk.cli import _cgroup
+from ropewalk.cli import _cgroup, _compiled
 from ropewalk.cli._app import version
 
 _IO_URING_SETUP = 425  # the same number on x86-64 and aarch64
@@ -31,7 +32,7 @@ class Finding:
 
 def run_doctor(as_json: bool) -> int:
     """Prints the findings; returns 0 if none is a problem, else 1."""
-    findings = [*_cores(), *_memory(), *_interpreter(), *_kernel(), *_limits(), *_choice()]
+    findings = [*_cores(), *_memory(), *_interpreter(), *_kernel(), *_limits(), *_choice(), *_packages()]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -197,3 +198,21 @@ def _choice() -> list[Finding]:
 
     kind, reason = choose_kind("auto")
     return [Finding("pool", 'kind="auto" would be', f"{kind}: {reason}")]
+
+
+def _packages() -> list[Finding]:
+    """Tries which installed packages with compiled code a pool of interpreters can use."""
+    if find_spec("_interpreters") is None:  # Before Python 3.13.
+        return []
+    found = _compiled.try_all(_compiled.compiled_packages())
+    shown = [
+        ("load there", found.loads),
+        ("do not load there", found.refuses),
+        ("crash or hang there", found.crashes),
+        ("not tried, because time was up", found.untried),
+    ]
+    return [
+        Finding("packages with compiled code, in an interpreter", name, ", ".join(packages) or "none")
+        for name, packages in shown
+        if packages or name.endswith("load there")
+    ]

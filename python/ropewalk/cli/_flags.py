@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 MAP_USAGE = "ropewalk map FILE.py:FUNCTION [INPUT ...] [options]"
 DOCTOR_USAGE = "ropewalk doctor [--json]"
+CHECK_USAGE = "ropewalk check FILE.toml"
+
+CHECK_ABOUT = """\
+Read the configuration of a ropewalk.Runtime, check every setting, and start nothing. The exit status is 0 if
+the file is right, 1 if it is not, 2 if it cannot be read."""
 
 MAP_ABOUT = """\
 Run a function on many inputs, on every core. Each input is the function's only argument, unless --star or --kwargs
@@ -346,3 +351,10 @@ def parse_doctor(arguments: Sequence[str]) -> bool:
         "doctor", DOCTOR_USAGE, "Report what this machine offers and what needs attention.", "", DOCTOR_FLAGS
     )
     return bool(made.parse_args(list(arguments)).json)
+
+
+def parse_check(arguments: Sequence[str]) -> str:
+    """Read the arguments of `ropewalk check`: the file."""
+    made = parser("check", CHECK_USAGE, CHECK_ABOUT, "", ())
+    made.add_argument("file", metavar="FILE.toml", help=argparse.SUPPRESS)
+    return str(made.parse_args(list(arguments)).file)
