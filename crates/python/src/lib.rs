@@ -1,8 +1,8 @@
 //! The shared object of the package: the init functions of its extension modules, and nothing else.
 //!
-//! The modules are one object because all of them see the same Rust statics. `_core` and `_zmq` are written with pyo3
-//! and serve the main interpreter only; `_worker`, `_bus`, `_results` and `_loop` stand on the plain C API, and every
-//! interpreter may load them.
+//! The modules are one object because all of them see the same Rust statics. `_core`, `_journal` and `_zmq` are
+//! written with pyo3 and serve the main interpreter only; `_worker`, `_bus`, `_results` and `_loop` stand on the
+//! plain C API, and every interpreter may load them.
 
 use pyo3::prelude::*;
 use pyo3_ffi as ffi;
@@ -12,6 +12,12 @@ use ropewalk_capi::entry;
 #[pymodule(gil_used = false)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ropewalk_py_pool::parent::fill(m)
+}
+
+/// The journal.
+#[pymodule(gil_used = false)]
+fn _journal(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    ropewalk_py_journal::fill(m)
 }
 
 /// Messaging.

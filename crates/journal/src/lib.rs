@@ -1,0 +1,27 @@
+//! An append-only journal on disk: checksummed records, group commit, recovery to the last whole record.
+//!
+//! One process has a journal open at a time, by `flock`; it loses it in the moment that it dies. A record is durable
+//! when [`Journal::append`] returns, as [`Durability`] says. After a crash the journal has every record that was
+//! durable, and perhaps some that were on their way: always the first of all that were appended, without a gap.
+//! Committed records that are damaged are an error that names the offset, and never the end of the journal.
+//!
+//! `README.md` has the protocol, and what is not promised. `simulation` runs it on a disk that loses power, tears
+//! and reorders writes, fills up, fails, and lies.
+#![forbid(unsafe_code)]
+
+mod compaction;
+mod disk;
+mod errors;
+mod format;
+mod journal;
+mod reader;
+mod recovery;
+#[cfg(test)]
+mod simulation;
+mod writer;
+
+pub use disk::{Disk, File, LocalDisk};
+pub use format::MOST_BYTES;
+pub use journal::{Config, Durability, Journal, Recovered, Ticket};
+pub use reader::Reader;
+pub use recovery::{Dropped, Record};

@@ -1,0 +1,8 @@
+//! The whole protocol on a disk that is not one: it loses power at any step, keeps any part of what was not synced,
+//! fills up, fails, and lies. Everything comes from the seed, which a failure names; `ROPEWALK_SEEDS` says how many
+//! there are.
+
+mod disk;
+mod lives;
+mod threads;
+mod written;

@@ -1,0 +1,45 @@
+"""The extension module of the journal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self, final
+
+from _typeshed import ReadableBuffer
+
+class JournalBase:
+    """The compiled base of `Journal`."""
+
+    def __new__(cls, path: str, sync: str, seconds: float, max_bytes: int | None) -> Self: ...
+    def append(self, record: ReadableBuffer) -> int:
+        """Appends a record, and returns its number when it is as durable as the journal's ``sync`` says."""
+    def append_nowait(self, record: ReadableBuffer) -> int:
+        """Puts a record into the next batch, and returns its number without waiting for the disk."""
+    def append_all(self, records: Sequence[ReadableBuffer]) -> int:
+        """Appends records that share one sync, and returns the number of the last one."""
+    def sync(self) -> None:
+        """Waits until all that was appended is on the disk, whatever the journal's ``sync`` says."""
+    def compact(self, snapshot: Sequence[ReadableBuffer], upto: int) -> None:
+        """Puts a snapshot into the place of all records up to that number."""
+    def close(self) -> None:
+        """Waits until everything is on the disk, marks the end, and lets the file go."""
+    @property
+    def last(self) -> int:
+        """The number of the last record that was appended; 0 if there was none."""
+    @property
+    def size(self) -> int:
+        """The bytes that records take in the file, those included that are on their way."""
+    @property
+    def closed(self) -> bool:
+        """Whether nobody can append any more: it was closed, its disk has failed, or this is a forked child."""
+    @property
+    def _path(self) -> Path: ...
+    @property
+    def _recovered(self) -> tuple[int, bool, int, int | None]: ...
+
+@final
+class RecordReader:
+    """Reads a journal's records, as tuples."""
+
+    def __new__(cls, path: str) -> Self: ...
+    def read(self, most: int) -> list[tuple[int, bool, bytes]]:
+        """The next records: about so many bytes of them."""
