@@ -4,7 +4,7 @@
 #   make test    builds, then passes all tests
 #
 # Others: build, test-rust, test-python, sanitize, generate, lint, mutants, bench, bench-signals, bench-results,
-# bench-loop, bench-messaging, bench-foundation, bench-compare, doc, clean.
+# bench-loop, bench-journal, bench-messaging, bench-foundation, bench-compare, soak, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
@@ -39,7 +39,8 @@ DEMO_ARGS ?=
 COMMA := ,
 
 .PHONY: demo test build test-rust test-python sanitize bench bench-signals bench-results bench-loop bench-messaging
-.PHONY: bench-foundation bench-compare doc clean check-tools mutants
+.PHONY: bench-journal
+.PHONY: bench-foundation bench-compare soak doc clean check-tools mutants
 .PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
@@ -101,7 +102,7 @@ lint-rust: check-tools
 
 # Changes the crates one place at a time, and asks the tests of the changed crate whether they notice:
 # `make mutants CRATE=bus SHARD=0/10 JOBS=2` changes each tenth place of one crate. CONTRIBUTING.md has the scores.
-CRATE ?= pool shm bus executor sync
+CRATE ?= pool shm bus executor sync journal
 SHARD ?= 0/1
 JOBS ?= 1
 CARGO_MUTANTS := 27.1.0
@@ -139,9 +140,10 @@ lint-types: $(VENV)/.dev
 # The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`.
 lint-stubs: $(VENV)/.dev build
 	@MYPYPATH=python $(BIN)/python -c \
-	  'import sys; from ropewalk._load import bus, loop, results, zmq; from mypy.stubtest import main; sys.exit(main())' \
+	  'import sys; from ropewalk._load import bus, journal, loop, results, zmq; \
+	  from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
-	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._results ropewalk._loop ropewalk._zmq
+	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._journal ropewalk._results ropewalk._loop ropewalk._zmq
 
 lint-layers: $(VENV)/.dev build
 	@$(BIN)/lint-imports
@@ -162,6 +164,9 @@ bench-signals: build $(VENV)/.bench
 bench-results: build $(VENV)/.bench
 	@$(BIN)/python benchmarks results $(BENCH_ARGS)
 
+bench-journal: build $(VENV)/.bench
+	@$(BIN)/python benchmarks journal $(BENCH_ARGS)
+
 bench-loop: build $(VENV)/.bench
 	@$(BIN)/python benchmarks loop $(BENCH_ARGS)
 
@@ -179,6 +184,16 @@ bench-foundation: check-tools
 # Two built wheels against each other: `make bench-compare BEFORE=/a/bin/python AFTER=/b/bin/python`.
 bench-compare: check-tools
 	@$(PYTHON) benchmarks compare $(BEFORE) $(AFTER) $(BENCH_ARGS)
+
+# Chaos with accounts, ten minutes by default: `make soak SECONDS=60 SEED=7 THREADS=3` plays a shorter
+# one, with workers that run three tasks at once.
+# docs/telemetry.md has the last report.
+SECONDS ?= 600
+THREADS ?= 1
+SEED ?=
+
+soak: build
+	@$(BIN)/python -m tests.faults.soak --seconds $(SECONDS) --threads $(THREADS) $(if $(SEED),--seed $(SEED))
 
 doc: check-tools
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items

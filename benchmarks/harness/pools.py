@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 
 Function = Callable[..., Any]
 
-OURS, OUR_THREADS = "ropewalk", "ropewalk threads"
+OURS, OUR_THREADS, OUR_INTERPRETERS = "ropewalk", "ropewalk threads", "ropewalk interpreters"
 EXECUTOR = "ProcessPoolExecutor fork"
 FORKSERVER = "ProcessPoolExecutor forkserver"
 SPAWN = "ProcessPoolExecutor spawn"
 POOL = "multiprocessing.Pool"
 THREADS = "ThreadPoolExecutor"
+INTERPRETERS = "InterpreterPoolExecutor"
 
 
 class Contestant(ABC):
@@ -92,6 +93,13 @@ class RopewalkThreads(Ropewalk):
     kind = "thread"
 
 
+class RopewalkInterpreters(Ropewalk):
+    """The same pool over interpreters."""
+
+    name = OUR_INTERPRETERS
+    kind = "interpreter"
+
+
 class _Executor(Contestant):
     """What the standard library's executors share."""
 
@@ -151,6 +159,20 @@ class Threads(_Executor):
     @classmethod
     def load(cls) -> Any:
         return importlib.import_module("concurrent.futures.thread").ThreadPoolExecutor
+
+    def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
+        self.pool = self.load()(workers)
+
+
+class Interpreters(_Executor):
+    """`InterpreterPoolExecutor`, of Python 3.14."""
+
+    name = INTERPRETERS
+    package = "concurrent.futures.interpreter"
+
+    @classmethod
+    def load(cls) -> Any:
+        return importlib.import_module("concurrent.futures.interpreter").InterpreterPoolExecutor
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         self.pool = self.load()(workers)
@@ -302,6 +324,8 @@ ALL: dict[str, type[Contestant]] = {
         MultiprocessingPool,
         MultiprocessingImap,
         Threads,
+        Interpreters,
+        RopewalkInterpreters,
         Loky,
         Joblib,
         Mpire,
@@ -313,4 +337,6 @@ ALL: dict[str, type[Contestant]] = {
 PLAYERS: dict[str, tuple[str, ...]] = {
     name: (kind.package,) if kind.package else () for name, kind in ALL.items()
 }
+# Interpreters are workers where the standard library has its own pool of them.
+PLAYERS[OUR_INTERPRETERS] = ("ropewalk", "concurrent.futures.interpreter")
 """The contestants of a row, with the modules that each needs."""

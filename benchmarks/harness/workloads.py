@@ -9,9 +9,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 _held: Any = None
+_leaked: list[bytearray] = []
 
 
 def nothing() -> None:
@@ -67,6 +69,13 @@ def spin_after_announcing(arrivals: str, seconds: float) -> None:
     spin(seconds)
 
 
+def count_primes(below: int) -> int:
+    """Pure Python that holds the GIL."""
+    return sum(
+        all(number % factor for factor in range(2, int(number**0.5) + 1)) for number in range(2, below)
+    )
+
+
 def spin(seconds: float) -> None:
     """Burn processor time in bytecode."""
     until = time.perf_counter() + seconds
@@ -74,9 +83,25 @@ def spin(seconds: float) -> None:
         pass
 
 
+def leak(number: int) -> int:
+    """Keep a megabyte that is touched, and return the number."""
+    _leaked.append(bytearray(b"x" * 1_000_000))
+    return number
+
+
 def sleep(seconds: float) -> None:
     """Block in the kernel."""
     time.sleep(seconds)
+
+
+def sit_in_c(seconds: int) -> None:
+    """Sleep in C code that holds the GIL, as a faulty extension does."""
+    import ctypes
+
+    library = ctypes.PyDLL(None)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:  # A signal cuts a sleep short.
+        library.sleep(seconds)
 
 
 def total(array: Any) -> tuple[int, float, float]:
@@ -107,6 +132,21 @@ def multiply(left: Any, right: Any, out: Any) -> None:
     import numpy as np
 
     np.matmul(np.asarray(left), np.asarray(right), out=np.asarray(out))
+
+
+def blas_threads() -> tuple[int, int]:
+    """This process's number, and how many threads its BLAS would use for a product now."""
+    import ctypes
+
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        paths = {line[line.index("/") :].strip() for line in maps if "openblas" in line}
+    for path in paths:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        for prefix, suffix in (("", ""), ("", "64_"), ("scipy_", ""), ("scipy_", "64_")):
+            number = getattr(library, f"{prefix}openblas_get_num_threads{suffix}", None)
+            if number is not None:
+                return os.getpid(), int(number())
+    raise RuntimeError("NumPy's BLAS is none that tells its threads")
 
 
 def kernels(shared: Any, shared_out: Any, repeats: int) -> dict[str, list[float]]:
@@ -157,3 +197,40 @@ def put_all(target: object, messages: int) -> None:
     """Puts so many integers into a queue, one by one."""
     for number in range(messages):
         target.put(number)  # type: ignore[attr-defined]
+
+
+def chunks(count: int, size: int) -> Iterator[bytes]:
+    """So many chunks of this many bytes."""
+    chunk = bytes(size)
+    for _ in range(count):
+        yield chunk
+
+
+def put_chunks(queue: Any, count: int, size: int) -> None:
+    """Puts so many chunks into a queue, and None behind them."""
+    for chunk in chunks(count, size):
+        queue.put(chunk)
+    queue.put(None)
+
+
+def same(value: bytes) -> bytes:
+    """Returns its argument."""
+    return value
+
+
+class Numbers:
+    """An object for another process: it has a state, and a method that does next to nothing."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def increment(self, number: int) -> int:
+        """Counts the call, and adds 1."""
+        self.calls += 1
+        return number + 1
+
+
+def serve_numbers(connection: Any) -> None:
+    """Answers each number that comes with the next one, until `None` comes."""
+    while (number := connection.recv()) is not None:
+        connection.send(number + 1)

@@ -6,13 +6,14 @@ from harness.programs import PERCENTILES, paced
 from harness.table import Line, Row, times_the_peer
 
 RATES = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
-#: Peers beside libzmq, for tcp; the others are slower than libzmq at each rate, or have no such transport.
-OTHERS = ("omq", "monocoque")
+#: Peers beside libzmq, by transport; those left out are slower than libzmq at each rate, or have no such transport.
+#: `raw` is the floor: a sender that writes its messages itself, to a receiver that sleeps in its read.
+OTHERS = {"tcp": ("omq", "monocoque", "raw"), "ipc": ("raw",)}
 
 
 def _lines(transport: str) -> list[Line]:
     """The rates, and the same number of messages in rows of ten."""
-    others = OTHERS if transport == "tcp" else ()
+    others = OTHERS.get(transport, ())
     # Through shared memory there is no peer: it is to be no slower than libzmq's own way between processes.
     against = "ipc" if transport == "shm" else transport
     lines = [

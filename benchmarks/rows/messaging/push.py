@@ -16,8 +16,8 @@ ROW = Row(
     "push",
     "PUSH to PULL, messages each second",
     "Two threads, where the system puts them unless the line says otherwise. Timed at the receiver, from the first "
-    "message after a tenth of them to the last; all must arrive. Each takes by its fastest call. `monocoque` is told "
-    "to coalesce and when to flush, `raw` writes 64 KiB at once; the others decide by themselves.",
+    "message after a tenth of them to the last; all must arrive. Each takes by its fastest call. The row tells "
+    "`monocoque` to coalesce and when to flush, and `raw` writes 64 KiB at once; the others decide by themselves.",
     (
         _push("tcp, 64 B", 64, 5_000_000, at_least(16)),
         _push("tcp, 1 KiB", 1024, 1_500_000, at_least(2.9)),

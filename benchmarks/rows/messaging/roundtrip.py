@@ -13,7 +13,7 @@ ROW = Row(
     "REQ/REP round trips on one core",
     "Two threads of one process, both pinned to the same core (the last line: one thread with both ends); a batch to "
     "warm up, and the median of nine. `raw` is blocking sockets with a length before each message. `raw, by epoll` "
-    "sleeps in an epoll set before each read, as whoever waits for more than one "
+    "sleeps in an epoll set before each read, as a program that waits for more than one "
     "descriptor must: ropewalk makes the same calls.",
     (
         line("tcp, 64 B", "µs", "roundtrip", at_most(15), AGAINST_ALL, size=64, count=45_000, place="one"),

@@ -70,6 +70,11 @@ def cold(peer: str, numpy: bool) -> dict[str, float]:
     return {"pool": ended - imported, "with import": ended - began, "closing": time.perf_counter() - ended}
 
 
+def weight(pids: set[int]) -> float:
+    """The memory of processes in MiB: each page that several share is divided among them."""
+    return sum(_kib(pid, "Pss") for pid in pids) / 1024
+
+
 def _kib(pid: int, entry: str) -> float:
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     return sum(float(line.split()[1]) for line in lines if line.startswith(entry + ":"))
