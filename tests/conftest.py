@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kinds import KINDS
 from tests.tasks import Gate
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job inherits that, and so would the programs that these tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests that make interpreters last: a child that this process forks after them dies in CPython."""
+    items.sort(key=lambda item: "interpreter" in item.nodeid.lower())
 
 
 @pytest.fixture
@@ -50,9 +56,12 @@ def make_pool(gate: Gate) -> Iterator[Callable[..., Any]]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-@pytest.fixture(params=["process", "thread"])
+_PLAIN = [kind.name for kind in KINDS if kind.is_plain and not kind.missing and not kind.is_remote]
+
+
+@pytest.fixture(params=_PLAIN)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Both kinds of pool, for what they have in common."""
+    """Every kind of pool whose workers are on this machine, for what they have in common."""
     value: str = request.param
     return value
 

@@ -64,7 +64,8 @@ def killed_by(number: int) -> None:
 
 def segfault() -> None:
     # A handler of faulthandler's would print a stack and die of the same signal; nothing is gained by the noise.
-    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
     ctypes.string_at(0)
 
 
@@ -101,17 +102,21 @@ class Gate:
     def hold(self, name: str = "task", value: Any = None) -> Any:
         """Called by a task: returns `value`, or its process id, once the gate is open."""
         self.mark(name)
+        self._wait()
+        return os.getpid() if value is None else value
+
+    def _wait(self) -> None:
         # Bounded, so that no worker outlives a test that went wrong by long.
         deadline = time.monotonic() + 100
         while not (self.folder / "open").exists() and time.monotonic() < deadline:
             time.sleep(0.002)
-        return os.getpid() if value is None else value
 
     def with_child(self, name: str = "task") -> None:
-        """Called by a task: as `hold`, having started a process."""
+        """Called by a task: as `hold`, with a process that it starts after its mark."""
+        self.mark(name)
         child = subprocess.Popen(["sleep", "100"])
         (self.folder / f"child.{child.pid}").touch()
-        self.hold(name)
+        self._wait()
         child.kill()
         child.wait()
 

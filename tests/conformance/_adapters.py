@@ -122,6 +122,8 @@ class ProcessPoolExecutor(_Adapter):
         mp_context: object = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
+        *,
+        max_tasks_per_child: int | None = None,
     ) -> None:
         super().__init__(
             kind="process",
@@ -130,12 +132,25 @@ class ProcessPoolExecutor(_Adapter):
             initargs=initargs,
             on_crash="break",
             preload=PRELOAD,
+            max_tasks_per_child=max_tasks_per_child,
         )
 
     @property
     def _processes(self) -> dict[int, _Process]:
-        _wait_for(lambda: len(self.statistics().worker_pids) == self._max_workers)
-        return {pid: _Process(pid) for pid in self.statistics().worker_pids}
+        # What is returned is the reading that had them all: another one may find a worker that leaves.
+        read: list[int] = []
+
+        def all_in_service() -> bool:
+            read[:] = self._in_service()
+            return len(read) == self._max_workers
+
+        _wait_for(all_in_service)
+        return {pid: _Process(pid) for pid in read}
+
+    def _in_service(self) -> list[int]:
+        """The workers that tasks are given to; one that leaves, and the one that replaces it, are not both counted."""
+        workers = self.statistics().workers_detail
+        return [worker.pid for worker in workers if worker.state not in ("leaving", "standby") and worker.pid]
 
     @property
     def _executor_manager_thread(self) -> _Joinable:
@@ -169,11 +184,12 @@ class Context:
 
     _manager: _Manager | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, method: str = "fork") -> None:
         self._spawn = multiprocessing.get_context("spawn")
+        self._method = method
 
     def get_start_method(self, allow_none: bool = False) -> str:
-        return "fork"
+        return self._method
 
     def Manager(self) -> _Manager:
         if Context._manager is None:

@@ -31,7 +31,7 @@ class Exclusion(NamedTuple):
 ON_DEMAND = (
     "Counts workers that are started one by one as tasks come; a Pool starts all of them when it is made."
 )
-MAX_TASKS = "max_tasks_per_child belongs to ProcessPoolExecutor's constructor, not to the Executor contract."
+CONTEXT = "Looks at the private context of multiprocessing; a Pool's workers come from a zygote, whatever the limit."
 FORCED = (
     "terminate_workers and kill_workers are ProcessPoolExecutor's own methods, not in the Executor contract."
 )
@@ -50,11 +50,7 @@ EXCLUSIONS = (
         "test_default_workers",
         "ThreadPoolExecutor's own default, five threads and more; a Pool has one worker for each usable core.",
     ),
-    Exclusion("test_process_pool", "process", "test_max_tasks_per_child", MAX_TASKS),
-    Exclusion(
-        "test_process_pool", "process", "test_max_tasks_per_child_defaults_to_spawn_context", MAX_TASKS
-    ),
-    Exclusion("test_process_pool", "process", "test_max_tasks_early_shutdown", MAX_TASKS),
+    Exclusion("test_process_pool", "process", "test_max_tasks_per_child_defaults_to_spawn_context", CONTEXT),
     Exclusion("test_process_pool", "process", "test_idle_process_reuse_one", ON_DEMAND),
     Exclusion("test_process_pool", "process", "test_idle_process_reuse_multiple", ON_DEMAND),
     Exclusion(
@@ -78,8 +74,6 @@ EXCLUSIONS = (
     Exclusion(
         "test_process_pool", "process", "test_force_shutdown_workers_stops_pool", FORCED, since=(3, 14)
     ),
-    Exclusion("test_shutdown", "process", "test_shutdown_gh_132969_case_1", MAX_TASKS, since=(3, 14)),
-    Exclusion("test_shutdown", "process", "test_shutdown_gh_132969_case_2", MAX_TASKS, since=(3, 14)),
     Exclusion(
         "test_deadlock",
         "process",

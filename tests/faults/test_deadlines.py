@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -86,9 +87,27 @@ def test_a_budget_that_is_kept_changes_nothing(pool: Any) -> None:
     assert pool.statistics().timed_out == 0
 
 
-def test_a_budget_of_nothing(processes: Any, gate: Gate) -> None:
-    future = processes.options(task_timeout=0).submit(gate.hold)
-    assert isinstance(future.exception(60), ropewalk.TaskTimeout)
+@pytest.mark.parametrize("name", ["task_timeout", "deadline", "hang_timeout"])
+@pytest.mark.parametrize("value", [0, 0.0, -1, -0.5])
+def test_a_limit_of_nothing_is_refused(processes: Any, name: str, value: float) -> None:
+    words = f"{name} must be more than 0 seconds, or None for no limit, not {value}"
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+        processes.options(**{name: value})
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+        ropewalk.Pool(1, **{name: value})
+    with pytest.raises(ropewalk.ConfigError, match=re.escape(words)) as caught:
+        ropewalk.Runtime.check(f"[pools.a]\n{name} = {value}\n")
+    assert (caught.value.key, caught.value.value) == (f"pools.a.{name}", value)
+    written = ropewalk.Runtime.check(f"[pools.a]\n{name} = '1 ms'\n")
+    assert written.pools["a"][name] == 0.001
+    with pytest.raises(ropewalk.ConfigError, match="must be more than 0 seconds"):
+        ropewalk.Runtime.check(f"[pools.a]\n{name} = '0 s'\n")
+
+
+def test_the_least_limit_ends_a_task(processes: Any, gate: Gate) -> None:
+    for least in ({"task_timeout": 1e-9}, {"deadline": 1e-9}):
+        future = processes.options(**least).submit(gate.hold)
+        assert isinstance(future.exception(60), ropewalk.TaskTimeout)
 
 
 def test_a_pools_own_budget_and_one_without(make_pool: Callable[..., Any], gate: Gate) -> None:
@@ -302,7 +321,8 @@ def _claim_the_future(lie: int) -> None:
         if "ropewalk-lane" not in line:
             continue
         start = int(line.split("-")[0], 16)
-        stride = (int(line.split()[0].split("-")[1], 16) - start) // 2
+        # Two rings of equal size, and a small one of three pages.
+        stride = (int(line.split()[0].split("-")[1], 16) - start - 3 * mmap.PAGESIZE) // 2
         assert stride % mmap.PAGESIZE == 0
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start + stride - 8)

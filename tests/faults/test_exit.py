@@ -100,3 +100,19 @@ def test_a_pool_has_no_finalizer_that_the_exit_looks_through() -> None:
     with ropewalk.Pool(1, kind="thread") as pool:
         assert pool.submit(abs, -3).result(60) == 3
         assert len(weakref.finalize._registry) == before  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("end", ["pass", "pool.shutdown()", "del pool"])
+def test_a_call_that_was_given_up_does_not_keep_the_program(end: str) -> None:
+    code = (
+        "import threading, ropewalk\n"
+        "never = threading.Event()\n"
+        "pool = ropewalk.Pool(1, kind='thread', task_timeout=0.1)\n"
+        "future = pool.submit(never.wait)\n"
+        "print(type(future.exception()).__name__, flush=True)\n"
+        f"{end}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "TaskTimeout\n", "")

@@ -68,10 +68,11 @@ def test_terminate_tells_the_callers_of_threads(make_pool: Callable[..., Any], g
     pool._engine.terminate()
     assert isinstance(held[0].exception(60), ropewalk.PoolTerminated)
     assert all(future.cancelled() for future in behind)
-    # The call itself cannot be ended: the pool is over when it returns.
-    assert not pool._engine.join(0.05)
-    gate.open()
+    # The call itself cannot be ended, and the pool does not wait for it.
     assert pool._engine.join(60)
+    assert [thread.is_lost() for thread in pool._runners] == [True]
+    gate.open()
+    until(lambda: not pool._runners[0].is_alive())
 
 
 def test_an_end_with_grace_lets_a_task_finish(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:

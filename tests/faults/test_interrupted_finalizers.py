@@ -71,7 +71,7 @@ def test_a_progress_bar_whose_end_is_interrupted() -> None:
             if len(stops) == 1:
                 raise KeyboardInterrupt
 
-    bar = _Bar(3)
+    bar = _Bar(3, lambda: None)
     bar._progress, bar._task = Progress(), 0  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         bar.close()

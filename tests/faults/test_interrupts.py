@@ -207,6 +207,74 @@ def test_an_interrupted_program_gives_the_grace_to_pools_that_are_ending(
         assert finished.exists()
 
 
+GRACES = """
+from ropewalk.pool.parent import _exit
+waits = []
+plain = ropewalk.Pool._wait_for_end
+def noted(pool, seconds):
+    waits.append(seconds)
+    plain(pool, seconds)
+ropewalk.Pool._wait_for_end = noted
+class Ending:
+    # The engine of a pool that is being shut down, and whose call does not return.
+    ended = False
+    def end(self, grace): pass
+    def join(self, seconds=None):
+        if seconds is None: raise KeyboardInterrupt
+        waits.append(seconds)
+        return False
+    def terminate(self): pass
+for _ in range(2):
+    _exit.ENDING[Ending()] = _exit.EndLimits(0.4, 0.4)
+pools = [ropewalk.Pool(1, kind="thread", grace=0.4) for _ in range(4)]
+held = [pool.submit(gate.hold) for pool in pools]
+while not all(future.running() for future in held): time.sleep(0.01)
+_exit.LAST.append(lambda: tell(f"{len(waits)} waits {sum(waits) <= 0.4}"))
+raise KeyboardInterrupt
+"""
+
+
+def test_the_graces_of_thread_pools_do_not_add_up_at_the_end_of_the_program(tmp_path: Path) -> None:
+    with _program(GRACES, tmp_path, "thread") as program:
+        assert program.stdout is not None
+        out, error = program.communicate(timeout=60)
+        assert out.splitlines()[-1] == "6 waits True", error
+
+
+_BEGINNING = "ropewalk.Pool(2, kind=KIND, grace=0.2, initializer=gate.hold)"
+#: What a program does while the initializers of its workers run.
+BEGINNINGS = {
+    "other work in the block": f"with {_BEGINNING} as pool:\n    time.sleep(900)\n",
+    "a result": f"with {_BEGINNING} as pool:\n    pool.submit(len, 'a').result()\n",
+    "the end of the block": f"with {_BEGINNING} as pool:\n    pass\n",
+    "a shutdown": f"pool = {_BEGINNING}\npool.submit(len, 'a')\npool.shutdown()\n",
+    "other work without a block": f"pool = {_BEGINNING}\ntime.sleep(900)\n",
+    "the end of the program": f"pool = {_BEGINNING}\npool.submit(len, 'a')\n",
+}
+
+
+@pytest.mark.parametrize("place", BEGINNINGS)
+def test_an_interrupt_does_not_wait_for_initializers(place: str, tmp_path: Path, kind: str) -> None:
+    with _program(BEGINNINGS[place], tmp_path, kind) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        os.killpg(program.pid, signal.SIGINT)
+        # The gate stays shut.
+        _, said = program.communicate(timeout=60)
+        assert "KeyboardInterrupt" in said
+
+
+def test_terminate_does_not_wait_for_initializers(make_pool: Callable[..., Any], gate: Gate) -> None:
+    pool = make_pool(2, kind="thread", initializer=gate.hold)
+    future = pool.submit(tasks.square, 3)
+    until(lambda: len(gate.marks()) == 2)
+    ending = threading.Thread(target=pool.terminate, daemon=True)
+    ending.start()
+    # The gate stays shut.
+    until(lambda: not ending.is_alive())
+    assert future.cancelled()
+
+
 def test_terminate(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
     pool = make_pool(1, kind=kind)
     held = pool.submit(gate.hold)

@@ -142,3 +142,63 @@ def test_what_is_open_for_any_child_ends_without_the_zygote(make_pool: Callable[
         os.close(reader)
         if writer >= 0:
             os.close(writer)
+
+
+def test_what_tasks_have_started_ends_with_a_killed_zygote(make_pool: Callable[..., Any], gate: Gate) -> None:
+    pool = make_pool(2, kind="process", preload=["tests.tasks"], name="childrens-zygote")
+    running = [pool.submit(gate.with_child) for _ in range(2)]
+    started = until(lambda: len(gate.children()) == 2 and gate.children())
+    os.kill(_zygote(gate.marks()[0]), signal.SIGKILL)
+    assert all(isinstance(future.exception(60), ropewalk.WorkerCrashed) for future in running)
+    until(lambda: not any(is_alive(child) for child in started))
+    assert pool.submit(tasks.square, 3).result(60) == 9
+
+
+def test_what_tasks_have_started_ends_when_the_zygote_dies_before_the_program(tmp_path: Path) -> None:
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    code = (
+        "import os, signal, sys, time\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "import ropewalk\nfrom pathlib import Path\nfrom tests import polling, tasks\n"
+        f"gate = tasks.Gate(Path({str(folder)!r}))\n"
+        "pool = ropewalk.Pool(2, kind='process')\n"
+        "running = [pool.submit(gate.with_child) for _ in range(2)]\n"
+        "polling.until(lambda: len(gate.children()) == 2)\n"
+        "(zygote,) = [pid for pid in polling.children(os.getpid()) if polling.children(pid)]\n"
+        "print(*polling.descendants(os.getpid()), flush=True)\n"
+        "os.kill(zygote, signal.SIGKILL)\n"
+        "while not running[0].done(): time.sleep(0.001)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    started = [int(word) for word in done.stdout.split()]
+    assert len(started) >= 5
+    until(lambda: not any(is_alive(pid) for pid in started))
+
+
+def test_a_fork_of_a_task_ends_with_the_program(tmp_path: Path) -> None:
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    code = (
+        "import os, signal, sys, time\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        "import ropewalk\nfrom pathlib import Path\nfrom tests import polling, tasks\n"
+        f"gate = tasks.Gate(Path({str(folder)!r}))\n"
+        "def fork():\n"
+        "    if os.fork() == 0:\n"
+        "        gate.hold('forked')\n"
+        "        os._exit(0)\n"
+        "    gate.hold('parent')\n"
+        "pool = ropewalk.Pool(1, kind='process')\n"
+        "running = pool.submit(fork)\n"
+        "polling.until(lambda: gate.marks('forked') and gate.marks('parent'))\n"
+        "print(*polling.descendants(os.getpid()), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    started = [int(word) for word in done.stdout.split()]
+    assert len(started) == 3, "a zygote, a worker, and its fork"
+    until(lambda: not any(is_alive(pid) for pid in started))

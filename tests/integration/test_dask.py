@@ -43,6 +43,8 @@ def test_an_exception(pool: Any) -> None:
     assert pool.submit(tasks.square, 3).result(60) == 9
 
 
+# Interpreters leave what needs NumPy to processes, and say so.
+@pytest.mark.filterwarnings("ignore:numpy:RuntimeWarning")
 def test_arrays(pool: Any) -> None:
     pytest.importorskip("numpy")
     da = pytest.importorskip("dask.array")

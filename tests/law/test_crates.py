@@ -20,7 +20,7 @@ SYNC_HOME = {"ropewalk-sync"}
 PYTHON_HOME = {"ropewalk-capi", "ropewalk-python"}
 #: Crates with a module that every interpreter may load stand on the plain C API; these have one that pyo3 confines to
 #: the main interpreter.
-MAIN_INTERPRETER = {"ropewalk-py-pool", "ropewalk-py-zmq", "ropewalk-python"}
+MAIN_INTERPRETER = {"ropewalk-py-journal", "ropewalk-py-pool", "ropewalk-py-zmq", "ropewalk-python"}
 
 PYTHON_CRATES = {"pyo3", "pyo3-ffi", "pyo3-build-config", "numpy"}
 SYSTEM_CRATES = {"libc", "rustix", "nix", "linux-raw-sys", "syscalls"}
@@ -31,21 +31,22 @@ SYNC_CRATES = {"loom", "parking_lot", "spin", "crossbeam-utils", "event-listener
 #: threads or lock by itself: say which crate needs it, and look at what it does.
 EXTERNAL = {
     "bytes": {"messaging", "os", "shm"},
+    "crc32c": {"journal"},
     "crossbeam-deque": {"executor"},
     "foldhash": {"bus"},
     "libc": {"os"},
     "libsodium-sys-stable": {"zmtp"},
     "loom": {"sync"},
     "memchr": {"py-pool"},
-    "pyo3": {"py-pool", "py-zmq", "python"},
-    "pyo3-build-config": {"capi", "py-bus", "py-loop", "py-pool", "py-zmq"},
+    "pyo3": {"py-journal", "py-pool", "py-zmq", "python"},
+    "pyo3-build-config": {"capi", "py-bus", "py-journal", "py-loop", "py-pool", "py-zmq"},
     "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "python"},
     "zeroize": {"zmtp"},
 }
 #: The same for dependencies of tests.
 OF_TESTS = {
     "libc": {"executor", "shm"},
-    "proptest": {"executor", "messaging", "reactor", "shm", "zmtp"},
+    "proptest": {"executor", "messaging", "pool", "reactor", "shm", "zmtp"},
 }
 #: Functions and statics that are declared rather than imported, of crates above `ropewalk-os`: the interpreter's that
 #: the bindings lack, and the unwinder's. A declaration of the C library's would be a system call.

@@ -68,11 +68,16 @@ def test_every_module_asks_for_the_unwinding_routine() -> None:
 #: Native types whose objects hold no Python object, and so need not be shown to the garbage collector.
 HOLD_NOTHING = {
     "ContextBase": "the core's context",
+    "JournalBase": "the core's journal, and tickets",
     "Lent": "segments",
     "PoolHandle": "what the pool has, which the pool shows",
+    "RecordReader": "a file",
     "ResultBuffer": "a segment",
+    "SessionBase": "a session of the engine, whose arguments are bytes",
     "SharedBuffer": "a segment",
+    "StreamFeed": "a task, whose future and stream show what it has",
     "StreamReader": "the attributes of asyncio's class, which that class shows",
+    "TaskCall": "a call in bytes",
     "SharedArrayBase": "what NumPy's array holds, which NumPy's array shows",
 }
 

@@ -2,7 +2,8 @@
 
 A ```python block runs as a script of its own, in an empty folder, with warnings as errors; a ```text block right after
 it is what it prints (`...` stands for anything). In a ```console block the lines after `$ ` run in a shell in a folder
-that holds `examples/`, and must succeed. `<!-- not run: REASON -->` on the line before a block leaves it out.
+that holds `examples/`, and must succeed. `<!-- not run: REASON -->` on the line before a block leaves it out, and
+`<!-- from Python 3.14 -->` does so where Python is older.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tests.law._tree import ROOT, text, with_suffix
 
 PAGES = [Path("README.md"), *with_suffix(".md", under="docs")]
 _BLOCK = re.compile(
-    r"(?P<skip>^<!-- not run: [^\n]+ -->\n)?^```(?P<language>python|console)\n(?P<code>.*?)^```$"
+    r"(?P<skip>^<!-- not run: [^\n]+ -->\n)?(?:^<!-- from Python 3\.(?P<minor>\d+) -->\n)?"
+    r"^```(?P<language>python|console)\n(?P<code>.*?)^```$"
     r"(?:\n\n```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -47,7 +49,7 @@ def examples() -> list[Example]:
     for page in PAGES:
         whole = text(page)
         for block in _BLOCK.finditer(whole):
-            if block["skip"] is None:
+            if block["skip"] is None and sys.version_info[:2] >= (3, int(block["minor"] or 0)):
                 line = whole.count("\n", 0, block.start()) + 1
                 found.append(Example(page, line, block["language"], block["code"], block["output"]))
     return found
@@ -80,6 +82,8 @@ def test_example(example: Example, tmp_path: Path) -> None:
         pytest.importorskip("joblib")
     if "dask" in example.code:
         pytest.importorskip("dask")
+    if re.search(r'kind *= *"ray"', example.code):
+        pytest.importorskip("ray")
     if example.language == "python":
         (tmp_path / "example.py").write_text(example.code)
         done = _run([sys.executable, "-W", "error", "example.py"], tmp_path)

@@ -57,18 +57,30 @@ STATICS = {
     "crates/py-bus/src/types.rs": {"MODULE": "a definition; the state is in each interpreter's module"},
     "crates/py-loop/src/loop_module.rs": {"MODULE": "a definition"},
     "crates/py-loop/src/reports.rs": {"REPORTER": "texts and numbers, for the listeners of this process"},
+    "crates/py-pool/src/current.rs": {
+        "LANE": "words of shared memory",
+        "LOCAL": "the thread's, empty but during a call of the interpreter that the thread belongs to",
+    },
+    "crates/py-pool/src/seats.rs": {"TAKEN": "lanes and numbers of workers that are threads of this process"},
     "crates/py-pool/src/pickle.rs": {
         "BUFFERS": "the thread's, empty outside of an encoding",
         "OTHERS": "a number",
     },
+    "crates/py-pool/src/worker/calling.rs": {"WAITS": "the thread's, a truth value"},
+    "crates/py-pool/src/worker/ending.rs": {"FOUND": "a function of the interpreter's library"},
     "crates/py-pool/src/worker/indexing.rs": {"SUBSCRIPT": "a function of NumPy's static type"},
     "crates/py-pool/src/worker/leases.rs": {"WATCH": "numbers", "RELEASES": "a number"},
-    "crates/py-pool/src/worker/mod.rs": {"LINK": "the process's channel", "MODULE": "a definition"},
+    "crates/py-pool/src/worker/link.rs": {
+        "OF_PROCESS": "the process's channel",
+        "SEATED": "the thread's channel, which is numbers and shared memory",
+    },
+    "crates/py-pool/src/worker/mod.rs": {"MODULE": "a definition"},
     "crates/py-pool/src/worker/serve.rs": {
         "LOADING": "a switch of the thread's",
         "ATTACHED": "numbers",
         "CHANGES": "a number",
     },
+    "crates/py-pool/src/worker/sessions.rs": {"CURRENT": "the thread's, null outside of a task"},
     "crates/py-results/src/lib.rs": {"MODULE": "a definition"},
     "crates/py-results/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
 }

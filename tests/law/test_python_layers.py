@@ -27,7 +27,7 @@ BY_THEIR_NAMES = {"ropewalk._bus", "ropewalk._loop", "ropewalk._results", "ropew
 #: Only the parent calls the function that imports it.
 OF_THE_PARENT = {PACKAGE / "pool/wire/_spaces.py": {"ropewalk._core"}}
 #: Modules that users import by these names; every other module's name begins with an underscore.
-PUBLIC = {"result.py", "shared.py", "adapters/joblib.py"}
+PUBLIC = {"journal.py", "result.py", "shared.py", "adapters/joblib.py"}
 
 
 def _top_level(tree: ast.Module) -> list[ast.stmt]:

@@ -57,6 +57,12 @@ def test_so_do_other_methods(pool: Any, method: str) -> None:
             getattr(owner, method)()
 
 
+@pytest.mark.parametrize("overflow", ["error", "drop_oldest"])
+def test_a_full_queue_needs_a_capacity(kind: Any, overflow: Any) -> None:
+    with pytest.raises(ValueError, match=f"overflow='{overflow}' needs capacity=, the number of tasks"):
+        ropewalk.Pool(1, kind=kind, overflow=overflow)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -71,7 +77,7 @@ def test_pools_and_buses_say_the_same_of_a_full_queue(
     error = TypeError if "whole" in words else ValueError
     with pytest.raises(error) as caught:
         ropewalk.Pool(1, kind=kind, **settings)
-    assert str(caught.value) == words.format("'block' or 'error'")
+    assert str(caught.value) == words.format("'block', 'error' or 'drop_oldest'")
     with pytest.raises(error) as caught, ropewalk.Bus() as bus:
         bus.subscribe("topic", **settings)
     assert str(caught.value) == words.format("'block', 'drop_oldest', 'drop_newest' or 'error'")

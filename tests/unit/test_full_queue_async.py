@@ -92,6 +92,35 @@ def test_submit_async_waits_for_room_and_not_for_the_result(
         asyncio.run(main())
 
 
+def test_stream_async_waits_for_room(make_pool: Callable[..., Any], gate: Gate, kind: str) -> None:
+    async def read(submitter: Any) -> list[int]:
+        return [number async for number in await submitter.stream_async(range, 3)]
+
+    async def main() -> None:
+        views = [pool, pool.options(buffersize=2), pool.session("key", None)]
+        waiting = [asyncio.create_task(read(each)) for each in views]
+        await turns()
+        assert not any(task.done() for task in waiting)
+        open_gate()
+        assert await asyncio.wait_for(asyncio.gather(*waiting), SECONDS) == [[0, 1, 2]] * 3
+
+    pool = full_pool(make_pool, gate, kind)
+    with watched(gate) as open_gate:
+        asyncio.run(main())
+
+
+def test_stream_async_raises_where_nobody_waits_for_room(make_pool: Callable[..., Any], gate: Gate) -> None:
+    async def main() -> None:
+        with pytest.raises(ropewalk.QueueFull):
+            await pool.stream_async(range, 3)
+        with pytest.raises(TypeError, match="stream needs a callable, not 3"):
+            await pool.stream_async(3)
+
+    pool = full_pool(make_pool, gate, "thread", overflow="error")
+    asyncio.run(main())
+    gate.open()
+
+
 def test_submit_async_raises_where_nobody_waits_for_room(make_pool: Callable[..., Any], gate: Gate) -> None:
     async def main() -> None:
         with pytest.raises(ropewalk.QueueFull):

@@ -284,3 +284,38 @@ def test_it_is_collected_with_its_result(pool: Any) -> None:
     gc.collect()
     assert gone() is None
     assert big() is None
+
+
+def test_a_future_can_be_awaited(pool: Any) -> None:
+    async def main() -> None:
+        assert await pool.submit(tasks.square, 3) == 9
+        assert await asyncio.gather(*(pool.submit(tasks.square, n) for n in range(20))) == [
+            n * n for n in range(20)
+        ]
+        done = pool.submit(tasks.square, 4)
+        until(done.done)
+        assert await done == await done == 16
+        with pytest.raises(ValueError, match="wrong"):
+            await pool.submit(tasks.fail, "wrong")
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_await_leaves_a_task_that_runs(pool: Any, gate: Gate) -> None:
+    async def main() -> None:
+        future = pool.submit(gate.hold, "task", "kept")
+
+        async def wait() -> Any:
+            return await future
+
+        waiting = asyncio.ensure_future(wait())
+        while not gate.marks():
+            await asyncio.sleep(0.002)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not future.cancelled()
+        gate.open()
+        assert await future == "kept"
+
+    asyncio.run(main())

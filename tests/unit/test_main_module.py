@@ -547,3 +547,23 @@ def test_the_program_s_first_value_replaces_what_a_task_assigned_before(tmp_path
         """("worker's", "program's")""",
         """("program's second", "program's") ("program's second", "initializer's")""",
     ]
+
+
+def test_tracebacks_name_the_file_and_show_the_line(tmp_path: Path) -> None:
+    source = """
+        import traceback
+        def fail():
+            raise ValueError("it failed")  # the line
+        made = {}
+        exec(compile("def of_text(): return 1 / 0", "a text", "exec"), made)
+        for function in fail, lambda: [1][2], made["of_text"]:
+            try:
+                run(function)
+            except Exception:
+                print(traceback.format_exc().replace("\\n", "|"))
+        """
+    failed, anonymous, of_text = _program(tmp_path, source)
+    assert f'File "{tmp_path / "program.py"}", line' in failed.partition("direct cause")[0]
+    assert 'in fail|    raise ValueError("it failed")  # the line|' in failed.partition("direct cause")[0]
+    assert f'File "{tmp_path / "program.py"}", line' in anonymous.partition("direct cause")[0]
+    assert 'File "a text", line 1, in of_text' in of_text

@@ -141,6 +141,14 @@ def test_arrays_come_whole_and_apart(pool: Any, length: int) -> None:
         assert set(writing.map(write_to, inputs, chunksize=8)) == {1.0}
 
 
+def test_many_small_inputs_go_in_few_tasks(pool: Any) -> None:
+    count = 20_000
+    for view in (pool, pool.options(priority=1, buffersize=8)):
+        before = pool.statistics().submitted
+        assert list(view.map(abs, range(-count, 0))) == list(range(count, 0, -1))
+        assert pool.statistics().submitted - before < count / 10
+
+
 def test_a_chunk_that_was_asked_for_is_sent_as_one() -> None:
     with ropewalk.Pool(1, kind="process") as pool:
         inputs: list[list[int]] = [[]] * 4

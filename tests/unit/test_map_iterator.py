@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -208,13 +208,14 @@ def test_progress_is_silent_without_a_terminal() -> None:
     assert (done.stdout, done.stderr) == ("40425\n40425\n", "")
 
 
-def test_progress_on_a_terminal() -> None:
+@contextlib.contextmanager
+def _on_a_terminal(program: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], bytearray]]:
+    """Runs a program whose standard error is a terminal; with what it has drawn there so far."""
     ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    program = subprocess.Popen(
-        [sys.executable, "-c", PROGRESS],
+    started = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
         cwd=ROOT,
-        env=environment,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
         stderr=theirs,
         stdout=subprocess.PIPE,
         text=True,
@@ -229,12 +230,66 @@ def test_progress_on_a_terminal() -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    out, _ = program.communicate(timeout=60)
-    reader.join(60)
-    os.close(ours)
+    try:
+        yield started, drawn
+    finally:
+        started.kill()
+        started.communicate(timeout=60)
+        reader.join(60)
+        os.close(ours)
+
+
+def test_progress_on_a_terminal() -> None:
+    with _on_a_terminal(PROGRESS) as (program, drawn):
+        out, _ = program.communicate(timeout=60)
     assert out == "40425\n40425\n"
     assert re.search(rb"50/50", drawn)
     assert re.search(rb"50/\?", drawn)
+
+
+PARTS = """
+import sys
+import ropewalk
+from tests.tasks import Gate
+
+gate = Gate(sys.argv[1])
+
+def half(_):
+    ropewalk.current_task().progress(1, 2)
+    gate.hold()
+
+with ropewalk.Pool(1, kind="process") as pool:
+    for _ in pool.map(half, [0], progress=True):
+        pass
+"""
+
+
+def test_the_bar_moves_with_what_running_tasks_report(tmp_path: Path) -> None:
+    with _on_a_terminal(PARTS, str(tmp_path)) as (program, drawn):
+        # The end of a bar that is neither empty nor full.
+        until(lambda: "\N{BOX DRAWINGS HEAVY RIGHT}".encode() in drawn)
+        assert b"1/1" not in drawn
+        Gate(tmp_path).open()
+        assert program.wait(60) == 0
+    assert b"1/1" in drawn
+
+
+def test_parts_of_inputs_that_are_under_way(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+
+    def report(done: float, total: float | None) -> None:
+        current = ropewalk.current_task()
+        assert current is not None
+        current.progress(done, total)
+        gate.hold()
+
+    with ropewalk.Pool(4, kind="thread") as pool:
+        results = pool.map(report, [1, 30, 7, 5], [4, 10, 0, None])
+        # A quarter, and one that is beyond its end; those without a total say nothing.
+        until(lambda: results._under_way() == 1.25)
+        gate.open()
+        list(results)
+        assert results._under_way() == 0
 
 
 @pytest.mark.parametrize(
@@ -243,7 +298,9 @@ def test_progress_on_a_terminal() -> None:
         ("processes", "workers="),
         ("n_jobs", "workers="),
         ("mp_context", "zygote"),
-        ("max_tasks_per_child", "not|nothing yet"),
+        ("maxtasksperchild", "max_tasks_per_child="),
+        ("max_requests", "max_tasks="),
+        ("max_memory_per_child", "max_rss="),
         ("worker", "did you mean workers="),
         ("nonsense", "on_crash"),
     ],

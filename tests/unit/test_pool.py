@@ -299,7 +299,7 @@ def test_initializers(make_pool: Callable[..., Any], kind: str) -> None:
         assert [pool.submit(tasks.status).result(60) for _ in range(10)] == ["ready"] * 10
     finally:
         here, tasks.STATUS = tasks.STATUS, "uninitialized"
-    assert here == ("uninitialized" if kind == "process" else "ready")
+    assert here == ("ready" if kind == "thread" else "uninitialized")
 
 
 def test_an_initializer_of_a_replacement(make_pool: Callable[..., Any]) -> None:
@@ -351,7 +351,11 @@ def test_statistics(make_pool: Callable[..., Any], gate: Gate, kind: str) -> Non
             worker.pid = 1
     else:
         assert after.worker_pids == ()
-        assert after.workers_detail == ()
+        here = [] if kind == "thread" else [(os.getpid(), "idle", 6, 0)]
+        assert here == [
+            (worker.pid, worker.state, worker.completed, worker.private_bytes)
+            for worker in after.workers_detail
+        ]
 
 
 def test_statistics_with_threads(make_pool: Callable[..., Any], gate: Gate) -> None:

@@ -61,6 +61,26 @@ def waited_for(pool: ropewalk.Pool) -> None:
     assert_type(waiting, set[concurrent.futures.Future[str]])
 
 
+class Account:
+    def __init__(self, balance: int) -> None:
+        self.balance = balance
+
+    def deposit(self, amount: int) -> int:
+        return self.balance + amount
+
+    async def close_later(self, reason: str = "") -> bool:
+        return True
+
+
+def acted(pool: ropewalk.Pool) -> None:
+    account = pool.actor(Account, 100)
+    assert_type(account, ropewalk.Actor[Account])
+    account.deposit(3).result()
+    assert_type(account.call(Account.deposit, 3), ropewalk.Future[int])
+    assert_type(account.call(Account.close_later, reason="enough"), ropewalk.Future[bool])
+    account.call("deposit", 3).result()
+
+
 def viewed(pool: ropewalk.Pool) -> None:
     view = pool.options(task_timeout=3, retries=1)
     assert_type(view, ropewalk.PoolOptions)
@@ -164,6 +184,9 @@ WRONG = {
     "cancel by position": "pool.submit(text, 1).cancel(True)",
     "a view's argument of another type": 'pool.options(retries=1).submit(text, "one")',
     "an argument of run": 'pool.run(text, "one")',
+    "another library's setting of a policy": "ropewalk.Retry(max_attempts=3)",
+    "another library's setting of a breaker": "ropewalk.CircuitBreaker(fail_max=3)",
+    "an argument of an actor's method": 'pool.actor(str, "text").call(str.split, 3)',
     "a context's argument": 'ropewalk.zmq.asyncio.Context("two")',
 }
 HEAD = """import ropewalk

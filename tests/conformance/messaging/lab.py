@@ -109,7 +109,13 @@ class Side:
     def close(self) -> None:
         """Closes all that was made, without waiting for what was not sent, and ends the context."""
         self.close_sockets()
-        self.context.term()
+        if self.zmq.__name__ != "zmq":
+            self.context.term()
+            return
+        # libzmq's own end can hang, with every socket closed and nothing to deliver; it is not what these tests judge.
+        ending = threading.Thread(target=self.context.term, daemon=True)
+        ending.start()
+        ending.join(PATIENCE / 1000)
 
     def close_sockets(self) -> None:
         """Closes all that was made."""
