@@ -259,6 +259,25 @@ mod tests {
     }
 
     #[test]
+    fn a_task_whose_failure_nobody_has_seen_yet_can_be_cancelled_too() {
+        type End = fn(&Scene, &Arc<Task>) -> bool;
+        let ends: [End; 3] = [
+            |scene, task| scene.engine.cancel(task, false),
+            |scene, task| scene.engine.cancel(task, true),
+            |scene, task| scene.engine.ask_to_stop(task),
+        ];
+        for end in ends {
+            let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+            let task = scene.submit(options(1));
+            let mut worker = workers.pop().expect("one");
+            assert_eq!(worker.start(0), Some(task.id));
+            raise(&mut worker, task.id);
+            assert!(end(&scene, &task) && matches!(task.outcome(), Some(Outcome::Cancelled)));
+            assert!(!scene.has_killed(&worker) && delayed(&scene) == 0);
+        }
+    }
+
+    #[test]
     fn a_delay_that_would_outlast_a_limit_ends_the_task_with_its_failure() {
         for limited in [
             with(1, |backoff| backoff.budget = Some(DELAY)),

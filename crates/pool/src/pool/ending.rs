@@ -259,14 +259,16 @@ impl<B: Backend> Pool<B> {
         if task.is_done() {
             return false;
         }
-        let came = match task.stage() {
+        let mut came = match task.stage() {
             Stage::Queued => Interrupted::Queued,
-            Stage::Delayed => {
-                state.delays.remove(task);
-                Interrupted::TakenBack
-            }
+            Stage::Delayed => Interrupted::Left,
             _ => B::interrupt(self, state, task, force, matches!(why, Why::Cancelled)),
         };
+        // Also if its failure was found only now.
+        if task.stage() == Stage::Delayed {
+            state.delays.remove(task);
+            came = Interrupted::TakenBack;
+        }
         let (phase, pid) = match came {
             Interrupted::Queued => {
                 state.queue.forget_one(task);
