@@ -130,6 +130,27 @@ def test_a_fork_does_not_read_its_parents_stream(pool: Any, kind: str) -> None:
     assert list(stream) == list(range(1, 5000))
 
 
+def test_what_a_fork_has_read_is_no_room_for_the_worker(processes: Any) -> None:
+    def count() -> Iterator[int]:
+        yield from range(300)
+
+    for _ in range(150):
+        stream = processes.options(buffersize=10).stream(count)
+        assert next(stream) == 0
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                while True:
+                    next(stream)
+            except ropewalk.PoolError:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert list(stream) == list(range(1, 300))
+
+
 _OPEN = """
 import os, sys
 import ropewalk

@@ -97,7 +97,10 @@ impl StreamBase {
             Some((item, say.then(|| std::mem::take(unsaid))))
         });
         let Some((item, read)) = popped else { return Ok(None) };
-        if let (Some(read), Some(stream)) = (read, of.task.stream()) {
+        // A forked child shares the memory in which this is said; only the parent's reading counts.
+        if let (Some(read), Some(stream)) = (read, of.task.stream())
+            && !of.pool.engine.is_forked()
+        {
             stream.say_read(of.task.id, read);
         }
         match item {
@@ -117,6 +120,10 @@ impl StreamBase {
             let (ready, ended) = self.reading.with(|reading| (!reading.laid.is_empty(), reading.ended));
             if ready || ended {
                 return Ok(if ready { Next::Ready } else { Next::End });
+            }
+            // The stream's lock may have been another thread's at the fork.
+            if of.pool.engine.is_forked() {
+                return Err(errors::refused(py, &Refused::Forked));
             }
             // Looked at first: every item has come before the end.
             let done = of.task.is_done();
@@ -311,9 +318,6 @@ impl StreamBase {
     fn _signal<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let of = self.of()?;
         let Some(signal) = of.pool.engine.call(py, |engine| engine.stream_signal(&of.task)) else {
-            if of.pool.engine.is_forked() && self.refill(py, of)? == Next::Nothing {
-                return Err(errors::refused(py, &Refused::Forked));
-            }
             return Ok(None);
         };
         // Another thread may have laid out what came before the signal was asked for.
