@@ -153,6 +153,11 @@ class CircuitBreaker:
         if unknown:
             known = ("failures", *(CircuitBreaker.__init__.__kwdefaults__ or ()))
             refuse_unknown_argument("CircuitBreaker", unknown, known, _SPELLINGS)
+        if callable(failures):
+            raise TypeError(
+                f"CircuitBreaker needs parentheses, as in @CircuitBreaker() or @CircuitBreaker(failures=5), not "
+                f"{failures!r}"
+            )
         self._failures = checked_count("failures", failures, 1, 1_000_000)
         self._window = checked_seconds("window", window)
         self._reset = checked_seconds("reset", reset)
@@ -169,6 +174,8 @@ class CircuitBreaker:
         self._recent: deque[float] = deque(maxlen=self._failures)
         #: Since when it has been in its state.
         self._since = 0.0
+        #: Whether `trip` has opened it, and not a failure.
+        self._is_tripped = False
         self._trials = 0
         self._good_trials = 0
         self._succeeded = self._failed = self._refused = self._opened = 0
@@ -218,6 +225,8 @@ class CircuitBreaker:
             before, self._state = self._state, state
             self._since = time.monotonic()
             self._pass += 1
+            if state != "half-open":
+                self._is_tripped = reason == "trip"
             self._recent.clear()
             self._trials = self._good_trials = 0
             if before == state:
@@ -266,15 +275,16 @@ class CircuitBreaker:
                     self._trials += 1
             if refused:
                 self._refused += 1
+            why = "trip() has opened it" if self._is_tripped else "what it guards keeps failing"
         self._tell(event)
         if refused:
-            raise self._error(after)
+            raise self._error(after, why)
         return number
 
-    def _error(self, after: float) -> CircuitOpen:
+    def _error(self, after: float, why: str) -> CircuitOpen:
         error = CircuitOpen(
-            f"the circuit breaker {self._name!r} is open, because what it guards keeps failing: try again in "
-            f"{after:.3g} s. {CircuitOpen.remedy}"
+            f"the circuit breaker {self._name!r} is open, because {why}: try again in {after:.3g} s. "
+            f"{CircuitOpen.remedy}"
         )
         error.breaker = self._name
         error.retry_after = after

@@ -65,6 +65,19 @@ def checked_span(name: str, value: object) -> float | None:
     return checked_limit(name, value)
 
 
+def checked_name(name: str, value: object) -> str | None:
+    """Checks a name that may be missing; it goes to the system and to other processes as UTF-8."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text or None, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be a text that UTF-8 can encode, not {value!r}") from None
+    return value
+
+
 def checked_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         *first, last = map(repr, choices)

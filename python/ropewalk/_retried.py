@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from contextlib import suppress
+from typing import TypeAlias, cast
 
 #: The classes of exceptions after which something is tried again, or a predicate of the exception.
 On: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], object]
@@ -25,5 +26,24 @@ def is_retried(on: On, error: BaseException) -> bool:
     try:
         return bool(on(error))
     except Exception as failure:
-        error.add_note(f"The predicate {on!r} raised {failure!r} when it was asked about this exception.")
+        with suppress(Exception):  # Their texts are the program's code, too.
+            asked = f"{failure!r} when it was asked about this exception."
+            note(error, f"The predicate {on!r} raised ", asked)
         return False
+
+
+def note(error: BaseException, begin: str, rest: str) -> None:
+    """Adds a note to an exception, in place of the one that begins alike: an exception may be raised many times.
+
+    A note that cannot be added is left out: what it would raise must not take the place of the exception.
+    """
+    with suppress(Exception):
+        text = begin + rest
+        notes = getattr(error, "__notes__", None)
+        if isinstance(notes, list):
+            known = cast("list[object]", notes)
+            for at, one in enumerate(known):
+                if isinstance(one, str) and one.startswith(begin):
+                    known[at] = text
+                    return
+        error.add_note(text)

@@ -19,7 +19,7 @@ from ropewalk._checked import (
     checked_switch,
     refuse_unknown_argument,
 )
-from ropewalk._retried import On, is_retried
+from ropewalk._retried import On, is_retried, note
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +59,9 @@ _SPELLINGS = {
     "exceptions": "on=",
     "reraise": "nothing: the last exception is raised as it is",
 }
+
+#: How the note on the tries begins.
+_TRIED = "ropewalk.Retry tried "
 
 #: Of the system, so that programs with equal seeds and forked processes do not come back together.
 _RANDOM = random.SystemRandom()
@@ -144,6 +147,10 @@ class Retry:
         """Checks the arguments."""
         if unknown:
             refuse_unknown_argument("Retry", unknown, tuple(Retry.__dataclass_fields__), _SPELLINGS)
+        if callable(attempts):
+            raise TypeError(
+                f"Retry needs parentheses, as in @Retry() or @Retry(attempts=3), not {attempts!r}"
+            )
         if attempts is not None:
             checked_count("attempts", attempts, 1, _MOST_RETRIES)
         checked_seconds("backoff", backoff)
@@ -319,5 +326,5 @@ class _Tries:
         else:
             return delay
         if self._failures > 1:
-            error.add_note(f"ropewalk.Retry tried {self._failures} times in {passed:.3g} s: {end}.")
+            note(error, _TRIED, f"{self._failures} times in {passed:.3g} s: {end}.")
         return None

@@ -486,6 +486,7 @@ def test_forks_and_pools_in_tasks(make: Callable[..., Any], kind: Kind) -> None:
 def test_settings(kind: Kind) -> None:
     for what, given in (
         ("`threads=`, `max_rss=`", {"max_rss": 1 << 40}),
+        ("`threads=`, `max_rss=`", {"threads": 2}),
         ("`hang_timeout=`", {"hang_timeout": 60}),
         ("`max_tasks=`, `max_age=`, `recycle()`", {"max_tasks": 1000}),
         ("`max_tasks=`, `max_age=`, `recycle()`", {"max_age": 1000}),

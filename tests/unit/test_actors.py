@@ -453,3 +453,15 @@ def test_a_method_of_any_name_costs_the_pool_no_function(make_pool: Any) -> None
     assert [actor.call(f"name_{n}").result(60) for n in range(50)] == [f"name_{n}" for n in range(50)]
     assert list(_actors._CALLERS[Named]).count("__getattr__") == 1
     assert not any(name.startswith("name_") for name in _actors._CALLERS[Named])
+
+
+def test_a_handle_says_that_its_object_is_gone(make_pool: Any) -> None:
+    pool = make_pool(2, kind="process")
+    counter, other, last = pool.actor(Counter), pool.actor(Counter), pool.actor(Counter)
+    assert "generation=" in repr(counter)
+    other.close()
+    assert repr(other).endswith(" closed>")
+    counter.die().exception(30)
+    until(lambda: repr(counter).endswith(" died>"))
+    pool.shutdown()
+    assert repr(last).endswith(" closed>")

@@ -6,6 +6,9 @@ import decimal
 import math
 import os
 import re
+import sys
+import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -96,3 +99,34 @@ def test_the_error_of_a_file_ends_its_sentences_once(processes: Any) -> None:
     # From 3.14 on, pickle adds where it was.
     assert re.search(r"open it in the task\.( when serializing [^.]*\.)* Send something", str(error))
     assert ".." not in str(error).replace("...", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        (3, TypeError, "{} must be a text or None, not 3"),
+        (b"jobs", TypeError, "{} must be a text or None, not b'jobs'"),
+        ("\ud800", ValueError, r"{} must be a text that UTF-8 can encode, not '\ud800'"),
+    ],
+)
+def test_a_name_that_is_none(processes: Any, name: Any, error: type[Exception], words: str) -> None:
+    for what, call in (("name", partial(ropewalk.Pool, 1)), ("client", processes.options)):
+        with pytest.raises(error) as caught:
+            call(**{what: name})
+        assert str(caught.value) == words.format(what)
+
+
+@pytest.mark.parametrize("settings", [{"threads": 4}, {"on_crash": "break"}])
+def test_what_threads_do_not_have(settings: dict[str, Any]) -> None:
+    name = next(iter(settings))
+    with pytest.raises(ValueError, match=f"^{name} needs worker processes, and this pool runs threads"):
+        ropewalk.Pool(1, kind="thread", **settings)
+
+
+def test_threads_where_auto_chooses_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    together = threading.Barrier(6)
+    with ropewalk.Pool(2, threads=3, on_crash="break") as pool:
+        assert (pool.kind, pool.statistics().workers, pool.statistics().threads) == ("thread", 6, 1)
+        futures = [pool.submit(together.wait, 30) for _ in range(6)]
+        assert sorted(future.result(60) for future in futures) == list(range(6))

@@ -144,11 +144,14 @@ def test_by_hand(clock: Clock) -> None:
     breaker = ropewalk.CircuitBreaker(reset=30)
     breaker.trip()
     assert (breaker.state, refused(breaker).retry_after) == ("open", 30)
+    assert "is open, because trip() has opened it: try again in 30 s" in str(refused(breaker))
     clock.now += 10
     breaker.trip()
     assert refused(breaker).retry_after == 30
     breaker.reset()
     assert (breaker.state, breaker.call(works), breaker.statistics().opened) == ("closed", "up", 1)
+    fail(breaker, 5)
+    assert "because what it guards keeps failing" in str(refused(breaker))
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def test_a_callback_that_raises_is_logged(pool: Any, caplog: pytest.LogCaptureFi
         until(lambda: called == [future])
     assert "exception calling callback" in caplog.text
     assert "ZeroDivisionError" in caplog.text
+    assert "lambda f: 1 / 0" in caplog.text
 
 
 def test_a_callback_that_submits(pool: Any) -> None:

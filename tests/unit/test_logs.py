@@ -117,3 +117,51 @@ def test_messages_of_no_use_do_not_end_the_collector(
     until(lambda: bool(arrived))
     assert [record.getMessage() for record in arrived] == ["after"]
     assert capfd.readouterr().err == ""
+
+
+def _logs_by_the_module() -> int:
+    """Calls each function of the module that configures logging if nothing has; returns what that has left behind."""
+    own = logging.getLogger("test_logs.worker")
+    own.warning("before")
+    for name in ("critical", "error", "exception", "warning", "info", "debug"):
+        getattr(logging, name)("one line of %s", name)
+    logging.log(logging.WARNING, "one line of log")
+    own.warning("after")
+    return len(logging.root.handlers)
+
+
+def test_a_function_of_the_module_takes_no_worker_out_of_the_log(
+    make_pool: Callable[..., Any], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    pool = make_pool(1, kind="process")
+    assert pool.submit(_logs_by_the_module).result(60) == 0
+    pool.shutdown()
+    lines = [record.getMessage() for record in caplog.records if record.processName != "MainProcess"]
+    assert lines[0] == "before"
+    assert lines[1:-2] == [
+        f"one line of {name}" for name in ("critical", "error", "exception", "warning", "info", "debug")
+    ]
+    assert lines[-2:] == ["one line of log", "after"]
+    assert "one line" not in capfd.readouterr().err
+
+
+def _handlers_after(**settings: Any) -> tuple[int, int]:
+    logging.basicConfig(**settings)
+    return len(logging.root.handlers), logging.root.level
+
+
+def test_a_call_of_basic_config_configures_the_worker(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(1, kind="process", initializer=logging.basicConfig)
+    assert pool.submit(_logs_by_the_module).result(60) == 1
+    pool = make_pool(1, kind="process")
+    assert pool.submit(_handlers_after, level=logging.ERROR).result(60) == (1, logging.ERROR)
+
+
+def test_logging_is_as_before_when_it_is_no_longer_followed() -> None:
+    before = logging.basicConfig, logging.lastResort, logging.NullHandler.handle
+    following = _logs.Following()
+    following.follow(_logs.levels())
+    assert logging.basicConfig is not before[0]
+    following.stop()
+    assert (logging.basicConfig, logging.lastResort, logging.NullHandler.handle) == before

@@ -119,3 +119,13 @@ def test_a_size_that_makes_no_sense_is_refused(make_pool: Callable[..., Any]) ->
     scaled = make_pool(kind="process", min_workers=1, max_workers=2)
     with pytest.raises(ValueError, match="follows the load"):
         scaled.resize(2)
+
+
+@pytest.mark.parametrize("kind", ["process", "thread"])
+def test_a_closed_pool_has_no_other_size(make_pool: Callable[..., Any], kind: str) -> None:
+    pool = make_pool(1, kind=kind)
+    pool.shutdown()
+    before = repr(pool)
+    with pytest.raises(ropewalk.PoolClosed):
+        pool.resize(5)
+    assert repr(pool) == before

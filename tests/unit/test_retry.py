@@ -448,3 +448,48 @@ def test_a_number_of_retries_is_no_switch(make_pool: Any, retries: bool) -> None
     pool = make_pool(1, kind="thread")
     with pytest.raises(TypeError, match="retries must be a whole number"):
         pool.options(retries=retries)
+
+
+def test_an_exception_that_is_raised_many_times_has_one_note() -> None:
+    error = ConnectionError("the same")
+    error.add_note("of the program")
+
+    def fail() -> None:
+        raise error
+
+    for _ in range(10):
+        with pytest.raises(ConnectionError):
+            at_once(attempts=2).call(fail)
+        with pytest.raises(ConnectionError):
+            at_once(on=broken_predicate).call(fail)
+    kept, tries, predicate = error.__notes__
+    assert kept == "of the program"
+    assert tries.startswith("ropewalk.Retry tried 2 times")
+    assert "ZeroDivisionError" in predicate
+
+
+def broken_predicate(_error: Exception) -> bool:
+    raise ZeroDivisionError
+
+
+class WithoutNotes(Exception):
+    """An exception that takes no notes."""
+
+    __notes__ = "x"  # type: ignore[assignment]
+
+
+def test_a_note_never_replaces_the_exception() -> None:
+    def fail() -> None:
+        raise WithoutNotes
+
+    for on in (Exception, broken_predicate):
+        with pytest.raises(WithoutNotes):
+            at_once(attempts=2, on=on).call(fail)
+
+
+@pytest.mark.parametrize("policy", [ropewalk.Retry, ropewalk.CircuitBreaker])
+def test_a_decorator_without_parentheses(policy: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf"^{policy.__name__} needs parentheses, as in @{policy.__name__}\(\)"
+    ):
+        policy(at_once)

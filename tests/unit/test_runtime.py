@@ -375,3 +375,21 @@ def test_from_a_file(tmp_path: Path) -> None:
             assert runtime.submit(tasks.status).result() == "from a file"
     finally:
         tasks.set_status(before)
+
+
+@pytest.mark.parametrize("way", ["submit", "submit_nowait", "map", "map_unordered"])
+def test_a_closed_runtime_names_itself(make_runtime: Any, way: str) -> None:
+    runtime = make_runtime()
+    runtime.submit(len, "abc").result(60)
+    runtime.shutdown()
+    with pytest.raises(ropewalk.PoolClosed, match=r"shutdown of the runtime\. Make a new runtime\.$"):
+        getattr(runtime, way)(len, ["abc"])
+
+
+@pytest.mark.parametrize("way", ["run", "submit_async"])
+def test_a_closed_runtime_names_itself_in_a_loop(make_runtime: Any, way: str) -> None:
+    runtime = make_runtime()
+    runtime.submit(len, "abc").result(60)
+    runtime.shutdown()
+    with pytest.raises(ropewalk.PoolClosed, match=r"shutdown of the runtime\. Make a new runtime\.$"):
+        asyncio.run(getattr(runtime, way)(len, "abc"))

@@ -635,3 +635,44 @@ def test_a_stream_that_waits_for_its_reader_does_not_hang(make_pool: Any, kind: 
     # Longer than a task may be silent; nothing can be polled for, because nothing happens.
     assert not concurrent.futures.wait([stream.future], 1.5).done
     assert list(stream) == list(range(1, 10))
+
+
+def test_a_stream_keeps_its_pool(kind: str) -> None:
+    def stream() -> Any:
+        return ropewalk.Pool(1, kind=kind).stream(count, 5)  # type: ignore[arg-type]
+
+    assert list(stream()) == list(range(5))
+
+    def method() -> Any:
+        return ropewalk.Pool(1, kind=kind).actor(Counting).items.stream(3)  # type: ignore[arg-type]
+
+    assert list(method()) == [0, 1, 2]
+
+
+class Counting:
+    """An actor's class with a generator method."""
+
+    def items(self, n: int) -> Iterator[int]:
+        yield from range(n)
+
+
+def test_a_stream_and_its_pool_are_dropped_together(kind: str) -> None:
+    pool = ropewalk.Pool(1, kind=kind)  # type: ignore[arg-type]
+    engine = pool._engine
+    stream: Any = pool.stream(for_ever)
+    assert next(stream) == 0
+    # A cycle through the stream, and one through the pool.
+    stream.itself = stream
+    pool.stream_of_mine = stream  # type: ignore[attr-defined]
+    gone = weakref.ref(pool), weakref.ref(stream)
+    del pool, stream
+    until(lambda: gc.collect() is not None and [one() for one in gone] == [None, None])
+    assert engine.closed
+    until(lambda: engine.ended)
+
+
+def test_a_stream_says_that_it_has_ended(pool: Any) -> None:
+    stream = pool.stream(count, 2)
+    assert list(stream) == [0, 1]
+    until(stream.future.done)
+    assert repr(stream) == f"<ropewalk.Stream of task {stream.future._id} ended>"

@@ -216,11 +216,19 @@ class Runtime(concurrent.futures.Executor):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise failed(PoolClosed, "cannot schedule new futures after shutdown of the runtime")
+            # The remedy of the class is about a pool.
+            raise PoolClosed("cannot schedule new futures after shutdown of the runtime. Make a new runtime.")
+
+    def _open_pool(self, function: Callable[..., Any]) -> Pool:
+        """Returns the pool of a function that is to be submitted: its own error would not name the runtime."""
+        name = self.route_of(function)
+        self._check_open()
+        return self._made(name)
 
     async def _pool_async(self, function: Callable[..., Any]) -> Pool:
         """Returns the pool of a function; making it does not block the event loop."""
         name = self.route_of(function)
+        self._check_open()
         if name not in self._pools:
             await in_a_thread(f"ropewalk-making-{name}", lambda: self._made(name))
         return self._made(name)
@@ -229,14 +237,14 @@ class Runtime(concurrent.futures.Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call to the function's pool, as `Pool.submit` does."""
-        return self.pool_of(fn).submit(fn, *args, **kwargs)
+        return self._open_pool(fn).submit(fn, *args, **kwargs)
 
     def submit_nowait(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call to the function's pool, as `Pool.submit_nowait` does.
 
         It never waits for room in the queue. The first call for a pool makes the pool.
         """
-        return self.pool_of(fn).submit_nowait(fn, *args, **kwargs)
+        return self._open_pool(fn).submit_nowait(fn, *args, **kwargs)
 
     async def submit_async(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call to the function's pool, as `Pool.submit_async` does.
@@ -273,7 +281,7 @@ class Runtime(concurrent.futures.Executor):
     ) -> MapIterator[T]: ...
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **settings: Any) -> MapIterator[Any]:
         """Runs `fn` on each input in its pool, as `Pool.map` does: an iterator over the results in order."""
-        return self.pool_of(fn).map(fn, *iterables, **settings)
+        return self._open_pool(fn).map(fn, *iterables, **settings)
 
     @overload
     def map_unordered(
@@ -296,7 +304,7 @@ class Runtime(concurrent.futures.Executor):
         self, fn: Callable[..., Any], *iterables: Iterable[Any], **settings: Any
     ) -> MapIterator[Any]:
         """Runs `fn` on each input in its pool, as `Pool.map_unordered` does: results in order of completion."""
-        return self.pool_of(fn).map_unordered(fn, *iterables, **settings)
+        return self._open_pool(fn).map_unordered(fn, *iterables, **settings)
 
     # --- the runtime itself -----------------------------------------------------------------------------------------
 

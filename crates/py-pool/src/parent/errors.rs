@@ -294,6 +294,9 @@ fn said(py: Python<'_>, error: &PyErr) -> String {
     let class =
         error.get_type(py).name().map_or_else(|_| String::from("an exception"), |name| name.to_string());
     let text = error.value(py).str().map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    // What to try is said once, by the error that has this one as its cause.
+    let remedy = error.value(py).getattr("remedy").and_then(|remedy| remedy.extract::<String>());
+    let text = remedy.ok().and_then(|remedy| text.strip_suffix(&remedy)).unwrap_or(&text).trim_end();
     let short: String = text.chars().take(MOST_SAID).collect();
     if short.is_empty() { class } else { format!("{class}: {short}") }
 }

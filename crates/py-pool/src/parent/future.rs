@@ -184,7 +184,8 @@ fn call_back(future: &Bound<'_, FutureBase>, callback: &Bound<'_, PyAny>) {
     }
     let logged =
         py.import("ropewalk.pool.parent._future").and_then(|m| m.getattr("log_callback")).and_then(|log| {
-            log.call1((future, error.value(py)))?;
+            // Before Python 3.12 the value has its traceback only when it is taken out of the error.
+            log.call1((future, error.clone_ref(py).into_value(py)))?;
             Ok(())
         });
     if logged.is_err() {

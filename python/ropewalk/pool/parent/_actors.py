@@ -32,7 +32,7 @@ _NUMBERS = itertools.count()
 class _Home:
     """Where an actor's calls go. Its methods hold this and not the handle, which keeps them."""
 
-    __slots__ = ("cls", "core", "local", "name", "pool", "settings")
+    __slots__ = ("cls", "core", "is_closed", "local", "name", "pool", "settings")
 
     def __init__(
         self, pool: Pool, cls: type, name: str, core: _core.SessionBase, settings: TaskSettings
@@ -42,6 +42,7 @@ class _Home:
         self.name = name
         self.core = core
         self.settings = settings
+        self.is_closed = False
         #: The object itself, in a thread pool.
         self.local: LocalSession | None = None
 
@@ -57,7 +58,11 @@ class _Home:
         return caller if self.local is None else partial(self.local.run, caller)
 
     def __repr__(self) -> str:
-        return f"<ropewalk.Actor {self.name} of {self.pool._name} generation={self.core.generation}>"
+        if self.is_closed or self.pool._engine.closed:
+            state = "closed"
+        else:
+            state = f"generation={self.core.generation}" if self.core.lost() is None else "died"
+        return f"<ropewalk.Actor {self.name} of {self.pool._name} {state}>"
 
 
 class Actor(Generic[C]):
@@ -187,6 +192,7 @@ class Actor(Generic[C]):
         The object's own ``close()``, or else its ``__exit__``, is called in its worker, if it has one.
         """
         self._core.close()
+        self._home.is_closed = True
         # In a thread pool the object ends with its last reference.
         self._home.local = None
         for name in [name for name, value in vars(self).items() if isinstance(value, ActorMethod)]:

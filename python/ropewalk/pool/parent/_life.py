@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk._checked import checked_count, checked_limit, checked_seconds
 
 if TYPE_CHECKING:
     from ropewalk import _core
+    from ropewalk.pool.parent._future import Future
 
 #: The part of a limit by which a worker's own may be less.
 _JITTER = 0.1
@@ -69,14 +71,19 @@ class Life(NamedTuple):
             _IDLE if idle_timeout is None else checked_seconds("idle_timeout", idle_timeout),
         )
 
-    def refuse_threads(self, reason: str) -> None:
+    def refuse_threads(self, reason: str, **others: object) -> None:
         """Raises if a setting needs worker processes; `reason` says why the pool has none.
+
+        Args:
+            reason: what the pool runs, and why.
+            others: further settings that need processes; those that are false are not given.
 
         Raises:
             ValueError: a setting is given that a thread pool cannot have.
         """
-        for name in ("max_tasks", "max_age", "max_rss", "min_workers"):
-            if getattr(self, name) is not None:
+        limits = {name: getattr(self, name) for name in ("max_tasks", "max_age", "max_rss", "min_workers")}
+        for name, given in (limits | others).items():
+            if given:
                 raise ValueError(
                     f'{name} needs worker processes, and this pool runs {reason}: give kind="process"'
                 )
@@ -139,6 +146,7 @@ class LifeMethods:
     _workers: int
     _threads: int
     _lanes: int
+    _submit_plainly: Callable[..., Future[Any]]
 
     def _is_forked(self) -> bool:
         raise NotImplementedError
@@ -182,6 +190,7 @@ class LifeMethods:
 
         Raises:
             ValueError: the number follows the load, because the pool was made with ``min_workers``.
+            PoolClosed: the pool was shut down.
         """
         count = checked_count("workers", workers, 1)
         if self._life.min_workers is not None:
@@ -191,6 +200,9 @@ class LifeMethods:
             )
         if self._is_forked():
             return
+        if self._engine.closed:
+            # It raises the error of a submission.
+            self._submit_plainly(object)
         missing = self._engine.resize(count)
         self._workers = count
         self._lanes = count * (self._threads if self._isolates else 1)

@@ -11,6 +11,7 @@ from ropewalk._checked import (
     checked_choice,
     checked_count,
     checked_limit,
+    checked_name,
     checked_span,
     checked_switch,
     unknown_argument,
@@ -74,13 +75,10 @@ MOST_SHARE = 1_000_000
 
 
 def _checked_client(client: object) -> str | None:
-    if client is None:
-        return None
-    if not isinstance(client, str):
-        raise TypeError(f"client must be a name or None, not {client!r}")
-    if not client:
+    name = checked_name("client", client)
+    if name == "":
         raise ValueError("client must be a name of one character or more, or None")
-    return client
+    return name
 
 
 def check_interpreters(experimental: bool) -> None:

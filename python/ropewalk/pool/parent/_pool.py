@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
 from ropewalk import _core
-from ropewalk._checked import checked_choice, checked_count, checked_seconds, checked_switch
+from ropewalk._checked import checked_choice, checked_count, checked_name, checked_seconds, checked_switch
 from ropewalk.pool.parent._calls import Calls
 from ropewalk.pool.parent._closing import ClosingMethods
 from ropewalk.pool.parent._cores import usable_cores
@@ -85,14 +85,16 @@ class Pool(_core.PoolBase, ClosingMethods, ReportMethods, TaskMethods, LifeMetho
         workers: worker processes, or threads of a thread pool; by default one for each usable core.
         kind: ``"process"``, ``"thread"``, ``"interpreter"`` (Python 3.14), or ``"auto"``: threads where Python runs
             without a GIL, else processes. The pool's `kind` and `explain` report which kind really runs.
-        threads: threads that run tasks in each worker process.
+        threads: threads that run tasks in each worker process. Where ``"auto"`` chooses threads, the pool has so many
+            times its workers. With ``kind="thread"`` it is refused: `workers` is the number of threads there.
         initializer: called with `initargs` in each worker before its first task. If it raises, the pool is broken.
         preload: names of modules that the zygote imports, so that no worker has to.
         capacity: tasks that may wait; `None` for no limit.
         overflow: what `submit` does when the queue is full: ``"block"`` waits for room, ``"error"`` raises `QueueFull`,
             ``"drop_oldest"`` fails the oldest waiting task of the lowest priority with `TaskDropped`.
         on_crash: what the pool does when a worker dies. ``"replace"`` fails the task that ran and starts another
-            worker; ``"break"`` fails every pending task and breaks the pool, as the standard library does.
+            worker; ``"break"`` fails every pending task and breaks the pool, as the standard library does. Threads do
+            not die: with ``kind="thread"`` the second is refused.
         task_timeout: seconds that each run of a task may take; see `options`.
         retries: how often a task may be run again, or a `Retry`; see `options`.
         priority: see `options`.
@@ -269,7 +271,12 @@ class Pool(_core.PoolBase, ClosingMethods, ReportMethods, TaskMethods, LifeMetho
                 checked_choice("fallback", fallback, ("process",))
             refuse_hang(hang_timeout)
         elif chosen == "thread":
-            life.refuse_threads(reason)
+            if kind == "thread":
+                # Where "auto" chooses threads these are accepted: the program asks for what processes would do.
+                life.refuse_threads(reason, threads=threads > 1, on_crash=on_crash == "break")
+            else:
+                life.refuse_threads(reason)
+                count, threads = count * threads, 1
         if chosen == "ray":
             life.refuse_remote()
             from ropewalk.pool.parent._cluster import check_remote
@@ -279,7 +286,7 @@ class Pool(_core.PoolBase, ClosingMethods, ReportMethods, TaskMethods, LifeMetho
         elif address is not None or ray_options is not None:
             given = "address" if address is not None else "ray_options"
             raise ValueError(f'{given} is for kind="ray", and this pool has kind={kind!r}')
-        name = name or f"ropewalk-{next(_NUMBERS)}"
+        name = checked_name("name", name) or f"ropewalk-{next(_NUMBERS)}"
         behind = None
         if chosen == "interpreter" and fallback is not None:
             from ropewalk.pool.parent._fallback import Fallback
@@ -541,6 +548,7 @@ class Pool(_core.PoolBase, ClosingMethods, ReportMethods, TaskMethods, LifeMetho
         Raises:
             TypeError, ValueError: an argument is invalid, or the session has other settings.
             SessionMissing: there is no session of this key, and no `init`.
+            PoolClosed: the pool was shut down.
             EncodeError: `init` or its arguments cannot be pickled.
         """
         from ropewalk.pool.parent._sessions import refuse_unknown_setting, table_of

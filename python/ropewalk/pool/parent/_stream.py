@@ -45,11 +45,19 @@ class Stream(_Base[T_co]):
     """
 
     _waiters: list[asyncio.Future[None]] | None = None
+    #: Kept, because a pool that nothing refers to ends, and its streams with it.
+    _pool: _core.PoolBase | None = None
 
     if TYPE_CHECKING:
 
         def __iter__(self) -> Self: ...
         def __next__(self) -> T_co: ...
+
+    if not TYPE_CHECKING:
+
+        def _start(self, pool, *call):
+            self._pool = pool
+            return super()._start(pool, *call)
 
     @property
     def future(self) -> Future[Any]:
@@ -119,4 +127,5 @@ class Stream(_Base[T_co]):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<ropewalk.Stream of task {self.future._id}>"
+        state = " ended" if self.future.done() else ""
+        return f"<ropewalk.Stream of task {self.future._id}{state}>"

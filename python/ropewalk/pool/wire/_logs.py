@@ -12,6 +12,7 @@ from __future__ import annotations
 import _socket as socket
 import atexit
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -61,7 +62,8 @@ class Forwarder(logging.Handler):
     """Sends records to the parent; it replaces `logging.lastResort`.
 
     So it gets exactly the records for which the worker has no handler. An initializer or a task that calls
-    `logging.basicConfig` finds logging unconfigured, and handles the records itself from then on.
+    `logging.basicConfig` finds logging unconfigured, and handles the records itself from then on; the calls of the
+    `logging` module itself do nothing: see `_explicit`.
     """
 
     def __init__(self) -> None:
@@ -201,6 +203,7 @@ class Following:
         self._disable = logging.root.manager.disable
         self._last_resort = logging.lastResort
         self._handle = logging.NullHandler.handle
+        self._basic_config = logging.basicConfig
 
     def follow(self, wanted: dict[str, Any]) -> None:
         """Sets these levels, in place of those of an earlier call."""
@@ -211,6 +214,7 @@ class Following:
         if logging.lastResort is not forwarder:
             logging.lastResort = forwarder
             _follow_null_handlers(forwarder)
+            logging.basicConfig = _explicit(self._basic_config)
             atexit.register(forwarder.report_dropped)
         if logging.root.level == logging.WARNING and not logging.root.handlers:
             self._set_level(logging.root, wanted["root"])
@@ -227,6 +231,7 @@ class Following:
         if self.forwarder is not None and logging.lastResort is self.forwarder:
             logging.lastResort = self._last_resort
             logging.NullHandler.handle = self._handle  # type: ignore[method-assign]
+            logging.basicConfig = self._basic_config
             atexit.unregister(self.forwarder.report_dropped)
 
     def _set_level(self, logger: logging.Logger, level: int) -> None:
@@ -253,6 +258,23 @@ def _follow_null_handlers(forwarder: Forwarder) -> None:
         return True
 
     logging.NullHandler.handle = handle  # type: ignore[method-assign, assignment]
+
+
+def _explicit(configure: Callable[..., None]) -> Callable[..., None]:
+    """Returns a `logging.basicConfig` that does nothing where `logging` itself calls it.
+
+    `logging.info` and the other functions of the module call it if the root logger has no handler. A worker has none,
+    so one such line would print this record and all later ones to standard error, and the program would get no more.
+    """
+
+    @functools.wraps(configure)
+    def basic_config(**settings: Any) -> None:
+        # A thread whose target is this function has no caller.
+        caller = sys._getframe().f_back
+        if caller is None or caller.f_globals.get("__name__") != logging.__name__:
+            configure(**settings)
+
+    return basic_config
 
 
 def _has_handler(name: str) -> bool:
